@@ -1,0 +1,47 @@
+# Two commands do everything: `make demo` and `make test`. Each sets up what it needs in .venv.
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip --disable-pip-version-check --quiet install --constraint constraints.txt
+PACKAGES := fsl_async transport parties
+SOURCES := $(PACKAGES) tests examples
+
+.PHONY: demo test lint bench clean
+
+.venv/python:
+	$(PYTHON) -m venv .venv
+	touch $@
+
+.venv/demo: .venv/python pyproject.toml constraints.txt
+	$(PIP) --editable .
+	touch $@
+
+.venv/test: .venv/demo
+	$(PIP) --editable .[test]
+	touch $@
+
+.venv/lint: .venv/test
+	$(PIP) --editable .[test,lint]
+	touch $@
+
+.venv/bench: .venv/demo
+	$(PIP) --editable .[plot]
+	touch $@
+
+demo: .venv/demo
+	$(BIN)/fsl-async demo
+
+test: .venv/test
+	$(BIN)/python -m pytest
+
+lint: .venv/lint
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/bench
+	$(BIN)/fsl-async bench all --write docs/benchmarks
+
+clean:
+	rm -rf .venv
