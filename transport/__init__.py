@@ -1,1 +1,98 @@
-"""Placeholder."""
+"""Authenticated channels between parties, over TCP or in memory; knows no message.
+
+    service = Service(settings, admit, handler)
+    address = await nursery.start(transport.listen, "127.0.0.1:0", service)
+
+    async with await transport.dial(address, server_key, settings) as channel:
+        await channel.send(header, body)
+        answer = await channel.receive(limit)
+
+where `transport` is a `TcpTransport` or a memory `Network`.
+"""
+
+from transport.channel import CLOSE_PATIENCE, UNHURRIED, Channel, Introduction, Pace, SecureChannel
+from transport.errors import (
+    AuthenticationError,
+    ChannelBrokenError,
+    ChannelClosedError,
+    ConnectionLostError,
+    ForeignPeerError,
+    HandshakeError,
+    HandshakeTimeoutError,
+    KindMismatchError,
+    MessageTooLongError,
+    RecordError,
+    RefusedError,
+    RoleMismatchError,
+    TooSlowError,
+    TurnedAwayError,
+    UnreachableError,
+    VersionMismatchError,
+    WrongServerKeyError,
+)
+from transport.handshake import (
+    LONGEST_PAYLOAD,
+    LONGEST_REASON,
+    Admit,
+    CheckPayload,
+    HandshakeSettings,
+    Refusal,
+    accept_any_payload,
+)
+from transport.interface import Transport
+from transport.limits import Limits
+from transport.listener import Handler, Observe, Service, log_failure
+from transport.memory import Network
+from transport.noise import KEY_SIZE, KeyPair, Randomness
+from transport.preamble import PROTOCOL_VERSION, Kind, Role
+from transport.records import LONGEST_MESSAGE, wire_size
+from transport.tcp import TcpTransport
+
+__all__ = [
+    "CLOSE_PATIENCE",
+    "KEY_SIZE",
+    "LONGEST_MESSAGE",
+    "LONGEST_PAYLOAD",
+    "LONGEST_REASON",
+    "PROTOCOL_VERSION",
+    "UNHURRIED",
+    "Admit",
+    "AuthenticationError",
+    "Channel",
+    "ChannelBrokenError",
+    "ChannelClosedError",
+    "CheckPayload",
+    "ConnectionLostError",
+    "ForeignPeerError",
+    "Handler",
+    "HandshakeError",
+    "HandshakeSettings",
+    "HandshakeTimeoutError",
+    "Introduction",
+    "KeyPair",
+    "Kind",
+    "KindMismatchError",
+    "Limits",
+    "MessageTooLongError",
+    "Network",
+    "Observe",
+    "Pace",
+    "Randomness",
+    "RecordError",
+    "Refusal",
+    "RefusedError",
+    "Role",
+    "RoleMismatchError",
+    "SecureChannel",
+    "Service",
+    "TcpTransport",
+    "TooSlowError",
+    "Transport",
+    "TurnedAwayError",
+    "UnreachableError",
+    "VersionMismatchError",
+    "WrongServerKeyError",
+    "accept_any_payload",
+    "log_failure",
+    "wire_size",
+]

@@ -1,0 +1,138 @@
+"""The server's side of a transport: from a source of bare connections to handlers of authenticated channels.
+
+Rules kept here:
+
+- Room is taken before a connection is accepted, so that a flood waits in the network's queue, not in our memory.
+- An address that comes too often is closed without a word; a handshake that fails is closed without a word.
+- Whatever a peer does, the listener goes on: every `FslError`, also one that a handler lets out, is observed and ends
+  that one connection. Anything else is a bug of ours and ends the listener, in sight of whoever runs it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import trio
+
+from fsl_async.errors import FslError
+from transport.channel import SecureChannel
+from transport.errors import HandshakeTimeoutError, TurnedAwayError
+from transport.handshake import Admit, HandshakeSettings, Refusal, respond
+from transport.limits import KeyBook, Limits, RateLimiter
+from transport.wire import Wire
+
+__all__ = ["ConnectionSource", "Handler", "Listener", "Observe", "Service", "log_failure"]
+
+_log = logging.getLogger("transport")
+
+Handler = Callable[[SecureChannel], Awaitable[None]]
+"""Serves one channel; it is closed when this returns."""
+
+Observe = Callable[[str, FslError], None]
+"""Hears why a connection from an address ended badly."""
+
+
+def log_failure(origin: str, error: FslError) -> None:
+    """Writes one line to the log `transport`."""
+    _log.warning("connection from %s: %s: %s", origin, type(error).__name__, error)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What a listener needs to know.
+
+    Attributes:
+        settings: what this endpoint brings to handshakes.
+        admit: decides about each client.
+        handler: serves each admitted one.
+        limits: what strangers are allowed.
+        observe: hears of every connection that ended badly.
+    """
+
+    settings: HandshakeSettings
+    admit: Admit
+    handler: Handler
+    limits: Limits = field(default_factory=Limits)
+    observe: Observe = log_failure
+
+
+class ConnectionSource(Protocol):
+    """Where bare connections come from."""
+
+    async def accept(self) -> tuple[trio.abc.Stream, str]:
+        """Waits for the next connection; returns it with the address that limits count it under."""
+
+
+class Listener:
+    """Applies one service, and one set of limits, to any number of sources."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._room = trio.Semaphore(service.limits.connections)
+        self._half_open = trio.Semaphore(service.limits.half_open)
+        self._rate = RateLimiter(service.limits.handshakes_per_second, service.limits.burst)
+        self._keys = KeyBook(service.limits)
+
+    async def serve(self, source: ConnectionSource) -> None:
+        """Serves all connections of a source, until it is cancelled or a bug comes out of a handler."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                with ExitStack() as taken:
+                    await self._room.acquire()
+                    taken.callback(self._room.release)
+                    await self._half_open.acquire()
+                    taken.callback(self._half_open.release)
+                    stream, origin = await source.accept()
+                    nursery.start_soon(self._attend, stream, origin)
+                    taken.pop_all()
+
+    async def _attend(self, stream: trio.abc.Stream, origin: str) -> None:
+        """Handles one connection, which has a place in both semaphores."""
+        with ExitStack() as taken:
+            taken.callback(self._room.release)
+            try:
+                try:
+                    channel = await self._welcome(stream, origin, taken)
+                finally:
+                    self._half_open.release()
+                async with channel:
+                    await self._service.handler(channel)
+            except* FslError as errors:
+                for error in _leaves(errors):
+                    self._service.observe(origin, error)
+            finally:
+                await trio.aclose_forcefully(stream)
+
+    async def _welcome(self, stream: trio.abc.Stream, origin: str, taken: ExitStack) -> SecureChannel:
+        """Shakes hands; what the connection occupies from then on is noted in `taken`."""
+
+        async def admit(key: bytes, payload: bytes) -> bytes | Refusal:
+            answer = await self._service.admit(key, payload)
+            if isinstance(answer, Refusal):
+                return answer
+            if self._keys.is_full(key):
+                return Refusal(
+                    f"{self._service.limits.for_key(key)} connections with this key are open already; close one first"
+                )
+            taken.enter_context(self._keys.entered(key))
+            return answer
+
+        if not self._rate.admits(origin):
+            raise TurnedAwayError(f"more than {self._service.limits.handshakes_per_second:g} connections per second")
+        with trio.move_on_after(self._service.settings.deadline):
+            return await respond(Wire(stream), self._service.settings, admit)
+        raise HandshakeTimeoutError(
+            f"the client did not finish its handshake within {self._service.settings.deadline:g} s"
+        )
+
+
+def _leaves(group: BaseExceptionGroup[FslError]) -> list[FslError]:
+    """Returns the errors of a group and of the groups in it."""
+    leaves: list[FslError] = []
+    for error in group.exceptions:
+        leaves.extend(_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
+    return leaves

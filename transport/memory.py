@@ -1,0 +1,84 @@
+"""Channels between parties in one process, with the same handshake, records and limits as over TCP.
+
+An address is any name.
+"""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import suppress
+
+import trio
+
+from transport.errors import UnreachableError
+from transport.interface import Transport
+from transport.listener import Listener, Service
+from transport.pipe import pipe_pair
+
+__all__ = ["Network"]
+
+_BACKLOG = 1_024
+
+
+class Network(Transport):
+    """A network of its own; endpoints reach each other within one `Network` only."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, trio.MemorySendChannel[tuple[trio.abc.Stream, str]]] = {}
+        self._numbers = itertools.count(1)
+
+    async def connect(self, address: str) -> trio.abc.Stream:
+        """Makes a pair of streams and queues one end with the listener; see `Transport.connect`."""
+        near, far = self._make_pair()
+        try:
+            await self._queues[address].send((far, self._origin()))
+        except (KeyError, trio.BrokenResourceError) as error:
+            raise UnreachableError(
+                f"nothing listens at {address!r} in this network; these do: {sorted(self._queues)}"
+            ) from error
+        return near
+
+    async def listen(
+        self,
+        address: str,
+        service: Service,
+        *,
+        task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serves under a name; see `Transport.listen`."""
+        if address in self._queues:
+            raise UnreachableError(f"somebody listens at {address!r} already; take another name")
+        sending, receiving = trio.open_memory_channel[tuple[trio.abc.Stream, str]](_BACKLOG)
+        self._queues[address] = sending
+        try:
+            task_status.started(address)
+            await Listener(service).serve(_QueueSource(receiving))
+        finally:
+            del self._queues[address]
+            await _turn_away(receiving)
+
+    def _make_pair(self) -> tuple[trio.abc.Stream, trio.abc.Stream]:
+        """Makes every connection of this network: the place to record, delay or cut them."""
+        return pipe_pair()
+
+    def _origin(self) -> str:
+        """Names the dialling end for the listener's limits: every connection counts as a host of its own."""
+        return f"memory-{next(self._numbers)}"
+
+
+async def _turn_away(queue: trio.MemoryReceiveChannel[tuple[trio.abc.Stream, str]]) -> None:
+    """Closes the queue, and the connections in it that nobody will accept any more."""
+    with queue, suppress(trio.WouldBlock):
+        while True:
+            stream, _ = queue.receive_nowait()
+            await trio.aclose_forcefully(stream)
+
+
+class _QueueSource:
+    """Accepts what `Network.connect` has queued."""
+
+    def __init__(self, queue: trio.MemoryReceiveChannel[tuple[trio.abc.Stream, str]]) -> None:
+        self._queue = queue
+
+    async def accept(self) -> tuple[trio.abc.Stream, str]:
+        return await self._queue.receive()

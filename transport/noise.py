@@ -1,0 +1,423 @@
+"""The Noise protocol framework, revision 34, sans I/O: who is at the other end, and two keys that nobody else has.
+
+The channel uses Noise_XK_25519_ChaChaPoly_SHA256 and nothing else: the client knows the server's static key beforehand
+and sends its own only to the holder of that key, encrypted with forward secrecy. The patterns are nevertheless a table,
+and the hash a parameter, because the published test vectors spread over several of each: machinery that gets all of
+them right gets the one we use right.
+
+Rules kept here:
+
+- Randomness is an argument. Nothing else is random, so that a seed replays a handshake byte by byte.
+- A nonce advances only after a successful decryption, and is never used twice; the last one is reserved for `rekey`.
+- A handshake that failed once is over.
+- The chaining key never leaves; the handshake hash, which identifies the session, does.
+- PyNaCl's failures (a forged tag, a ciphertext shorter than one, a Diffie-Hellman result of all zeros) come out as
+  `AuthenticationError`; `_open` and `_diffie_hellman` are the only places that see them.
+- No secret shows in a `repr`.
+
+Section numbers refer to The Noise Protocol Framework, revision 34, https://noiseprotocol.org/noise.html.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nacl import bindings
+from nacl.exceptions import CryptoError
+from nacl.exceptions import RuntimeError as SodiumError
+
+from fsl_async.errors import MisuseError
+from transport.errors import AuthenticationError
+
+__all__ = [
+    "KEY_SIZE",
+    "TAG_SIZE",
+    "CipherState",
+    "HandshakeState",
+    "KeyPair",
+    "Randomness",
+    "require_key",
+]
+
+Randomness = Callable[[int], bytes]
+"""Returns as many uniformly random bytes as it is asked for."""
+
+KEY_SIZE = 32
+TAG_SIZE = 16
+
+_RESERVED_NONCE = 2**64 - 1
+
+_HASHES: Mapping[str, Callable[..., Any]] = {"SHA256": hashlib.sha256, "BLAKE2b": hashlib.blake2b}
+
+# Section 7.5: the messages known beforehand, then those that are sent; the initiator's point to the right.
+_PATTERNS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
+    "NK": (("<- s",), ("-> e es", "<- e ee")),
+    "KK": (("-> s", "<- s"), ("-> e es ss", "<- e ee se")),
+    "XK": (("<- s",), ("-> e es", "<- e ee", "-> s se")),
+    "IK": (("<- s",), ("-> e es s ss", "<- e ee se")),
+    "XX": ((), ("-> e", "<- e ee s es", "-> s se")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """An X25519 key pair, 32 raw bytes each."""
+
+    private: bytes = field(repr=False)
+    public: bytes
+
+    @classmethod
+    def from_private(cls, private: bytes) -> KeyPair:
+        """Derives the public half of a private key.
+
+        Raises:
+            MisuseError: the key is not 32 bytes long.
+        """
+        require_key("an X25519 private key", private)
+        return cls(private, bindings.crypto_scalarmult_base(private))
+
+    @classmethod
+    def generate(cls, randomness: Randomness) -> KeyPair:
+        """Draws a new key pair."""
+        return cls.from_private(randomness(KEY_SIZE))
+
+
+class CipherState:
+    """One direction's key and nonce (section 5.1)."""
+
+    __slots__ = ("_key", "_nonce")
+
+    def __init__(self, key: bytes, nonce: int = 0) -> None:
+        self._key = key
+        self._nonce = nonce
+
+    @property
+    def nonce(self) -> int:
+        """The nonce of the next ciphertext, which is also the number of ciphertexts so far."""
+        return self._nonce
+
+    def encrypt(self, associated: bytes, plaintext: bytes) -> bytes:
+        """Encrypts under the next nonce; the result is 16 bytes longer.
+
+        Raises:
+            MisuseError: no nonce is left.
+        """
+        ciphertext = _seal(self._key, self._usable_nonce(), associated, plaintext)
+        self._nonce += 1
+        return ciphertext
+
+    def decrypt(self, associated: bytes, ciphertext: bytes) -> bytes:
+        """Decrypts under the next nonce, which stays the next one if this fails.
+
+        Raises:
+            AuthenticationError: the ciphertext is not what the other side encrypted at this place.
+            MisuseError: no nonce is left.
+        """
+        plaintext = _open(self._key, self._usable_nonce(), associated, ciphertext)
+        self._nonce += 1
+        return plaintext
+
+    def rekey(self) -> None:
+        """Replaces the key by a one-way function of itself; the nonce runs on (sections 4.2, 11.3)."""
+        self._key = _seal(self._key, _RESERVED_NONCE, b"", bytes(KEY_SIZE))[:KEY_SIZE]
+
+    def _usable_nonce(self) -> int:
+        if self._nonce >= _RESERVED_NONCE:
+            raise MisuseError("all 2^64 - 1 nonces of this key are used; open a new channel")
+        return self._nonce
+
+
+class _Cleartext:
+    """What stands for the cipher until the first Diffie-Hellman result: section 5.1's empty key."""
+
+    __slots__ = ()
+
+    def encrypt(self, associated: bytes, plaintext: bytes) -> bytes:
+        return plaintext
+
+    def decrypt(self, associated: bytes, ciphertext: bytes) -> bytes:
+        return ciphertext
+
+
+class _SymmetricState:
+    """The chaining key, the running hash of the transcript and the current cipher (section 5.2)."""
+
+    __slots__ = ("_chaining_key", "_cipher", "_hash", "digest")
+
+    def __init__(self, protocol_name: bytes, hash_function: Callable[..., Any]) -> None:
+        size = hash_function().digest_size
+        self._hash = hash_function
+        self.digest: bytes = (
+            protocol_name.ljust(size, b"\0") if len(protocol_name) <= size else hash_function(protocol_name).digest()
+        )
+        self._chaining_key = self.digest
+        self._cipher: CipherState | _Cleartext = _Cleartext()
+
+    def mix_hash(self, data: bytes) -> None:
+        self.digest = self._hash(self.digest + data).digest()
+
+    def mix_key(self, material: bytes) -> None:
+        self._chaining_key, key = self._derive(material, 2)
+        self._cipher = CipherState(key[:KEY_SIZE])
+
+    def mix_key_and_hash(self, material: bytes) -> None:
+        self._chaining_key, to_hash, key = self._derive(material, 3)
+        self.mix_hash(to_hash)
+        self._cipher = CipherState(key[:KEY_SIZE])
+
+    def encrypt_and_hash(self, plaintext: bytes) -> bytes:
+        ciphertext = self._cipher.encrypt(self.digest, plaintext)
+        self.mix_hash(ciphertext)
+        return ciphertext
+
+    def decrypt_and_hash(self, ciphertext: bytes) -> bytes:
+        plaintext = self._cipher.decrypt(self.digest, ciphertext)
+        self.mix_hash(ciphertext)
+        return plaintext
+
+    def tag_size(self) -> int:
+        return TAG_SIZE if isinstance(self._cipher, CipherState) else 0
+
+    def split(self) -> tuple[CipherState, CipherState]:
+        first, second = self._derive(b"", 2)
+        return CipherState(first[:KEY_SIZE]), CipherState(second[:KEY_SIZE])
+
+    def _derive(self, material: bytes, outputs: int) -> list[bytes]:
+        """HKDF with the chaining key as salt and no info (section 4.3, RFC 5869)."""
+        secret = hmac.new(self._chaining_key, material, self._hash).digest()
+        blocks = [b""]
+        for index in range(1, outputs + 1):
+            blocks.append(hmac.new(secret, blocks[-1] + bytes([index]), self._hash).digest())
+        return blocks[1:]
+
+
+class HandshakeState:
+    """One side of a handshake (section 5.3).
+
+    `write_message` and `read_message` take turns as the pattern demands until `finished`; then `split` gives the two
+    transport ciphers.
+
+    Args:
+        protocol_name: e.g. "Noise_XK_25519_ChaChaPoly_SHA256".
+        initiator: whether this side writes the first message.
+        prologue: what both sides must agree on for the handshake to succeed.
+        local: our key pairs: "s" the static one, if the pattern wants it. "e" appears when it is drawn.
+        remote: the other side's public keys known beforehand: "s", if the pattern wants it.
+        randomness: where the ephemeral key comes from.
+        pre_shared: 32-byte secrets for the pattern's psk modifiers, in order.
+    """
+
+    def __init__(
+        self,
+        protocol_name: str,
+        initiator: bool,
+        prologue: bytes,
+        local: Mapping[str, KeyPair],
+        remote: Mapping[str, bytes],
+        randomness: Randomness,
+        pre_shared: Sequence[bytes] = (),
+    ) -> None:
+        pattern = _parse(protocol_name)
+        for public in remote.values():
+            require_key("an X25519 public key", public)
+        self._messages = pattern.messages
+        self._failed = False
+        self._with_secrets = any("psk" in tokens for _, tokens in pattern.messages)
+        self._initiator = initiator
+        self._local = dict(local)
+        self._remote = dict(remote)
+        self._randomness = randomness
+        self._pre_shared = list(pre_shared)
+        self._symmetric = _SymmetricState(protocol_name.encode(), pattern.hash_function)
+        self._symmetric.mix_hash(prologue)
+        for sent_by_initiator, tokens in pattern.beforehand:
+            for token in tokens:
+                mine = sent_by_initiator == initiator
+                self._symmetric.mix_hash(self._local[token].public if mine else self._remote[token])
+
+    @property
+    def finished(self) -> bool:
+        """Whether every message of the pattern has been exchanged."""
+        return not self._messages and not self._failed
+
+    @property
+    def remote_static(self) -> bytes:
+        """The other side's static public key, which the pattern has authenticated once it is finished."""
+        return self._remote["s"]
+
+    @property
+    def handshake_hash(self) -> bytes:
+        """Identifies this session: both sides have the same, no other session has (section 11.2)."""
+        return self._symmetric.digest
+
+    def write_message(self, payload: bytes) -> bytes:
+        """Makes the next message.
+
+        Raises:
+            AuthenticationError: the other side's key is a point of low order.
+            MisuseError: it is the other side's turn, or the handshake is over.
+        """
+        tokens = self._take_turn(writing=True)
+        try:
+            parts = [self._write_token(token) for token in tokens]
+            return b"".join((*parts, self._symmetric.encrypt_and_hash(payload)))
+        except AuthenticationError:
+            self._failed = True
+            raise
+
+    def read_message(self, message: bytes) -> bytes:
+        """Takes the other side's next message and returns its payload.
+
+        Raises:
+            AuthenticationError: the message is not what an honest other side would have sent. The handshake is over.
+            MisuseError: it is our turn, or the handshake is over.
+        """
+        tokens = self._take_turn(writing=False)
+        try:
+            for token in tokens:
+                message = self._read_token(token, message)
+            return self._symmetric.decrypt_and_hash(message)
+        except AuthenticationError:
+            self._failed = True
+            raise
+
+    def split(self) -> tuple[CipherState, CipherState]:
+        """Returns the ciphers of (our sending, our receiving) direction; to be called once.
+
+        Raises:
+            MisuseError: the handshake is not finished.
+        """
+        if not self.finished:
+            raise MisuseError("a handshake gives keys only after its last message")
+        from_initiator, from_responder = self._symmetric.split()
+        return (from_initiator, from_responder) if self._initiator else (from_responder, from_initiator)
+
+    def _take_turn(self, writing: bool) -> Sequence[str]:
+        if self._failed or self.finished:
+            raise MisuseError("the handshake is over; start a new one")
+        sent_by_initiator, tokens = self._messages[0]
+        if (sent_by_initiator == self._initiator) != writing:
+            raise MisuseError("it is the other side's turn" if writing else "it is our turn to write")
+        self._messages = self._messages[1:]
+        return tokens
+
+    def _write_token(self, token: str) -> bytes:
+        match token:
+            case "e":
+                self._local["e"] = KeyPair.generate(self._randomness)
+                self._mix_ephemeral(self._local["e"].public)
+                return self._local["e"].public
+            case "s":
+                return self._symmetric.encrypt_and_hash(self._local["s"].public)
+            case _:
+                self._mix_secret(token)
+                return b""
+
+    def _read_token(self, token: str, message: bytes) -> bytes:
+        """Takes the token's bytes off the front of the message and returns the rest."""
+        match token:
+            case "e":
+                self._remote["e"], rest = _take(message, KEY_SIZE)
+                self._mix_ephemeral(self._remote["e"])
+                return rest
+            case "s":
+                sealed, rest = _take(message, KEY_SIZE + self._symmetric.tag_size())
+                self._remote["s"] = self._symmetric.decrypt_and_hash(sealed)
+                return rest
+            case _:
+                self._mix_secret(token)
+                return message
+
+    def _mix_ephemeral(self, public: bytes) -> None:
+        self._symmetric.mix_hash(public)
+        if self._with_secrets:  # section 9.2: otherwise a psk could meet the same key twice
+            self._symmetric.mix_key(public)
+
+    def _mix_secret(self, token: str) -> None:
+        """Mixes in a pre-shared key, or a Diffie-Hellman result: the first letter names the initiator's key."""
+        if token == "psk":  # noqa: S105 - a token of the pattern language, not a secret
+            self._symmetric.mix_key_and_hash(self._pre_shared.pop(0))
+            return
+        mine, theirs = (token[0], token[1]) if self._initiator else (token[1], token[0])
+        self._symmetric.mix_key(_diffie_hellman(self._local[mine].private, self._remote[theirs]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """A parsed protocol name; each entry is (sent by the initiator, its tokens)."""
+
+    beforehand: tuple[tuple[bool, tuple[str, ...]], ...]
+    messages: tuple[tuple[bool, tuple[str, ...]], ...]
+    hash_function: Callable[..., Any]
+
+
+def _parse(protocol_name: str) -> _Pattern:
+    """Reads a protocol name (section 8) whose primitives are X25519, ChaChaPoly and a hash from the table."""
+    match protocol_name.split("_"):
+        case ["Noise", pattern, "25519", "ChaChaPoly", hash_name] if pattern[:2] in _PATTERNS and hash_name in _HASHES:
+            beforehand, messages = _PATTERNS[pattern[:2]]
+            return _Pattern(
+                tuple(_direction(line) for line in beforehand),
+                _modified([_direction(line) for line in messages], pattern[2:]),
+                _HASHES[hash_name],
+            )
+        case _:
+            raise MisuseError(f"{protocol_name!r} is not among the protocols this module knows")
+
+
+def _direction(line: str) -> tuple[bool, tuple[str, ...]]:
+    arrow, *tokens = line.split()
+    return arrow == "->", tuple(tokens)
+
+
+def _modified(messages: list[tuple[bool, tuple[str, ...]]], modifiers: str) -> tuple[tuple[bool, tuple[str, ...]], ...]:
+    """Applies "psk0" (before the first message's tokens) and "pskN" (after the Nth's), section 9.4."""
+    for place in (int(modifier) for modifier in modifiers.replace("+", "").split("psk") if modifier):
+        sent_by_initiator, tokens = messages[max(place - 1, 0)]
+        messages[max(place - 1, 0)] = (sent_by_initiator, (*tokens, "psk") if place else ("psk", *tokens))
+    return tuple(messages)
+
+
+def require_key(what: str, key: bytes) -> None:
+    """Refuses a key that is not 32 bytes; PyNaCl would read past the end of a shorter one.
+
+    Raises:
+        MisuseError: the length is wrong; the message gives `what` and the length, not the key.
+    """
+    if not isinstance(key, bytes) or len(key) != KEY_SIZE:
+        raise MisuseError(f"{what} must be {KEY_SIZE} bytes, this one is a {type(key).__name__} of {len(key)}")
+
+
+def _take(message: bytes, size: int) -> tuple[bytes, bytes]:
+    if len(message) < size:
+        raise AuthenticationError(f"a handshake message ends after {len(message)} of at least {size} expected bytes")
+    return message[:size], message[size:]
+
+
+def _diffie_hellman(private: bytes, public: bytes) -> bytes:
+    try:
+        return bindings.crypto_scalarmult(private, public)
+    except SodiumError as error:
+        raise AuthenticationError("the other side's X25519 key is a point of low order") from error
+
+
+def _seal(key: bytes, nonce: int, associated: bytes, plaintext: bytes) -> bytes:
+    return bindings.crypto_aead_chacha20poly1305_ietf_encrypt(plaintext, associated, _nonce_bytes(nonce), key)
+
+
+def _open(key: bytes, nonce: int, associated: bytes, ciphertext: bytes) -> bytes:
+    if len(ciphertext) < TAG_SIZE:  # PyNaCl would ask for an array of negative length
+        raise AuthenticationError(f"a ciphertext of {len(ciphertext)} bytes is shorter than its {TAG_SIZE}-byte tag")
+    try:
+        return bindings.crypto_aead_chacha20poly1305_ietf_decrypt(ciphertext, associated, _nonce_bytes(nonce), key)
+    except CryptoError as error:
+        raise AuthenticationError("decryption failed: altered bytes, or other keys than expected") from error
+
+
+def _nonce_bytes(nonce: int) -> bytes:
+    """32 zero bits, then the counter, little-endian (section 12.3)."""
+    return bytes(4) + nonce.to_bytes(8, "little")

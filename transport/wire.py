@@ -1,0 +1,83 @@
+"""A byte stream that counts, and whose failures speak our language.
+
+The one place where trio's stream errors are translated. Both transports run over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import trio
+
+from transport.errors import ChannelClosedError, ConnectionLostError
+
+__all__ = ["Wire"]
+
+
+class Wire:
+    """Wraps any `trio.abc.Stream`.
+
+    Attributes:
+        bytes_sent: bytes handed to the stream so far.
+        bytes_received: bytes taken from the stream so far.
+    """
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        self._stream = stream
+        self.bytes_sent = 0
+        self.bytes_received = 0
+
+    async def send(self, data: bytes) -> None:
+        """Sends all of `data`; cancelled half-way, nobody knows how much of it went out.
+
+        Raises:
+            ConnectionLostError: the connection is gone.
+            ChannelClosedError: we closed it.
+        """
+        with _translated():
+            await self._stream.send_all(data)
+        self.bytes_sent += len(data)
+
+    async def receive_some(self, most: int) -> bytes:
+        """Returns at least one and at most `most` bytes; no byte means the end of the stream.
+
+        Cancelled, it has taken nothing.
+
+        Raises:
+            ConnectionLostError: the connection is gone.
+            ChannelClosedError: we closed it.
+        """
+        with _translated():
+            data = bytes(await self._stream.receive_some(most))
+        self.bytes_received += len(data)
+        return data
+
+    async def receive_exactly(self, size: int) -> bytes:
+        """Returns the next `size` bytes and takes none beyond them.
+
+        Raises:
+            ConnectionLostError: the stream ended before.
+            ChannelClosedError: we closed it.
+        """
+        data = b""
+        while len(data) < size:
+            more = await self.receive_some(size - len(data))
+            if not more:
+                raise ConnectionLostError(f"the stream ended after {len(data)} of {size} expected bytes")
+            data += more
+        return data
+
+    async def aclose(self) -> None:
+        """Closes the stream; a second time does nothing."""
+        await self._stream.aclose()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except trio.ClosedResourceError as error:
+        raise ChannelClosedError("this side has closed the channel") from error
+    except trio.BrokenResourceError as error:
+        raise ConnectionLostError("the connection broke: the peer vanished or the network did") from error
