@@ -1,0 +1,139 @@
+"""Everything public about a round, as one canonical value with one digest.
+
+Rules: both servers build the same bytes, clients take them from both and refuse if they differ; `round_id` is the digest of
+the bytes and stands in every message of the round; nothing here is secret.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from fsl_async.digests import Domain, derive_key, digest
+from fsl_async.errors import MisuseError, PeerViolationError
+from fsl_async.task import Sparse, Task
+
+__all__ = ["BlockModel", "RoundConfig", "ServerKeys", "describe_model", "first_difference"]
+
+MODEL_DTYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
+
+
+class ServerKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A server's two public keys: X25519 for its channel, Ed25519 for its statements."""
+
+    channel: bytes
+    statement: bytes
+
+
+class BlockModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the servers hold for one block: its dtype and the digest of its bytes."""
+
+    name: str
+    dtype: str
+    digest: bytes
+
+
+class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One round: the task, its number and epoch, the coin-tossed seed, the servers and their model."""
+
+    version: int = 1
+    task: Task
+    number: int
+    epoch: int
+    hash_seed: bytes
+    toss: tuple[bytes, bytes]
+    servers: tuple[ServerKeys, ServerKeys]
+    model: tuple[BlockModel, ...]
+
+    def canonical(self) -> bytes:
+        """The bytes that travel and that are hashed."""
+        return bytes(msgpack.packb(msgspec.to_builtins(self, builtin_types=(bytes,))))
+
+    @staticmethod
+    def parse(data: bytes, source: str) -> RoundConfig:
+        """Read canonical bytes from the server called `source`.
+
+        Raises:
+            PeerViolationError: the bytes are not a round's configuration.
+        """
+        try:
+            plain = msgpack.unpackb(data, max_array_len=64, max_map_len=32, max_str_len=256, max_ext_len=0)
+            return msgspec.convert(plain, RoundConfig)
+        except (ValueError, TypeError, msgpack.exceptions.UnpackException, msgspec.MsgspecError) as error:
+            raise PeerViolationError(source, f"sent a round configuration that cannot be read: {error}") from error
+
+    def round_id(self) -> bytes:
+        """BLAKE2b-256 of the canonical bytes."""
+        return digest(Domain.ROUND, self.canonical())
+
+    def block_model(self, name: str) -> BlockModel:
+        """What the servers announced for one block."""
+        return next(entry for entry in self.model if entry.name == name)
+
+    def tree_key(self, domain: Domain) -> bytes:
+        """A key that lasts as long as the trees do: as the hash seed."""
+        return derive_key(domain, self.task.digest(), self.hash_seed)
+
+    def convert_key(self, block: int) -> bytes:
+        """The conversion key of one block in this epoch."""
+        return derive_key(
+            Domain.CONVERT,
+            self.task.digest(),
+            self.hash_seed,
+            block.to_bytes(4, "little"),
+            self.epoch.to_bytes(8, "little"),
+        )
+
+    def placement_key(self, block: int) -> bytes:
+        """The key of the permutations that lay out one block's rows."""
+        return derive_key(Domain.PLACEMENT, self.task.digest(), self.hash_seed, block.to_bytes(4, "little"))
+
+    def carrier(self, client: str) -> int:
+        """Which server carries this client's public part; alternates over clients and rounds."""
+        return digest(Domain.CARRIER, self.hash_seed, self.number.to_bytes(8, "little"), client.encode())[0] & 1
+
+
+def describe_model(task: Task, model: dict[str, npt.NDArray[Any]]) -> tuple[BlockModel, ...]:
+    """Check a model against its task and digest each block.
+
+    Args:
+        task: the task.
+        model: for each sparse block an array (rows, width), or (rows,) where width is 1; for each dense block (size,).
+
+    Raises:
+        MisuseError: a block is missing or unknown, or has another shape or an unsupported dtype.
+    """
+    names = {block.name for block in task.blocks}
+    if names != set(model):
+        raise MisuseError(f"model: blocks {sorted(names)} expected, got {sorted(model)}")
+    return tuple(_describe_block(block.name, _shapes(block), model[block.name]) for block in task.blocks)
+
+
+def _shapes(block: Any) -> tuple[tuple[int, ...], ...]:
+    if not isinstance(block, Sparse):
+        return ((block.size,),)
+    return ((block.rows, block.width), (block.rows,)) if block.width == 1 else ((block.rows, block.width),)
+
+
+def _describe_block(name: str, shapes: tuple[tuple[int, ...], ...], array: npt.NDArray[Any]) -> BlockModel:
+    if array.shape not in shapes:
+        raise MisuseError(f"model block {name!r}: shape {shapes[0]} expected, got {array.shape}")
+    dtype = array.dtype.str[1:]
+    if dtype not in MODEL_DTYPES or array.dtype.byteorder == ">":
+        raise MisuseError(f"model block {name!r}: dtype {array.dtype} is not one of {MODEL_DTYPES}, little-endian")
+    data = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
+    return BlockModel(name, dtype, digest(Domain.MODEL, name.encode(), dtype.encode(), data.data))
+
+
+def first_difference(left: Any, right: Any) -> tuple[str, Any, Any] | None:
+    """The first field in which two structs of one type differ, with both values; None where they are equal."""
+    for field in msgspec.structs.fields(left):
+        a, b = getattr(left, field.name), getattr(right, field.name)
+        if a != b:
+            nested = first_difference(a, b) if isinstance(a, msgspec.Struct) and type(a) is type(b) else None
+            return (f"{field.name}.{nested[0]}", nested[1], nested[2]) if nested else (field.name, a, b)
+    return None

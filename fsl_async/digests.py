@@ -1,0 +1,71 @@
+"""One way to hash, one way to derive a key: BLAKE2b with a domain tag of its own for every purpose.
+
+Rules: every digest and every derived key names its `Domain`; parts are length-prefixed, so no two lists of parts give the
+same input; what is compared is a digest of received bytes, never of a re-encoding.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from enum import Enum
+from typing import TypeAlias
+
+__all__ = ["DIGEST_BYTES", "KEY_BYTES", "Buffer", "Domain", "derive_key", "digest", "same"]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+DIGEST_BYTES = 32
+KEY_BYTES = 16
+
+
+class Domain(Enum):
+    """What a digest or a key is for; the value is BLAKE2b's `person` parameter (at most 16 bytes)."""
+
+    TASK = b"fsl.task"
+    ROUND = b"fsl.round"
+    MODEL = b"fsl.model"
+    TREE = b"fsl.tree"
+    HINT = b"fsl.hint"
+    PUBLIC_PART = b"fsl.public"
+    DENSE_SHARE = b"fsl.dense-share"
+    SEED_COMMITMENT = b"fsl.seed-commit"
+    SUBMISSION = b"fsl.submission"
+    TOSS_COMMITMENT = b"fsl.toss-commit"
+    HASH_SEED = b"fsl.hash-seed"
+    PROOF_KEY = b"fsl.proof-key"
+    PROOF_MASK_KEY = b"fsl.proof-mask"
+    PROOF = b"fsl.proof"
+    TAG_KEY = b"fsl.tag-key"
+    TAG_MASK_KEY = b"fsl.tag-mask"
+    SHARE = b"fsl.share"
+    SHARE_COMMITMENT = b"fsl.share-commit"
+    ROSTER = b"fsl.roster"
+    OUTCOME = b"fsl.outcome"
+    RECEIPT = b"fsl.receipt"
+    EXPAND_LEFT = b"fsl.left"
+    EXPAND_RIGHT = b"fsl.right"
+    CONVERT = b"fsl.convert"
+    SELECT = b"fsl.select"
+    PLACEMENT = b"fsl.placement"
+    CARRIER = b"fsl.carrier"
+    SIMULATION = b"fsl.simulation"
+
+
+def digest(domain: Domain, *parts: Buffer, key: bytes = b"") -> bytes:
+    """BLAKE2b-256 of the length-prefixed parts, under the domain's tag and an optional key of up to 64 bytes."""
+    state = hashlib.blake2b(digest_size=DIGEST_BYTES, person=domain.value, key=key)
+    for part in parts:
+        state.update(len(part).to_bytes(8, "little"))
+        state.update(part)
+    return state.digest()
+
+
+def derive_key(domain: Domain, *parts: Buffer) -> bytes:
+    """A 16-byte AES key for one purpose; the parts say which (round, block, epoch, …)."""
+    return digest(domain, *parts)[:KEY_BYTES]
+
+
+def same(left: Buffer, right: Buffer) -> bool:
+    """Compare in constant time."""
+    return hmac.compare_digest(left, right)

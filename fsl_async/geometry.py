@@ -1,0 +1,153 @@
+"""The shape of a sparse block's trees, a function of public parameters alone.
+
+A block's rows are laid out η = 3 times, each time through another permutation, as a table of `bins` columns; a client
+places each of its rows in one column (`hashing`), and plants one tree per column (`dpf`). A stash slot is a forest of one
+tree over all rows. Everything that must agree between parties, sizes on the wire above all, is computed here once.
+
+    y = P_s(row)      slot = y mod positions      bin = (y div positions) mod bins      leaf = y div (positions · bins)
+
+Source: paper §"Basic Protocols"; equal bins and early termination as in docs/adr/0003.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from fsl_async.hashing_parameters import bins_per_segment
+from fsl_async.task import Sparse, Task
+
+__all__ = ["BLOCK_BYTES", "SEGMENTS", "Forest", "Geometry", "geometry_of"]
+
+SEGMENTS = 3
+BLOCK_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Trees of one shape, side by side: `segments` × `bins` of them, `leaves` leaves each.
+
+    Args:
+        segments: how many permuted copies of the rows the trees stand over.
+        bins: trees per segment.
+        leaves: leaves per tree.
+        positions: rows that one leaf covers (early termination), a power of two.
+        element_bits: bits of a ring element.
+        width: elements per row.
+    """
+
+    segments: int
+    bins: int
+    leaves: int
+    positions: int
+    element_bits: int
+    width: int
+
+    @property
+    def trees(self) -> int:
+        """B, all trees of the forest."""
+        return self.segments * self.bins
+
+    @property
+    def depth(self) -> int:
+        """d, the levels below the root."""
+        return (self.leaves - 1).bit_length()
+
+    @property
+    def bin_size(self) -> int:
+        """Θ, positions in every bin."""
+        return self.leaves * self.positions
+
+    @property
+    def payload_elements(self) -> int:
+        """Ring elements under one leaf."""
+        return self.positions * self.width
+
+    @property
+    def planes(self) -> int:
+        """16-byte blocks that one leaf's payload takes."""
+        return -(-self.payload_elements * self.element_bits // 128)
+
+    @property
+    def word_bytes(self) -> int:
+        """Bytes of all trees' seed correction words (with the left control bits)."""
+        return self.depth * self.trees * BLOCK_BYTES
+
+    @property
+    def bit_bytes(self) -> int:
+        """Bytes of all trees' right control-bit corrections."""
+        return self.depth * -(-self.trees // 8)
+
+    @property
+    def tree_bytes(self) -> int:
+        """Bytes of all trees' correction words."""
+        return self.word_bytes + self.bit_bytes
+
+    @property
+    def hint_bytes(self) -> int:
+        """Bytes of one hint for every tree."""
+        return self.trees * self.payload_elements * (self.element_bits // 8)
+
+    @property
+    def select_bytes(self) -> int:
+        """Bytes of the selection hints; none where a leaf covers one row, for there the control bit selects."""
+        return -(-self.trees * self.positions // 8) if self.positions > 1 else 0
+
+    @property
+    def proof_bytes(self) -> int:
+        """Bytes of the tag corrections that prove every tree a point function."""
+        return self.trees * BLOCK_BYTES
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """All forests of one sparse block: the bins first, then one forest for each stash slot."""
+
+    rows: int
+    width: int
+    select: int
+    bins: Forest
+    stash: tuple[Forest, ...]
+
+    @cached_property
+    def forests(self) -> tuple[Forest, ...]:
+        """The bins, then the stash slots: the order of the wire."""
+        return (self.bins, *self.stash)
+
+    @property
+    def trees(self) -> int:
+        """All trees of the block."""
+        return sum(forest.trees for forest in self.forests)
+
+
+@lru_cache(maxsize=256)
+def geometry_of(task: Task, block: Sparse) -> Geometry:
+    """The geometry of one sparse block of a task."""
+    bins = bins_per_segment(block.select, block.rows)
+    bits = task.ring.bits
+    positions = _positions_per_leaf(task, block, bins)
+    leaves = -(-block.rows // (bins * positions))
+    slot = Forest(1, 1, block.rows, 1, bits, block.width)
+    return Geometry(
+        rows=block.rows,
+        width=block.width,
+        select=block.select,
+        bins=Forest(SEGMENTS, bins, leaves, positions, bits, block.width),
+        stash=(slot,) * block.stash,
+    )
+
+
+def _positions_per_leaf(task: Task, block: Sparse, bins: int) -> int:
+    """2^ν minimising (d - ν)·129 + 2^ν·τ·l among leaves that one cipher block converts; the larger on a tie.
+
+    1 where a proof speaks of leaves (verified), and where hints outlive the tree (fixed) and so outweigh it.
+    """
+    if task.verified or task.selection == "fixed":
+        return 1
+    row_bits = block.width * task.ring.bits
+
+    def cost(positions: int) -> int:
+        leaves = -(-block.rows // (bins * positions))
+        return (leaves - 1).bit_length() * 129 + positions * row_bits
+
+    return min((4, 2, 1), key=lambda p: cost(p) if p == 1 or p * row_bits <= 128 else 2**62)

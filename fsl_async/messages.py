@@ -1,0 +1,213 @@
+"""Every message that crosses a channel, as frozen types; and which of them carry bulk data.
+
+Rules: fields are small and public to the receiver; bulk data (trees, hints, answers, shares) is not a field but follows the
+message as one `bin` whose exact size the task implies. A message is one of a closed union per direction, so a client can
+never be made to read a server's internal message, nor a server a local event.
+
+    client → server    Enter Retrieve Download Submit AskOutcome
+    server → client    Opened Answer Block Receipt Finished Refused
+    server → server    TossCommitment TossReveal Forward RosterList Proofs Commitment Share Conclusion Abort
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+__all__ = [
+    "Abort",
+    "Answer",
+    "AskOutcome",
+    "Block",
+    "Commitment",
+    "Conclusion",
+    "Download",
+    "Enter",
+    "Finished",
+    "Forward",
+    "FromClient",
+    "FromPeer",
+    "FromServer",
+    "Message",
+    "Opened",
+    "Proofs",
+    "Receipt",
+    "Refused",
+    "Retrieve",
+    "RosterList",
+    "Share",
+    "Submit",
+    "TossCommitment",
+    "TossReveal",
+]
+
+
+class Message(msgspec.Struct, frozen=True, tag_field="type", forbid_unknown_fields=True):
+    """The base of all wire messages."""
+
+
+# ---- client to server
+
+
+class Enter(Message, frozen=True, tag="enter"):
+    """Asks for the configuration of the first round after number `after`; answered when it opens."""
+
+    after: int
+
+
+class Retrieve(Message, frozen=True, tag="retrieve", kw_only=True):
+    """One private retrieval; to the carrier with the public part as bulk, to the other server without."""
+
+    round_id: bytes
+    query: int
+    seed: bytes
+    commitments: tuple[bytes, bytes]
+    public_digest: bytes
+
+
+class Download(Message, frozen=True, tag="download", kw_only=True):
+    """Asks for a dense block, whole."""
+
+    round_id: bytes
+    block: str
+
+
+class Submit(Message, frozen=True, tag="submit", kw_only=True):
+    """One submission; to the carrier with public part and dense shares as bulk, to the other server without.
+
+    `query` names the retrieval whose trees the hints ride on; 0 where the public part brings trees of its own.
+    """
+
+    round_id: bytes
+    query: int
+    seed: bytes
+    commitments: tuple[bytes, bytes]
+    public_digest: bytes
+    dense_digest: bytes
+
+
+class AskOutcome(Message, frozen=True, tag="ask-outcome"):
+    """Asks how a round ended; answered when it has."""
+
+    round_id: bytes
+
+
+# ---- server to client
+
+
+class Opened(Message, frozen=True, tag="opened"):
+    """The canonical bytes of an open round's configuration."""
+
+    config: bytes
+
+
+class Answer(Message, frozen=True, tag="answer", kw_only=True):
+    """One server's answer to a retrieval; the bulk is one row per tree."""
+
+    round_id: bytes
+    query: int
+
+
+class Block(Message, frozen=True, tag="block", kw_only=True):
+    """A dense block; the bulk is the model's own bytes."""
+
+    round_id: bytes
+    block: str
+
+
+class Receipt(Message, frozen=True, tag="receipt", kw_only=True):
+    """A server's signed word that it has stored a submission and all that belongs to it."""
+
+    round_id: bytes
+    digest: bytes
+    signature: bytes
+
+
+class Finished(Message, frozen=True, tag="finished", kw_only=True):
+    """How a round ended, signed; the bulk is the canonical outcome."""
+
+    round_id: bytes
+    signature: bytes
+
+
+class Refused(Message, frozen=True, tag="refused", kw_only=True):
+    """A request that was not carried out, and why."""
+
+    reason: Literal["round-closed", "conflict", "limit", "malformed", "aborted", "busy"]
+    explanation: str
+
+
+# ---- server to server
+
+
+class TossCommitment(Message, frozen=True, tag="toss-commitment", kw_only=True):
+    """A commitment to this server's half of the next round's seed, and the digest of the model it holds."""
+
+    number: int
+    commitment: bytes
+    model: bytes
+
+
+class TossReveal(Message, frozen=True, tag="toss-reveal", kw_only=True):
+    """The half that was committed to."""
+
+    number: int
+    seed: bytes
+    nonce: bytes
+
+
+class Forward(Message, frozen=True, tag="forward", kw_only=True):
+    """A client's public part, from the carrier to the other server, as bulk."""
+
+    round_id: bytes
+    client: str
+    purpose: Literal["retrieve", "submit"]
+    query: int
+
+
+class RosterList(Message, frozen=True, tag="roster"):
+    """The submissions a server has in full; the bulk is the packed list."""
+
+    round_id: bytes
+
+
+class Proofs(Message, frozen=True, tag="proofs"):
+    """One digest per client of the agreed roster; the bulk is 32 bytes for each, in roster order."""
+
+    round_id: bytes
+
+
+class Commitment(Message, frozen=True, tag="commitment"):
+    """A commitment to this server's share of the aggregate."""
+
+    round_id: bytes
+    commitment: bytes
+
+
+class Share(Message, frozen=True, tag="share"):
+    """This server's share of the aggregate as bulk, and the nonce that opens its commitment."""
+
+    round_id: bytes
+    nonce: bytes
+
+
+class Conclusion(Message, frozen=True, tag="conclusion"):
+    """The digest of the outcome this server arrived at."""
+
+    round_id: bytes
+    outcome: bytes
+
+
+class Abort(Message, frozen=True, tag="abort"):
+    """This server has given the round up before committing to anything."""
+
+    round_id: bytes
+    explanation: str
+
+
+FromClient: TypeAlias = Enter | Retrieve | Download | Submit | AskOutcome
+FromServer: TypeAlias = Opened | Answer | Block | Receipt | Finished | Refused
+FromPeer: TypeAlias = (
+    TossCommitment | TossReveal | Forward | RosterList | Proofs | Commitment | Share | Conclusion | Abort
+)

@@ -1,0 +1,215 @@
+"""A client in one round: private retrieval, then secure submission.
+
+    OUTSIDE ──Announced──> HALF_ENTERED ──Announced──> INSIDE ──Ask──> RETRIEVING ──Answered×2──> HOLDING
+                                                         │                                          │ (Ask again, Submit)
+                                                         └──Submit──> SUBMITTING <──────────────────┘
+                                          SUBMITTING ──Receipted×2──> SUBMITTED ──Finish──> OVER
+
+Rules:
+
+- A round is entered only when both servers announce the same configuration; the first field that differs is named.
+- One submission per round; it is done only with both servers' receipts for its digest.
+- Whether an update rides on a retrieval's trees is decided by the task and by whether there was a retrieval, never by the
+  rows themselves.
+
+Source: paper §"Basic Protocols" (PSR, SSA); design §6, §9.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from fsl_async.config import RoundConfig, first_difference
+from fsl_async.errors import MisuseError, PeerViolationError
+from fsl_async.protocols.machine import Event, State, UnexpectedEvent
+
+__all__ = [
+    "ACCEPTS",
+    "Announced",
+    "Answered",
+    "Ask",
+    "ClientRound",
+    "Finish",
+    "HalfEntered",
+    "Holding",
+    "Inside",
+    "Outside",
+    "Over",
+    "Receipted",
+    "Retrieving",
+    "RoundGone",
+    "Submit",
+    "Submitted",
+    "Submitting",
+    "step",
+]
+
+RETRIEVALS_PER_ROUND = 8
+
+
+class Outside(State, frozen=True):
+    """In no round; the next one is the first after number `after`."""
+
+    after: int
+
+
+class HalfEntered(State, frozen=True):
+    """One server has announced its configuration."""
+
+    after: int
+    server: int
+    config: RoundConfig
+
+
+class Inside(State, frozen=True):
+    """Both servers announced the same configuration."""
+
+    config: RoundConfig
+
+
+class Retrieving(State, frozen=True):
+    """A retrieval is on its way; `answered` tells by which servers it has been answered."""
+
+    config: RoundConfig
+    query: int
+    answered: frozenset[int]
+
+
+class Holding(State, frozen=True):
+    """Rows were retrieved, and the servers hold the retrieval's trees."""
+
+    config: RoundConfig
+    query: int
+
+
+class Submitting(State, frozen=True):
+    """A submission is on its way; `receipts` holds the servers that have acknowledged it."""
+
+    config: RoundConfig
+    digest: bytes
+    receipts: frozenset[int]
+
+
+class Submitted(State, frozen=True):
+    """Both servers have acknowledged the submission."""
+
+    config: RoundConfig
+    digest: bytes
+
+
+class Over(State, frozen=True):
+    """The round has ended, and this client knows how."""
+
+    number: int
+
+
+ClientRound: TypeAlias = Outside | HalfEntered | Inside | Retrieving | Holding | Submitting | Submitted | Over
+
+
+class Announced(Event, frozen=True):
+    """A server's configuration of an open round."""
+
+    server: int
+    config: RoundConfig
+
+
+class Ask(Event, frozen=True):
+    """The caller wants rows."""
+
+
+class Answered(Event, frozen=True):
+    """A server has answered the retrieval."""
+
+    server: int
+    query: int
+
+
+class Submit(Event, frozen=True):
+    """The caller submits an update, known by its digest."""
+
+    digest: bytes
+
+
+class Receipted(Event, frozen=True):
+    """A server has acknowledged a submission; its signature has been checked."""
+
+    server: int
+    digest: bytes
+
+
+class Finish(Event, frozen=True):
+    """Both servers have told how the round ended."""
+
+
+class RoundGone(Event, frozen=True):
+    """A server refused a request because the round is not open any more."""
+
+
+ACCEPTS: dict[type[State], frozenset[type[Event]]] = {
+    Outside: frozenset({Announced}),
+    HalfEntered: frozenset({Announced, RoundGone}),
+    Inside: frozenset({Ask, Submit, RoundGone}),
+    Retrieving: frozenset({Answered, RoundGone}),
+    Holding: frozenset({Ask, Submit, RoundGone}),
+    Submitting: frozenset({Receipted, RoundGone}),
+    Submitted: frozenset({Finish}),
+    Over: frozenset(),
+}
+
+
+def step(state: ClientRound, event: Event) -> ClientRound:
+    """Take one event.
+
+    Raises:
+        MisuseError: the caller asks for more than a round allows.
+        PeerViolationError: the servers contradict each other.
+        UnexpectedEvent: the state does not accept the event.
+    """
+    match state, event:
+        case Outside(after=after), Announced(server=server, config=config):
+            return HalfEntered(after, server, config)
+        case HalfEntered(server=first), Announced(server=second) if first != second:
+            return _enter(state, event)
+        case Inside(config=config), Ask():
+            return Retrieving(config, 1, frozenset())
+        case Holding(config=config, query=query), Ask():
+            if query >= RETRIEVALS_PER_ROUND:
+                raise MisuseError(f"{query} retrievals in one round are the most; submit, or wait for the next round")
+            return Retrieving(config, query + 1, frozenset())
+        case Retrieving(config=config, query=query), Answered(server=server, query=answered) if answered == query:
+            both = state.answered | {server}
+            return Holding(config, query) if len(both) == 2 else Retrieving(config, query, both)
+        case Inside(config=config) | Holding(config=config), Submit(digest=submission):
+            return Submitting(config, submission, frozenset())
+        case Submitting(config=config, digest=submission), Receipted(server=server, digest=receipted):
+            if receipted != submission:
+                raise PeerViolationError(f"S{server}", "acknowledged another submission than the one sent")
+            both = state.receipts | {server}
+            return Submitted(config, submission) if len(both) == 2 else Submitting(config, submission, both)
+        case Submitted(config=config), Finish():
+            return Over(config.number)
+        case HalfEntered(after=after), RoundGone():
+            return Outside(after)
+        case Inside(config=config) | Retrieving(config=config) | Holding(config=config) | Submitting(
+            config=config
+        ), RoundGone():
+            return Outside(config.number)
+    raise UnexpectedEvent(state, event, ACCEPTS)
+
+
+def _enter(state: HalfEntered, event: Event) -> Inside | HalfEntered:
+    assert isinstance(event, Announced)  # noqa: S101 - narrowed by the caller's pattern
+    if event.config.number != state.config.number:
+        # One server was a round ahead; the other's announcement is stale.
+        return (
+            HalfEntered(state.after, event.server, event.config) if event.config.number > state.config.number else state
+        )
+    difference = first_difference(state.config, event.config)
+    if difference is not None:
+        field, first, second = difference
+        names = (f"S{state.server}", f"S{event.server}")
+        raise PeerViolationError(
+            " and ".join(sorted(names)),
+            f"announce different rounds: {field} is {first!r} at {names[0]}, {second!r} at {names[1]}",
+        )
+    return Inside(state.config)

@@ -1,0 +1,72 @@
+"""What all protocol machines share: frozen states, a declared table, errors that change nothing.
+
+A machine is a module with states, events, `ACCEPTS` (which events a state takes), `step` (state, event → state) and
+`effects` (state → what to do). Rules:
+
+- A state holds exactly what its successors need; an event that a state does not accept raises and nothing has changed.
+- A peer's event is remembered by the digest of its content: the same again is harmless, another one is a violation.
+- Effects are a function of the state alone, so that a party that restarts performs them again.
+- Time, randomness and heavy computation are events and arguments, never calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeAlias
+
+import msgspec
+
+from fsl_async.errors import FslError, PeerViolationError
+
+__all__ = ["Event", "PeerEvent", "State", "Table", "UnexpectedEvent", "accepted_later", "recall"]
+
+
+class State(msgspec.Struct, frozen=True, tag=True):
+    """The base of all states."""
+
+
+class Event(msgspec.Struct, frozen=True, tag=True):
+    """The base of all events; one that is not a `PeerEvent` is local and never decoded from a channel."""
+
+
+class PeerEvent(Event, frozen=True):
+    """An event caused by the peer's message; at most one content of each kind is accepted in a round."""
+
+    said: ClassVar[str]
+
+    def content(self) -> bytes:
+        """A digest of what the peer said."""
+        raise NotImplementedError
+
+
+Table: TypeAlias = Mapping[type[State], frozenset[type[Event]]]
+
+
+class UnexpectedEvent(FslError):
+    """An event that the current state does not accept; nothing has changed."""
+
+    def __init__(self, state: State, event: Event, table: Table) -> None:
+        expected = sorted(kind.__name__ for kind in table[type(state)]) or ["nothing more"]
+        super().__init__(f"{type(event).__name__} in state {type(state).__name__}, which accepts {', '.join(expected)}")
+
+
+def recall(heard: Mapping[str, bytes], event: PeerEvent, peer: str) -> bool:
+    """Whether the peer has said exactly this before.
+
+    Raises:
+        PeerViolationError: it has said something else in this place before.
+    """
+    before = heard.get(event.said)
+    if before is not None and before != event.content():
+        raise PeerViolationError(
+            peer,
+            f"sent two different {event.said}s for one round ({before.hex()[:16]} and {event.content().hex()[:16]})",
+        )
+    return before is not None
+
+
+def accepted_later(table: Table, state: State, event: Event) -> bool:
+    """Whether a state declared after this one accepts the event, so that it may wait its turn."""
+    order = list(table)
+    later: list[Any] = order[order.index(type(state)) + 1 :]
+    return any(type(event) in table[successor] for successor in later)

@@ -1,0 +1,165 @@
+"""Opening a round: the two servers toss the seed of its permutations, commit first, then reveal.
+
+    COMMITTING --PeerTossCommitment--> REVEALING --PeerTossReveal--> TOSSED
+
+Neither server can steer the seed, for each fixes its half before it sees the other's; and no client sees the seed before it
+is fixed. Servers that hold different models find out here, before any client is let in. Source: design §9.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, TypeAlias, assert_never
+
+from fsl_async.digests import Domain, digest, same
+from fsl_async.errors import PeerViolationError
+from fsl_async.messages import TossCommitment, TossReveal
+from fsl_async.protocols.machine import Event, PeerEvent, State, UnexpectedEvent, recall
+
+__all__ = [
+    "ACCEPTS",
+    "Committing",
+    "PeerTossCommitment",
+    "PeerTossReveal",
+    "Revealing",
+    "Toss",
+    "Tossed",
+    "begin",
+    "effects",
+    "step",
+]
+
+
+class Half(State, frozen=True):
+    """This server's half of the seed and what it says of its model."""
+
+    server: int
+    number: int
+    model: bytes
+    seed: bytes
+    nonce: bytes
+
+    def commitment(self) -> bytes:
+        """What is sent before the peer's half is known."""
+        return _commit(self.server, self.number, self.seed, self.nonce)
+
+    def __repr__(self) -> str:
+        return f"Half(server={self.server}, number={self.number})"
+
+
+class Committing(State, frozen=True):
+    """Our commitment is out, the peer's is awaited."""
+
+    half: Half
+
+
+class Revealing(State, frozen=True):
+    """Both commitments are known, the peer's half is awaited."""
+
+    half: Half
+    peer_commitment: bytes
+    heard: dict[str, bytes]
+
+
+class Tossed(State, frozen=True):
+    """Both halves are known."""
+
+    half: Half
+    commitments: tuple[bytes, bytes]
+    hash_seed: bytes
+    proof_key: bytes
+    heard: dict[str, bytes]
+
+
+Toss: TypeAlias = Committing | Revealing | Tossed
+
+
+class PeerTossCommitment(PeerEvent, frozen=True):
+    """The peer's commitment to its half, and the digest of the model it holds."""
+
+    said: ClassVar[str] = "toss commitment"
+    commitment: bytes
+    model: bytes
+
+    def content(self) -> bytes:
+        """The commitment and the model digest."""
+        return digest(Domain.TOSS_COMMITMENT, self.commitment, self.model)
+
+
+class PeerTossReveal(PeerEvent, frozen=True):
+    """The peer's half."""
+
+    said: ClassVar[str] = "toss reveal"
+    seed: bytes
+    nonce: bytes
+
+    def content(self) -> bytes:
+        """The half and its nonce."""
+        return digest(Domain.TOSS_COMMITMENT, self.seed, self.nonce)
+
+
+ACCEPTS: dict[type[State], frozenset[type[Event]]] = {
+    Committing: frozenset({PeerTossCommitment}),
+    Revealing: frozenset({PeerTossReveal}),
+    Tossed: frozenset(),
+}
+
+
+def begin(server: int, number: int, model: bytes, seed: bytes, nonce: bytes) -> Committing:
+    """Start round `number` with 32 fresh bytes each of seed and nonce."""
+    return Committing(Half(server, number, model, seed, nonce))
+
+
+def step(state: Toss, event: Event, peer: str) -> Toss:
+    """Take one event.
+
+    Raises:
+        PeerViolationError: the peer holds another model, or reveals what it had not committed to.
+        UnexpectedEvent: the state does not accept the event.
+    """
+    match state, event:
+        case Committing(half=half), PeerTossCommitment(commitment=commitment, model=model):
+            if model != half.model:
+                raise PeerViolationError(
+                    peer,
+                    f"holds another model: {model.hex()[:16]} there, {half.model.hex()[:16]} here; start both servers from one",
+                )
+            return Revealing(half, commitment, {event.said: event.content()})
+        case Revealing(half=half, peer_commitment=expected, heard=heard), PeerTossReveal(seed=seed, nonce=nonce):
+            if not same(expected, _commit(1 - half.server, half.number, seed, nonce)):
+                raise PeerViolationError(peer, "revealed a seed that it had not committed to")
+            return _tossed(half, expected, seed, heard | {event.said: event.content()})
+        case Revealing(heard=heard) | Tossed(heard=heard), PeerEvent() if recall(heard, event, peer):
+            return state
+    raise UnexpectedEvent(state, event, ACCEPTS)
+
+
+def effects(state: Toss) -> tuple[TossCommitment | TossReveal, ...]:
+    """What to send, and after a restart to send again."""
+    half = state.half
+    commitment = TossCommitment(number=half.number, commitment=half.commitment(), model=half.model)
+    reveal = TossReveal(number=half.number, seed=half.seed, nonce=half.nonce)
+    match state:
+        case Committing():
+            return (commitment,)
+        case Revealing():
+            return (commitment, reveal)
+        case Tossed():
+            return (reveal,)
+        case _:
+            assert_never(state)
+
+
+def _tossed(half: Half, peer_commitment: bytes, peer_seed: bytes, heard: dict[str, bytes]) -> Tossed:
+    halves = (half.seed, peer_seed) if half.server == 0 else (peer_seed, half.seed)
+    commitments = (half.commitment(), peer_commitment) if half.server == 0 else (peer_commitment, half.commitment())
+    return Tossed(
+        half=half,
+        commitments=commitments,
+        hash_seed=digest(Domain.HASH_SEED, *halves),
+        proof_key=digest(Domain.PROOF_KEY, *halves),
+        heard=heard,
+    )
+
+
+def _commit(server: int, number: int, seed: bytes, nonce: bytes) -> bytes:
+    return digest(Domain.TOSS_COMMITMENT, bytes([server]), number.to_bytes(8, "little"), seed, nonce)

@@ -1,0 +1,97 @@
+"""How a client's public part lies in one run of bytes: which forest's trees, hints and corrections stand where.
+
+The public part goes once, to the carrier, which forwards it; its digest goes to the other server directly. Every size is
+implied by the task, so a part of another size is refused before it is read.
+
+    retrieval:    trees, then selection hints            of each sparse block, each forest
+    submission:   [trees,] hints, [tag corrections]      of each sparse block, each forest
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fsl_async.geometry import Forest, geometry_of
+from fsl_async.task import Task
+
+__all__ = ["ForestKey", "Layout", "Piece", "dense_bytes", "forests_of", "share_bytes"]
+
+
+class ForestKey(NamedTuple):
+    """A forest of a task: the block's index, and the forest's index in the block."""
+
+    block: int
+    forest: int
+
+
+class Piece(NamedTuple):
+    """One run of bytes: which forest's, of what kind, where."""
+
+    key: ForestKey
+    kind: str
+    start: int
+    stop: int
+
+
+def forests_of(task: Task) -> Iterator[tuple[ForestKey, Forest]]:
+    """All forests of a task, in the order of the wire."""
+    for index, block in task.sparse_blocks():
+        for number, forest in enumerate(geometry_of(task, block).forests):
+            yield ForestKey(index, number), forest
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the pieces of one kind of public part stand."""
+
+    pieces: tuple[Piece, ...]
+
+    @staticmethod
+    def retrieval(task: Task) -> Layout:
+        """The public part of a retrieval."""
+        return _layout(task, ("tree", "select"))
+
+    @staticmethod
+    def submission(task: Task, *, rides: bool) -> Layout:
+        """The public part of a submission; one that rides on a retrieval's trees brings none."""
+        return _layout(task, (() if rides else ("tree",)) + ("hint",) + (("proof",) if task.verified else ()))
+
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+        return self.pieces[-1].stop if self.pieces else 0
+
+    def split(self, data: memoryview) -> dict[tuple[ForestKey, str], memoryview]:
+        """Views of the pieces of a part of exactly `size` bytes."""
+        return {(piece.key, piece.kind): data[piece.start : piece.stop] for piece in self.pieces}
+
+
+def _layout(task: Task, kinds: tuple[str, ...]) -> Layout:
+    pieces: list[Piece] = []
+    offset = 0
+    for key, forest in forests_of(task):
+        for kind in kinds:
+            size = _SIZES[kind](forest)
+            pieces.append(Piece(key, kind, offset, offset + size))
+            offset += size
+    return Layout(tuple(pieces))
+
+
+_SIZES = {
+    "tree": lambda forest: forest.tree_bytes,
+    "select": lambda forest: forest.select_bytes,
+    "hint": lambda forest: forest.hint_bytes,
+    "proof": lambda forest: forest.proof_bytes,
+}
+
+
+def dense_bytes(task: Task) -> int:
+    """Bytes of a client's share of all dense blocks."""
+    return sum(block.size for _, block in task.dense_blocks()) * task.ring.element_bytes
+
+
+def share_bytes(task: Task) -> int:
+    """Bytes of a server's share of the whole aggregate."""
+    return sum(block.weights for block in task.blocks) * task.ring.element_bytes

@@ -1,0 +1,206 @@
+"""What is learnt: the task's blocks, ring and rules, agreed by every party before the first byte.
+
+Rules: a task is immutable and checked when made, so that no other module checks it again; its canonical bytes, hence its
+digest, are a function of its fields alone; nothing in it depends on a client's data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
+
+import msgpack
+import msgspec
+
+from fsl_async.digests import Domain, digest
+from fsl_async.errors import MisuseError
+from fsl_async.ring import Ring
+
+__all__ = ["Block", "Dense", "Sparse", "Task"]
+
+LARGEST_ROWS = 2**31
+LARGEST_CLIENTS = 100_000
+LARGEST_WIDTH = 2**20
+LARGEST_BLOCKS = 32
+
+
+class _Named(msgspec.Struct, frozen=True):
+    name: str
+
+
+class Sparse(_Named, frozen=True, kw_only=True, tag="sparse", tag_field="type", forbid_unknown_fields=True):
+    """A block of which each client touches a few rows, privately.
+
+    Args:
+        name: unique in the task.
+        rows: m, the rows of the block.
+        select: k, the rows a client selects; public, so a client with fewer is padded and one with more is refused.
+        width: τ, the weights of a row; a row is moved as one element.
+        stash: σ, slots over all rows for rows that find no bin.
+    """
+
+    rows: int
+    select: int
+    width: int = 1
+    stash: int = 0
+
+    def __post_init__(self) -> None:
+        _check_name("block", self.name)
+        _check_range(self.name, "rows", self.rows, 1, LARGEST_ROWS)
+        _check_range(self.name, "select", self.select, 1, self.rows)
+        _check_range(self.name, "width", self.width, 1, LARGEST_WIDTH)
+        _check_range(self.name, "stash", self.stash, 0, 64)
+
+    @property
+    def weights(self) -> int:
+        """How many weights the block holds."""
+        return self.rows * self.width
+
+
+class Dense(_Named, frozen=True, kw_only=True, tag="dense", tag_field="type", forbid_unknown_fields=True):
+    """A block that every client touches whole: plain sharing between the two servers.
+
+    Args:
+        name: unique in the task.
+        size: how many weights it holds.
+    """
+
+    size: int
+
+    def __post_init__(self) -> None:
+        _check_name("block", self.name)
+        _check_range(self.name, "size", self.size, 1, LARGEST_ROWS)
+
+    @property
+    def weights(self) -> int:
+        """How many weights the block holds."""
+        return self.size
+
+
+Block: TypeAlias = Sparse | Dense
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A federated learning task as all parties agree on it.
+
+    Args:
+        name: what the task is called.
+        blocks: the model's blocks, in the order in which they travel.
+        ring: the ring of all updates.
+        selection: "adaptive", rows may change every round; or "fixed", one tree per session and a hint per round.
+        updates: "retrieved", updated rows are among the retrieved ones and share their tree; or "any", a tree of their own.
+        alignment: "all" rows; or "union", a private set union first (which reveals the union).
+        security: "verified" against malicious clients; or "semi-honest".
+        min_clients: a round with fewer is aborted before anything is revealed.
+        max_clients: no more are admitted; bounds the largest value so that a sum cannot wrap.
+        largest: the largest absolute value of one client's update of one weight; by default all that the ring has room for.
+
+    Raises:
+        MisuseError: a field is out of its range, or the fields contradict each other.
+    """
+
+    name: str
+    blocks: tuple[Block, ...]
+    ring: Ring
+    selection: Literal["adaptive", "fixed"] = "adaptive"
+    updates: Literal["retrieved", "any"] = "retrieved"
+    alignment: Literal["all", "union"] = "all"
+    security: Literal["verified", "semi-honest"] = "verified"
+    min_clients: int = 16
+    max_clients: int = 1000
+    largest: float | None = None
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "blocks", tuple(self.blocks))
+        _check_name("task", self.name)
+        self._check_blocks()
+        for field, allowed in _CHOICES.items():
+            if getattr(self, field) not in allowed:
+                raise MisuseError(f"task: {field} must be one of {allowed}, not {getattr(self, field)!r}")
+        _check_range("task", "min_clients", self.min_clients, 2, LARGEST_CLIENTS)
+        _check_range("task", "max_clients", self.max_clients, self.min_clients, LARGEST_CLIENTS)
+        self._check_largest()
+
+    def _check_blocks(self) -> None:
+        if not 1 <= len(self.blocks) <= LARGEST_BLOCKS:
+            raise MisuseError(f"task: 1 to {LARGEST_BLOCKS} blocks expected, got {len(self.blocks)}")
+        if not all(isinstance(block, Sparse | Dense) for block in self.blocks):
+            raise MisuseError("task: every block must be a Sparse or a Dense")
+        names = [block.name for block in self.blocks]
+        if len(set(names)) != len(names):
+            raise MisuseError(f"task: block names must differ, got {names}")
+
+    def _check_largest(self) -> None:
+        room = self._room_per_client()
+        if room < 1:
+            raise MisuseError(f"task: with {self.max_clients} clients even the smallest value could wrap")
+        if self.largest is not None and not 0 < self.largest * 2**self.ring.fraction_bits <= room:
+            raise MisuseError(
+                f"task: {self.max_clients} clients × largest value {self.largest} could wrap {self.ring.bits} bits with "
+                f"{self.ring.fraction_bits} behind the point; the largest possible is {room / 2**self.ring.fraction_bits}"
+            )
+
+    def _room_per_client(self) -> int:
+        return int((2 ** (self.ring.bits - 1) - 1) // self.max_clients)
+
+    @property
+    def largest_integer(self) -> int:
+        """The largest absolute ring integer one client may submit: max_clients of them do not wrap."""
+        if self.largest is None:
+            return self._room_per_client()
+        return int(self.largest * 2**self.ring.fraction_bits)
+
+    @property
+    def largest_value(self) -> float:
+        """The largest absolute value one client may submit for one weight."""
+        return float(self.largest_integer / 2**self.ring.fraction_bits)
+
+    @property
+    def verified(self) -> bool:
+        """Whether the trees of this task carry a proof."""
+        return self.security == "verified"
+
+    def sparse_blocks(self) -> Iterator[tuple[int, Sparse]]:
+        """The sparse blocks with their index in the task."""
+        return ((i, block) for i, block in enumerate(self.blocks) if isinstance(block, Sparse))
+
+    def dense_blocks(self) -> Iterator[tuple[int, Dense]]:
+        """The dense blocks with their index in the task."""
+        return ((i, block) for i, block in enumerate(self.blocks) if isinstance(block, Dense))
+
+    def block(self, name: str) -> Block:
+        """The block of that name.
+
+        Raises:
+            MisuseError: the task has no such block; the message lists those it has.
+        """
+        for block in self.blocks:
+            if block.name == name:
+                return block
+        raise MisuseError(f"task {self.name!r} has no block {name!r}; it has {[b.name for b in self.blocks]}")
+
+    def canonical(self) -> bytes:
+        """The bytes that stand for this task in digests and in a round's configuration."""
+        return bytes(msgpack.packb(msgspec.to_builtins(self)))
+
+    def digest(self) -> bytes:
+        """BLAKE2b-256 of the canonical bytes."""
+        return digest(Domain.TASK, self.canonical())
+
+
+_CHOICES = {
+    "selection": ("adaptive", "fixed"),
+    "updates": ("retrieved", "any"),
+    "alignment": ("all", "union"),
+    "security": ("verified", "semi-honest"),
+}
+
+
+def _check_name(kind: str, name: str) -> None:
+    if not (isinstance(name, str) and 1 <= len(name) <= 64 and name.isprintable()):
+        raise MisuseError(f"{kind}: a name of 1 to 64 printable characters expected, got {name!r}")
+
+
+def _check_range(where: str, field: str, value: int, low: int, high: int) -> None:
+    if type(value) is not int or not low <= value <= high:
+        raise MisuseError(f"{where}: {field} must be an integer from {low} to {high}, not {value!r}")

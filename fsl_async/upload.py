@@ -1,0 +1,241 @@
+"""What a client sends: the public parts built from its trees, and the answers turned back into rows.
+
+Rules: a retrieval's or a submission's parts have the sizes that `public_part.Layout` implies, whatever the rows; every
+tree gets a hint; one grove gives at most one hint per epoch, and a resend is the same bytes.
+
+Source: paper §"Basic Protocols" and §"Updatable Distributed Point Function"; design §6, §8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fsl_async import kernels
+from fsl_async.config import RoundConfig
+from fsl_async.digests import Buffer, Domain, derive_key, digest
+from fsl_async.errors import MisuseError, PeerViolationError
+from fsl_async.geometry import Forest
+from fsl_async.public_part import ForestKey, Layout, dense_bytes, forests_of
+from fsl_async.ring import Elements
+from fsl_async.selection import Grove, Planted
+from fsl_async.task import Sparse, Task
+
+__all__ = [
+    "SparseUpdate",
+    "answer_bytes",
+    "dense_digest",
+    "dense_mask",
+    "dense_shares",
+    "public_digest",
+    "read_answers",
+    "retrieval_part",
+    "submission_digest",
+    "submission_part",
+    "tag_keys",
+    "tree_digest",
+]
+
+SparseUpdate = tuple[npt.NDArray[np.uint32], Elements]
+
+
+def retrieval_part(config: RoundConfig, grove: Grove) -> bytearray:
+    """The public part of a retrieval: trees and selection hints."""
+    return _fill(Layout.retrieval(config.task), {**_tree_pieces(config, grove), **_select_pieces(config, grove)})
+
+
+def submission_part(
+    config: RoundConfig, client: str, grove: Grove, updates: Mapping[int, SparseUpdate], *, rides: bool
+) -> bytearray:
+    """The public part of a submission.
+
+    Args:
+        config: the round.
+        client: who submits; the proofs are bound to it.
+        grove: the client's trees.
+        updates: by sparse block, rows among the grove's and their elements (rows, width).
+        rides: whether the trees are already with the servers from a retrieval.
+
+    Raises:
+        MisuseError: an updated row is not among the grove's rows, or was deferred.
+    """
+    pieces = _hint_pieces(config, grove, updates)
+    if not rides:
+        pieces |= _tree_pieces(config, grove)
+    if config.task.verified:
+        pieces |= _proof_pieces(config, client, grove)
+    return _fill(Layout.submission(config.task, rides=rides), pieces)
+
+
+def public_digest(part: Buffer) -> bytes:
+    """The digest of a public part that the client gives to the server that is not the carrier."""
+    return digest(Domain.PUBLIC_PART, part)
+
+
+def tree_digest(task: Task, layout: Layout, part: memoryview) -> bytes:
+    """The digest of the trees alone, which fixes κ and ties hints to the trees they ride on."""
+    pieces = layout.split(part)
+    return digest(Domain.TREE, *(pieces[key, "tree"] for key, _ in forests_of(task)))
+
+
+def submission_digest(
+    round_id: bytes, client: str, public: bytes, tree: bytes, commitments: Sequence[bytes], dense: bytes
+) -> bytes:
+    """D of design §9: what a receipt, a roster and a proof speak of."""
+    return digest(Domain.SUBMISSION, round_id, client.encode(), public, tree, *commitments, dense)
+
+
+def tag_keys(config: RoundConfig, client: str, tree: bytes, commitments: Sequence[bytes]) -> tuple[bytes, bytes]:
+    """κ's two keys (tag, mask): defined only once trees and master seeds are fixed, so that nobody can search for them."""
+    parts = (config.round_id(), client.encode(), tree, *commitments)
+    return derive_key(Domain.TAG_KEY, *parts), derive_key(Domain.TAG_MASK_KEY, *parts)
+
+
+def dense_mask(task: Task, msk: bytes) -> Elements:
+    """The share of all dense blocks that a master seed expands to."""
+    size = dense_bytes(task)
+    stream = kernels.keystream(msk, nonce=2**63, count=-(-size // 16))
+    return task.ring.from_bytes(stream.tobytes()[:size], size // task.ring.element_bytes)
+
+
+def dense_shares(task: Task, grove: Grove, carrier: int, dense: Mapping[int, Elements]) -> bytes:
+    """The carrier's share of the dense blocks: the update less what the other server expands by itself."""
+    ring = task.ring
+    flat = [dense.get(index, ring.zeros(block.size)) for index, block in task.dense_blocks()]
+    if not flat:
+        return b""
+    share = ring.subtract(np.concatenate(flat), dense_mask(task, grove.seeds.msk[1 - carrier]))
+    return np.ascontiguousarray(share).tobytes()
+
+
+def dense_digest(share: Buffer, msk: bytes) -> bytes:
+    """A commitment to the carrier's dense share that tells the other server nothing: keyed with the carrier's seed."""
+    return digest(Domain.DENSE_SHARE, share, key=msk)
+
+
+def answer_bytes(task: Task, row_bytes: Mapping[int, int]) -> int:
+    """Bytes of one server's answer: one row for every tree."""
+    return sum(forest.trees * row_bytes[key.block] for key, forest in forests_of(task))
+
+
+def read_answers(
+    config: RoundConfig, grove: Grove, answers: tuple[memoryview, memoryview]
+) -> dict[int, npt.NDArray[Any]]:
+    """Combine both servers' answers into the selected rows of each sparse block.
+
+    Returns:
+        By block, an array (rows, width) of the model's own dtype, in the order of the grove's rows. Rows that were
+        deferred are zero; `Grove.deferred` names them.
+
+    Raises:
+        PeerViolationError: an answer has another size than the task implies.
+    """
+    task = config.task
+    dtypes = {index: np.dtype(config.block_model(block.name).dtype) for index, block in task.sparse_blocks()}
+    row_bytes = {index: block.width * dtypes[index].itemsize for index, block in task.sparse_blocks()}
+    size = answer_bytes(task, row_bytes)
+    for server, answer in enumerate(answers):
+        if len(answer) != size:
+            raise PeerViolationError(f"S{server}", f"answered with {len(answer)} bytes, the task implies {size}")
+    combined = np.bitwise_xor(*(np.frombuffer(answer, dtype=np.uint8) for answer in answers))
+    rows = {
+        index: np.zeros((len(grove.rows[index]), row_bytes[index]), dtype=np.uint8)
+        for index, _ in task.sparse_blocks()
+    }
+    offset = 0
+    for key, forest in forests_of(task):
+        stop = offset + forest.trees * row_bytes[key.block]
+        item = grove.planted[key].item
+        rows[key.block][item[item >= 0]] = combined[offset:stop].reshape(forest.trees, -1)[item >= 0]
+        offset = stop
+    return {index: rows[index].view(dtypes[index]) for index, _ in task.sparse_blocks()}
+
+
+Pieces = dict[tuple[ForestKey, str], Buffer]
+
+
+def _fill(layout: Layout, pieces: Pieces) -> bytearray:
+    part = bytearray(layout.size)
+    for piece in layout.pieces:
+        part[piece.start : piece.stop] = pieces[piece.key, piece.kind]
+    return part
+
+
+def _tree_pieces(config: RoundConfig, grove: Grove) -> Pieces:
+    return {
+        (key, "tree"): grove.planted[key].tree.words.tobytes() + grove.planted[key].tree.bits.tobytes()
+        for key, _ in forests_of(config.task)
+    }
+
+
+def _select_pieces(config: RoundConfig, grove: Grove) -> Pieces:
+    return {(key, "select"): _select_hints(config, forest, grove.planted[key]) for key, forest in forests_of(config.task)}
+
+
+def _select_hints(config: RoundConfig, forest: Forest, planted: Planted) -> bytes:
+    if forest.positions == 1:
+        return b""
+    keys = kernels.key_schedule(config.tree_key(Domain.SELECT))
+    hints = kernels.make_select_hints(keys, *planted.leaves, planted.slots, forest.positions)
+    bits = np.unpackbits(hints[:, None], axis=1, count=forest.positions, bitorder="little")
+    return np.packbits(bits.reshape(-1), bitorder="little").tobytes()
+
+
+def _hint_pieces(config: RoundConfig, grove: Grove, updates: Mapping[int, SparseUpdate]) -> Pieces:
+    spread = {index: _spread(config.task, index, grove, updates.get(index)) for index, _ in config.task.sparse_blocks()}
+    return {
+        (key, "hint"): _hints(config, key, forest, grove.planted[key], spread[key.block])
+        for key, forest in forests_of(config.task)
+    }
+
+
+def _spread(task: Task, index: int, grove: Grove, update: SparseUpdate | None) -> Elements:
+    """One payload row for each of the grove's rows, zero where the update has none; a zero row for dummies at the end."""
+    block = task.blocks[index]
+    assert isinstance(block, Sparse)  # noqa: S101 - the caller iterates over sparse blocks
+    planted = grove.rows[index]
+    payload = task.ring.zeros(len(planted) + 1, block.width)
+    if update is None:
+        return payload
+    rows, elements = update
+    order = np.argsort(planted)
+    found = np.searchsorted(planted, rows, sorter=order)
+    known = found < len(planted)
+    known[known] = planted[order[found[known]]] == rows[known]
+    if not known.all():
+        raise MisuseError(
+            f"block {block.name!r}: row {rows[~known][0]} was not retrieved in this round, and the task allows updates of "
+            'retrieved rows only (updates="retrieved")'
+        )
+    deferred = np.isin(rows, grove.deferred[index])
+    if deferred.any():
+        raise MisuseError(f"block {block.name!r}: row {rows[deferred][0]} was deferred; submit it in the next round")
+    payload[order[found]] = elements
+    return payload
+
+
+def _hints(config: RoundConfig, key: ForestKey, forest: Forest, planted: Planted, payload: Elements) -> bytes:
+    values = payload[planted.item]  # item -1, a dummy, takes the zero row at the end
+    elements = config.task.ring.zeros(forest.trees, forest.positions, forest.width)
+    elements[np.arange(forest.trees), planted.slots] = values
+    planes = kernels.payload_planes(elements.reshape(forest.trees, forest.payload_elements, *elements.shape[3:]))
+    convert = kernels.key_schedule(config.convert_key(key.block))
+    hints = kernels.make_hints(convert, *planted.leaves, planes, forest.element_bits)
+    return kernels.payload_bytes(hints, forest.payload_elements, forest.element_bits)
+
+
+def _proof_pieces(config: RoundConfig, client: str, grove: Grove) -> Pieces:
+    part = _tree_pieces(config, grove)
+    tree = digest(Domain.TREE, *(part[key, "tree"] for key, _ in forests_of(config.task)))
+    commitments = grove.seeds.commitments(config.round_id(), client)
+    tag, mask = tag_keys(config, client, tree, commitments)
+    pieces: Pieces = {}
+    for key, forest in forests_of(config.task):
+        planted = grove.planted[key]
+        masks = kernels.keystream(mask, nonce=0, count=forest.leaves)[planted.alphas]
+        corrections = kernels.tag_corrections(kernels.key_schedule(tag), *planted.leaves, masks)
+        pieces[key, "proof"] = corrections.tobytes()
+    return pieces

@@ -1,0 +1,198 @@
+"""Who a party is: two key pairs, never one for both uses, and the list of those we know.
+
+X25519 authenticates the channel, Ed25519 signs statements (receipts, outcomes). Secret keys hide from `repr`; their file
+belongs to its owner alone (0600) and is never overwritten.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nacl.bindings import crypto_scalarmult_base
+from nacl.exceptions import BadSignatureError
+from nacl.signing import SigningKey, VerifyKey
+
+from fsl_async.config import ServerKeys
+from fsl_async.digests import Domain, digest
+from fsl_async.errors import MisuseError, StorageError
+from fsl_async.randomness import Randomness
+
+__all__ = ["Identity", "PublicIdentity", "Registry", "verify"]
+
+
+@dataclass(frozen=True)
+class PublicIdentity:
+    """What others know of a party."""
+
+    name: str
+    channel: bytes
+    statement: bytes
+
+    @property
+    def keys(self) -> ServerKeys:
+        """The two public keys as they stand in a round's configuration."""
+        return ServerKeys(self.channel, self.statement)
+
+    def to_toml(self) -> str:
+        """The text of a public identity's file."""
+        return f'name = "{self.name}"\nchannel = "{self.channel.hex()}"\nstatement = "{self.statement.hex()}"\n'
+
+    @staticmethod
+    def from_table(table: Mapping[str, Any], source: str) -> PublicIdentity:
+        """Read a table with `name`, `channel` and `statement`.
+
+        Raises:
+            MisuseError: a field is missing, or is not what it should be.
+        """
+        name = table.get("name")
+        if not isinstance(name, str) or not name or len(name) > 64 or not name.isprintable() or '"' in name:
+            raise MisuseError(f"{source}: a name of 1 to 64 printable characters expected, got {name!r}")
+        channel, statement = (_hex_key(table, key, source) for key in ("channel", "statement"))
+        return PublicIdentity(name, channel, statement)
+
+    @staticmethod
+    def load(path: Path) -> PublicIdentity:
+        """Read a public identity's file."""
+        return PublicIdentity.from_table(_read_toml(path), str(path))
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A party's own keys."""
+
+    name: str
+    channel_secret: bytes = field(repr=False)
+    statement_secret: bytes = field(repr=False)
+
+    @staticmethod
+    def generate(name: str, randomness: Randomness = os.urandom) -> Identity:
+        """Make a new identity."""
+        return Identity(name, randomness(32), randomness(32))
+
+    @property
+    def public(self) -> PublicIdentity:
+        """What others may know."""
+        channel = crypto_scalarmult_base(self.channel_secret)
+        return PublicIdentity(self.name, channel, bytes(SigningKey(self.statement_secret).verify_key))
+
+    def sign(self, domain: Domain, *parts: bytes) -> bytes:
+        """Sign a statement: 64 bytes."""
+        return bytes(SigningKey(self.statement_secret).sign(digest(domain, *parts)).signature)
+
+    def save(self, path: Path) -> None:
+        """Write the secret file, readable by its owner alone.
+
+        Raises:
+            StorageError: a file of that name exists, or it cannot be written.
+        """
+        text = (
+            f'name = "{self.name}"\n'
+            f'channel_secret = "{self.channel_secret.hex()}"\n'
+            f'statement_secret = "{self.statement_secret.hex()}"\n'
+        )
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError as error:
+            raise StorageError(f"{path} exists; keys are never overwritten, choose another name") from error
+        except OSError as error:
+            raise StorageError(f"{path} cannot be written: {error}") from error
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+
+    @staticmethod
+    def load(path: Path) -> Identity:
+        """Read a secret file.
+
+        Raises:
+            MisuseError: the file is missing or malformed, or others than its owner can read it.
+        """
+        _check_private(path)
+        table = _read_toml(path)
+        name = PublicIdentity.from_table({"name": table.get("name"), "channel": "00" * 32, "statement": "00" * 32}, str(path)).name
+        return Identity(name, *(_hex_key(table, key, str(path)) for key in ("channel_secret", "statement_secret")))
+
+
+class Registry:
+    """The clients a server lets in, by the keys of their channels."""
+
+    def __init__(self, clients: Iterable[PublicIdentity] = ()) -> None:
+        self._by_channel: dict[bytes, PublicIdentity] = {}
+        self._by_name: dict[str, PublicIdentity] = {}
+        for client in clients:
+            self.add(client)
+
+    def add(self, client: PublicIdentity) -> None:
+        """Let a client in.
+
+        Raises:
+            MisuseError: another client has the same name or the same key.
+        """
+        known = {self._by_name.get(client.name, client), self._by_channel.get(client.channel, client)}
+        if known != {client}:
+            raise MisuseError(f"client {client.name!r}: another client has this name or this key")
+        self._by_name[client.name] = self._by_channel[client.channel] = client
+
+    def by_channel(self, key: bytes) -> PublicIdentity | None:
+        """The client that holds a channel key."""
+        return self._by_channel.get(key)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    @staticmethod
+    def load(path: Path) -> Registry:
+        """Read a file with one `[[clients]]` table per client."""
+        table = _read_toml(path)
+        entries = table.get("clients", [])
+        if set(table) - {"clients"} or not isinstance(entries, list):
+            raise MisuseError(f"{path}: only [[clients]] tables expected")
+        return Registry(PublicIdentity.from_table(entry, f"{path}, client {i + 1}") for i, entry in enumerate(entries))
+
+
+def verify(statement_key: bytes, signature: bytes, domain: Domain, *parts: bytes) -> bool:
+    """Whether a signature is that key's on this statement."""
+    try:
+        VerifyKey(statement_key).verify(digest(domain, *parts), signature)
+    except (BadSignatureError, ValueError):
+        return False
+    return True
+
+
+def _check_private(path: Path) -> None:
+    try:
+        mode = path.stat()
+    except OSError as error:
+        raise MisuseError(f"{path} cannot be read: {error.strerror}; make one with `fsl-async keygen`") from error
+    if mode.st_uid != os.geteuid():
+        raise MisuseError(f"{path} belongs to another user; a secret key must belong to the one who uses it")
+    if stat.S_IMODE(mode.st_mode) & 0o077:
+        raise MisuseError(f"{path} can be read by others; `chmod 600` it, and replace the keys if others may have seen them")
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise MisuseError(f"{path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise MisuseError(f"{path} is not TOML: {error}") from error
+
+
+def _hex_key(table: Mapping[str, Any], key: str, source: str) -> bytes:
+    value = table.get(key)
+    try:
+        data = bytes.fromhex(value) if isinstance(value, str) else b""
+    except ValueError:
+        data = b""
+    if len(data) != 32:
+        raise MisuseError(f"{source}: {key} must be 64 hexadecimal digits")
+    return data
