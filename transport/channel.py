@@ -38,7 +38,7 @@ __all__ = ["CLOSE_PATIENCE", "UNHURRIED", "Channel", "Introduction", "Pace", "Se
 CLOSE_PATIENCE = 1.0
 """Seconds that `aclose` waits for a peer that does not read before it leaves without CLOSE."""
 
-_READ_SIZE = 2**18
+_READ_SIZE = 2**16
 
 
 @dataclass(frozen=True, slots=True)
