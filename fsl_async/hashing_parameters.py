@@ -1,0 +1,186 @@
+"""How many bins a segment needs, so that a client's rows fit but for a chance of 2^-40.
+
+A client places k rows, each in its bin of one of η = 3 segments, b bins to a segment. By Hall's theorem that fails exactly
+when some s of its rows have fewer than s bins between them. Take such a set with no smaller one inside it. It has s - 1 bins,
+and every one of them serves at least two of its rows: without any one row the others would still need them all. With
+bins independent and uniform, the chance that such a set exists is at most
+
+    Σ_{s≥4}  C(k,s) · Σ_{a₁+a₂+a₃ = s-1}  Π_i C(b, a_i) · N(s, a_i) / b^s                                        (1)
+
+where N(s, a) counts the maps of s rows onto a bins that hit each at least twice; N(s, a) ≤ a^s, so this is never above the
+familiar Π C(b, a_i)·(a_i/b)^s. The first term, four rows that share all three bins, is C(k,4)·b^-9 and outweighs
+the others up to a few thousand rows. Its b alone is the (C(k,4)·2^40)^(1/9) of small sets.
+
+The sum is not cut off. Up to `LARGEST_EXACT` it is evaluated as it stands. Beyond, N(s, a) has the generating function
+s!·[z^s] (e^z - 1 - z)^a, hence N(s, a) ≤ s!·g^a/λ^s for every λ > 0 with g = e^λ - 1 - λ, and Vandermonde's identity closes the
+inner sum:
+
+    t(s) = C(k,s) · (s! / (λ·b)^s)³ · g^(s-1) · C(3b, s-1)                                                       (2)
+
+As t(s+1)/t(s) = g/(λb)³ · (k-s)(s+1)²(3b-s+1)/s is log-concave in s, t falls, may rise to one peak (s near 0.65·k, about
+half of all bins), and falls again. `LARGEST_SUMMED` terms are summed one by one, and the rest counted as k times
+their largest.
+
+Without the "at least twice" (2) would exceed 1 around that peak for every useful b, and the sum would have to be cut off there
+on the strength of experiments. With it the bound holds as it stands, and asks 3b/k ≥ 1.2962 for large k.
+Experiments ask a little more there, so their fit is kept as a second condition (`scale`); b satisfies both.
+
+Rows of one segment are drawn without replacement (the segment is a permutation), into bins that differ in size by at most one; two rows
+then meet with probability at most 1/b, so independent bins are the worse case. With b = m every row has a bin
+of its own in every segment, and nothing can fail.
+
+Source: the paper's "Parameter Analysis", whose sum counts rows whose hash functions collide; segments exclude those.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from fsl_async.errors import MisuseError
+
+__all__ = ["FAILURE_BITS", "MOST_ROWS", "bins_per_segment", "scale", "small_set_log2_failure"]
+
+SEGMENTS = 3
+FAILURE_BITS = 40
+MOST_ROWS = 2**31
+
+SMALLEST_VIOLATION = 4
+LARGEST_EXACT = 32
+LARGEST_SUMMED = 4096
+# λ that minimises g^(s/3)/λ^s: the root of λ(e^λ - 1) = 3g, for three rows to a bin. Any λ > 0 gives a bound.
+TILT = 2.1491
+TILTED_BIN = math.expm1(TILT) - TILT
+
+Floats = npt.NDArray[np.float64]
+
+
+@lru_cache(maxsize=1024)
+def bins_per_segment(select: int, rows: int) -> int:
+    """b, the bins of each of the three segments for `select` rows chosen among `rows`.
+
+    The smallest b, but at most `rows`, for which both the fit of `scale` and the bound of `small_set_log2_failure` put
+    the chance of a row left over at 2^-40 or less.
+
+    Raises:
+        MisuseError: not 1 ≤ select ≤ rows ≤ 2^31.
+    """
+    if not 1 <= select <= rows <= MOST_ROWS:
+        raise MisuseError(f"expected 1 ≤ select ≤ rows ≤ {MOST_ROWS}, got select={select} and rows={rows}")
+    enough = math.ceil(scale(select) * select / SEGMENTS)
+    if _suffices(select, enough):
+        return min(enough, rows)
+    too_few, enough = enough, 2 * enough
+    while not _suffices(select, enough):
+        too_few, enough = enough, 2 * enough
+    while enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        too_few, enough = (too_few, middle) if _suffices(select, middle) else (middle, enough)
+    return min(enough, rows)
+
+
+def scale(select: int) -> float:
+    """ε(k), bins per row at which experiments with large tables put the chance of failure at 2^-40.
+
+    The fit 40 = 240·ε - log₂ k - 256 for three hash functions and no stash, made with tables of 2^10 rows and more: 1.275, 1.296 and
+    1.317 at k = 2^10, 2^15 and 2^20.
+
+    Source: `selectParams` of cryptoTools (github.com/ladnir/cryptoTools, cryptoTools/Common/CuckooIndex.cpp).
+    """
+    return (FAILURE_BITS + math.log2(select) + 256) / 240
+
+
+def _suffices(select: int, bins: int) -> bool:
+    return small_set_log2_failure(select, bins) <= -FAILURE_BITS
+
+
+def small_set_log2_failure(select: int, bins: int) -> float:
+    """log₂ of the bound (1) on the chance that `select` rows do not fit into three segments of `bins` bins.
+
+    It is a union bound, and above 0 where it says nothing. -inf where no failure is possible.
+    """
+    if select < SMALLEST_VIOLATION:
+        return -math.inf
+    if select > SEGMENTS * bins:
+        return 0.0
+    exact = [_log_exact_term(select, bins, size) for size in range(4, min(select, LARGEST_EXACT) + 1)]
+    logs = np.concatenate([np.array(exact), _log_tilted_terms(select, bins)])
+    return float(np.logaddexp.reduce(logs)) / math.log(2)
+
+
+def _log_exact_term(select: int, bins: int, size: int) -> float:
+    """The natural logarithm of one term of (1)."""
+    most = min(size // 2, bins)
+    onto = np.array([_log_choose(bins, a) for a in range(1, most + 1)]) + _log_onto_twice(size)[:most]
+    top = float(onto.max())
+    weights = np.exp(onto - top)
+    # Index i of the threefold convolution is a₁ + a₂ + a₃ = i + 3.
+    ways = np.convolve(np.convolve(weights, weights), weights)
+    index = size - 1 - SEGMENTS
+    if index >= len(ways):
+        return -math.inf
+    return _log_choose(select, size) + math.log(ways[index]) + SEGMENTS * (top - size * math.log(bins))
+
+
+@lru_cache(maxsize=LARGEST_EXACT)
+def _log_onto_twice(size: int) -> Floats:
+    """ln N(size, a) for a = 1 … size // 2."""
+    return np.array([math.log(_onto_twice(size, bins)) for bins in range(1, size // 2 + 1)])
+
+
+@lru_cache(maxsize=LARGEST_EXACT**2)
+def _onto_twice(size: int, bins: int) -> int:
+    """N(size, bins), maps of `size` rows onto `bins` bins with at least two rows in each.
+
+    The last row joins a bin that has its two without it, or makes the pair of one that would have one.
+    """
+    if bins == 0 or size < 2 * bins:
+        return int(size == bins == 0)
+    return bins * (_onto_twice(size - 1, bins) + (size - 1) * _onto_twice(size - 2, bins - 1))
+
+
+def _log_tilted_terms(select: int, bins: int) -> Floats:
+    """Natural logarithms that add up to at least (2) over all set sizes above `LARGEST_EXACT`."""
+    first, last = LARGEST_EXACT + 1, min(select, LARGEST_SUMMED)
+    if first > last:
+        return np.empty(0)
+    growth = _log_growth(select, bins, np.arange(first, last))
+    terms = _log_tilted_term(select, bins, first) + np.concatenate([np.zeros(1), np.cumsum(growth)])
+    if select == last:
+        return terms
+    largest = max(terms[-1], _log_tilted_term(select, bins, _peak(select, bins)))
+    return np.append(terms, largest + math.log(select - last))
+
+
+def _log_tilted_term(select: int, bins: int, size: int) -> float:
+    """ln t(size)."""
+    rows = SEGMENTS * (math.lgamma(size + 1) - size * math.log(TILT * bins))
+    sets = _log_choose(select, size) + _log_choose(SEGMENTS * bins, size - 1)
+    return sets + rows + (size - 1) * math.log(TILTED_BIN)
+
+
+def _log_growth(select: int, bins: int, size: npt.NDArray[np.int64]) -> Floats:
+    """ln t(size + 1)/t(size) for LARGEST_EXACT < size < select."""
+    size = size.astype(np.float64)
+    rows = np.log(select - size) + 2 * np.log(size + 1) - np.log(size)
+    constant = math.log(TILTED_BIN) - SEGMENTS * math.log(TILT * bins)
+    return np.asarray(rows + np.log(SEGMENTS * bins - size + 1) + constant)
+
+
+def _peak(select: int, bins: int) -> int:
+    """The size above `LARGEST_SUMMED` where t has its inner peak; any size above it where t only falls."""
+    sizes = np.linspace(LARGEST_SUMMED, select - 1, 1024).astype(np.int64)
+    rising = int(sizes[np.argmax(_log_growth(select, bins, sizes))])
+    falling = select
+    while falling - rising > 1:
+        middle = (rising + falling) // 2
+        grows = _log_growth(select, bins, np.array([middle]))[0] > 0
+        rising, falling = (middle, falling) if grows else (rising, middle)
+    return falling
+
+
+def _log_choose(total: int, chosen: int) -> float:
+    return math.lgamma(total + 1) - math.lgamma(chosen + 1) - math.lgamma(total - chosen + 1)

@@ -1,0 +1,152 @@
+"""Cuckoo placement: every selected row into one of its three bins, no two rows into one bin.
+
+A row first walks: it takes a free bin if it has one, else throws out the occupant of a random one, which then walks. A walk
+that takes too long ends in a search of breadth-first order for a chain of moves to a free bin. When there is none, the row
+in hand stays out, and rightly: by Berge's theorem no placement holds it and all rows placed so far. So the number of
+rows placed is the largest possible, whatever the seed.
+
+The seed is the client's own. It decides nothing that is seen: a tree goes to every bin, and looks the same in a free one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from fsl_async.errors import MisuseError
+
+__all__ = ["Bins", "Items", "Placement", "place"]
+
+Bins: TypeAlias = npt.NDArray[np.uint32]
+Items: TypeAlias = npt.NDArray[np.int32]
+
+SEGMENTS = 3
+MOST_BINS = 2**31 // SEGMENTS
+SEED_BYTES = 16
+WALK_STEPS = 200
+EMPTY = -1
+UNSEEN = -1
+ROOT = -2
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Which row stands in which bin; private to the client.
+
+    Args:
+        rows_of_bin: int32[3·bins], the index of the row in each bin, -1 where a bin is free; segment after segment.
+        unplaced: int32[n], the indices of the rows that no bin was left for.
+    """
+
+    rows_of_bin: Items = field(repr=False)
+    unplaced: Items = field(repr=False)
+
+
+def place(bins_of: Bins, bins: int, seed: bytes) -> Placement:
+    """Place as many rows as can be placed.
+
+    Args:
+        bins_of: uint32[k, 3], each row's bin within each of the three segments.
+        bins: b, the bins of one segment.
+        seed: at least 16 private bytes, by which the walk chooses.
+
+    Raises:
+        MisuseError: an array of another shape or dtype, a bin outside its segment, or a short seed.
+    """
+    if bins_of.dtype != np.uint32 or bins_of.ndim != 2 or bins_of.shape[1] != SEGMENTS:
+        raise MisuseError(f"expected bins as uint32[k, 3], got {bins_of.dtype} of shape {bins_of.shape}")
+    if not 1 <= bins <= MOST_BINS:
+        raise MisuseError(f"expected 1 to {MOST_BINS} bins per segment, got {bins}")
+    if len(bins_of) and int(bins_of.max()) >= bins:
+        raise MisuseError(f"expected bins below {bins}, got {int(bins_of.max())}")
+    if len(seed) < SEED_BYTES:
+        raise MisuseError(f"expected a seed of at least {SEED_BYTES} bytes, got {len(seed)}")
+    choices = np.ascontiguousarray(bins_of + np.arange(SEGMENTS, dtype=np.uint32) * np.uint32(bins))
+    rows_of_bin = np.full(SEGMENTS * bins, EMPTY, dtype=np.int32)
+    unplaced = np.empty(len(bins_of), dtype=np.int32)
+    count = _place_all(choices, rows_of_bin, unplaced, _generator_state(seed))
+    return Placement(rows_of_bin, unplaced[:count].copy())
+
+
+def _generator_state(seed: bytes) -> int:
+    """The walk's generator starts anywhere but at 0, from which it could not move."""
+    digest = hashlib.blake2b(seed, digest_size=4, person=b"fsl.walk").digest()
+    return int.from_bytes(digest, "little") or 1
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _walk(choices: Bins, rows_of_bin: Items, row: int, state: int) -> tuple[int, int]:
+    """Walk from `row` for at most WALK_STEPS: the row left in hand, or EMPTY, and the generator's new state.
+
+    The generator is xorshift32 (Marsaglia 2003), kept in a signed 64-bit integer.
+    """
+    came_from = -1
+    for _ in range(WALK_STEPS):
+        state ^= (state << 13) & 0xFFFFFFFF
+        state ^= state >> 17
+        state ^= (state << 5) & 0xFFFFFFFF
+        first = (state * SEGMENTS) >> 32
+        for turn in range(SEGMENTS):
+            choice = choices[row, (first + turn) % SEGMENTS]
+            if rows_of_bin[choice] == EMPTY:
+                rows_of_bin[choice] = row
+                return EMPTY, state
+        choice = choices[row, first]
+        if choice == came_from:
+            choice = choices[row, (first + 1 + (state & 1)) % SEGMENTS]
+        row, rows_of_bin[choice] = rows_of_bin[choice], row
+        came_from = choice
+    return row, state
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _augment(choices: Bins, rows_of_bin: Items, row: int, parent: Items, queue: Items) -> bool:
+    """Place `row` by the shortest chain of moves to a free bin; False, and nothing moved, if there is none.
+
+    `parent` says from which bin's row a bin was reached, ROOT for the choices of `row`; it is UNSEEN throughout before and
+    after. `queue` is scratch. Both have an element for every bin.
+    """
+    head, length = 0, 0
+    bin_, occupant, free = ROOT, row, EMPTY
+    while free == EMPTY:
+        for turn in range(SEGMENTS):
+            choice = np.int64(choices[occupant, turn])
+            if parent[choice] == UNSEEN:
+                parent[choice] = bin_
+                queue[length] = choice
+                length += 1
+                if rows_of_bin[choice] == EMPTY:
+                    free = choice
+        if head == length:
+            break
+        bin_ = np.int64(queue[head])
+        occupant = np.int64(rows_of_bin[bin_])
+        head += 1
+    placed = free != EMPTY
+    if placed:
+        while parent[free] != ROOT:
+            rows_of_bin[free] = rows_of_bin[parent[free]]
+            free = np.int64(parent[free])
+        rows_of_bin[free] = row
+    for index in range(length):
+        parent[queue[index]] = UNSEEN
+    return placed
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _place_all(choices: Bins, rows_of_bin: Items, unplaced: Items, state: int) -> int:
+    """Place all rows into bins that start EMPTY; how many are left over, and in `unplaced` which."""
+    parent = np.full(len(rows_of_bin), UNSEEN, np.int32)
+    queue = np.empty(len(rows_of_bin), np.int32)
+    left_over = 0
+    for row in range(len(choices)):
+        in_hand, state = _walk(choices, rows_of_bin, row, state)
+        if in_hand != EMPTY and not _augment(choices, rows_of_bin, in_hand, parent, queue):
+            unplaced[left_over] = in_hand
+            left_over += 1
+    return left_over
