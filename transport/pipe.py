@@ -6,6 +6,7 @@ deadlock of two parties that both only send is found in memory too.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -104,9 +105,10 @@ class PipeStream(trio.abc.Stream):
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Returns what is there, at least one byte; none means that the other end is closed."""
-        if max_bytes is not None and max_bytes < 1:
+        most = BUFFER_SIZE if max_bytes is None else operator.index(max_bytes)
+        if most < 1:
             raise ValueError("max_bytes must be at least 1")
-        return await self._incoming.read(BUFFER_SIZE if max_bytes is None else max_bytes)
+        return await self._incoming.read(most)
 
     async def aclose(self) -> None:
         """Closes both directions; what is already on its way can still be read by the other end."""
