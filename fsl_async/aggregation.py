@@ -9,26 +9,26 @@ Source: paper §"Basic Protocols" (SSA) and §"Malicious-secure sketching"; desi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fsl_async import kernels
 from fsl_async.config import RoundConfig
-from fsl_async.digests import Domain, derive_key, digest
+from fsl_async.digests import Buffer, Domain, derive_key, digest
 from fsl_async.geometry import Forest, geometry_of
 from fsl_async.public_part import ForestKey, Layout, forests_of
 from fsl_async.ring import Elements
 from fsl_async.selection import Blocks, forest_roots, tree_keys
-from fsl_async.task import Dense, Sparse
+from fsl_async.task import Dense, Sparse, Task
 from fsl_async.upload import dense_mask, tag_keys
+from fsl_async.work import Job, ranges, tree_of
 
-__all__ = ["Aggregate", "Job", "Part", "Submission", "split_share", "tree_of"]
-
-Job: TypeAlias = Callable[[], None]
+__all__ = ["Aggregate", "Part", "Submission", "split_share"]
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,42 @@ class Submission:
     dense: memoryview = field(repr=False)
 
 
-def tree_of(forest: Forest, piece: memoryview) -> kernels.Tree:
-    """View a piece of a public part as a forest's trees."""
-    words = np.frombuffer(piece[: forest.word_bytes], dtype="<u8").reshape(forest.depth, forest.trees, 2)
-    bits = np.frombuffer(piece[forest.word_bytes :], dtype=np.uint8).reshape(forest.depth, -1)
-    return kernels.Tree(words, bits)
+@dataclass(frozen=True)
+class _Work:
+    """One forest of one submission, ready to be evaluated."""
+
+    forest: Forest
+    evaluation: kernels.Evaluation
+    accumulator: Blocks
+
+    def jobs(self, threads: int) -> list[Job]:
+        return [
+            partial(kernels.evaluate_add, self.evaluation, self.accumulator, segment, start, stop)
+            for segment, start, stop in ranges(self.forest, threads)
+        ]
+
+
+@dataclass(frozen=True)
+class _VerifiedWork(_Work):
+    """The same with proofs: one block per tree."""
+
+    verification: kernels.Verification
+    proofs: Blocks
+
+    def jobs(self, threads: int) -> list[Job]:
+        return [
+            partial(
+                kernels.evaluate_verified,
+                self.evaluation,
+                self.verification,
+                self.accumulator,
+                self.proofs,
+                segment,
+                start,
+                stop,
+            )
+            for segment, start, stop in ranges(self.forest, threads)
+        ]
 
 
 class Aggregate:
@@ -83,10 +114,11 @@ class Aggregate:
         self._config = config
         self._server = server
         self._forests = dict(forests_of(config.task))
-        self._trees = tree_keys(config)
+        self._tree_keys = tree_keys(config)
         self._sums = {key: _accumulator(forest) for key, forest in self._forests.items()}
         self._dense = config.task.ring.zeros(sum(block.size for _, block in config.task.dense_blocks()))
-        self._proof_keys = tuple(derive_key(domain, proof_key) for domain in (Domain.PROOF_KEY, Domain.PROOF_MASK_KEY))
+        self._proof_key = derive_key(Domain.PROOF_KEY, proof_key)
+        self._proof_mask_key = derive_key(Domain.PROOF_MASK_KEY, proof_key)
 
     def jobs(self, submission: Submission, threads: int) -> tuple[list[Job], Callable[[], bytes]]:
         """The work of adding one submission, and what to call when all of it is done.
@@ -96,42 +128,118 @@ class Aggregate:
         Returns:
             The jobs, and a function that returns the submission's proof digest (empty where semi-honest).
         """
-        work = [
-            _ForestWork(key, forest, self._prepare(submission, key, forest), self._sums[key])
-            for key, forest in self._forests.items()
-        ]
-        jobs = [job for forest_work in work for job in forest_work.jobs(threads)]
+        work = [self._prepare(submission, key, forest) for key, forest in self._forests.items()]
 
         def finish() -> bytes:
             self._add_dense(submission)
-            return self._proof(submission, work) if self._config.task.verified else b""
+            proofs = [forest_work.proofs for forest_work in work if isinstance(forest_work, _VerifiedWork)]
+            return digest(Domain.PROOF, submission.tree, *(proof.tobytes() for proof in proofs)) if proofs else b""
 
-        return jobs, finish
+        return [job for forest_work in work for job in forest_work.jobs(threads)], finish
 
     def negate(self) -> None:
-        """Turn the sum into its negative: remove a submission by adding it between two calls."""
+        """Turn the sum into its negative: a submission is taken out by adding it between two calls."""
         ring = self._config.task.ring
         for key, forest in self._forests.items():
-            view = _as_elements(self._sums[key], forest)
+            view = _elements(self._sums[key], forest)
             view[...] = ring.negate(view)
         self._dense = ring.negate(self._dense)
 
     def share(self) -> bytes:
         """This server's share of the aggregate: every block's elements in the task's order, little-endian."""
-        ring = self._config.task.ring
-        folded = [self._block_share(index, block) for index, block in enumerate(self._config.task.blocks)]
-        signed = folded if self._server == 0 else [self._sign(index, share) for index, share in enumerate(folded)]
-        return b"".join(np.ascontiguousarray(share).tobytes() for share in signed) if ring else b""
+        task = self._config.task
+        ring = task.ring
+        parts: list[bytes] = []
+        offset = 0
+        for index, block in enumerate(task.blocks):
+            if isinstance(block, Sparse):
+                folded = self._fold(index, block)
+                signed = folded if self._server == 0 else ring.negate(folded)
+                parts.append(signed.tobytes())
+            else:
+                parts.append(self._dense[offset : offset + block.size].tobytes())
+                offset += block.size
+        return b"".join(parts)
 
-    def _prepare(self, submission: Submission, key: ForestKey, forest: Forest) -> kernels.Evaluation:
+    def _prepare(self, submission: Submission, key: ForestKey, forest: Forest) -> _Work:
         trees = submission.trees.layout.split(submission.trees.data)
         part = submission.part.layout.split(submission.part.data)
-        return kernels.Evaluation(
-            keys=self._trees,
-            convert=kernels.key_schedule(self._config.convert_key(key.block)),
+        payloads = np.frombuffer(part[key, "hint"], dtype=np.uint8).reshape(forest.trees, -1)
+        evaluation = kernels.Evaluation(
+            keys=self._tree_keys,
             roots=forest_roots(submission.msk, key, forest, self._server),
             tree=tree_of(forest, trees[key, "tree"]),
-            hints=kernels.hint_planes(part[key, "hint"], forest.trees, forest.payload_elements, forest.element_bits),
+            convert=kernels.key_schedule(self._config.convert_key(key.block)),
+            hints=kernels.payload_planes(payloads),
             element_bits=forest.element_bits,
-            verification=self._verification(submission, forest, part.get((key, "proof"))),
         )
+        if not self._config.task.verified:
+            return _Work(forest, evaluation, self._sums[key])
+        verification = self._verification(submission, forest, part[key, "proof"])
+        return _VerifiedWork(forest, evaluation, self._sums[key], verification, np.zeros((forest.trees, 2), np.uint64))
+
+    def _verification(self, submission: Submission, forest: Forest, corrections: memoryview) -> kernels.Verification:
+        tag, mask = tag_keys(self._config, submission.client, submission.tree, submission.commitments)
+        return kernels.Verification(
+            tag=kernels.key_schedule(tag),
+            masks=kernels.keystream(mask, nonce=0, count=forest.leaves),
+            digest=kernels.key_schedule(self._proof_key),
+            digest_masks=kernels.keystream(self._proof_mask_key, nonce=0, count=forest.leaves),
+            corrections=np.frombuffer(corrections, dtype="<u8").reshape(forest.trees, 2),
+        )
+
+    def _add_dense(self, submission: Submission) -> None:
+        if not len(self._dense):
+            return
+        task = self._config.task
+        expands = not submission.dense
+        share = (
+            dense_mask(task, submission.msk) if expands else task.ring.from_bytes(submission.dense, len(self._dense))
+        )
+        self._dense = task.ring.add(self._dense, share)
+
+    def _fold(self, index: int, block: Sparse) -> Elements:
+        """Sum a block's bins, and its stash slots, to rows."""
+        ring = self._config.task.ring
+        geometry = geometry_of(self._config.task, block)
+        totals = ring.zeros(block.rows, block.width)
+        key = self._config.placement_key(index)
+        tables = [kernels.Permutation(key, segment, block.rows).table() for segment in range(geometry.bins.segments)]
+        kernels.fold(self._sums[ForestKey(index, 0)], tables, totals, geometry.bins.positions)
+        for number, forest in enumerate(geometry.stash, start=1):
+            totals = ring.add(totals, _stash_rows(self._sums[ForestKey(index, number)], forest))
+        return totals
+
+
+def split_share(task: Task, share: Buffer) -> dict[str, Elements]:
+    """View a share's bytes as every block's elements: (rows, width) or (size,)."""
+    blocks: dict[str, Elements] = {}
+    offset = 0
+    for block in task.blocks:
+        stop = offset + block.weights * task.ring.element_bytes
+        shape = (block.size,) if isinstance(block, Dense) else (block.rows, block.width)
+        blocks[block.name] = task.ring.from_bytes(memoryview(share)[offset:stop], *shape)
+        offset = stop
+    return blocks
+
+
+def _accumulator(forest: Forest) -> Blocks:
+    """Zeros for (segments, leaves, planes, bins) blocks, on a cache line so that vectors do not straddle two."""
+    shape = (forest.segments, forest.leaves, forest.planes, forest.bins, 2)
+    memory = np.zeros(int(np.prod(shape)) + 8, dtype=np.uint64)
+    start = -memory.ctypes.data % 64 // 8
+    return memory[start : start + int(np.prod(shape))].reshape(shape)
+
+
+def _elements(accumulator: Blocks, forest: Forest) -> npt.NDArray[Any]:
+    return accumulator.view(np.uint32) if forest.element_bits == 32 else accumulator
+
+
+def _stash_rows(accumulator: Blocks, forest: Forest) -> Elements:
+    """The rows of a stash slot, which stands over the rows as they are: (leaves, planes, one bin) to (rows, width)."""
+    payloads = kernels.payload_of_planes(
+        np.ascontiguousarray(accumulator[0, :, :, 0].transpose(1, 0, 2)), forest.width * forest.element_bits // 8
+    )
+    dtype = np.uint32 if forest.element_bits == 32 else np.uint64
+    shape = (forest.leaves, forest.width, 2) if forest.element_bits == 128 else (forest.leaves, forest.width)
+    return payloads.view(dtype).reshape(shape)

@@ -4,8 +4,8 @@ Rules: fields are small and public to the receiver; bulk data (trees, hints, ans
 message as one `bin` whose exact size the task implies. A message is one of a closed union per direction, so a client can
 never be made to read a server's internal message, nor a server a local event.
 
-    client → server    Enter Retrieve Download Submit AskOutcome
-    server → client    Opened Answer Block Receipt Finished Refused
+    client → server    AskTask Enter Retrieve Download Submit AskOutcome
+    server → client    TaskIs Opened Answer Block Receipt Finished Refused
     server → server    TossCommitment TossReveal Forward RosterList Proofs Commitment Share Conclusion Abort
 """
 
@@ -19,6 +19,7 @@ __all__ = [
     "Abort",
     "Answer",
     "AskOutcome",
+    "AskTask",
     "Block",
     "Commitment",
     "Conclusion",
@@ -38,6 +39,7 @@ __all__ = [
     "RosterList",
     "Share",
     "Submit",
+    "TaskIs",
     "TossCommitment",
     "TossReveal",
 ]
@@ -48,6 +50,10 @@ class Message(msgspec.Struct, frozen=True, tag_field="type", forbid_unknown_fiel
 
 
 # ---- client to server
+
+
+class AskTask(Message, frozen=True, tag="ask-task"):
+    """Asks for the task, by a client whose own has another digest and who wants to name the difference."""
 
 
 class Enter(Message, frozen=True, tag="enter"):
@@ -94,6 +100,12 @@ class AskOutcome(Message, frozen=True, tag="ask-outcome"):
 
 
 # ---- server to client
+
+
+class TaskIs(Message, frozen=True, tag="task-is"):
+    """The canonical bytes of the server's task."""
+
+    task: bytes
 
 
 class Opened(Message, frozen=True, tag="opened"):
@@ -206,8 +218,8 @@ class Abort(Message, frozen=True, tag="abort"):
     explanation: str
 
 
-FromClient: TypeAlias = Enter | Retrieve | Download | Submit | AskOutcome
-FromServer: TypeAlias = Opened | Answer | Block | Receipt | Finished | Refused
+FromClient: TypeAlias = AskTask | Enter | Retrieve | Download | Submit | AskOutcome
+FromServer: TypeAlias = TaskIs | Opened | Answer | Block | Receipt | Finished | Refused
 FromPeer: TypeAlias = (
     TossCommitment | TossReveal | Forward | RosterList | Proofs | Commitment | Share | Conclusion | Abort
 )

@@ -13,7 +13,7 @@ import msgpack
 import msgspec
 
 from fsl_async.digests import Domain, digest
-from fsl_async.errors import MisuseError
+from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.ring import Ring
 
 __all__ = ["Block", "Dense", "Sparse", "Task"]
@@ -182,6 +182,19 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def canonical(self) -> bytes:
         """The bytes that stand for this task in digests and in a round's configuration."""
         return bytes(msgpack.packb(msgspec.to_builtins(self)))
+
+    @staticmethod
+    def parse(data: bytes, source: str) -> Task:
+        """Read canonical bytes that come from `source`.
+
+        Raises:
+            PeerViolationError: the bytes are not a task.
+        """
+        try:
+            plain = msgpack.unpackb(data, max_array_len=64, max_map_len=32, max_str_len=256, max_ext_len=0)
+            return msgspec.convert(plain, Task)
+        except (ValueError, TypeError, msgpack.exceptions.UnpackException, msgspec.MsgspecError) as error:
+            raise PeerViolationError(source, f"sent a task that cannot be read: {error}") from error
 
     def digest(self) -> bytes:
         """BLAKE2b-256 of the canonical bytes."""

@@ -142,8 +142,7 @@ def read_answers(
             raise PeerViolationError(f"S{server}", f"answered with {len(answer)} bytes, the task implies {size}")
     combined = np.bitwise_xor(*(np.frombuffer(answer, dtype=np.uint8) for answer in answers))
     rows = {
-        index: np.zeros((len(grove.rows[index]), row_bytes[index]), dtype=np.uint8)
-        for index, _ in task.sparse_blocks()
+        index: np.zeros((len(grove.rows[index]), row_bytes[index]), dtype=np.uint8) for index, _ in task.sparse_blocks()
     }
     offset = 0
     for key, forest in forests_of(task):
@@ -172,7 +171,9 @@ def _tree_pieces(config: RoundConfig, grove: Grove) -> Pieces:
 
 
 def _select_pieces(config: RoundConfig, grove: Grove) -> Pieces:
-    return {(key, "select"): _select_hints(config, forest, grove.planted[key]) for key, forest in forests_of(config.task)}
+    return {
+        (key, "select"): _select_hints(config, forest, grove.planted[key]) for key, forest in forests_of(config.task)
+    }
 
 
 def _select_hints(config: RoundConfig, forest: Forest, planted: Planted) -> bytes:
@@ -221,10 +222,10 @@ def _hints(config: RoundConfig, key: ForestKey, forest: Forest, planted: Planted
     values = payload[planted.item]  # item -1, a dummy, takes the zero row at the end
     elements = config.task.ring.zeros(forest.trees, forest.positions, forest.width)
     elements[np.arange(forest.trees), planted.slots] = values
-    planes = kernels.payload_planes(elements.reshape(forest.trees, forest.payload_elements, *elements.shape[3:]))
+    planes = kernels.payload_planes(elements.reshape(forest.trees, -1).view(np.uint8))
     convert = kernels.key_schedule(config.convert_key(key.block))
     hints = kernels.make_hints(convert, *planted.leaves, planes, forest.element_bits)
-    return kernels.payload_bytes(hints, forest.payload_elements, forest.element_bits)
+    return kernels.payload_of_planes(hints, forest.payload_elements * forest.element_bits // 8).tobytes()
 
 
 def _proof_pieces(config: RoundConfig, client: str, grove: Grove) -> Pieces:

@@ -1,1 +1,19 @@
-"""Placeholder."""
+"""The parties: clients and servers as actors, in memory (`simulate`) or over TCP (`connect`), and the command line."""
+
+from parties.client import Client, RoundClosedError, SubmissionReceipt
+from parties.cluster import Network, simulate
+from parties.identity import Identity, PublicIdentity, Registry
+from parties.outcome import ClientOutcome, RoundOutcome
+
+__all__ = [
+    "Client",
+    "ClientOutcome",
+    "Identity",
+    "Network",
+    "PublicIdentity",
+    "Registry",
+    "RoundClosedError",
+    "RoundOutcome",
+    "SubmissionReceipt",
+    "simulate",
+]

@@ -114,7 +114,9 @@ class Identity:
         """
         _check_private(path)
         table = _read_toml(path)
-        name = PublicIdentity.from_table({"name": table.get("name"), "channel": "00" * 32, "statement": "00" * 32}, str(path)).name
+        name = PublicIdentity.from_table(
+            {"name": table.get("name"), "channel": "00" * 32, "statement": "00" * 32}, str(path)
+        ).name
         return Identity(name, *(_hex_key(table, key, str(path)) for key in ("channel_secret", "statement_secret")))
 
 
@@ -175,7 +177,9 @@ def _check_private(path: Path) -> None:
     if mode.st_uid != os.geteuid():
         raise MisuseError(f"{path} belongs to another user; a secret key must belong to the one who uses it")
     if stat.S_IMODE(mode.st_mode) & 0o077:
-        raise MisuseError(f"{path} can be read by others; `chmod 600` it, and replace the keys if others may have seen them")
+        raise MisuseError(
+            f"{path} can be read by others; `chmod 600` it, and replace the keys if others may have seen them"
+        )
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -1,15 +1,19 @@
 """A round on one server, from open to done: the server's side of secure submodel aggregation.
 
-    OPEN ──Closed──> CLOSED ──PeerRoster──> ROSTERED ──Evaluated──> PROVED ──PeerProofs──> VERIFIED ──Summed──> COMMITTED
-      └────────────PeerRoster────────────────^   └────(semi-honest: no proofs)───────────────^                      │
-    DONE <──PeerConclusion── CONCLUDED <──Applied── COMBINED <──PeerShare── REVEALED <──PeerCommitment──────────────┘
+    OPEN ──CloseRound──> CLOSED ──PeerRoster──> ROSTERED ──Evaluated──> PROVED ──PeerProofs──> VERIFIED ──Summed──> COMMITTED
+      │                                          ^  ^  └────(semi-honest: no proofs)────────────^                      │
+      ├──PeerRoster, all here────────────────────┘  │                                                                  │
+      └──PeerRoster, some on their way──> CLOSING ──┘  (the last Submitted, or GraceOver)                              │
+                                                                                                                       │
+    DONE <──PeerConclusion── CONCLUDED <──Applied── COMBINED <──PeerShare── REVEALED <──PeerCommitment─────────────────┘
 
     any state before COMMITTED: GaveUp, PeerAbort or too few clients ──> ABORTED
 
 Rules:
 
-- One roster per round: the submissions that both servers hold in full, with equal digests. It is frozen when the first
-  server closes, and a peer's second, different roster is a violation: the difference of two sums would expose a client.
+- One roster per round: the submissions that both servers hold in full, with equal digests. The first server to close
+  freezes its list; the other still takes, for a grace period, what the first has and it has not. A peer's second, different
+  roster is a violation: the difference of two sums would expose a client.
 - A roster (or what verification leaves of it) below the minimum aborts before anything is revealed.
 - A share is revealed only after the peer has committed to its own; a share that does not match its commitment halts.
 - After COMMITTED there is no way back: a server waits and resends.
@@ -46,6 +50,7 @@ __all__ = [
     "Evaluate",
     "Evaluated",
     "GaveUp",
+    "GraceOver",
     "Open",
     "PeerAbort",
     "PeerCommitment",
@@ -103,6 +108,14 @@ class Closed(State, frozen=True):
     """Our list is frozen and sent; the peer's is awaited."""
 
     entries: Entries
+
+
+class Closing(State, frozen=True):
+    """The peer has closed; some of the submissions on its list are still on their way to us."""
+
+    entries: Entries
+    theirs: Entries
+    heard: Heard
 
 
 class Rostered(State, frozen=True):
@@ -191,7 +204,18 @@ class Aborted(State, frozen=True):
 
 
 Round: TypeAlias = (
-    Open | Closed | Rostered | Proved | Verified | Committed | Revealed | Combined | Concluded | Done | Aborted
+    Open
+    | Closed
+    | Closing
+    | Rostered
+    | Proved
+    | Verified
+    | Committed
+    | Revealed
+    | Combined
+    | Concluded
+    | Done
+    | Aborted
 )
 
 
@@ -207,6 +231,10 @@ class Submitted(Event, frozen=True):
 
 class CloseRound(Event, frozen=True):
     """The deadline has come, or every expected client is in."""
+
+
+class GraceOver(Event, frozen=True):
+    """Submissions that only the peer holds are not waited for any longer."""
 
 
 class Evaluated(Event, frozen=True):
@@ -299,6 +327,7 @@ class PeerAbort(Event, frozen=True):
 ACCEPTS: dict[type[State], frozenset[type[Event]]] = {
     Open: frozenset({Submitted, CloseRound, PeerRoster, GaveUp, PeerAbort}),
     Closed: frozenset({PeerRoster, GaveUp, PeerAbort}),
+    Closing: frozenset({Submitted, GraceOver, GaveUp, PeerAbort}),
     Rostered: frozenset({Evaluated, GaveUp, PeerAbort}),
     Proved: frozenset({PeerProofs, GaveUp, PeerAbort}),
     Verified: frozenset({Summed, GaveUp, PeerAbort}),
@@ -331,6 +360,11 @@ class SendShare:
 
 
 @dataclass(frozen=True)
+class AwaitGrace:
+    """Report `GraceOver` when the grace period has passed."""
+
+
+@dataclass(frozen=True)
 class Evaluate:
     """Bring exactly these submissions into the accumulators, then report `Evaluated`."""
 
@@ -354,7 +388,7 @@ class Apply:
     peer_share: bytes
 
 
-Effect: TypeAlias = Send | SendShare | Evaluate | Sum | Apply
+Effect: TypeAlias = Send | SendShare | AwaitGrace | Evaluate | Sum | Apply
 
 
 # ---- transitions
@@ -374,7 +408,13 @@ def step(state: Round, event: Event, terms: Terms) -> Round:
             return _enter(entries, client, submission)
         case Open(entries=entries), CloseRound():
             return Closed(entries)
-        case Open(entries=entries) | Closed(entries=entries), PeerRoster(entries=theirs):
+        case Open(entries=entries), PeerRoster(entries=theirs):
+            return _close(Closing(entries, theirs, {event.said: event.content()}), terms)
+        case Closing(entries=entries, theirs=theirs), Submitted(client=client, digest=submission) if client in theirs:
+            return _close(Closing(_enter(entries, client, submission).entries, theirs, state.heard), terms)
+        case Closing(entries=entries, theirs=theirs), GraceOver():
+            return _agree(entries, theirs, terms, state.heard)
+        case Closed(entries=entries), PeerRoster(entries=theirs):
             return _agree(entries, theirs, terms, {event.said: event.content()})
         case Rostered(), Evaluated(proofs=proofs):
             return _evaluated(state, proofs, terms)
@@ -393,8 +433,10 @@ def step(state: Round, event: Event, terms: Terms) -> Round:
             if outcome != theirs:
                 raise PeerViolationError(terms.peer, "arrived at another outcome from the same shares")
             return Done(outcome, state.heard | {event.said: event.content()})
-        case Aborted(), PeerAbort() | PeerEvent():
+        case Aborted(), PeerAbort() | PeerEvent() | GraceOver():
             return state
+        case _, GraceOver() if not isinstance(state, Open | Closed):
+            return state  # they came in time
         case _, GaveUp(explanation=explanation) if GaveUp in ACCEPTS[type(state)]:
             return Aborted(explanation)
         case _, PeerAbort(explanation=explanation) if PeerAbort in ACCEPTS[type(state)]:
@@ -412,6 +454,8 @@ def effects(state: Round, terms: Terms) -> tuple[Effect, ...]:
             return ()
         case Closed():
             return (_send_roster(state.entries, terms),)
+        case Closing():
+            return (AwaitGrace(),)
         case Rostered():
             return (_send_roster(state.entries, terms), Evaluate(state.roster))
         case Proved():
@@ -481,6 +525,12 @@ def _enter(entries: Entries, client: str, submission: bytes) -> Open:
     if entries.get(client, submission) != submission:
         raise PeerViolationError(client, "submitted twice, with different content")
     return Open(entries | {client: submission})
+
+
+def _close(state: Closing, terms: Terms) -> Closing | Rostered | Aborted:
+    if state.theirs.keys() <= state.entries.keys():
+        return _agree(state.entries, state.theirs, terms, state.heard)
+    return state
 
 
 def _agree(ours: Entries, theirs: Entries, terms: Terms, heard: Heard) -> Rostered | Aborted:

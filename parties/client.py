@@ -1,0 +1,536 @@
+"""A client: retrieves its rows and submits its updates, privately, with both servers.
+
+The calls below are the whole interface; the order in which a round allows them is `fsl_async.protocols.client`. The same
+code runs in memory (`parties.simulate`) and over TCP (`parties.connect`).
+
+Rules: nothing is sent before the caller's input has been checked whole; a submission's bytes are made once and a repeat
+sends the same ones; a server's statement counts only with its signature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from types import EllipsisType, TracebackType
+from typing import Any, Self, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import trio
+
+from fsl_async.codec import Received, bulk_overhead, decode, encode
+from fsl_async.config import RoundConfig, first_difference
+from fsl_async.digests import Buffer, Domain, digest, same
+from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError
+from fsl_async.messages import (
+    Answer,
+    AskOutcome,
+    AskTask,
+    Block,
+    Download,
+    Enter,
+    Finished,
+    FromServer,
+    Message,
+    Opened,
+    Receipt,
+    Refused,
+    Retrieve,
+    Submit,
+    TaskIs,
+)
+from fsl_async.protocols import client as protocol
+from fsl_async.public_part import Layout
+from fsl_async.randomness import Randomness
+from fsl_async.ring import Elements
+from fsl_async.selection import Grove, MasterSeeds, check_rows, plant, rows_by_block
+from fsl_async.task import Dense, Sparse, Task
+from fsl_async.upload import (
+    SparseUpdate,
+    answer_bytes,
+    dense_digest,
+    dense_shares,
+    public_digest,
+    read_answers,
+    retrieval_part,
+    submission_digest,
+    submission_part,
+    tree_digest,
+)
+from parties.compute import ComputeLane
+from parties.identity import Identity, PublicIdentity, verify
+from parties.outcome import ClientOutcome, RoundReport
+from transport import Channel, HandshakeSettings, Kind, Role, Transport
+
+__all__ = ["Client", "ClientSetup", "RoundClosedError", "SubmissionReceipt"]
+
+ResultT = TypeVar("ResultT")
+Rows: TypeAlias = Mapping[str, "npt.ArrayLike | EllipsisType"]
+NOTHING = memoryview(b"")
+
+
+class RoundClosedError(FslError):
+    """The round closed before the request was carried out; the next call enters the next round."""
+
+
+class RequestDeniedError(FslError):
+    """A server refused a request; the message says which and why."""
+
+
+@dataclass(frozen=True)
+class ClientSetup:
+    """All that a client is made of.
+
+    Attributes:
+        task: what is learnt.
+        identity: its own keys.
+        servers: S0's and S1's public keys.
+        addresses: where they listen.
+        transport: how to reach them.
+        lane: where it computes.
+        randomness: the operating system's, but in simulation.
+        kind: which of the two, announced in every handshake.
+        watch: hears of every message it sends.
+    """
+
+    task: Task
+    identity: Identity
+    servers: tuple[PublicIdentity, PublicIdentity]
+    addresses: tuple[str, str]
+    transport: Transport
+    lane: ComputeLane
+    randomness: Randomness = field(repr=False)
+    kind: Kind
+    watch: Callable[[str, str, Message, int], None]
+
+
+@dataclass(frozen=True)
+class SubmissionReceipt:
+    """Both servers' word that a submission is stored.
+
+    Attributes:
+        number: the round.
+        digest: the submission, as receipts, rosters and proofs name it.
+        signatures: S0's and S1's, over round, client and digest.
+        bytes_sent: what the submission took on the wire, to both servers, framing included.
+    """
+
+    number: int
+    digest: bytes
+    signatures: tuple[bytes, bytes]
+    bytes_sent: int
+
+
+class Client:
+    """A client of both servers; made by `simulate` or `connect`, used as an async context manager."""
+
+    def __init__(self, setup: ClientSetup) -> None:
+        self.setup = setup
+        self.task = setup.task
+        self.name = setup.identity.name
+        self._state: protocol.ClientRound = protocol.Outside(0)
+        self._grove: Grove | None = None
+        self._last: tuple[RoundConfig, bytes] | None = None
+        self._channels: list[Channel] = []
+        self._turn = trio.Lock()
+        self.deferred: dict[str, npt.NDArray[np.uint32]] = {}
+
+    # ---- life
+
+    async def open(self) -> None:
+        """Connect to both servers and check that they run the same task.
+
+        Raises:
+            ChannelError: a server could not be reached, or does not know this client; the class says which.
+            MisuseError: a server runs another task; the message names the first field that differs.
+        """
+        try:
+            for server in (0, 1):
+                self._channels.append(await self._dial(server))
+                await self._compare_tasks(server)
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def aclose(self) -> None:
+        """Close both connections."""
+        for channel in self._channels:
+            await channel.aclose()
+
+    async def __aenter__(self) -> Self:
+        if not self._channels:
+            await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes sent to both servers so far: handshakes, framing and all."""
+        return sum(channel.bytes_sent for channel in self._channels)
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes received from both servers so far: handshakes, framing and all."""
+        return sum(channel.bytes_received for channel in self._channels)
+
+    @property
+    def round_number(self) -> int:
+        """The number of the round this client is in; 0 outside."""
+        match self._state:
+            case protocol.Outside() | protocol.HalfEntered() | protocol.Over():
+                return 0
+            case state:
+                return state.config.number
+
+    # ---- the calls
+
+    async def retrieve(self, rows: Rows) -> dict[str, npt.NDArray[Any]]:
+        """Fetch rows of sparse blocks privately, and dense blocks whole.
+
+        A retrieval always moves as much for every sparse block, named or not: its shape tells the servers nothing.
+
+        Args:
+            rows: by sparse block, the distinct rows wanted, at most `select`; by dense block, `...`.
+
+        Returns:
+            By block, an array (rows, width) or (size,) of the model's own dtype, bit for bit, in the order asked.
+            Rows that found no place (with probability 2^-40) are zero and named in `deferred`.
+
+        Raises:
+            MisuseError: a block or a row is not what the task allows; nothing was sent.
+            RoundClosedError: the round closed meanwhile; call again.
+            PeerViolationError: a server broke the protocol, or the two contradict each other.
+            ChannelError: a connection was lost.
+        """
+        dense = [name for name, wanted in rows.items() if wanted is ...]
+        for name in dense:
+            if not isinstance(self.task.block(name), Dense):
+                raise MisuseError(f"block {name!r} is sparse: name its rows")
+        wanted = rows_by_block(self.task, {name: value for name, value in rows.items() if value is not ...})
+        async with self._turn:
+            config = await self._enter()
+            found = await self._retrieve_sparse(config, wanted) if wanted else {}
+            blocks = self.task.blocks
+            arrays = {blocks[index].name: array for index, array in found.items() if blocks[index].name in rows}
+            return arrays | {name: await self._download(config, name) for name in dense}
+
+    async def submit(self, updates: Mapping[str, Any]) -> SubmissionReceipt:
+        """Add updates to the round's sum; the only submission of this client in this round.
+
+        Args:
+            updates: by sparse block, a pair of rows and values (rows, width); by dense block, values (size,). Values are
+                floats, or integers taken as ring integers. Blocks left out are submitted as zeros.
+
+        Returns:
+            Both servers' receipts. With them the submission counts, unless `outcome` says otherwise.
+
+        Raises:
+            MisuseError: a block, row or value is not what the task allows; nothing was sent.
+            RoundClosedError: the round closed meanwhile; nothing counts, call again.
+            RequestDeniedError: a server refused it; the message says why.
+            PeerViolationError: a server broke the protocol.
+            ChannelError: a connection was lost.
+        """
+        sparse, dense = _encoded(self.task, updates)
+        async with self._turn:
+            config = await self._enter()
+            return await self._submit(config, sparse, dense)
+
+    async def outcome(self) -> ClientOutcome:
+        """Wait until the round of the last submission has ended, and tell whether it was counted.
+
+        Raises:
+            MisuseError: nothing was submitted.
+            PeerViolationError: the servers tell different outcomes, or a signature is wrong.
+        """
+        if self._last is None:
+            raise MisuseError("nothing has been submitted yet")
+        config, _ = self._last
+        async with self._turn:
+            reports = await self._both(partial(self._outcome_of, config))
+            if reports[0] != reports[1]:
+                field_name, first, second = first_difference(*reports) or ("", "", "")
+                raise PeerViolationError(
+                    "S0 and S1", f"tell different outcomes: {field_name} is {first!r} and {second!r}"
+                )
+            if isinstance(self._state, protocol.Submitted):
+                self._step(protocol.Finish())
+        report = reports[0]
+        counted = not report.aborted and self.name in report.clients
+        reason = report.aborted or report.excluded.get(self.name, "") or ("" if counted else "not submitted in time")
+        return ClientOutcome(number=report.number, counted=counted, reason=reason, clients=report.clients)
+
+    # ---- entering
+
+    async def _enter(self) -> RoundConfig:
+        """Be in an open round: the present one, or the first after the last submission."""
+        match self._state:
+            case protocol.Inside(config=config) | protocol.Holding(config=config):
+                return config
+            case (
+                protocol.Submitted(config=config)
+                | protocol.Submitting(config=config)
+                | protocol.Retrieving(config=config)
+            ):
+                self._state = protocol.Outside(config.number)
+            case protocol.Over(number=number):
+                self._state = protocol.Outside(number)
+            case protocol.HalfEntered(after=after):
+                self._state = protocol.Outside(after)
+        self._grove = None
+        while True:
+            after = self._state.after if isinstance(self._state, protocol.Outside | protocol.HalfEntered) else 0
+            behind = (0, 1)
+            if isinstance(self._state, protocol.HalfEntered):
+                behind = (1 - self._state.server,) * 2
+                after = self._state.config.number - 1
+            for server in dict.fromkeys(behind):
+                opened = await self._ask(server, Enter(after), NOTHING, Opened)
+                config = RoundConfig.parse(opened.message.config, f"S{server}")
+                self._check_config(server, config)
+                self._step(protocol.Announced(server, config))
+                if isinstance(self._state, protocol.Inside):
+                    return self._state.config
+
+    def _check_config(self, server: int, config: RoundConfig) -> None:
+        if config.task != self.task:
+            raise MisuseError(_task_difference(server, self.task, config.task))
+        pinned = tuple(identity.keys for identity in self.setup.servers)
+        if config.servers != pinned:
+            raise PeerViolationError(f"S{server}", "announces a round with other server keys than the pinned ones")
+
+    # ---- retrieving
+
+    async def _retrieve_sparse(
+        self, config: RoundConfig, wanted: Mapping[int, npt.NDArray[np.uint32]]
+    ) -> dict[int, npt.NDArray[Any]]:
+        self._step(protocol.Ask())
+        state = self._state
+        query = state.query if isinstance(state, protocol.Retrieving) else 0
+        seeds = MasterSeeds.fresh(self.setup.randomness)
+        grove = await self.setup.lane.run(partial(plant, config, wanted, seeds, self.setup.randomness))
+        part = await self.setup.lane.run(partial(retrieval_part, config, grove))
+        announced = public_digest(part)
+        commitments = seeds.commitments(config.round_id(), self.name)
+
+        async def ask(server: int) -> memoryview:
+            message = Retrieve(
+                round_id=config.round_id(),
+                query=query,
+                seed=seeds.msk[server],
+                commitments=commitments,
+                public_digest=announced,
+            )
+            bulk = part if config.carrier(self.name) == server else NOTHING
+            answer = await self._ask(server, message, bulk, Answer)
+            self._step(protocol.Answered(server, answer.message.query))
+            return answer.bulk
+
+        answers = await self._both(ask)
+        self._grove = grove
+        names = {index: block.name for index, block in self.task.sparse_blocks()}
+        self.deferred = {names[index]: rows for index, rows in grove.deferred.items() if len(rows)}
+        return await self.setup.lane.run(partial(read_answers, config, grove, answers))
+
+    async def _download(self, config: RoundConfig, name: str) -> npt.NDArray[Any]:
+        message = Download(round_id=config.round_id(), block=name)
+        content = (await self._ask(config.carrier(self.name), message, NOTHING, Block)).bulk
+        model = config.block_model(name)
+        if not same(digest(Domain.MODEL, name.encode(), model.dtype.encode(), content), model.digest):
+            raise PeerViolationError(
+                f"S{config.carrier(self.name)}", f"sent a block {name!r} that is not the announced one"
+            )
+        return np.frombuffer(content, dtype=model.dtype).copy()
+
+    # ---- submitting
+
+    async def _submit(
+        self, config: RoundConfig, sparse: Mapping[int, SparseUpdate], dense: Mapping[int, Elements]
+    ) -> SubmissionReceipt:
+        rides = isinstance(self._state, protocol.Holding) and self.task.updates == "retrieved"
+        query = self._state.query if isinstance(self._state, protocol.Holding) and rides else 0
+        grove = self._grove if rides and self._grove is not None else await self._plant_for(config, sparse)
+        run = self.setup.lane.run
+        part = await run(partial(submission_part, config, self.name, grove, sparse, rides=rides))
+        carrier = config.carrier(self.name)
+        shares = await run(partial(dense_shares, self.task, grove, carrier, dense))
+        dense_name = dense_digest(shares, grove.seeds.msk[carrier])
+        commitments = grove.seeds.commitments(config.round_id(), self.name)
+        tree = await run(partial(_tree_of, config, grove, part, rides))
+        announced = public_digest(part)
+        name = submission_digest(config.round_id(), self.name, announced, tree, commitments, dense_name)
+        self._step(protocol.Submit(name))
+        self._last = (config, name)
+        before = self.bytes_sent
+
+        async def send(server: int) -> bytes:
+            message = Submit(
+                round_id=config.round_id(),
+                query=query,
+                seed=grove.seeds.msk[server],
+                commitments=commitments,
+                public_digest=announced,
+                dense_digest=dense_name,
+            )
+            bulk = (part, shares) if server == carrier else (NOTHING,)
+            receipt = (await self._ask(server, message, bulk, Receipt)).message
+            key = self.setup.servers[server].statement
+            if not verify(
+                key, receipt.signature, Domain.RECEIPT, config.round_id(), self.name.encode(), receipt.digest
+            ):
+                raise PeerViolationError(f"S{server}", "signed its receipt with another key than the pinned one")
+            self._step(protocol.Receipted(server, receipt.digest))
+            return bytes(receipt.signature)
+
+        first, second = await self._both(send)
+        return SubmissionReceipt(config.number, name, (first, second), self.bytes_sent - before)
+
+    async def _plant_for(self, config: RoundConfig, sparse: Mapping[int, SparseUpdate]) -> Grove:
+        """Trees of its own for a submission that rides on none."""
+        rows = {index: rows for index, (rows, _) in sparse.items()}
+        seeds = MasterSeeds.fresh(self.setup.randomness)
+        return await self.setup.lane.run(partial(plant, config, rows, seeds, self.setup.randomness))
+
+    async def _outcome_of(self, config: RoundConfig, server: int) -> RoundReport:
+        finished = await self._ask(server, AskOutcome(config.round_id()), NOTHING, Finished)
+        key = self.setup.servers[server].statement
+        if not verify(key, finished.message.signature, Domain.OUTCOME, bytes(finished.bulk)):
+            raise PeerViolationError(f"S{server}", "signed the outcome with another key than the pinned one")
+        report = RoundReport.parse(finished.bulk, self.task.max_clients, f"S{server}")
+        if report.round_id != config.round_id():
+            raise PeerViolationError(f"S{server}", "answered with another round's outcome")
+        return report
+
+    # ---- asking
+
+    async def _ask(self, server: int, message: Message, bulk: Any, expected: type[Message]) -> Received:
+        """Send one request to one server and return its reply.
+
+        Raises:
+            RoundClosedError: the round is gone.
+            RequestDeniedError: the server refused for another reason.
+            PeerViolationError: the reply is of another kind than expected.
+        """
+        channel = self._channels[server]
+        parts: tuple[Buffer, ...] = bulk if isinstance(bulk, tuple) else (bulk,)
+        await channel.send(*encode(message, *parts))
+        self.setup.watch(self.name, f"S{server}", message, sum(len(part) for part in parts))
+        received = decode(await channel.receive(self._reply_limit()), FromServer, f"S{server}")
+        match received.message:
+            case Refused(reason="round-closed", explanation=explanation):
+                raise RoundClosedError(f"S{server}: {explanation}")
+            case Refused(reason=reason, explanation=explanation):
+                raise RequestDeniedError(f"S{server} refused ({reason}): {explanation}")
+            case reply if isinstance(reply, expected):
+                return received
+            case reply:
+                raise PeerViolationError(f"S{server}", f"answered {type(message).__name__} with {type(reply).__name__}")
+
+    async def _both(self, ask: Callable[[int], Awaitable[ResultT]]) -> tuple[ResultT, ResultT]:
+        """Ask both servers at once; the first failure ends both, and a round that is gone is left."""
+        results: dict[int, ResultT] = {}
+
+        async def one(server: int) -> None:
+            results[server] = await ask(server)
+
+        try:
+            async with trio.open_nursery() as nursery:
+                for server in (0, 1):
+                    nursery.start_soon(one, server)
+        except BaseExceptionGroup as group:
+            error = _first_reason(group)
+            if isinstance(error, RoundClosedError):
+                self._step(protocol.RoundGone())
+            raise error from None
+        return results[0], results[1]
+
+    def _step(self, event: Any) -> None:
+        self._state = protocol.step(self._state, event)
+
+    def _reply_limit(self) -> int:
+        """The longest reply that makes sense; exact sizes are checked where a reply is read."""
+        widest = {index: 8 * block.width for index, block in self.task.sparse_blocks()}
+        dense = max((8 * block.size for _, block in self.task.dense_blocks()), default=0)
+        return bulk_overhead() + max(answer_bytes(self.task, widest), dense, 128 * self.task.max_clients)
+
+    # ---- connecting
+
+    async def _dial(self, server: int) -> Channel:
+        settings = HandshakeSettings(
+            private_key=self.setup.identity.channel_secret,
+            role=Role.CLIENT,
+            kind=self.setup.kind,
+            randomness=self.setup.randomness,
+            payload=self.task.digest(),
+        )
+        return await self.setup.transport.dial(
+            self.setup.addresses[server], self.setup.servers[server].channel, settings
+        )
+
+    async def _compare_tasks(self, server: int) -> None:
+        """Name the difference, if the server's task is not ours."""
+        theirs = (await self._ask(server, AskTask(), NOTHING, TaskIs)).message.task
+        if theirs != self.task.canonical():
+            raise MisuseError(_task_difference(server, self.task, Task.parse(theirs, f"S{server}")))
+
+
+def _first_reason(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error of a group that tells most: a refusal or violation rather than a connection that broke because of it."""
+    leaves: list[BaseException] = []
+    for error in group.exceptions:
+        leaves.append(_first_reason(error) if isinstance(error, BaseExceptionGroup) else error)
+    return min(leaves, key=lambda error: (isinstance(error, ChannelError), isinstance(error, trio.Cancelled)))
+
+
+def _task_difference(server: int, ours: Task, theirs: Task) -> str:
+    field_name, mine, other = first_difference(ours, theirs) or ("", "", "")
+    return f"S{server} runs another task: {field_name} is {other!r} there and {mine!r} here; use the servers' task file"
+
+
+def _tree_of(config: RoundConfig, grove: Grove, part: bytearray, rides: bool) -> bytes:
+    task = config.task
+    if rides:
+        return tree_digest(task, Layout.retrieval(task), memoryview(retrieval_part(config, grove)))
+    return tree_digest(task, Layout.submission(task, rides=False), memoryview(part))
+
+
+def _encoded(task: Task, updates: Mapping[str, Any]) -> tuple[dict[int, SparseUpdate], dict[int, Elements]]:
+    """Check a caller's updates whole, and encode them."""
+    index_of = {block.name: index for index, block in enumerate(task.blocks)}
+    sparse: dict[int, SparseUpdate] = {}
+    dense: dict[int, Elements] = {}
+    for name, update in updates.items():
+        block = task.block(name)
+        if isinstance(block, Sparse):
+            sparse[index_of[name]] = _encode_sparse(task, block, update)
+        else:
+            dense[index_of[name]] = _encode_dense(task, block, update)
+    return sparse, dense
+
+
+def _encode_sparse(task: Task, block: Sparse, update: Any) -> SparseUpdate:
+    if not isinstance(update, tuple) or len(update) != 2:
+        raise MisuseError(
+            f"block {block.name!r} is sparse: a pair (rows, values) expected, got {type(update).__name__}"
+        )
+    rows = check_rows(block, update[0])
+    values = np.asarray(update[1])
+    shapes = {(len(rows), block.width)} | ({(len(rows),)} if block.width == 1 else set())
+    if values.shape not in shapes and values.size:
+        raise MisuseError(
+            f"block {block.name!r}: values of shape {(len(rows), block.width)} expected for {len(rows)} rows, got {values.shape}"
+        )
+    values = values.reshape(len(rows), block.width)
+    return rows, task.ring.encode(values, task.largest_integer, f"block {block.name!r}")
+
+
+def _encode_dense(task: Task, block: Dense, update: Any) -> Elements:
+    values = np.asarray(update)
+    if values.shape != (block.size,):
+        raise MisuseError(f"block {block.name!r}: {block.size} values expected, got shape {values.shape}")
+    return task.ring.encode(values, task.largest_integer, f"block {block.name!r}")

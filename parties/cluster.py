@@ -1,0 +1,170 @@
+"""All parties in one process: two servers and any number of clients over the in-memory transport.
+
+The parties are the deployed ones, down to handshakes and records; what differs is where randomness comes from (the seed),
+where computation runs (inline), and which transport carries the bytes. So equal seeds give equal transcripts, and no
+party of a simulation can ever talk to one that is not simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import trio
+
+from fsl_async.digests import DIGEST_BYTES, Domain, digest
+from fsl_async.errors import PeerViolationError
+from fsl_async.messages import Message
+from fsl_async.randomness import SeededSource
+from fsl_async.task import Task
+from parties.client import Client, ClientSetup
+from parties.compute import ComputeLane, InlineLane
+from parties.determinism import seeded_scheduling
+from parties.identity import Identity, Registry
+from parties.outcome import RoundOutcome
+from parties.server import Schedule, Server, ServerSetup
+from parties.store import MemoryStore
+from transport import Kind
+from transport import Network as MemoryNetwork
+
+__all__ = ["Network", "Note", "simulate"]
+
+SERVERS = ("S0", "S1")
+
+
+@dataclass(frozen=True)
+class Note:
+    """One message of a transcript: who sent whom what, and how much bulk data with it."""
+
+    sender: str
+    receiver: str
+    message: Message
+    bulk: int
+
+    def __str__(self) -> str:
+        return f"{self.sender} → {self.receiver}: {type(self.message).__name__} (+{self.bulk:,} bytes)"
+
+
+class Network:
+    """A running simulation.
+
+    Attributes:
+        task: what is learnt.
+        transcript: every message so far, in order.
+        servers: S0 and S1.
+    """
+
+    def __init__(self, task: Task, model: Mapping[str, npt.ArrayLike], seed: int, lane: ComputeLane) -> None:
+        self.task = task
+        self.transcript: list[Note] = []
+        self._seed = seed
+        self._lane = lane
+        self._memory = MemoryNetwork()
+        self._registry = Registry()
+        self._identities = tuple(Identity.generate(name, SeededSource(seed, name, "keys")) for name in SERVERS)
+        self._known: dict[str, Identity] = {}
+        arrays = {name: np.array(array) for name, array in model.items()}
+        self.servers = tuple(Server(self._server_setup(index, arrays)) for index in (0, 1))
+
+    @property
+    def model(self) -> dict[str, npt.NDArray[Any]]:
+        """The model as the servers hold it now."""
+        return dict(self.servers[0].model)
+
+    def client(self, name: str) -> Client:
+        """A client of that name, registered with both servers; enter it as a context manager to connect."""
+        if name not in self._known:
+            self._known[name] = Identity.generate(name, SeededSource(self._seed, name, "keys"))
+            self._registry.add(self._known[name].public)
+        first, second = (identity.public for identity in self._identities)
+        return Client(
+            ClientSetup(
+                task=self.task,
+                identity=self._known[name],
+                servers=(first, second),
+                addresses=("S0", "S1"),
+                transport=self._memory,
+                lane=self._lane,
+                randomness=SeededSource(self._seed, name, str(len(self.transcript))),
+                kind=Kind.SIMULATION,
+                watch=self._watch,
+            )
+        )
+
+    async def finish_round(self) -> RoundOutcome:
+        """Close the open round and return its sum.
+
+        Raises:
+            FslError: the round was aborted; the message says why, and the next round opens.
+        """
+        first, second = self.servers
+        runs = [await server.next_round(0) for server in self.servers]
+        outcome = await first.close_round()
+        other = await second.settled_outcome(runs[1])
+        if outcome.clients != other.clients:
+            raise PeerViolationError("S0 and S1", f"counted {outcome.clients} and {other.clients}")
+        return outcome
+
+    def transcript_digest(self) -> str:
+        """A digest of every message so far: equal for equal seeds and equal calls."""
+        lines = (repr(note).encode() for note in self.transcript)
+        return digest(Domain.SIMULATION, *lines)[:DIGEST_BYTES].hex()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run both servers until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for server in self.servers:
+                await nursery.start(server.run)
+            task_status.started()
+
+    def _server_setup(self, index: int, model: dict[str, npt.NDArray[Any]]) -> ServerSetup:
+        name = SERVERS[index]
+        return ServerSetup(
+            task=self.task,
+            index=index,
+            identity=self._identities[index],
+            peer=self._identities[1 - index].public,
+            peer_address=SERVERS[1 - index],
+            registry=self._registry,
+            model=model,
+            address=name,
+            transport=self._memory,
+            store=MemoryStore(),
+            lane=self._lane,
+            randomness=SeededSource(self._seed, name),
+            kind=Kind.SIMULATION,
+            schedule=Schedule(clients=self.task.max_clients + 1),  # closed by `finish_round` alone
+            watch=self._watch,
+        )
+
+    def _watch(self, sender: str, receiver: str, message: Message, bulk: int) -> None:
+        self.transcript.append(Note(sender, receiver, message, bulk))
+
+
+@asynccontextmanager
+async def simulate(
+    task: Task, model: Mapping[str, npt.ArrayLike], seed: int, lane: ComputeLane | None = None
+) -> AsyncIterator[Network]:
+    """Run S0 and S1 in memory, and make clients on demand.
+
+    Args:
+        task: what is learnt.
+        model: by block, what both servers start from.
+        seed: decides all randomness and all scheduling.
+        lane: where to compute; inline unless told otherwise (threads make a run faster and no longer reproducible).
+
+    Raises:
+        MisuseError: the model does not fit the task.
+    """
+    network = Network(task, model, seed, lane or InlineLane())
+    with seeded_scheduling(seed):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(network.run)
+            try:
+                yield network
+            finally:
+                nursery.cancel_scope.cancel()

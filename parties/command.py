@@ -1,0 +1,284 @@
+"""The `fsl-async` command.
+
+Each subcommand parses its words, calls one function elsewhere, and reports; errors end in one line on stderr and a stable
+exit code (see `parties.report`).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import trio
+from cyclopts import App, CycloptsError, Parameter
+
+from fsl_async.errors import FslError, MisuseError, StorageError
+from fsl_async.task import Dense
+from parties.client import Client
+from parties.deployment import Deployment, ServerFile, connect, load_model, save_model, server_setup
+from parties.identity import Identity
+from parties.report import ExitCode, Format, Report
+from parties.server import Server
+
+__all__ = ["app", "main"]
+
+app = App(
+    name="fsl-async",
+    help="Federated submodel learning on two servers: private retrieval and secure aggregation.",
+    version_flags=["--version"],
+    result_action="return_value",
+)
+
+FormatFlag = Annotated[Format, Parameter(name="--format", help="What stdout carries: text, or one JSON object.")]
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    try:
+        code = app(exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        sys.stderr.write(f"fsl-async: {error}\n")
+        code = ExitCode.USAGE
+    sys.exit(int(code or ExitCode.OK))
+
+
+def _run(report: Report, work: Callable[[], Awaitable[None]]) -> int:
+    """Run a subcommand's coroutine; one line and an exit code for every foreseen error."""
+    try:
+        trio.run(work, strict_exception_groups=True)
+    except BaseException as error:
+        reason = _root(error)
+        if not isinstance(reason, FslError | KeyboardInterrupt):
+            raise
+        return report.failure(reason)
+    return ExitCode.OK
+
+
+def _root(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+@app.command
+def keygen(path: Path, *, name: str = "", form: FormatFlag = "text") -> int:
+    """Make a party's keys: PATH (secret, readable by its owner alone) and PATH with the suffix .pub.
+
+    Parameters
+    ----------
+    path:
+        The secret file to write; never overwritten.
+    name:
+        The party's name; by default the file's, without suffix.
+    """
+    report = Report("keygen", form)
+
+    async def work() -> None:
+        identity = Identity.generate(name or path.stem)
+        public = path.with_suffix(".pub")
+        if public.exists():
+            raise StorageError(f"{public} exists; keys are never overwritten, choose another name")
+        identity.save(path)
+        public.write_text(identity.public.to_toml(), encoding="utf-8")
+        keys = identity.public
+        report.result(
+            f"{path}: secret keys of {keys.name}, keep them\n{public}: public keys, give them out\n{keys.to_toml()}",
+            {
+                "name": keys.name,
+                "secret": str(path),
+                "public": str(public),
+                "channel": keys.channel.hex(),
+                "statement": keys.statement.hex(),
+            },
+        )
+
+    return _run(report, work)
+
+
+@app.command
+def serve(config: Path, *, form: FormatFlag = "text") -> int:
+    """Run one server until its rounds are over, or until it is interrupted.
+
+    Parameters
+    ----------
+    config:
+        The server's TOML file.
+    """
+    report = Report("serve", form)
+    return _run(report, partial(_serve, config, report))
+
+
+async def _serve(config: Path, report: Report) -> None:
+    file = ServerFile.load(config)
+    server = Server(server_setup(config))
+    ended: Counter[str] = Counter()
+    async with trio.open_nursery() as nursery:
+        address = await nursery.start(server.run)
+        report.console.print(f"S{file.server} listens at {address}", highlight=False)
+        async for settled in server.settlements():
+            account = settled.report()
+            ending = f"aborted: {account.aborted}" if account.aborted else f"{len(account.clients)} clients counted"
+            ended["aborted" if account.aborted else "done"] += 1
+            report.console.print(f"round {account.number}: {ending}", highlight=False)
+            if file.save_model:
+                await trio.to_thread.run_sync(save_model, config.parent / file.save_model, settled.model)
+        await server.drain(file.drain_seconds)
+        nursery.cancel_scope.cancel()
+    report.result(
+        f"S{file.server}: {ended['done']} rounds done, {ended['aborted']} aborted",
+        {"server": file.server, "rounds_done": ended["done"], "rounds_aborted": ended["aborted"]},
+    )
+
+
+@app.command
+def retrieve(
+    task: Path,
+    *,
+    identity: Path,
+    block: str,
+    rows: str = "",
+    output: Path,
+    form: FormatFlag = "text",
+) -> int:
+    """Fetch rows of a block privately (or a dense block whole) into an .npz file.
+
+    Parameters
+    ----------
+    task:
+        The task file.
+    identity:
+        The client's secret key file.
+    block:
+        Which block.
+    rows:
+        Of a sparse block: the rows, as in 3,17,99; or @FILE with a JSON list of them.
+    output:
+        The .npz file to write: `rows` and `values`.
+    """
+    report = Report("retrieve", form)
+
+    async def work() -> None:
+        chosen = _rows(rows)
+        async with connect(task, identity) as client:
+            dense = isinstance(client.task.block(block), Dense)
+            values = (await client.retrieve({block: ... if dense else chosen}))[block]
+            save_model(output, {"values": values} if dense else {"rows": chosen, "values": values})
+            deferred = [int(row) for row in client.deferred.get(block, [])]
+            report.result(
+                f"{output}: {values.shape} of {values.dtype} from block {block!r}, {client.bytes_sent:,} bytes up, "
+                f"{client.bytes_received:,} down" + (f"; deferred: {deferred}" if deferred else ""),
+                {
+                    "output": str(output),
+                    "shape": list(values.shape),
+                    "dtype": str(values.dtype),
+                    "deferred": deferred,
+                    "bytes_sent": client.bytes_sent,
+                    "bytes_received": client.bytes_received,
+                },
+            )
+
+    return _run(report, work)
+
+
+@app.command
+def submit(
+    task: Path,
+    *,
+    identity: Path,
+    update: Path,
+    wait: bool = False,
+    form: FormatFlag = "text",
+) -> int:
+    """Add an update to the open round's sum.
+
+    Parameters
+    ----------
+    task:
+        The task file.
+    identity:
+        The client's secret key file.
+    update:
+        An .npz file: for a sparse block NAME the arrays NAME.rows and NAME.values, for a dense one NAME.
+    wait:
+        Wait until the round has ended, and tell whether the update was counted.
+    """
+    report = Report("submit", form)
+
+    async def work() -> None:
+        updates = _updates(Deployment.load(task), load_model(update))
+        async with connect(task, identity) as client:
+            receipt = await client.submit(updates)
+            result: dict[str, Any] = {
+                "round": receipt.number,
+                "digest": receipt.digest.hex(),
+                "bytes_sent": receipt.bytes_sent,
+            }
+            text = f"round {receipt.number}: both servers hold submission {receipt.digest.hex()[:16]}…"
+            text += await _counted(client, result) if wait else ""
+            report.result(text, result)
+
+    return _run(report, work)
+
+
+async def _counted(client: Client, result: dict[str, Any]) -> str:
+    outcome = await client.outcome()
+    result |= {"counted": outcome.counted, "reason": outcome.reason, "clients": list(outcome.clients)}
+    return "; counted" if outcome.counted else f"; not counted: {outcome.reason}"
+
+
+def _rows(words: str) -> Any:
+    """Rows from the command line."""
+    try:
+        listed = json.loads(Path(words[1:]).read_text()) if words.startswith("@") else json.loads(f"[{words}]")
+        return np.array(listed, dtype=np.int64)
+    except (OSError, ValueError, OverflowError) as error:
+        raise MisuseError(f"rows: a list as in 3,17,99 or @FILE with a JSON list expected, got {words!r}") from error
+
+
+def _updates(deployment: Deployment, arrays: dict[str, Any]) -> dict[str, Any]:
+    """A client's updates from the arrays of a file."""
+    updates: dict[str, Any] = {}
+    for name in dict.fromkeys(key.removesuffix(".rows").removesuffix(".values") for key in arrays):
+        if isinstance(deployment.task.block(name), Dense):
+            updates[name] = arrays[name]
+        elif {f"{name}.rows", f"{name}.values"} <= arrays.keys():
+            updates[name] = (arrays[f"{name}.rows"], arrays[f"{name}.values"])
+        else:
+            raise MisuseError(f"update: block {name!r} is sparse and needs both {name}.rows and {name}.values")
+    return updates
+
+
+@app.command
+def demo(
+    *,
+    clients: int = 8,
+    rounds: int = 8,
+    seed: int = 7,
+    transport: Annotated[
+        str, Parameter(help="memory: one process; tcp: S0, S1 and every client a process.")
+    ] = "memory",
+    form: FormatFlag = "text",
+) -> int:
+    """Learn from real text on two servers and several clients, and compare with learning in the clear.
+
+    Parameters
+    ----------
+    clients:
+        How many clients, 2 to 64.
+    rounds:
+        How many rounds.
+    seed:
+        Decides the division of the text, and in memory all randomness.
+    """
+    from parties.demo.run import run_demo
+
+    report = Report("demo", form)
+    return _run(
+        report, partial(run_demo, clients=clients, rounds=rounds, seed=seed, transport=transport, report=report)
+    )

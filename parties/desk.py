@@ -1,0 +1,126 @@
+"""Where the two halves of a client's request meet on a server: its own message, and the public part from the carrier.
+
+Rules: a request waits for its other half only as long as the round is open, and is told what it waited for; a half that
+contradicts what is known is refused; whatever a client sends again is harmless.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import trio
+
+from fsl_async.messages import Refused
+from fsl_async.protocols import assembly
+from fsl_async.protocols.machine import UnexpectedEvent
+from fsl_async.upload import public_digest
+
+__all__ = ["Desk", "RequestKey", "RequestRefusedError"]
+
+
+class RequestKey(NamedTuple):
+    """Which request: whose, for what, and which of several."""
+
+    client: str
+    purpose: str
+    query: int
+
+
+class RequestRefusedError(Exception):
+    """A client's request is not carried out; carries the message that tells it why."""
+
+    def __init__(self, message: Refused) -> None:
+        super().__init__(message.explanation)
+        self.message = message
+
+    @staticmethod
+    def because(reason: str, explanation: str) -> RequestRefusedError:
+        """Make one from its reason (see `messages.Refused`) and an explanation of at most 256 bytes."""
+        return RequestRefusedError(Refused(reason=reason, explanation=explanation[:240]))  # type: ignore[arg-type]
+
+
+class _Request:
+    """One request in the making."""
+
+    def __init__(self) -> None:
+        self.state: assembly.Assembly = assembly.Expecting()
+        self.part = memoryview(b"")
+        self.changed = trio.Event()
+
+
+class Desk:
+    """All requests of one round."""
+
+    def __init__(self, peer: str) -> None:
+        self._peer = peer
+        self._requests: dict[RequestKey, _Request] = {}
+        self._closed = ""
+
+    def direct(self, key: RequestKey, announced: bytes) -> None:
+        """The client's own message has come, and announces its public part's digest.
+
+        Raises:
+            RequestRefusedError: the client announced another one before.
+        """
+        self._take(key, assembly.Direct(announced))
+
+    def public(self, key: RequestKey, part: memoryview) -> None:
+        """The public part has come.
+
+        Raises:
+            RequestRefusedError: another one came before.
+        """
+        request = self._take(key, assembly.Public(public_digest(part)))
+        if not request.part:
+            request.part = part
+
+    async def assembled(self, key: RequestKey) -> memoryview:
+        """Wait for both halves and return the public part.
+
+        Raises:
+            RequestRefusedError: the halves differ, or the round closed first.
+        """
+        request = self._requests[key]
+        while True:
+            match request.state:
+                case assembly.Assembled():
+                    return request.part
+                case assembly.Mismatched():
+                    raise RequestRefusedError.because(
+                        "conflict", f"the public part that {self._peer} forwarded is not the one you announced"
+                    )
+            if self._closed:
+                raise RequestRefusedError.because(
+                    "round-closed", f"{self._closed}, while waiting for {self._peer} to forward"
+                )
+            await request.changed.wait()
+
+    def ready(self, key: RequestKey) -> bool:
+        """Whether a request is assembled."""
+        return key in self._requests and isinstance(self._requests[key].state, assembly.Assembled)
+
+    def part(self, key: RequestKey) -> memoryview:
+        """The public part of an assembled request."""
+        return self._requests[key].part
+
+    def close(self, explanation: str) -> None:
+        """End all waiting."""
+        self._closed = explanation
+        for request in self._requests.values():
+            self._wake(request)
+
+    def _take(self, key: RequestKey, event: assembly.Direct | assembly.Public) -> _Request:
+        request = self._requests.setdefault(key, _Request())
+        try:
+            request.state = assembly.step(request.state, event)
+        except UnexpectedEvent as error:
+            raise RequestRefusedError.because(
+                "conflict", f"{key.purpose} {key.query}: other content came before; a repeat must be the same bytes"
+            ) from error
+        self._wake(request)
+        return request
+
+    @staticmethod
+    def _wake(request: _Request) -> None:
+        request.changed.set()
+        request.changed = trio.Event()

@@ -1,0 +1,92 @@
+"""How a round ended, as every party is told: who was counted, who was not and why, and what the model is now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from fsl_async.config import BlockModel
+from fsl_async.digests import Domain, digest
+from fsl_async.errors import PeerViolationError
+
+__all__ = ["ClientOutcome", "RoundOutcome", "RoundReport"]
+
+
+class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The public account of a round, equal on both servers.
+
+    Attributes:
+        round_id: which round.
+        number: its number.
+        aborted: why nothing was summed; empty where the round is done.
+        clients: who was counted, sorted.
+        excluded: who was not, and why: only_s0, only_s1, mismatch or proof.
+        model: the model after the round.
+    """
+
+    round_id: bytes
+    number: int
+    aborted: str
+    clients: tuple[str, ...]
+    excluded: dict[str, str]
+    model: tuple[BlockModel, ...]
+
+    def canonical(self) -> bytes:
+        """The bytes that travel and that are signed."""
+        return bytes(msgpack.packb(msgspec.to_builtins(self, builtin_types=(bytes,))))
+
+    def digest(self) -> bytes:
+        """BLAKE2b-256 of the canonical bytes."""
+        return digest(Domain.OUTCOME, self.canonical())
+
+    @staticmethod
+    def parse(data: bytes | memoryview, clients: int, sender: str) -> RoundReport:
+        """Read canonical bytes of a round with at most so many clients.
+
+        Raises:
+            PeerViolationError: the bytes are not a report.
+        """
+        most = max(clients, 64)
+        try:
+            plain = msgpack.unpackb(data, max_array_len=most, max_map_len=most, max_str_len=256, max_ext_len=0)
+            return msgspec.convert(plain, RoundReport)
+        except (ValueError, TypeError, msgpack.exceptions.UnpackException, msgspec.MsgspecError) as error:
+            raise PeerViolationError(sender, f"sent a round's outcome that cannot be read: {error}") from error
+
+
+class RoundOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished round with its sum, as a server sees it.
+
+    Attributes:
+        number: the round's number.
+        clients: who was counted.
+        excluded: who was not, and why.
+        update: by block, the exact fixed-point sum over the counted clients: float64, (rows, width) or (size,).
+        elements: the same sum as signed ring integers.
+    """
+
+    number: int
+    clients: tuple[str, ...]
+    excluded: dict[str, str]
+    update: dict[str, npt.NDArray[np.float64]]
+    elements: dict[str, npt.NDArray[Any]]
+
+
+class ClientOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client learns about its submission.
+
+    Attributes:
+        number: the round's number.
+        counted: whether the submission is in the sum.
+        reason: why not; empty where it is.
+        clients: everybody who was counted.
+    """
+
+    number: int
+    counted: bool
+    reason: str
+    clients: tuple[str, ...]

@@ -1,0 +1,227 @@
+"""What a server does for one client's connection: read a request, carry it out, answer; or say why not.
+
+Rules: a request's bulk has exactly the size that the task implies, else it is refused before it is read; a receipt is sent
+only after the submission is stored and stands in the round's list; the same bytes again get the same receipt, other bytes
+get a conflict. A client that breaks the message rules loses its connection, nobody else does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import trio
+
+from fsl_async.aggregation import Part, Submission
+from fsl_async.codec import bulk_overhead, decode, encode
+from fsl_async.digests import KEY_BYTES, Buffer, Domain, same
+from fsl_async.errors import PeerViolationError
+from fsl_async.messages import (
+    Answer,
+    AskOutcome,
+    AskTask,
+    Block,
+    Download,
+    Enter,
+    Finished,
+    FromClient,
+    Message,
+    Opened,
+    Receipt,
+    Retrieve,
+    Submit,
+    TaskIs,
+)
+from fsl_async.protocols import round as protocol
+from fsl_async.protocols.client import RETRIEVALS_PER_ROUND
+from fsl_async.public_part import Layout, dense_bytes
+from fsl_async.retrieval import Query
+from fsl_async.selection import seed_commitment
+from fsl_async.task import Dense
+from fsl_async.upload import dense_digest, submission_digest, tree_digest
+from parties.desk import RequestKey, RequestRefusedError
+from parties.round_run import RoundRun
+from transport import Channel, ChannelClosedError, Pace
+
+if TYPE_CHECKING:
+    from parties.server import Server
+
+__all__ = ["Reception"]
+
+Reply = tuple[Message, Buffer]
+NOTHING = memoryview(b"")
+
+
+class Reception:
+    """Serves connections for a server."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._task = server.setup.task
+        self._index = server.setup.index
+        self._limit = bulk_overhead() + max(
+            Layout.retrieval(self._task).size, Layout.submission(self._task, rides=False).size + dense_bytes(self._task)
+        )
+
+    async def serve(self, channel: Channel) -> None:
+        """Serve one connection until it is closed; the peer's becomes the link between the servers."""
+        if channel.peer_key == self._server.setup.peer.channel:
+            await self._server.attach_peer(channel)
+            return
+        client = self._server.setup.registry.by_channel(channel.peer_key)
+        if client is None:
+            raise PeerViolationError("client", "is not on the list any more")
+        with self._server.visit():
+            await self._converse(channel, client.name)
+
+    async def _converse(self, channel: Channel, client: str) -> None:
+        while True:
+            try:
+                data = await channel.receive(self._limit, pace=Pace())
+            except ChannelClosedError:
+                return
+            message, bulk = decode(data, FromClient, client)
+            reply, content = await self._reply(client, message, bulk)
+            await channel.send(*encode(reply, content))
+            self._server.setup.watch(f"S{self._index}", client, reply, len(content))
+
+    async def _reply(self, client: str, message: Any, bulk: memoryview) -> Reply:
+        try:
+            match message:
+                case AskTask():
+                    return TaskIs(self._task.canonical()), NOTHING
+                case Enter(after=after):
+                    run = await self._server.next_round(after)
+                    return Opened(run.config.canonical()), NOTHING
+                case Retrieve():
+                    return await self._retrieve(client, message, bulk)
+                case Download():
+                    return self._download(client, message)
+                case Submit():
+                    return await self._submit(client, message, bulk)
+                case AskOutcome(round_id=round_id):
+                    return await self._finished(round_id)
+            raise PeerViolationError(client, f"sent {type(message).__name__}, which no server answers")
+        except RequestRefusedError as refusal:
+            return refusal.message, NOTHING
+
+    # ---- retrieval
+
+    async def _retrieve(self, client: str, message: Retrieve, bulk: memoryview) -> Reply:
+        run = self._server.open_round(message.round_id, client)
+        if not 1 <= message.query <= RETRIEVALS_PER_ROUND:
+            raise RequestRefusedError.because(
+                "limit", f"at most {RETRIEVALS_PER_ROUND} retrievals a round are answered"
+            )
+        key = RequestKey(client, "retrieve", message.query)
+        self._check_seed(run, client, message)
+        size = Layout.retrieval(self._task).size
+        part = await self._assemble(run, key, message.public_digest, bulk, size)
+        answer = await run.answer(Query(message.seed, part))
+        return Answer(round_id=run.round_id, query=message.query), answer
+
+    def _download(self, client: str, message: Download) -> Reply:
+        run = self._server.open_round(message.round_id, client)
+        if not any(isinstance(block, Dense) and block.name == message.block for block in self._task.blocks):
+            raise RequestRefusedError.because("malformed", f"{message.block!r} is not a dense block of this task")
+        content = np.ascontiguousarray(run.model[message.block]).data.cast("B")
+        return Block(round_id=run.round_id, block=message.block), content
+
+    # ---- submission
+
+    async def _submit(self, client: str, message: Submit, bulk: memoryview) -> Reply:
+        run = self._server.open_round(message.round_id, client)
+        self._check_seed(run, client, message)
+        layout = Layout.submission(self._task, rides=message.query > 0)
+        key = RequestKey(client, "submit", 0)
+        is_carrier = run.config.carrier(client) == self._index
+        public, dense = (bulk[: layout.size], bulk[layout.size :]) if is_carrier else (bulk, NOTHING)
+        self._check_dense(message, dense, is_carrier)
+        part = Part(layout, await self._assemble(run, key, message.public_digest, public, layout.size))
+        if len(part.data) != layout.size:
+            raise RequestRefusedError.because(
+                "malformed", f"{layout.size} bytes of public part expected, {len(part.data)} came"
+            )
+        trees = self._trees(run, client, message, part)
+        tree = tree_digest(self._task, trees.layout, trees.data)
+        submission = Submission(client, message.seed, message.commitments, tree, trees, part, dense)
+        name = submission_digest(
+            run.round_id, client, message.public_digest, tree, message.commitments, message.dense_digest
+        )
+        await self._enter(run, submission, name)
+        signature = self._server.sign(Domain.RECEIPT, run.round_id, client.encode(), name)
+        return Receipt(round_id=run.round_id, digest=name, signature=signature), NOTHING
+
+    async def _enter(self, run: RoundRun, submission: Submission, name: bytes) -> None:
+        """Store a submission and put it on the round's list; once, however often it comes."""
+        client = submission.client
+        if run.claim(client, name):
+            with trio.CancelScope(shield=True):
+                await self._keep(run, submission, name)
+                await self._server.post_event(run.round_id, protocol.Submitted(client, name))
+            run.add(submission)
+        if not await run.entered(client):
+            raise RequestRefusedError.because("round-closed", "the round closed before the submission was in")
+
+    async def _keep(self, run: RoundRun, submission: Submission, name: bytes) -> None:
+        store = self._server.setup.store
+        prefix = f"{run.name}/{name.hex()}"
+        for kind, data in (
+            ("trees", submission.trees.data),
+            ("part", submission.part.data),
+            ("dense", submission.dense),
+            ("seed", submission.msk),
+        ):
+            await store.keep(f"{prefix}/{kind}", data)
+
+    def _trees(self, run: RoundRun, client: str, message: Submit, part: Part) -> Part:
+        """The part that brought a submission's trees."""
+        if message.query == 0:
+            return part
+        if self._task.updates != "retrieved":
+            raise RequestRefusedError.because("malformed", 'with updates="any" a submission brings trees of its own')
+        key = RequestKey(client, "retrieve", message.query)
+        if not run.desk.ready(key):
+            raise RequestRefusedError.because(
+                "malformed", f"retrieval {message.query}, whose trees it rides on, is unknown"
+            )
+        return Part(Layout.retrieval(self._task), run.desk.part(key))
+
+    def _check_dense(self, message: Submit, dense: memoryview, is_carrier: bool) -> None:
+        expected = dense_bytes(self._task) if is_carrier else 0
+        if len(dense) != expected:
+            raise RequestRefusedError.because(
+                "malformed", f"{expected} bytes of dense share expected, {len(dense)} came"
+            )
+        if is_carrier and not same(dense_digest(dense, message.seed), message.dense_digest):
+            raise RequestRefusedError.because("malformed", "the dense share does not match its digest")
+
+    # ---- both
+
+    def _check_seed(self, run: RoundRun, client: str, message: Retrieve | Submit) -> None:
+        expected = seed_commitment(message.seed, run.round_id, client, self._index)
+        if len(message.seed) != KEY_BYTES or not same(expected, message.commitments[self._index]):
+            raise RequestRefusedError.because("malformed", "the master seed does not match its commitment")
+
+    async def _assemble(
+        self, run: RoundRun, key: RequestKey, announced: bytes, bulk: memoryview, size: int
+    ) -> memoryview:
+        """The public part: the client's own bulk on the carrier, the forwarded one on the other server."""
+        is_carrier = run.config.carrier(key.client) == self._index
+        if len(bulk) != (size if is_carrier else 0):
+            raise RequestRefusedError.because(
+                "malformed", f"{size if is_carrier else 0} bytes of public part expected from you, {len(bulk)} came"
+            )
+        run.desk.direct(key, announced)
+        if is_carrier:
+            run.desk.public(key, bulk)
+            part = await run.desk.assembled(key)
+            run.forward(key, part)
+            return part
+        return await run.desk.assembled(key)
+
+    async def _finished(self, round_id: bytes) -> Reply:
+        report = await self._server.settled(round_id)
+        content = report.canonical()
+        signature = self._server.sign(Domain.OUTCOME, content)
+        return Finished(round_id=round_id, signature=signature), content

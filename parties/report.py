@@ -1,0 +1,92 @@
+"""What a command says: data on stdout, everything else on stderr, an exit code that scripts can rely on.
+
+With `--format json` stdout carries exactly one JSON object, {"version": 1, "command": …, "result": …}, or instead of
+the result {"error": {"code", "kind", "message"}}. The exit codes are stable; docs/exit-codes.md has a section for each.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any, Literal, TypeAlias
+
+from rich.console import Console
+
+from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError, StorageError
+from parties.client import RoundClosedError
+
+__all__ = ["ExitCode", "Format", "Report", "exit_code"]
+
+Format: TypeAlias = Literal["text", "json"]
+
+VERSION = 1
+
+
+class ExitCode(IntEnum):
+    """How a command ended."""
+
+    OK = 0
+    INTERNAL = 1
+    USAGE = 2
+    MISUSE = 3
+    CHANNEL = 4
+    PEER = 5
+    STORAGE = 6
+    ROUND = 7
+    INTERRUPTED = 130
+
+
+def exit_code(error: BaseException) -> ExitCode:
+    """The exit code that an error stands for."""
+    match error:
+        case RoundClosedError():
+            return ExitCode.ROUND
+        case MisuseError():
+            return ExitCode.MISUSE
+        case ChannelError():
+            return ExitCode.CHANNEL
+        case PeerViolationError():
+            return ExitCode.PEER
+        case StorageError():
+            return ExitCode.STORAGE
+        case FslError():
+            return ExitCode.ROUND
+        case KeyboardInterrupt():
+            return ExitCode.INTERRUPTED
+    return ExitCode.INTERNAL
+
+
+class Report:
+    """Where one command writes."""
+
+    def __init__(self, command: str, form: Format) -> None:
+        self.command = command
+        self.form = form
+        self.console = Console(stderr=True)
+
+    def result(self, text: str, result: Mapping[str, Any]) -> None:
+        """Write the command's data: the text, or the object that says the same."""
+        if self.form == "json":
+            self._write({"version": VERSION, "command": self.command, "result": result})
+        else:
+            sys.stdout.write(text.rstrip("\n") + "\n")
+            sys.stdout.flush()
+
+    def failure(self, error: BaseException) -> ExitCode:
+        """Write why the command failed, and return its exit code."""
+        code = exit_code(error)
+        message = str(error) or type(error).__name__
+        if self.form == "json":
+            kind = type(error).__name__
+            self._write(
+                {"version": VERSION, "command": self.command, "error": {"code": code, "kind": kind, "message": message}}
+            )
+        self.console.print(f"fsl-async {self.command}: {message}", style="bold red", markup=False, highlight=False)
+        return code
+
+    def _write(self, envelope: Mapping[str, Any]) -> None:
+        json.dump(envelope, sys.stdout)
+        sys.stdout.write("\n")
+        sys.stdout.flush()
