@@ -1,0 +1,87 @@
+"""AES for the rest of the package: which instruction set is active, key schedules, blocks in and blocks out.
+
+One instruction set is active per process. It is chosen when the first key schedule is made, or before by `select_isa`,
+and must pass its known-answer test before it computes anything else.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fsl_async.errors import MisuseError
+from fsl_async.kernels.arrays import blocks_in
+from fsl_async.kernels.isa import Isa, Keys, find_isa, isa_names, schedule
+from fsl_async.kernels.passes import encrypt_row, hash_row
+from fsl_async.kernels.selftest import check_isa
+from fsl_async.kernels.vectors import Blocks, lanes
+
+__all__ = ["active_isa", "encrypt_blocks", "hash_blocks", "key_schedule", "keystream", "select_isa"]
+
+_active: list[Isa] = []
+
+
+def select_isa(name: str | None = None) -> str:
+    """Choose the instruction set of key schedules made from now on; the fastest one if no name is given.
+
+    Kernels follow their keys, so keys made before keep the set they were made for; do not mix them.
+
+    Returns:
+        The name of the chosen set.
+
+    Raises:
+        MisuseError: if this processor lacks it.
+        KernelFaultError: if it computes wrongly here.
+    """
+    isa = find_isa(isa_names()[0] if name is None else name)
+    check_isa(isa)
+    _active[:] = [isa]
+    return isa.name
+
+
+def active_isa() -> str:
+    """The instruction set of new key schedules, chosen now if it has not been."""
+    return _active[0].name if _active else select_isa()
+
+
+def key_schedule(key: bytes) -> Keys:
+    """The round keys of a 16-byte key for the active instruction set.
+
+    Raises:
+        MisuseError: if the key is not 16 bytes.
+    """
+    active_isa()
+    return schedule(_active[0], key)
+
+
+def encrypt_blocks(keys: Keys, blocks: Blocks) -> Blocks:
+    """AES-128 of every block: uint64 (n, 2) in and out."""
+    row = _padded(keys, blocks_in("blocks", blocks))
+    encrypt_row(keys, row)
+    return row[: len(blocks)]
+
+
+def hash_blocks(keys: Keys, blocks: Blocks) -> Blocks:
+    """H(x) = AES(σ(x)) ^ σ(x) of every block (design, section 5): uint64 (n, 2) in and out."""
+    row = _padded(keys, blocks_in("blocks", blocks))
+    hash_row(keys, row)
+    return row[: len(blocks)]
+
+
+def keystream(key: bytes, nonce: int, count: int) -> Blocks:
+    """The blocks AES_key(nonce‖i), i the low word: uint64 (count, 2).
+
+    Raises:
+        MisuseError: if the nonce is not a 64-bit number or the count negative.
+    """
+    if not 0 <= nonce < 2**64 or count < 0:
+        raise MisuseError(f"expected a 64-bit nonce and a count from 0 on, got nonce {nonce} and count {count}")
+    counters = np.empty((count, 2), dtype=np.uint64)
+    counters[:, 0] = np.arange(count, dtype=np.uint64)
+    counters[:, 1] = nonce
+    return encrypt_blocks(key_schedule(key), counters)
+
+
+def _padded(keys: Keys, blocks: Blocks) -> Blocks:
+    row = np.zeros((-(-len(blocks) // lanes(keys)) * lanes(keys), 2), dtype=np.uint64)
+    row[: len(blocks)] = blocks
+    return row

@@ -1,0 +1,148 @@
+"""AES-128 as a Boolean circuit, for everything that must run without AES instructions and without tables.
+
+A table look-up leaks its index through the cache, so the S-box is computed: eight *planes*, plane i holding bit i of
+every byte, go through the 115 gates of Boyar and Peralta. The functions ask of a plane only `^`, `&` and `~`, so
+one text serves Python integers (key expansion), numpy arrays (uncompiled kernels) and values of LLVM (the portable
+instruction set).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["SHIFT_ROWS", "Plane", "encrypt", "expand_key", "mix_columns", "substitute"]
+
+ROUNDS = 10
+# Byte i of a state after ShiftRows is byte SHIFT_ROWS[i] before it (FIPS 197, 5.1.2; column-major).
+SHIFT_ROWS = tuple((index + 4 * (index % 4)) % 16 for index in range(16))
+
+
+class Plane(Protocol):
+    """One bit of every byte of a state."""
+
+    def __xor__(self, other: Self, /) -> Self: ...
+    def __and__(self, other: Self, /) -> Self: ...
+    def __invert__(self) -> Self: ...
+
+
+P = TypeVar("P", bound=Plane)
+Words = npt.NDArray[np.uint64]
+Bits = npt.NDArray[np.uint8]
+
+
+def substitute(planes: list[P]) -> list[P]:
+    """SubBytes on eight planes, lowest bit first.
+
+    Source: Boyar, Peralta, "A small depth-16 circuit for the AES S-box" (2012), the 115-gate variant; names as there.
+    """
+    u7, u6, u5, u4, u3, u2, u1, u0 = planes
+    y14, y13, y9, y8, t0 = u3 ^ u5, u0 ^ u6, u0 ^ u3, u0 ^ u5, u1 ^ u2
+    y1 = t0 ^ u7
+    y4, y12, y2, y5 = y1 ^ u3, y13 ^ y14, y1 ^ u0, y1 ^ u6
+    y3, t1 = y5 ^ y8, u4 ^ y12
+    y15, y20 = t1 ^ u5, t1 ^ u1
+    y6, y10, y11 = y15 ^ u7, y15 ^ t0, y20 ^ y9
+    y7, y17, y19, y16 = u7 ^ y11, y10 ^ y11, y10 ^ y8, t0 ^ y11
+    y21, y18 = y13 ^ y16, u0 ^ y16
+
+    t2, t7, t12 = y12 & y15, y13 & y16, y9 & y11
+    t4, t6 = (y3 & y6) ^ t2, (y4 & u7) ^ t2
+    t9, t11 = (y5 & y1) ^ t7, (y2 & y7) ^ t7
+    t14, t16 = (y14 & y17) ^ t12, (y8 & y10) ^ t12
+    t21, t22 = t4 ^ t14 ^ y20, t6 ^ t16 ^ y19
+    t23, t24 = t9 ^ t14 ^ y21, t11 ^ t16 ^ y18
+    t25, t26, t30 = t21 ^ t22, t21 & t23, t23 ^ t24
+    t27, t31 = t24 ^ t26, t22 ^ t26
+    t29, t33 = (t25 & t27) ^ t22, (t31 & t30) ^ t24
+    t36 = t24 & (t27 ^ t33)
+    t37, t38 = t36 ^ t23 ^ t33, t27 ^ t36
+    t40 = t25 ^ (t29 & t38)
+    t41, t42, t43, t44 = t40 ^ t37, t29 ^ t33, t29 ^ t40, t33 ^ t37
+    t45 = t42 ^ t41
+
+    z0, z1, z2, z3, z4, z5 = t44 & y15, t37 & y6, t33 & u7, t43 & y16, t40 & y1, t29 & y7
+    z6, z7, z8, z9, z10, z11 = t42 & y11, t45 & y17, t41 & y10, t44 & y12, t37 & y3, t33 & y4
+    z12, z13, z14, z15, z16, z17 = t43 & y13, t40 & y5, t29 & y2, t42 & y9, t45 & y14, t41 & y8
+    t46, t48, t50, t53, t54 = z15 ^ z16, z5 ^ z13, z2 ^ z12, z0 ^ z3, z6 ^ z7
+    t57, t58, t59 = t50 ^ t53, z4 ^ t46, z3 ^ t54
+    t61, t62, t63, t64 = z14 ^ t57, z7 ^ z8 ^ t58, z9 ^ z10 ^ t58, z4 ^ t59
+    t65, t66 = t61 ^ t62, z1 ^ t63
+    s3 = t53 ^ t66
+    return [
+        ~(t48 ^ t46 ^ t57),
+        ~(z12 ^ t48 ^ t62),
+        z10 ^ z11 ^ t65,
+        z2 ^ z5 ^ t66,
+        s3,
+        ~(z16 ^ z17 ^ t64 ^ t65),
+        ~(t64 ^ s3),
+        t59 ^ t63,
+    ]
+
+
+def mix_columns(planes: list[P], turned: list[list[P]]) -> list[P]:
+    """MixColumns on eight planes, given the planes with every column turned by one, two and three bytes.
+
+    Byte r becomes 2·(a_r + a_{r+1}) + a_{r+1} + a_{r+2} + a_{r+3} (FIPS 197, 5.1.3).
+    """
+    one, two, three = turned
+    sums = [plane ^ next_plane for plane, next_plane in zip(planes, one, strict=True)]
+    top = sums[7]
+    doubled = [top, sums[0] ^ top, sums[1], sums[2] ^ top, sums[3] ^ top, sums[4], sums[5], sums[6]]
+    return [doubled[i] ^ one[i] ^ two[i] ^ three[i] for i in range(8)]
+
+
+def expand_key(key: bytes) -> Words:
+    """The eleven round keys of AES-128 as blocks, shape (11, 2) (FIPS 197, 5.2)."""
+    words = [key[i : i + 4] for i in range(0, 16, 4)]
+    constant = 1
+    for index in range(4, 4 * (ROUNDS + 1)):
+        last = words[-1]
+        if index % 4 == 0:
+            last = _substitute_bytes(last[1:] + last[:1])
+            last = bytes([last[0] ^ constant]) + last[1:]
+            constant = (constant << 1) ^ (0x11B * (constant >> 7))
+        words.append(bytes(a ^ b for a, b in zip(words[-4], last, strict=True)))
+    return np.frombuffer(b"".join(words), dtype="<u8").astype(np.uint64).reshape(ROUNDS + 1, 2)
+
+
+def _substitute_bytes(data: bytes) -> bytes:
+    """The S-box applied to a few bytes, through planes that are Python integers."""
+    planes = [sum((byte >> bit & 1) << i for i, byte in enumerate(data)) for bit in range(8)]
+    planes = substitute(planes)
+    return bytes(sum((plane >> i & 1) << bit for bit, plane in enumerate(planes)) for i in range(len(data)))
+
+
+def encrypt(round_keys: Words, blocks: Words) -> Words:
+    """AES-128 of blocks of shape (n, 2) under round keys of shape (11, 2), on numpy planes of shape (n, 16)."""
+    state = _bytes(blocks) ^ _bytes(round_keys[:1])
+    for index in range(1, ROUNDS + 1):
+        planes = [plane[:, SHIFT_ROWS] for plane in substitute(_split(state))]
+        if index < ROUNDS:
+            turned = [[_turn(plane, by) for plane in planes] for by in (1, 2, 3)]
+            planes = mix_columns(planes, turned)
+        state = _join(planes) ^ _bytes(round_keys[index : index + 1])
+    return state.view("<u8").astype(np.uint64)
+
+
+def _bytes(blocks: Words) -> Bits:
+    return np.ascontiguousarray(blocks).astype("<u8").view(np.uint8)
+
+
+def _split(state: Bits) -> list[Bits]:
+    return [(state >> bit) & np.uint8(1) for bit in range(8)]
+
+
+def _join(planes: list[Bits]) -> Bits:
+    state = np.zeros(planes[0].shape, dtype=np.uint8)
+    for bit, plane in enumerate(planes):
+        state |= (plane & np.uint8(1)) << np.uint8(bit)
+    return state
+
+
+def _turn(plane: Bits, by: int) -> Bits:
+    columns = plane.reshape(-1, 4, 4)
+    return np.roll(columns, -by, axis=2).reshape(-1, 16)

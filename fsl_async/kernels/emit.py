@@ -1,0 +1,230 @@
+"""What each instruction set turns AES into: LLVM code on vectors of blocks.
+
+A vector holds `lanes` blocks as <2·lanes x i64>. It is cut into registers of the set's own width, every round is
+applied to all registers before the next round begins (an AES instruction takes several cycles but a new one starts
+every cycle), and the registers are joined again. Nothing here branches or indexes memory by the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from fsl_async.kernels import circuit
+from fsl_async.kernels.isa import AesniKeys, Armv8Keys, Isa, Keys, PortableKeys, Vaes256Keys, Vaes512Keys
+
+__all__ = ["I64", "broadcast", "constant", "encrypt", "shuffle"]
+
+Builder = Any
+Value = Any
+
+I8 = ir.IntType(8)
+I32 = ir.IntType(32)
+I64 = ir.IntType(64)
+BYTES = ir.VectorType(I8, 16)
+ROUNDS = circuit.ROUNDS
+
+
+def shuffle(builder: Builder, vector: Value, lanes: Sequence[int]) -> Value:
+    """The elements of a vector at fixed places, in their new order."""
+    mask = ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes))
+    return builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), mask)
+
+
+def constant(lanes: int, low: int, high: int) -> Value:
+    """A vector that repeats one known block."""
+    return ir.Constant(ir.VectorType(I64, 2 * lanes), [low, high] * lanes)
+
+
+def broadcast(builder: Builder, pointer: Value, lanes: int) -> Value:
+    """A vector that repeats the block at an address."""
+    block = builder.load(builder.bitcast(pointer, ir.VectorType(I64, 2).as_pointer()), align=8)
+    return shuffle(builder, block, [0, 1] * lanes)
+
+
+def encrypt(builder: Builder, isa: Isa, schedule: Value, vector: Value) -> Value:
+    """AES-128 of every block; `schedule` points to the instruction set's round keys."""
+    registers = _cut(builder, vector, 2 * isa.register)
+    round_keys = _RoundKeys(builder, schedule, registers[0].type)
+    return _join(builder, _ROUNDS[isa.keys](builder, round_keys, registers))
+
+
+class _RoundKeys:
+    """Round keys, loaded when they are needed: most sets have fewer registers than two schedules fill."""
+
+    def __init__(self, builder: Builder, schedule: Value, register: Any) -> None:
+        self._builder = builder
+        self.pointer = builder.bitcast(schedule, register.as_pointer())
+
+    def __getitem__(self, index: int | Value) -> Value:
+        place = ir.Constant(I32, index) if isinstance(index, int) else index
+        pointer = self._builder.gep(self.pointer, [place])
+        return self._builder.load(pointer, align=8)
+
+
+def _cut(builder: Builder, vector: Value, words: int) -> list[Value]:
+    return [
+        shuffle(builder, vector, range(start, start + words)) for start in range(0, vector.type.count, words)
+    ]
+
+
+def _join(builder: Builder, registers: list[Value]) -> Value:
+    while len(registers) > 1:
+        count = 2 * registers[0].type.count
+        mask = ir.Constant(ir.VectorType(I32, count), list(range(count)))
+        pairs = zip(registers[::2], registers[1::2], strict=True)
+        registers = [builder.shuffle_vector(left, right, mask) for left, right in pairs]
+    return registers[0]
+
+
+def _x86(suffix: str) -> Callable[[Builder, _RoundKeys, list[Value]], list[Value]]:
+    """AESENC of one register width; its last round adds the key, its first key is added before."""
+
+    def rounds(builder: Builder, keys: _RoundKeys, states: list[Value]) -> list[Value]:
+        states = [builder.xor(state, keys[0]) for state in states]
+        for index in range(1, ROUNDS + 1):
+            name = "llvm.x86.aesni.aesenc" + ("last" if index == ROUNDS else "") + suffix
+            states = _each(builder, name, states, keys[index])
+        return states
+
+    return rounds
+
+
+def _armv8(builder: Builder, keys: _RoundKeys, states: list[Value]) -> list[Value]:
+    """AESE adds its key first and mixes no columns; AESMC does."""
+    last = keys[ROUNDS]
+    states = [builder.bitcast(state, BYTES) for state in states]
+    for index in range(ROUNDS):
+        states = _each(builder, "llvm.aarch64.crypto.aese", states, builder.bitcast(keys[index], BYTES))
+        if index < ROUNDS - 1:
+            states = _each(builder, "llvm.aarch64.crypto.aesmc", states)
+    return [builder.xor(builder.bitcast(state, last.type), last) for state in states]
+
+
+def _each(builder: Builder, name: str, states: list[Value], *operands: Value) -> list[Value]:
+    register = states[0].type
+    kind = ir.FunctionType(register, [register] * (1 + len(operands)))
+    function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+    return [builder.call(function, [state, *operands]) for state in states]
+
+
+class _Lanes:
+    """A vector of LLVM with the operators of `circuit.Plane`."""
+
+    __slots__ = ("builder", "value")
+
+    def __init__(self, builder: Builder, value: Value) -> None:
+        self.builder = builder
+        self.value = value
+
+    def __xor__(self, other: _Lanes) -> _Lanes:
+        return _Lanes(self.builder, self.builder.xor(self.value, other.value))
+
+    def __and__(self, other: _Lanes) -> _Lanes:
+        return _Lanes(self.builder, self.builder.and_(self.value, other.value))
+
+    def __invert__(self) -> _Lanes:
+        return _Lanes(self.builder, self.builder.not_(self.value))
+
+    def turned(self, places: Sequence[int]) -> _Lanes:
+        return _Lanes(self.builder, shuffle(self.builder, self.value, places))
+
+
+_PLANES = 8
+_TURNS = tuple([4 * (i // 4) + (i + by) % 4 for i in range(16)] for by in (1, 2, 3))
+
+
+def _portable(builder: Builder, keys: _RoundKeys, states: list[Value]) -> list[Value]:
+    """The circuit on eight blocks at a time: bit i of a plane's byte belongs to block i."""
+    zero = ir.Constant(states[0].type, [0, 0])
+    filled = states + [zero] * (-len(states) % _PLANES)
+    function = _portable_function(builder.module, keys.pointer.type, states[0].type)
+    done = []
+    for start in range(0, len(filled), _PLANES):
+        result = builder.call(function, [keys.pointer, *filled[start : start + _PLANES]])
+        done += [builder.extract_value(result, i) for i in range(_PLANES)]
+    return done[: len(states)]
+
+
+def _portable_function(module: Any, pointer: Any, block: Any) -> Any:
+    """A function of its own for eight blocks, once per module: inlined everywhere, compiling would take seconds."""
+    name = "fsl.aes.portable"
+    if name in module.globals:
+        return module.globals[name]
+    result = ir.LiteralStructType([block] * _PLANES)
+    function = ir.Function(module, ir.FunctionType(result, [pointer, *[block] * _PLANES]), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    schedule, *blocks = function.args
+    blocks = _portable_eight(builder, _RoundKeys(builder, schedule, block), blocks)
+    aggregate = ir.Constant(result, ir.Undefined)
+    for place, value in enumerate(blocks):
+        aggregate = builder.insert_value(aggregate, value, place)
+    builder.ret(aggregate)
+    return function
+
+
+def _portable_eight(builder: Builder, keys: _RoundKeys, blocks: list[Value]) -> list[Value]:
+    """Ten rounds; the nine alike are a loop in the emitted code too."""
+    planes = _transpose(builder, [builder.xor(block, keys[0]) for block in blocks])
+    mixed = _middle_rounds(builder, keys, planes)
+    final = circuit.substitute([_Lanes(builder, value) for value in mixed])
+    shifted = [plane.turned(circuit.SHIFT_ROWS).value for plane in final]
+    return [builder.xor(block, keys[ROUNDS]) for block in _transpose(builder, shifted, blocks[0].type)]
+
+
+def _middle_rounds(builder: Builder, keys: _RoundKeys, planes: list[Value]) -> list[Value]:
+    before, body = builder.block, builder.append_basic_block("round")
+    builder.branch(body)
+    builder.position_at_end(body)
+    index, *states = [builder.phi(I32), *(builder.phi(BYTES) for _ in planes)]
+    mixed = _add_key(builder, _middle_round([_Lanes(builder, state) for state in states]), keys[index])
+    following = builder.add(index, ir.Constant(I32, 1))
+    starts = [ir.Constant(I32, 1), *planes]
+    for phi, start, value in zip([index, *states], starts, [following, *mixed], strict=True):
+        phi.add_incoming(start, before)
+        phi.add_incoming(value, body)
+    after = builder.append_basic_block("last")
+    builder.cbranch(builder.icmp_unsigned("<", following, ir.Constant(I32, ROUNDS)), body, after)
+    builder.position_at_end(after)
+    return mixed
+
+
+def _middle_round(planes: list[_Lanes]) -> list[_Lanes]:
+    planes = [plane.turned(circuit.SHIFT_ROWS) for plane in circuit.substitute(planes)]
+    return circuit.mix_columns(planes, [[plane.turned(places) for plane in planes] for places in _TURNS])
+
+
+def _add_key(builder: Builder, planes: list[_Lanes], key: Value) -> list[Value]:
+    """Every block gets the same key: bit i of a key byte fills or empties the byte of plane i."""
+    key = builder.bitcast(key, BYTES)
+    bits = [builder.and_(key, ir.Constant(BYTES, [1 << i] * 16)) for i in range(_PLANES)]
+    filled = [builder.sext(builder.icmp_unsigned("!=", bit, ir.Constant(BYTES, [0] * 16)), BYTES) for bit in bits]
+    return [builder.xor(plane.value, fill) for plane, fill in zip(planes, filled, strict=True)]
+
+
+def _transpose(builder: Builder, rows: list[Value], kind: Any = BYTES) -> list[Value]:
+    """The 8 x 8 bit matrix in every byte place, transposed by three rounds of swaps: blocks to planes and back."""
+    words = ir.VectorType(I64, 2)
+    rows = [builder.bitcast(row, words) for row in rows]
+    for distance, mask in ((1, 0x55), (2, 0x33), (4, 0x0F)):
+        keep = ir.Constant(words, [mask * 0x0101010101010101] * 2)
+        shift = ir.Constant(words, [distance] * 2)
+        for low in [i for i in range(_PLANES) if not i & distance]:
+            high = low + distance
+            swap = builder.and_(builder.xor(builder.lshr(rows[low], shift), rows[high]), keep)
+            rows[high] = builder.xor(rows[high], swap)
+            rows[low] = builder.xor(rows[low], builder.shl(swap, shift))
+    return [builder.bitcast(row, kind) for row in rows]
+
+
+_ROUNDS: dict[type[Keys], Callable[[Builder, _RoundKeys, list[Value]], list[Value]]] = {
+    Vaes512Keys: _x86(".512"),
+    Vaes256Keys: _x86(".256"),
+    AesniKeys: _x86(""),
+    Armv8Keys: _armv8,
+    PortableKeys: _portable,
+}
