@@ -1,6 +1,7 @@
 import pytest
 import trio
 from endpoints import Lab
+from trio.testing import MockClock
 
 from transport import Network, TcpTransport
 
@@ -15,5 +16,6 @@ async def lab(request, nursery: trio.Nursery) -> Lab:
 
 
 @pytest.fixture
-async def memory_lab(nursery: trio.Nursery) -> Lab:
-    return Lab(Network(), "s0", nursery)
+def autojump_clock() -> MockClock:
+    """Virtual time that waits a moment before it jumps: bytes in a socket are on their way even if no task runs."""
+    return MockClock(autojump_threshold=0.02)

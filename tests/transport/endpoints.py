@@ -4,9 +4,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import pytest
 import trio
 
-from fsl_async.errors import FslError
+from fsl_async.errors import ChannelError, FslError
 from transport import (
     ChannelClosedError,
     HandshakeSettings,
@@ -152,3 +153,15 @@ class TappedNetwork(Network):
         near, far = super()._make_pair()
         self.taps.append(Tap(near, self.fault))
         return self.taps[-1], far
+
+
+async def expect_channel_error(function, *arguments):
+    with pytest.raises(ChannelError):
+        await function(*arguments)
+
+
+async def until_observed(lab, count):
+    with trio.fail_after(5):
+        while len(lab.failures) < count:
+            await trio.lowlevel.checkpoint()
+    return lab.failures

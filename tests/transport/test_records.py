@@ -168,6 +168,7 @@ RULES_BROKEN = {
     "MORE for an empty message": lambda f: f.first(RecordType.MORE, 0),
     "more than announced": lambda f: f.first(RecordType.END, 2, b"abc"),
     "more than announced, later": lambda f: f.first(RecordType.MORE, 3, b"ab") + f.record(RecordType.END, b"cd"),
+    "more than announced, and no END": lambda f: f.first(RecordType.MORE, 2, b"abc"),
     "an empty record inside": lambda f: f.first(RecordType.MORE, 3, b"ab") + f.record(RecordType.MORE),
     "an empty END inside": lambda f: f.first(RecordType.MORE, 3, b"ab") + f.record(RecordType.END),
     "CLOSE inside a message": lambda f: f.first(RecordType.MORE, 3, b"ab") + f.record(RecordType.CLOSE),

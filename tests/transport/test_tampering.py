@@ -109,6 +109,15 @@ def test_a_flipped_bit_in_every_byte():
         check(converse(fault), fault)
 
 
+def test_every_bit_of_both_preambles_is_bound():
+    """One flip turns a client into a server, or S0 into S1: only the prologue notices."""
+    for outgoing in (True, False):
+        for place in range(8):
+            for bit in range(8):
+                fault = Fault(outgoing, place, 1 << bit)
+                check(converse(fault), fault)
+
+
 def record(pair, payload):
     """The bytes of a dial, sent and received."""
     network = TappedNetwork()
