@@ -21,22 +21,14 @@ from fsl_async import kernels
 from fsl_async.config import RoundConfig
 from fsl_async.digests import Buffer, Domain, derive_key, digest
 from fsl_async.geometry import Forest, geometry_of
-from fsl_async.public_part import ForestKey, Layout, forests_of
+from fsl_async.public_part import ForestKey, Part, forests_of
 from fsl_async.ring import Elements
 from fsl_async.selection import Blocks, forest_roots, tree_keys
 from fsl_async.task import Dense, Sparse, Task
 from fsl_async.upload import dense_mask, tag_keys
 from fsl_async.work import Job, ranges, tree_of
 
-__all__ = ["Aggregate", "Part", "Submission", "split_share"]
-
-
-@dataclass(frozen=True)
-class Part:
-    """One public part as a server holds it: the bytes and what they are."""
-
-    layout: Layout
-    data: memoryview = field(repr=False)
+__all__ = ["Aggregate", "Submission", "split_share"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +38,7 @@ class Submission:
     Attributes:
         client: whose it is.
         msk: this server's master seed.
-        commitments: c₀ and c₁.
+        commitments: c₀ and c₁, bound to the round in which the trees came.
         tree: the digest of the trees.
         trees: the part that brought the trees: the submission's own, or a retrieval's.
         part: the submission's public part.
@@ -126,14 +118,14 @@ class Aggregate:
         Jobs of one submission may run at the same time; jobs of different submissions may not.
 
         Returns:
-            The jobs, and a function that returns the submission's proof digest (empty where semi-honest).
+            The jobs, and a function that returns the submission's proof digest (of the trees alone where none is asked).
         """
         work = [self._prepare(submission, key, forest) for key, forest in self._forests.items()]
 
         def finish() -> bytes:
             self._add_dense(submission)
             proofs = [forest_work.proofs for forest_work in work if isinstance(forest_work, _VerifiedWork)]
-            return digest(Domain.PROOF, submission.tree, *(proof.tobytes() for proof in proofs)) if proofs else b""
+            return digest(Domain.PROOF, submission.tree, *(proof.tobytes() for proof in proofs))
 
         return [job for forest_work in work for job in forest_work.jobs(threads)], finish
 
@@ -173,7 +165,7 @@ class Aggregate:
             hints=kernels.payload_planes(payloads),
             element_bits=forest.element_bits,
         )
-        if not self._config.task.verified:
+        if (key, "proof") not in part:
             return _Work(forest, evaluation, self._sums[key])
         verification = self._verification(submission, forest, part[key, "proof"])
         return _VerifiedWork(forest, evaluation, self._sums[key], verification, np.zeros((forest.trees, 2), np.uint64))
@@ -194,7 +186,9 @@ class Aggregate:
         task = self._config.task
         expands = not submission.dense
         share = (
-            dense_mask(task, submission.msk) if expands else task.ring.from_bytes(submission.dense, len(self._dense))
+            dense_mask(task, submission.msk, self._config.epoch)
+            if expands
+            else task.ring.from_bytes(submission.dense, len(self._dense))
         )
         self._dense = task.ring.add(self._dense, share)
 

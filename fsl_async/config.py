@@ -38,16 +38,31 @@ class BlockModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One round: the task, its number and epoch, the coin-tossed seed, the servers and their model."""
+    """One round: the task, its number, the coin-tossed seed, the servers and their model.
+
+    Attributes:
+        task: what is learnt.
+        number: counts up; it is also the epoch of the round's conversion keys, so an epoch never comes again.
+        session: the number of the round whose seed this is; the round's own, unless the task's selection is fixed.
+        hash_seed: lays out the rows and keys the trees; as old as `session`.
+        toss: both servers' commitments to this round's halves of the toss.
+        servers: S0's and S1's public keys.
+        model: what both hold.
+    """
 
     version: int = 1
     task: Task
     number: int
-    epoch: int
+    session: int
     hash_seed: bytes
     toss: tuple[bytes, bytes]
     servers: tuple[ServerKeys, ServerKeys]
     model: tuple[BlockModel, ...]
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of this round's conversion keys."""
+        return self.number
 
     def canonical(self) -> bytes:
         """The bytes that travel and that are hashed."""

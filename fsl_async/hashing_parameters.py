@@ -1,33 +1,33 @@
 """How many bins a segment needs, so that a client's rows fit but for a chance of 2^-40.
 
-A client places k rows, each in its bin of one of η = 3 segments, b bins to a segment. By Hall's theorem that fails exactly
-when some s of its rows have fewer than s bins between them. Take such a set with no smaller one inside it. It has s - 1 bins,
-and every one of them serves at least two of its rows: without any one row the others would still need them all. With
-bins independent and uniform, the chance that such a set exists is at most
+A client places k rows, each in its bin of one of η = 3 segments, b bins to a segment. By Hall's theorem that fails
+exactly when some s of its rows have fewer than s bins between them. Take such a set with no smaller one inside it.
+It has s - 1 bins, and every one of them serves at least two of its rows: without any one row the others would still
+need them all. With bins independent and uniform, the chance that such a set exists is at most
 
     Σ_{s≥4}  C(k,s) · Σ_{a₁+a₂+a₃ = s-1}  Π_i C(b, a_i) · N(s, a_i) / b^s                                        (1)
 
-where N(s, a) counts the maps of s rows onto a bins that hit each at least twice; N(s, a) ≤ a^s, so this is never above the
-familiar Π C(b, a_i)·(a_i/b)^s. The first term, four rows that share all three bins, is C(k,4)·b^-9 and outweighs
-the others up to a few thousand rows. Its b alone is the (C(k,4)·2^40)^(1/9) of small sets.
+where N(s, a) counts the maps of s rows onto a bins that hit each at least twice; N(s, a) ≤ a^s, so this is never
+above the familiar Π C(b, a_i)·(a_i/b)^s. The first term, four rows that share all three bins, is C(k,4)·b^-9 and
+outweighs the others up to a few thousand rows. Its b alone is the (C(k,4)·2^40)^(1/9) of small sets.
 
-The sum is not cut off. Up to `LARGEST_EXACT` it is evaluated as it stands. Beyond, N(s, a) has the generating function
-s!·[z^s] (e^z - 1 - z)^a, hence N(s, a) ≤ s!·g^a/λ^s for every λ > 0 with g = e^λ - 1 - λ, and Vandermonde's identity closes the
-inner sum:
+The sum is not cut off. Up to `LARGEST_EXACT` it is evaluated as it stands. Beyond, N(s, a) has the generating
+function s!·[z^s] (e^z - 1 - z)^a, hence N(s, a) ≤ s!·g^a/λ^s for every λ > 0 with g = e^λ - 1 - λ, and
+Vandermonde's identity closes the inner sum:
 
     t(s) = C(k,s) · (s! / (λ·b)^s)³ · g^(s-1) · C(3b, s-1)                                                       (2)
 
-As t(s+1)/t(s) = g/(λb)³ · (k-s)(s+1)²(3b-s+1)/s is log-concave in s, t falls, may rise to one peak (s near 0.65·k, about
-half of all bins), and falls again. `LARGEST_SUMMED` terms are summed one by one, and the rest counted as k times
-their largest.
+As t(s+1)/t(s) = g/(λb)³ · (k-s)(s+1)²(3b-s+1)/s is log-concave in s, t falls, may rise to one peak (s near 0.65·k,
+about half of all bins), and falls again. `LARGEST_SUMMED` terms are summed one by one, and the rest counted as k
+times their largest.
 
-Without the "at least twice" (2) would exceed 1 around that peak for every useful b, and the sum would have to be cut off there
-on the strength of experiments. With it the bound holds as it stands, and asks 3b/k ≥ 1.2962 for large k.
-Experiments ask a little more there, so their fit is kept as a second condition (`scale`); b satisfies both.
+Without the "at least twice" (2) would exceed 1 around that peak for every useful b, and the sum would have to be
+cut off there on the strength of experiments. With it the bound holds as it stands, and asks 3b/k ≥ 1.2962 for large
+k. Experiments ask a little more there, so their fit is kept as a second condition (`scale`); b satisfies both.
 
-Rows of one segment are drawn without replacement (the segment is a permutation), into bins that differ in size by at most one; two rows
-then meet with probability at most 1/b, so independent bins are the worse case. With b = m every row has a bin
-of its own in every segment, and nothing can fail.
+Rows of one segment are drawn without replacement (the segment is a permutation), into bins that differ in size by
+at most one; two rows then meet with probability at most 1/b, so independent bins are the worse case. With b = m
+every row has a bin of its own in every segment, and nothing can fail.
 
 Source: the paper's "Parameter Analysis", whose sum counts rows whose hash functions collide; segments exclude those.
 """
@@ -62,8 +62,8 @@ Floats = npt.NDArray[np.float64]
 def bins_per_segment(select: int, rows: int) -> int:
     """b, the bins of each of the three segments for `select` rows chosen among `rows`.
 
-    The smallest b, but at most `rows`, for which both the fit of `scale` and the bound of `small_set_log2_failure` put
-    the chance of a row left over at 2^-40 or less.
+    The smallest b, but at most `rows`, for which both the fit of `scale` and the bound of `small_set_log2_failure`
+    put the chance of a row left over at 2^-40 or less.
 
     Raises:
         MisuseError: not 1 ≤ select ≤ rows ≤ 2^31.
@@ -85,8 +85,8 @@ def bins_per_segment(select: int, rows: int) -> int:
 def scale(select: int) -> float:
     """ε(k), bins per row at which experiments with large tables put the chance of failure at 2^-40.
 
-    The fit 40 = 240·ε - log₂ k - 256 for three hash functions and no stash, made with tables of 2^10 rows and more: 1.275, 1.296 and
-    1.317 at k = 2^10, 2^15 and 2^20.
+    The fit 40 = 240·ε - log₂ k - 256 for three hash functions and no stash, made with tables of 2^10 rows and more:
+    1.275, 1.296 and 1.317 at k = 2^10, 2^15 and 2^20.
 
     Source: `selectParams` of cryptoTools (github.com/ladnir/cryptoTools, cryptoTools/Common/CuckooIndex.cpp).
     """
@@ -127,7 +127,7 @@ def _log_exact_term(select: int, bins: int, size: int) -> float:
 
 @lru_cache(maxsize=LARGEST_EXACT)
 def _log_onto_twice(size: int) -> Floats:
-    """ln N(size, a) for a = 1 … size // 2."""
+    """Ln N(size, a) for a = 1 … size // 2."""
     return np.array([math.log(_onto_twice(size, bins)) for bins in range(1, size // 2 + 1)])
 
 
@@ -156,14 +156,14 @@ def _log_tilted_terms(select: int, bins: int) -> Floats:
 
 
 def _log_tilted_term(select: int, bins: int, size: int) -> float:
-    """ln t(size)."""
+    """Ln t(size)."""
     rows = SEGMENTS * (math.lgamma(size + 1) - size * math.log(TILT * bins))
     sets = _log_choose(select, size) + _log_choose(SEGMENTS * bins, size - 1)
     return sets + rows + (size - 1) * math.log(TILTED_BIN)
 
 
 def _log_growth(select: int, bins: int, size: npt.NDArray[np.int64]) -> Floats:
-    """ln t(size + 1)/t(size) for LARGEST_EXACT < size < select."""
+    """Ln t(size + 1)/t(size) for LARGEST_EXACT < size < select."""
     size = size.astype(np.float64)
     rows = np.log(select - size) + 2 * np.log(size + 1) - np.log(size)
     constant = math.log(TILTED_BIN) - SEGMENTS * math.log(TILT * bins)

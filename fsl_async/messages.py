@@ -4,7 +4,7 @@ Rules: fields are small and public to the receiver; bulk data (trees, hints, ans
 message as one `bin` whose exact size the task implies. A message is one of a closed union per direction, so a client can
 never be made to read a server's internal message, nor a server a local event.
 
-    client → server    AskTask Enter Retrieve Download Submit AskOutcome
+    client → server    AskTask Enter Retrieve Recall Download Submit Hint AskOutcome
     server → client    TaskIs Opened Answer Block Receipt Finished Refused
     server → server    TossCommitment TossReveal Forward RosterList Proofs Commitment Share Conclusion Abort
 """
@@ -30,9 +30,11 @@ __all__ = [
     "FromClient",
     "FromPeer",
     "FromServer",
+    "Hint",
     "Message",
     "Opened",
     "Proofs",
+    "Recall",
     "Receipt",
     "Refused",
     "Retrieve",
@@ -72,6 +74,12 @@ class Retrieve(Message, frozen=True, tag="retrieve", kw_only=True):
     public_digest: bytes
 
 
+class Recall(Message, frozen=True, tag="recall"):
+    """Asks again for the rows of the client's session; the trees are with the servers, so nothing is uploaded."""
+
+    round_id: bytes
+
+
 class Download(Message, frozen=True, tag="download", kw_only=True):
     """Asks for a dense block, whole."""
 
@@ -91,6 +99,14 @@ class Submit(Message, frozen=True, tag="submit", kw_only=True):
     commitments: tuple[bytes, bytes]
     public_digest: bytes
     dense_digest: bytes
+
+
+class Hint(Message, frozen=True, tag="hint", omit_defaults=True):
+    """A session's submission: to the carrier one hint per tree and the dense shares as bulk; to the other the digests."""
+
+    round_id: bytes
+    public_digest: bytes = b""
+    dense_digest: bytes = b""
 
 
 class AskOutcome(Message, frozen=True, tag="ask-outcome"):
@@ -146,7 +162,7 @@ class Finished(Message, frozen=True, tag="finished", kw_only=True):
 class Refused(Message, frozen=True, tag="refused", kw_only=True):
     """A request that was not carried out, and why."""
 
-    reason: Literal["round-closed", "conflict", "limit", "malformed", "aborted", "busy"]
+    reason: Literal["round-closed", "no-session", "conflict", "limit", "malformed", "aborted", "busy"]
     explanation: str
 
 
@@ -218,7 +234,7 @@ class Abort(Message, frozen=True, tag="abort"):
     explanation: str
 
 
-FromClient: TypeAlias = AskTask | Enter | Retrieve | Download | Submit | AskOutcome
+FromClient: TypeAlias = AskTask | Enter | Retrieve | Recall | Download | Submit | Hint | AskOutcome
 FromServer: TypeAlias = TaskIs | Opened | Answer | Block | Receipt | Finished | Refused
 FromPeer: TypeAlias = (
     TossCommitment | TossReveal | Forward | RosterList | Proofs | Commitment | Share | Conclusion | Abort

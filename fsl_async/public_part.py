@@ -3,20 +3,24 @@
 The public part goes once, to the carrier, which forwards it; its digest goes to the other server directly. Every size is
 implied by the task, so a part of another size is refused before it is read.
 
-    retrieval:    trees, then selection hints            of each sparse block, each forest
+    retrieval:    trees, selection hints                 of each sparse block, each forest
     submission:   [trees,] hints, [tag corrections]      of each sparse block, each forest
+
+A submission brings trees of its own, or rides on those of a retrieval in the same round, or of a session: then it brings
+nothing but hints, for those trees were proved when the session began.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple
 
 from fsl_async.geometry import Forest, geometry_of
 from fsl_async.task import Task
 
-__all__ = ["ForestKey", "Layout", "Piece", "dense_bytes", "forests_of", "share_bytes"]
+__all__ = ["ForestKey", "Layout", "Part", "Piece", "Trees", "dense_bytes", "forests_of", "share_bytes"]
 
 
 class ForestKey(NamedTuple):
@@ -42,6 +46,14 @@ def forests_of(task: Task) -> Iterator[tuple[ForestKey, Forest]]:
             yield ForestKey(index, number), forest
 
 
+class Trees(Enum):
+    """Where a submission's trees come from."""
+
+    OWN = "own"
+    RETRIEVAL = "retrieval"
+    SESSION = "session"
+
+
 @dataclass(frozen=True)
 class Layout:
     """Where the pieces of one kind of public part stand."""
@@ -54,9 +66,10 @@ class Layout:
         return _layout(task, ("tree", "select"))
 
     @staticmethod
-    def submission(task: Task, *, rides: bool) -> Layout:
-        """The public part of a submission; one that rides on a retrieval's trees brings none."""
-        return _layout(task, (() if rides else ("tree",)) + ("hint",) + (("proof",) if task.verified else ()))
+    def submission(task: Task, trees: Trees) -> Layout:
+        """The public part of a submission that takes its trees from there."""
+        proof = ("proof",) if task.verified and trees is not Trees.SESSION else ()
+        return _layout(task, (("tree",) if trees is Trees.OWN else ()) + ("hint",) + proof)
 
     @property
     def size(self) -> int:
@@ -66,6 +79,14 @@ class Layout:
     def split(self, data: memoryview) -> dict[tuple[ForestKey, str], memoryview]:
         """Views of the pieces of a part of exactly `size` bytes."""
         return {(piece.key, piece.kind): data[piece.start : piece.stop] for piece in self.pieces}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One public part as a server holds it: the bytes and what they are."""
+
+    layout: Layout
+    data: memoryview = field(repr=False)
 
 
 def _layout(task: Task, kinds: tuple[str, ...]) -> Layout:

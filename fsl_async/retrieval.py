@@ -20,7 +20,7 @@ from fsl_async import kernels
 from fsl_async.config import RoundConfig
 from fsl_async.digests import Domain
 from fsl_async.geometry import Forest
-from fsl_async.public_part import ForestKey, Layout, forests_of
+from fsl_async.public_part import ForestKey, Part, forests_of
 from fsl_async.selection import forest_roots, tree_keys
 from fsl_async.work import Job, ranges, tree_of
 
@@ -31,10 +31,10 @@ Bits = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Query:
-    """A complete retrieval on one server: this server's master seed and the public part."""
+    """A complete retrieval on one server: this server's master seed, and the part that brought the trees."""
 
     msk: bytes = field(repr=False)
-    part: memoryview = field(repr=False)
+    trees: Part = field(repr=False)
 
 
 class Shelves:
@@ -45,13 +45,12 @@ class Shelves:
         self._config = config
         self._server = server
         self._forests = dict(forests_of(config.task))
-        self._layout = Layout.retrieval(config.task)
         self._rows = {index: _row_bytes(model[block.name], block.rows) for index, block in config.task.sparse_blocks()}
         self._tables = {key: self._lay_out(key, forest) for key, forest in self._forests.items()}
 
     def selection_jobs(self, query: Query, threads: int) -> tuple[list[Job], dict[ForestKey, Bits]]:
         """The work of expanding one query to selection bits, and the arrays that it fills."""
-        pieces = self._layout.split(query.part)
+        pieces = query.trees.layout.split(query.trees.data)
         keys = tree_keys(self._config)
         jobs: list[Job] = []
         bits: dict[ForestKey, Bits] = {}
@@ -64,7 +63,7 @@ class Shelves:
                 select=kernels.key_schedule(self._config.tree_key(Domain.SELECT)),
                 roots=forest_roots(query.msk, key, forest, self._server),
                 tree=tree_of(forest, pieces[key, "tree"]),
-                select_hints=_select_hints(forest, pieces[key, "select"]),
+                select_hints=_select_hints(forest, pieces.get((key, "select"), memoryview(b""))),
                 positions=forest.positions,
             )
             jobs += [

@@ -19,7 +19,7 @@ from fsl_async.config import RoundConfig
 from fsl_async.digests import Buffer, Domain, derive_key, digest
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.geometry import Forest
-from fsl_async.public_part import ForestKey, Layout, dense_bytes, forests_of
+from fsl_async.public_part import ForestKey, Layout, Trees, dense_bytes, forests_of
 from fsl_async.ring import Elements
 from fsl_async.selection import Grove, Planted
 from fsl_async.task import Sparse, Task
@@ -30,6 +30,7 @@ __all__ = [
     "dense_digest",
     "dense_mask",
     "dense_shares",
+    "grove_digest",
     "public_digest",
     "read_answers",
     "retrieval_part",
@@ -48,7 +49,7 @@ def retrieval_part(config: RoundConfig, grove: Grove) -> bytearray:
 
 
 def submission_part(
-    config: RoundConfig, client: str, grove: Grove, updates: Mapping[int, SparseUpdate], *, rides: bool
+    config: RoundConfig, client: str, grove: Grove, updates: Mapping[int, SparseUpdate], trees: Trees
 ) -> bytearray:
     """The public part of a submission.
 
@@ -57,22 +58,28 @@ def submission_part(
         client: who submits; the proofs are bound to it.
         grove: the client's trees.
         updates: by sparse block, rows among the grove's and their elements (rows, width).
-        rides: whether the trees are already with the servers from a retrieval.
+        trees: where the servers have the trees from.
 
     Raises:
         MisuseError: an updated row is not among the grove's rows, or was deferred.
     """
     pieces = _hint_pieces(config, grove, updates)
-    if not rides:
+    if trees is Trees.OWN:
         pieces |= _tree_pieces(config, grove)
-    if config.task.verified:
+    if config.task.verified and trees is not Trees.SESSION:
         pieces |= _proof_pieces(config, client, grove)
-    return _fill(Layout.submission(config.task, rides=rides), pieces)
+    return _fill(Layout.submission(config.task, trees), pieces)
 
 
 def public_digest(part: Buffer) -> bytes:
     """The digest of a public part that the client gives to the server that is not the carrier."""
     return digest(Domain.PUBLIC_PART, part)
+
+
+def grove_digest(config: RoundConfig, grove: Grove) -> bytes:
+    """What `tree_digest` will be of the part that brings these trees."""
+    pieces = _tree_pieces(config, grove)
+    return digest(Domain.TREE, *(pieces[key, "tree"] for key, _ in forests_of(config.task)))
 
 
 def tree_digest(task: Task, layout: Layout, part: memoryview) -> bytes:
@@ -94,26 +101,29 @@ def tag_keys(config: RoundConfig, client: str, tree: bytes, commitments: Sequenc
     return derive_key(Domain.TAG_KEY, *parts), derive_key(Domain.TAG_MASK_KEY, *parts)
 
 
-def dense_mask(task: Task, msk: bytes) -> Elements:
-    """The share of all dense blocks that a master seed expands to."""
+def dense_mask(task: Task, msk: bytes, epoch: int) -> Elements:
+    """The share of all dense blocks that a master seed expands to in an epoch; a mask is never used for two."""
     size = dense_bytes(task)
-    stream = kernels.keystream(msk, nonce=2**63, count=-(-size // 16))
+    stream = kernels.keystream(msk, nonce=DENSE_NONCE + epoch, count=-(-size // 16))
     return task.ring.from_bytes(stream.tobytes()[:size], size // task.ring.element_bytes)
 
 
-def dense_shares(task: Task, grove: Grove, carrier: int, dense: Mapping[int, Elements]) -> bytes:
+def dense_shares(config: RoundConfig, grove: Grove, carrier: int, dense: Mapping[int, Elements]) -> bytes:
     """The carrier's share of the dense blocks: the update less what the other server expands by itself."""
-    ring = task.ring
+    task, ring = config.task, config.task.ring
     flat = [dense.get(index, ring.zeros(block.size)) for index, block in task.dense_blocks()]
     if not flat:
         return b""
-    share = ring.subtract(np.concatenate(flat), dense_mask(task, grove.seeds.msk[1 - carrier]))
+    share = ring.subtract(np.concatenate(flat), dense_mask(task, grove.seeds.msk[1 - carrier], config.epoch))
     return np.ascontiguousarray(share).tobytes()
 
 
 def dense_digest(share: Buffer, msk: bytes) -> bytes:
-    """A commitment to the carrier's dense share that tells the other server nothing: keyed with the carrier's seed."""
-    return digest(Domain.DENSE_SHARE, share, key=msk)
+    """A commitment to the carrier's dense share that tells the other server nothing: keyed with the carrier's seed.
+
+    Empty where the task has no dense blocks.
+    """
+    return digest(Domain.DENSE_SHARE, share, key=msk) if share else b""
 
 
 def answer_bytes(task: Task, row_bytes: Mapping[int, int]) -> int:
@@ -152,6 +162,9 @@ def read_answers(
         offset = stop
     return {index: rows[index].view(dtypes[index]) for index, _ in task.sparse_blocks()}
 
+
+DENSE_NONCE = 2**63
+"""Above every nonce that roots are drawn with."""
 
 Pieces = dict[tuple[ForestKey, str], Buffer]
 
@@ -229,8 +242,7 @@ def _hints(config: RoundConfig, key: ForestKey, forest: Forest, planted: Planted
 
 
 def _proof_pieces(config: RoundConfig, client: str, grove: Grove) -> Pieces:
-    part = _tree_pieces(config, grove)
-    tree = digest(Domain.TREE, *(part[key, "tree"] for key, _ in forests_of(config.task)))
+    tree = grove_digest(config, grove)
     commitments = grove.seeds.commitments(config.round_id(), client)
     tag, mask = tag_keys(config, client, tree, commitments)
     pieces: Pieces = {}

@@ -32,8 +32,10 @@ from fsl_async.messages import (
     Enter,
     Finished,
     FromServer,
+    Hint,
     Message,
     Opened,
+    Recall,
     Receipt,
     Refused,
     Retrieve,
@@ -41,7 +43,7 @@ from fsl_async.messages import (
     TaskIs,
 )
 from fsl_async.protocols import client as protocol
-from fsl_async.public_part import Layout
+from fsl_async.public_part import Trees
 from fsl_async.randomness import Randomness
 from fsl_async.ring import Elements
 from fsl_async.selection import Grove, MasterSeeds, check_rows, plant, rows_by_block
@@ -51,12 +53,12 @@ from fsl_async.upload import (
     answer_bytes,
     dense_digest,
     dense_shares,
+    grove_digest,
     public_digest,
     read_answers,
     retrieval_part,
     submission_digest,
     submission_part,
-    tree_digest,
 )
 from parties.compute import ComputeLane
 from parties.identity import Identity, PublicIdentity, verify
@@ -122,6 +124,45 @@ class SubmissionReceipt:
     bytes_sent: int
 
 
+@dataclass(frozen=True)
+class _Session:
+    """Trees that both servers keep: of which seed, and what only the client knows of them."""
+
+    number: int
+    grove: Grove
+    commitments: tuple[bytes, bytes]
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A submission whose bytes are fixed."""
+
+    client: str
+    config: RoundConfig
+    grove: Grove
+    trees: Trees
+    query: int
+    commitments: tuple[bytes, bytes]
+    public_digest: bytes
+    dense_digest: bytes
+
+    def message(self, server: int) -> Submit | Hint:
+        """What goes to one server, besides the bulk."""
+        round_id = self.config.round_id()
+        if self.trees is Trees.SESSION:
+            dense = self.dense_digest if any(self.config.task.dense_blocks()) else b""
+            is_carrier = self.config.carrier(self.client) == server
+            return Hint(round_id, b"" if is_carrier else self.public_digest, dense)
+        return Submit(
+            round_id=round_id,
+            query=self.query,
+            seed=self.grove.seeds.msk[server],
+            commitments=self.commitments,
+            public_digest=self.public_digest,
+            dense_digest=self.dense_digest,
+        )
+
+
 class Client:
     """A client of both servers; made by `simulate` or `connect`, used as an async context manager."""
 
@@ -132,6 +173,8 @@ class Client:
         self._state: protocol.ClientRound = protocol.Outside(0)
         self._grove: Grove | None = None
         self._last: tuple[RoundConfig, bytes] | None = None
+        self._session: _Session | None = None
+        self._candidate: _Session | None = None
         self._channels: list[Channel] = []
         self._turn = trio.Lock()
         self.deferred: dict[str, npt.NDArray[np.uint32]] = {}
@@ -248,20 +291,28 @@ class Client:
             MisuseError: nothing was submitted.
             PeerViolationError: the servers tell different outcomes, or a signature is wrong.
         """
+        async with self._turn:
+            return await self._learn_outcome()
+
+    def forget_session(self) -> None:
+        """Begin anew: the next retrieval or submission brings new trees, and may select other rows."""
+        self._session = self._candidate = None
+
+    async def _learn_outcome(self) -> ClientOutcome:
         if self._last is None:
             raise MisuseError("nothing has been submitted yet")
         config, _ = self._last
-        async with self._turn:
-            reports = await self._both(partial(self._outcome_of, config))
-            if reports[0] != reports[1]:
-                field_name, first, second = first_difference(*reports) or ("", "", "")
-                raise PeerViolationError(
-                    "S0 and S1", f"tell different outcomes: {field_name} is {first!r} and {second!r}"
-                )
-            if isinstance(self._state, protocol.Submitted):
-                self._step(protocol.Finish())
+        reports = await self._both(partial(self._outcome_of, config))
+        if reports[0] != reports[1]:
+            field_name, first, second = first_difference(*reports) or ("", "", "")
+            raise PeerViolationError("S0 and S1", f"tell different outcomes: {field_name} is {first!r} and {second!r}")
+        if isinstance(self._state, protocol.Submitted):
+            self._step(protocol.Finish())
         report = reports[0]
         counted = not report.aborted and self.name in report.clients
+        if counted and self.task.selection == "fixed" and self._candidate is not None:
+            self._session = self._candidate
+        self._candidate = None
         reason = report.aborted or report.excluded.get(self.name, "") or ("" if counted else "not submitted in time")
         return ClientOutcome(number=report.number, counted=counted, reason=reason, clients=report.clients)
 
@@ -283,6 +334,8 @@ class Client:
             case protocol.HalfEntered(after=after):
                 self._state = protocol.Outside(after)
         self._grove = None
+        if self.task.selection == "fixed" and self._candidate is not None:
+            await self._learn_outcome()  # whether its trees are a session now
         while True:
             after = self._state.after if isinstance(self._state, protocol.Outside | protocol.HalfEntered) else 0
             behind = (0, 1)
@@ -300,6 +353,11 @@ class Client:
     def _check_config(self, server: int, config: RoundConfig) -> None:
         if config.task != self.task:
             raise MisuseError(_task_difference(server, self.task, config.task))
+        if self._session is not None and config.session != self._session.number:
+            raise PeerViolationError(
+                f"S{server}",
+                f"announces seed {config.session}, this session's is {self._session.number}; `forget_session` to begin anew",
+            )
         pinned = tuple(identity.keys for identity in self.setup.servers)
         if config.servers != pinned:
             raise PeerViolationError(f"S{server}", "announces a round with other server keys than the pinned ones")
@@ -309,9 +367,22 @@ class Client:
     async def _retrieve_sparse(
         self, config: RoundConfig, wanted: Mapping[int, npt.NDArray[np.uint32]]
     ) -> dict[int, npt.NDArray[Any]]:
+        if self._session is not None:
+            grove, answers = self._session.grove, await self._recall(config, self._session, wanted)
+        else:
+            grove, answers = await self._query(config, wanted)
+        self._grove = grove
+        names = {index: block.name for index, block in self.task.sparse_blocks()}
+        self.deferred = {names[index]: rows for index, rows in grove.deferred.items() if len(rows)}
+        found = await self.setup.lane.run(partial(read_answers, config, grove, answers))
+        return {index: found[index][_places(grove.rows[index], rows)] for index, rows in wanted.items()}
+
+    async def _query(
+        self, config: RoundConfig, wanted: Mapping[int, Any]
+    ) -> tuple[Grove, tuple[memoryview, memoryview]]:
+        """Plant trees at the wanted rows and have them answered."""
         self._step(protocol.Ask())
-        state = self._state
-        query = state.query if isinstance(state, protocol.Retrieving) else 0
+        query = self._state.query if isinstance(self._state, protocol.Retrieving) else 0
         seeds = MasterSeeds.fresh(self.setup.randomness)
         grove = await self.setup.lane.run(partial(plant, config, wanted, seeds, self.setup.randomness))
         part = await self.setup.lane.run(partial(retrieval_part, config, grove))
@@ -327,15 +398,28 @@ class Client:
                 public_digest=announced,
             )
             bulk = part if config.carrier(self.name) == server else NOTHING
-            answer = await self._ask(server, message, bulk, Answer)
-            self._step(protocol.Answered(server, answer.message.query))
-            return answer.bulk
+            return await self._answer(server, message, bulk)
 
-        answers = await self._both(ask)
-        self._grove = grove
-        names = {index: block.name for index, block in self.task.sparse_blocks()}
-        self.deferred = {names[index]: rows for index, rows in grove.deferred.items() if len(rows)}
-        return await self.setup.lane.run(partial(read_answers, config, grove, answers))
+        return grove, await self._both(ask)
+
+    async def _recall(
+        self, config: RoundConfig, session: _Session, wanted: Mapping[int, Any]
+    ) -> tuple[memoryview, memoryview]:
+        """Have the session's trees answered again."""
+        for index, rows in wanted.items():
+            new = rows[~np.isin(rows, session.grove.rows[index])]
+            if len(new):
+                raise MisuseError(
+                    f"block {self.task.blocks[index].name!r}: row {new[0]} is not among the session's rows, and the task's "
+                    "selection is fixed; start a new session (`forget_session`) to select other rows"
+                )
+        self._step(protocol.Recollect())
+        return await self._both(lambda server: self._answer(server, Recall(config.round_id()), NOTHING))
+
+    async def _answer(self, server: int, message: Retrieve | Recall, bulk: Any) -> memoryview:
+        answer = await self._ask(server, message, bulk, Answer)
+        self._step(protocol.Answered(server, answer.message.query))
+        return answer.bulk
 
     async def _download(self, config: RoundConfig, name: str) -> npt.NDArray[Any]:
         message = Download(round_id=config.round_id(), block=name)
@@ -352,33 +436,35 @@ class Client:
     async def _submit(
         self, config: RoundConfig, sparse: Mapping[int, SparseUpdate], dense: Mapping[int, Elements]
     ) -> SubmissionReceipt:
-        rides = isinstance(self._state, protocol.Holding) and self.task.updates == "retrieved"
-        query = self._state.query if isinstance(self._state, protocol.Holding) and rides else 0
-        grove = self._grove if rides and self._grove is not None else await self._plant_for(config, sparse)
+        trees, grove = await self._trees_for(config, sparse)
         run = self.setup.lane.run
-        part = await run(partial(submission_part, config, self.name, grove, sparse, rides=rides))
+        part = await run(partial(submission_part, config, self.name, grove, sparse, trees))
         carrier = config.carrier(self.name)
-        shares = await run(partial(dense_shares, self.task, grove, carrier, dense))
-        dense_name = dense_digest(shares, grove.seeds.msk[carrier])
-        commitments = grove.seeds.commitments(config.round_id(), self.name)
-        tree = await run(partial(_tree_of, config, grove, part, rides))
-        announced = public_digest(part)
-        name = submission_digest(config.round_id(), self.name, announced, tree, commitments, dense_name)
+        shares = await run(partial(dense_shares, config, grove, carrier, dense))
+        draft = _Draft(
+            client=self.name,
+            config=config,
+            grove=grove,
+            trees=trees,
+            query=self._state.query if isinstance(self._state, protocol.Holding) and trees is Trees.RETRIEVAL else 0,
+            commitments=self._session.commitments
+            if self._session
+            else grove.seeds.commitments(config.round_id(), self.name),
+            public_digest=public_digest(part),
+            dense_digest=dense_digest(shares, grove.seeds.msk[carrier]),
+        )
+        tree = await run(partial(grove_digest, config, grove))
+        name = submission_digest(
+            config.round_id(), self.name, draft.public_digest, tree, draft.commitments, draft.dense_digest
+        )
         self._step(protocol.Submit(name))
         self._last = (config, name)
+        self._candidate = _Session(config.session, grove, draft.commitments)
         before = self.bytes_sent
 
         async def send(server: int) -> bytes:
-            message = Submit(
-                round_id=config.round_id(),
-                query=query,
-                seed=grove.seeds.msk[server],
-                commitments=commitments,
-                public_digest=announced,
-                dense_digest=dense_name,
-            )
             bulk = (part, shares) if server == carrier else (NOTHING,)
-            receipt = (await self._ask(server, message, bulk, Receipt)).message
+            receipt = (await self._ask(server, draft.message(server), bulk, Receipt)).message
             key = self.setup.servers[server].statement
             if not verify(
                 key, receipt.signature, Domain.RECEIPT, config.round_id(), self.name.encode(), receipt.digest
@@ -389,6 +475,14 @@ class Client:
 
         first, second = await self._both(send)
         return SubmissionReceipt(config.number, name, (first, second), self.bytes_sent - before)
+
+    async def _trees_for(self, config: RoundConfig, sparse: Mapping[int, SparseUpdate]) -> tuple[Trees, Grove]:
+        """Which trees a submission rides on: decided by the task and by what went before, never by its rows."""
+        if self._session is not None:
+            return Trees.SESSION, self._session.grove
+        if isinstance(self._state, protocol.Holding) and self.task.updates == "retrieved" and self._grove is not None:
+            return Trees.RETRIEVAL, self._grove
+        return Trees.OWN, await self._plant_for(config, sparse)
 
     async def _plant_for(self, config: RoundConfig, sparse: Mapping[int, SparseUpdate]) -> Grove:
         """Trees of its own for a submission that rides on none."""
@@ -492,11 +586,10 @@ def _task_difference(server: int, ours: Task, theirs: Task) -> str:
     return f"S{server} runs another task: {field_name} is {other!r} there and {mine!r} here; use the servers' task file"
 
 
-def _tree_of(config: RoundConfig, grove: Grove, part: bytearray, rides: bool) -> bytes:
-    task = config.task
-    if rides:
-        return tree_digest(task, Layout.retrieval(task), memoryview(retrieval_part(config, grove)))
-    return tree_digest(task, Layout.submission(task, rides=False), memoryview(part))
+def _places(rows: npt.NDArray[np.uint32], wanted: npt.NDArray[np.uint32]) -> npt.NDArray[np.intp]:
+    """Where each wanted row stands among the selected ones."""
+    order = np.argsort(rows)
+    return np.asarray(order[np.searchsorted(rows, wanted, sorter=order)])
 
 
 def _encoded(task: Task, updates: Mapping[str, Any]) -> tuple[dict[int, SparseUpdate], dict[int, Elements]]:

@@ -7,12 +7,13 @@ get a conflict. A client that breaks the message rules loses its connection, nob
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import trio
 
-from fsl_async.aggregation import Part, Submission
+from fsl_async.aggregation import Submission
 from fsl_async.codec import bulk_overhead, decode, encode
 from fsl_async.digests import KEY_BYTES, Buffer, Domain, same
 from fsl_async.errors import PeerViolationError
@@ -25,20 +26,22 @@ from fsl_async.messages import (
     Enter,
     Finished,
     FromClient,
+    Hint,
     Message,
     Opened,
+    Recall,
     Receipt,
     Retrieve,
     Submit,
     TaskIs,
 )
 from fsl_async.protocols import round as protocol
-from fsl_async.protocols.client import RETRIEVALS_PER_ROUND
-from fsl_async.public_part import Layout, dense_bytes
+from fsl_async.protocols.client import RETRIEVALS_PER_ROUND, SESSION
+from fsl_async.public_part import Layout, Part, Trees, dense_bytes
 from fsl_async.retrieval import Query
 from fsl_async.selection import seed_commitment
 from fsl_async.task import Dense
-from fsl_async.upload import dense_digest, submission_digest, tree_digest
+from fsl_async.upload import dense_digest, public_digest, submission_digest, tree_digest
 from parties.desk import RequestKey, RequestRefusedError
 from parties.round_run import RoundRun
 from transport import Channel, ChannelClosedError, Pace
@@ -60,7 +63,7 @@ class Reception:
         self._task = server.setup.task
         self._index = server.setup.index
         self._limit = bulk_overhead() + max(
-            Layout.retrieval(self._task).size, Layout.submission(self._task, rides=False).size + dense_bytes(self._task)
+            Layout.retrieval(self._task).size, Layout.submission(self._task, Trees.OWN).size + dense_bytes(self._task)
         )
 
     async def serve(self, channel: Channel) -> None:
@@ -95,10 +98,14 @@ class Reception:
                     return Opened(run.config.canonical()), NOTHING
                 case Retrieve():
                     return await self._retrieve(client, message, bulk)
+                case Recall():
+                    return await self._recall(client, message)
                 case Download():
                     return self._download(client, message)
                 case Submit():
                     return await self._submit(client, message, bulk)
+                case Hint():
+                    return await self._submit_hint(client, message, bulk)
                 case AskOutcome(round_id=round_id):
                     return await self._finished(round_id)
             raise PeerViolationError(client, f"sent {type(message).__name__}, which no server answers")
@@ -117,8 +124,14 @@ class Reception:
         self._check_seed(run, client, message)
         size = Layout.retrieval(self._task).size
         part = await self._assemble(run, key, message.public_digest, bulk, size)
-        answer = await run.answer(Query(message.seed, part))
+        answer = await run.answer(Query(message.seed, Part(Layout.retrieval(self._task), part)))
         return Answer(round_id=run.round_id, query=message.query), answer
+
+    async def _recall(self, client: str, message: Recall) -> Reply:
+        run = self._server.open_round(message.round_id, client)
+        session = self._server.sessions.of(client)
+        answer = await run.answer(Query(session.msk, session.trees))
+        return Answer(round_id=run.round_id, query=SESSION), answer
 
     def _download(self, client: str, message: Download) -> Reply:
         run = self._server.open_round(message.round_id, client)
@@ -132,22 +145,39 @@ class Reception:
     async def _submit(self, client: str, message: Submit, bulk: memoryview) -> Reply:
         run = self._server.open_round(message.round_id, client)
         self._check_seed(run, client, message)
-        layout = Layout.submission(self._task, rides=message.query > 0)
-        key = RequestKey(client, "submit", 0)
-        is_carrier = run.config.carrier(client) == self._index
-        public, dense = (bulk[: layout.size], bulk[layout.size :]) if is_carrier else (bulk, NOTHING)
-        self._check_dense(message, dense, is_carrier)
-        part = Part(layout, await self._assemble(run, key, message.public_digest, public, layout.size))
-        if len(part.data) != layout.size:
-            raise RequestRefusedError.because(
-                "malformed", f"{layout.size} bytes of public part expected, {len(part.data)} came"
-            )
+        layout = Layout.submission(self._task, Trees.RETRIEVAL if message.query else Trees.OWN)
+        part, dense = await self._take_parts(run, client, message, layout, bulk, message.seed)
         trees = self._trees(run, client, message, part)
         tree = tree_digest(self._task, trees.layout, trees.data)
         submission = Submission(client, message.seed, message.commitments, tree, trees, part, dense)
-        name = submission_digest(
-            run.round_id, client, message.public_digest, tree, message.commitments, message.dense_digest
-        )
+        return await self._receipt(run, submission, message.dense_digest)
+
+    async def _submit_hint(self, client: str, message: Hint, bulk: memoryview) -> Reply:
+        run = self._server.open_round(message.round_id, client)
+        session = self._server.sessions.of(client)
+        layout = Layout.submission(self._task, Trees.SESSION)
+        part, dense = await self._take_parts(run, client, message, layout, bulk, session.msk)
+        return await self._receipt(run, replace(session, part=part, dense=dense), message.dense_digest)
+
+    async def _take_parts(
+        self, run: RoundRun, client: str, message: Submit | Hint, layout: Layout, bulk: memoryview, msk: bytes
+    ) -> tuple[Part, memoryview]:
+        """A submission's public part, and this server's dense share where it does not expand it from the seed."""
+        is_carrier = run.config.carrier(client) == self._index
+        public, dense = (bulk[: layout.size], bulk[layout.size :]) if is_carrier else (bulk, NOTHING)
+        self._check_dense(message, dense, is_carrier, msk)
+        announced = message.public_digest or public_digest(public)
+        key = RequestKey(client, "submit", 0)
+        data = await self._assemble(run, key, announced, public, layout.size)
+        if len(data) != layout.size:
+            raise RequestRefusedError.because("malformed", f"{layout.size} bytes of public part expected, {len(data)} came")
+        return Part(layout, data), dense
+
+    async def _receipt(self, run: RoundRun, submission: Submission, dense: bytes) -> Reply:
+        """Enter a submission, and sign that it is in."""
+        announced = public_digest(submission.part.data)
+        client = submission.client
+        name = submission_digest(run.round_id, client, announced, submission.tree, submission.commitments, dense)
         await self._enter(run, submission, name)
         signature = self._server.sign(Domain.RECEIPT, run.round_id, client.encode(), name)
         return Receipt(round_id=run.round_id, digest=name, signature=signature), NOTHING
@@ -187,13 +217,13 @@ class Reception:
             )
         return Part(Layout.retrieval(self._task), run.desk.part(key))
 
-    def _check_dense(self, message: Submit, dense: memoryview, is_carrier: bool) -> None:
+    def _check_dense(self, message: Submit | Hint, dense: memoryview, is_carrier: bool, msk: bytes) -> None:
         expected = dense_bytes(self._task) if is_carrier else 0
         if len(dense) != expected:
             raise RequestRefusedError.because(
                 "malformed", f"{expected} bytes of dense share expected, {len(dense)} came"
             )
-        if is_carrier and not same(dense_digest(dense, message.seed), message.dense_digest):
+        if is_carrier and not same(dense_digest(dense, msk), message.dense_digest):
             raise RequestRefusedError.because("malformed", "the dense share does not match its digest")
 
     # ---- both

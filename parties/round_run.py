@@ -7,7 +7,7 @@ events, so only the server's own task changes the state.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -117,6 +117,10 @@ class RoundRun:
         if self._outcome is None:
             raise PeerViolationError(self.terms.peer, f"round {self.config.number} has no sum: it was aborted")
         return self._outcome
+
+    def counted(self) -> list[Submission]:
+        """The submissions that were counted; none where the round was aborted."""
+        return self._adder.added(self._outcome.clients) if self._outcome is not None else []
 
     def report(self) -> RoundReport:
         """The public account of a settled round."""
@@ -321,6 +325,9 @@ class _Adder:
 
     def stop(self) -> None:
         self._send.close()
+
+    def added(self, clients: Iterable[str]) -> list[Submission]:
+        return [self._added[client] for client in clients]
 
     async def work(self) -> None:
         async for submission in self._receive:

@@ -26,7 +26,7 @@ from fsl_async.messages import Forward, Message, TossCommitment, TossReveal
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols import toss as tossing
 from fsl_async.protocols.machine import Event
-from fsl_async.public_part import Layout, share_bytes
+from fsl_async.public_part import Layout, Trees, share_bytes
 from fsl_async.randomness import Randomness
 from fsl_async.task import Task
 from parties.compute import ComputeLane
@@ -36,6 +36,7 @@ from parties.link import PeerLink
 from parties.outcome import RoundOutcome, RoundReport
 from parties.reception import Reception
 from parties.round_run import Model, RoundRun, Tools
+from parties.sessions import Sessions
 from parties.store import Store
 from transport import Channel, HandshakeSettings, Kind, Limits, Refusal, Role, Service, Transport
 
@@ -135,6 +136,7 @@ class Server:
     Attributes:
         setup: what it is made of.
         model: the model as it stands.
+        sessions: the trees that outlive their round, where the task's selection is fixed.
         visitors: how many clients are connected.
     """
 
@@ -152,6 +154,8 @@ class Server:
         self._settled = trio.Event()
         self._left = trio.Event()
         self._closed_book: RoundRun | None = None
+        self._seed = (0, b"")
+        self.sessions = Sessions()
         self.visitors = 0
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
@@ -339,6 +343,8 @@ class Server:
             return
         self._closed_book = run
         self.model = run.model
+        if self.setup.task.selection == "fixed":
+            self.sessions.begin(run.counted())
         self._described = describe_model(self.setup.task, self.model)
         settled, self._settled = self._settled, trio.Event()
         settled.set()
@@ -377,13 +383,15 @@ class Server:
 
     def _open(self, tossed: tossing.Tossed) -> None:
         setup = self.setup
+        if setup.task.selection != "fixed" or not self._seed[0]:
+            self._seed = (tossed.half.number, tossed.hash_seed)
         own, peer = setup.identity.public.keys, setup.peer.keys
         servers: tuple[ServerKeys, ServerKeys] = (own, peer) if setup.index == 0 else (peer, own)
         config = RoundConfig(
             task=setup.task,
             number=tossed.half.number,
-            epoch=0,
-            hash_seed=tossed.hash_seed,
+            session=self._seed[0],
+            hash_seed=self._seed[1],
             toss=tossed.commitments,
             servers=servers,
             model=self._described,
@@ -468,7 +476,7 @@ class Server:
 def _part_sizes(task: Task, purpose: str) -> set[int]:
     if purpose == "retrieve":
         return {Layout.retrieval(task).size}
-    return {Layout.submission(task, rides=rides).size for rides in (False, True)}
+    return {Layout.submission(task, trees).size for trees in Trees}
 
 
 def _longest_peer_message(task: Task) -> int:

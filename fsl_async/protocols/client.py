@@ -2,6 +2,7 @@
 
     OUTSIDE ──Announced──> HALF_ENTERED ──Announced──> INSIDE ──Ask──> RETRIEVING ──Answered×2──> HOLDING
                                                          │                                          │ (Ask again, Submit)
+                                                         │         (Recollect, in a session, instead of Ask)
                                                          └──Submit──> SUBMITTING <──────────────────┘
                                           SUBMITTING ──Receipted×2──> SUBMITTED ──Finish──> OVER
 
@@ -36,6 +37,7 @@ __all__ = [
     "Outside",
     "Over",
     "Receipted",
+    "Recollect",
     "Retrieving",
     "RoundGone",
     "Submit",
@@ -45,6 +47,9 @@ __all__ = [
 ]
 
 RETRIEVALS_PER_ROUND = 8
+
+SESSION = 0
+"""Stands for the query whose trees outlive the round."""
 
 
 class Outside(State, frozen=True):
@@ -117,6 +122,10 @@ class Ask(Event, frozen=True):
     """The caller wants rows."""
 
 
+class Recollect(Event, frozen=True):
+    """The caller wants the rows of its session."""
+
+
 class Answered(Event, frozen=True):
     """A server has answered the retrieval."""
 
@@ -148,9 +157,9 @@ class RoundGone(Event, frozen=True):
 ACCEPTS: dict[type[State], frozenset[type[Event]]] = {
     Outside: frozenset({Announced}),
     HalfEntered: frozenset({Announced, RoundGone}),
-    Inside: frozenset({Ask, Submit, RoundGone}),
+    Inside: frozenset({Ask, Recollect, Submit, RoundGone}),
     Retrieving: frozenset({Answered, RoundGone}),
-    Holding: frozenset({Ask, Submit, RoundGone}),
+    Holding: frozenset({Ask, Recollect, Submit, RoundGone}),
     Submitting: frozenset({Receipted, RoundGone}),
     Submitted: frozenset({Finish}),
     Over: frozenset(),
@@ -172,10 +181,12 @@ def step(state: ClientRound, event: Event) -> ClientRound:
             return _enter(state, event)
         case Inside(config=config), Ask():
             return Retrieving(config, 1, frozenset())
-        case Holding(config=config, query=query), Ask():
+        case Holding(config=config, query=query), Ask() if query != SESSION:
             if query >= RETRIEVALS_PER_ROUND:
                 raise MisuseError(f"{query} retrievals in one round are the most; submit, or wait for the next round")
             return Retrieving(config, query + 1, frozenset())
+        case Inside(config=config) | Holding(config=config, query=0), Recollect():
+            return Retrieving(config, SESSION, frozenset())
         case Retrieving(config=config, query=query), Answered(server=server, query=answered) if answered == query:
             both = state.answered | {server}
             return Holding(config, query) if len(both) == 2 else Retrieving(config, query, both)
