@@ -74,7 +74,7 @@ def test_exact_terms_are_the_sum_as_written(select: int, bins: int) -> None:
         inner = 0
         for a, b in itertools.product(range(1, size), repeat=2):
             c = size - 1 - a - b
-            if 1 <= c and max(a, b, c) <= bins:
+            if c >= 1 and max(a, b, c) <= bins:
                 chosen = math.prod(math.comb(bins, each) for each in (a, b, c))
                 inner += chosen * math.prod(hashing_parameters._onto_twice(size, each) for each in (a, b, c))
         expected = math.comb(select, size) * inner / bins ** (3 * size) if size <= select else 0

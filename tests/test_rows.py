@@ -81,7 +81,7 @@ def test_permuted_model_is_in_place_order(shape: tuple[int, int, int, int, int])
 @pytest.mark.usefixtures("_mode")
 @pytest.mark.parametrize("shape", SELECTIONS)
 def test_selection_is_the_xor_of_the_chosen_rows(shape: tuple[int, int, int, int, int]) -> None:
-    rows, bins, positions, row_bytes, queries = shape
+    _, bins, positions, row_bytes, queries = shape
     table, bits = selection(7, *shape)
     answers = np.full((queries, bins, row_bytes), 0xAA, np.uint8)
     select_rows(table, bits, answers, positions)
@@ -132,6 +132,27 @@ def test_answers_of_two_servers_differ_by_the_row() -> None:
     assert (answers[0, 0] ^ answers[1, 0] == expected).all()
 
 
+def test_takes_one_segment_of_a_larger_array() -> None:
+    """Bits and answers of one segment are slices of arrays over all of them."""
+    table, bits = selection(18, 500, 37, 1, 72, 3)
+    whole = np.empty((3, 37, 72), np.uint8)
+    select_rows(table, bits, whole, 1)
+    all_bits = np.stack([bits, ~bits], axis=1)
+    all_answers = np.full((3, 2, 37, 72), 0x55, np.uint8)
+    select_rows(table, all_bits[:, 0], all_answers[:, 0], 1)
+    assert (all_answers[:, 0] == whole).all()
+    assert (all_answers[:, 1] == 0x55).all()
+
+
+def test_a_stash_slot_is_one_bin_over_all_rows() -> None:
+    table, bits = selection(20, 300, 1, 1, 64, 2)
+    answers = np.empty((2, 1, 64), np.uint8)
+    select_rows(table, bits, answers, 1)
+    for query in range(2):
+        chosen = table[(bits[query, :, 0] & 1).astype(bool)]
+        assert (answers[query, 0] == np.bitwise_xor.reduce(chosen, axis=0)).all()
+
+
 def test_no_queries_and_empty_rows() -> None:
     table, bits = selection(19, 20, 4, 1, 8, 0)
     select_rows(table, bits, np.empty((0, 4, 8), np.uint8), 1)
@@ -147,6 +168,8 @@ def test_selection_refuses_what_does_not_fit() -> None:
     for wrong in (bits[:1], bits[:, :-1], bits.astype(np.uint16)):
         with pytest.raises(MisuseError, match="bits: expected"):
             select_rows(table, wrong, answers, 1)
+    with pytest.raises(MisuseError, match="contiguous rows"):
+        select_rows(table, bits, answers.transpose(0, 2, 1).copy().transpose(0, 2, 1), 1)
     for start, stop in ((-1, 2), (3, 2), (0, 5)):
         with pytest.raises(MisuseError, match="range"):
             select_rows(table, bits, answers, 1, start, stop)

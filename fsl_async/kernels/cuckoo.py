@@ -1,11 +1,12 @@
 """Cuckoo placement: every selected row into one of its three bins, no two rows into one bin.
 
-A row first walks: it takes a free bin if it has one, else throws out the occupant of a random one, which then walks. A walk
-that takes too long ends in a search of breadth-first order for a chain of moves to a free bin. When there is none, the row
-in hand stays out, and rightly: by Berge's theorem no placement holds it and all rows placed so far. So the number of
-rows placed is the largest possible, whatever the seed.
+A row first walks: it takes a free bin if it has one, else throws out the occupant of a random one, which then
+walks. A walk that takes too long ends in a search of breadth-first order for a chain of moves to a free bin. When
+there is none, the row in hand stays out, and rightly: by Berge's theorem no placement holds it and all rows placed
+so far. So the number of rows placed is the largest possible, whatever the seed.
 
-The seed is the client's own. It decides nothing that is seen: a tree goes to every bin, and looks the same in a free one.
+The seed is the client's own. It decides nothing that is seen: a tree goes to every bin, and looks the same in a
+free one.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def _generator_state(seed: bytes) -> int:
     return int.from_bytes(digest, "little") or 1
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _walk(choices: Bins, rows_of_bin: Items, row: int, state: int) -> tuple[int, int]:
     """Walk from `row` for at most WALK_STEPS: the row left in hand, or EMPTY, and the generator's new state.
 
@@ -104,18 +105,18 @@ def _walk(choices: Bins, rows_of_bin: Items, row: int, state: int) -> tuple[int,
     return row, state
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _augment(choices: Bins, rows_of_bin: Items, row: int, parent: Items, queue: Items) -> bool:
     """Place `row` by the shortest chain of moves to a free bin; False, and nothing moved, if there is none.
 
-    `parent` says from which bin's row a bin was reached, ROOT for the choices of `row`; it is UNSEEN throughout before and
-    after. `queue` is scratch. Both have an element for every bin.
+    `parent` says from which bin's row a bin was reached, ROOT for the choices of `row`; it is UNSEEN throughout
+    before and after. `queue` is scratch. Both have an element for every bin.
     """
     head, length = 0, 0
     bin_, occupant, free = ROOT, row, EMPTY
     while free == EMPTY:
         for turn in range(SEGMENTS):
-            choice = np.int64(choices[occupant, turn])
+            choice = int(choices[occupant, turn])
             if parent[choice] == UNSEEN:
                 parent[choice] = bin_
                 queue[length] = choice
@@ -124,21 +125,21 @@ def _augment(choices: Bins, rows_of_bin: Items, row: int, parent: Items, queue: 
                     free = choice
         if head == length:
             break
-        bin_ = np.int64(queue[head])
-        occupant = np.int64(rows_of_bin[bin_])
+        bin_ = int(queue[head])
+        occupant = int(rows_of_bin[bin_])
         head += 1
     placed = free != EMPTY
     if placed:
         while parent[free] != ROOT:
             rows_of_bin[free] = rows_of_bin[parent[free]]
-            free = np.int64(parent[free])
+            free = int(parent[free])
         rows_of_bin[free] = row
     for index in range(length):
         parent[queue[index]] = UNSEEN
     return placed
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _place_all(choices: Bins, rows_of_bin: Items, unplaced: Items, state: int) -> int:
     """Place all rows into bins that start EMPTY; how many are left over, and in `unplaced` which."""
     parent = np.full(len(rows_of_bin), UNSEEN, np.int32)

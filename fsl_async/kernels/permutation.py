@@ -1,12 +1,14 @@
 """The keyed permutations P_s of [0, m) that lay a block's rows out as segments.
 
-P_s is an alternating Feistel network on n = ⌈log₂ m⌉ bits, a high half of ⌊n/2⌋ and a low half of ⌈n/2⌉ bits that take turns, as
-in FF1 (NIST SP 800-38G), with eight rounds. A result outside [0, m) goes through the network again until it is inside
-(cycle walking), fewer than twice on average because m > 2^(n-1). The halves are so short that each round function is a
-*table* of pseudo-random values, drawn once per key and segment; an evaluation is eight look-ups in a few kilobytes.
+P_s is an alternating Feistel network on n = ⌈log₂ m⌉ bits, a high half of ⌊n/2⌋ and a low half of ⌈n/2⌉ bits that
+take turns, as in FF1 (NIST SP 800-38G), with eight rounds. A result outside [0, m) goes through the network again
+until it is inside (cycle walking), fewer than twice on average because m > 2^(n-1). The halves are so short that
+each round function is a *table* of pseudo-random values, drawn once per key and segment; an evaluation is eight
+look-ups in a few kilobytes.
 
-The key is public: every party computes the same permutation. It has to be fixed after the rows it will meet could be chosen with
-it in mind, not kept secret, so look-ups by row are no leak beyond what the caller's own memory accesses are.
+The key is public: every party computes the same permutation. It must not be known when rows are chosen, or they could
+be chosen to meet in one bin; it need not be secret after. Look-ups go where the rows say, so whoever watches the
+caches of a client's own machine sees as much as from the client's accesses to its rows.
 """
 
 from __future__ import annotations
@@ -106,7 +108,7 @@ def _round_tables(key: bytes, segment: int, bits: int) -> Rounds:
     return tables
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _forward(rounds: Rounds, low_bits: int, rows: int, values: Positions, moved: Positions) -> None:
     low_mask = (1 << low_bits) - 1
     walking = np.empty(BATCH, np.int64)
@@ -123,14 +125,15 @@ def _forward(rounds: Rounds, low_bits: int, rows: int, values: Positions, moved:
                 for turn in range(0, ROUNDS, 2):
                     high ^= rounds[turn, low]
                     low ^= rounds[turn + 1, high]
-                moved[index] = (high << low_bits) | low
+                value = (high << low_bits) | low
+                moved[index] = value
                 # Without a branch: one that goes either way half the time costs more than the network.
                 walking[still] = index
-                still += ((high << low_bits) | low) >= rows
+                still += int(value >= rows)
             count = still
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _inverse(rounds: Rounds, low_bits: int, rows: int, values: Positions, moved: Positions) -> None:
     low_mask = (1 << low_bits) - 1
     walking = np.empty(BATCH, np.int64)
@@ -147,7 +150,8 @@ def _inverse(rounds: Rounds, low_bits: int, rows: int, values: Positions, moved:
                 for turn in range(ROUNDS - 2, -1, -2):
                     low ^= rounds[turn + 1, high]
                     high ^= rounds[turn, low]
-                moved[index] = (high << low_bits) | low
+                value = (high << low_bits) | low
+                moved[index] = value
                 walking[still] = index
-                still += ((high << low_bits) | low) >= rows
+                still += int(value >= rows)
             count = still

@@ -1,15 +1,15 @@
-"""Rows in and out of the segments: a block laid out for selection, the selection itself, and sums folded back to rows.
+"""Rows in and out of the segments: a block laid out for selection, selection, and sums folded back to rows.
 
 A segment holds the rows in y-order, [leaf][bin][slot]: row u stands at place y = P_s(u), and
 
     slot = y mod p      bin = (y div p) mod b      leaf = y div (b·p)
 
-for p positions to a leaf and b bins. So the places of neighbouring bins under one leaf are neighbours in memory, and a query's
-bits for them, bit (bin·p + slot) of a leaf's bytes, lowest first, are too.
+for p positions to a leaf and b bins. So the places of neighbouring bins under one leaf are neighbours in memory,
+and a query's bits for them, bit (bin·p + slot) of a leaf's bytes, lowest first, are too.
 
-Selection reads every row once for all waiting queries. It works on a *tile*, a few leaves of a few bins: a row is loaded a
-*lane* of up to 64 bytes at a time, and each query of a group XORs it, masked by its bit, into an accumulator
-that stays in a register for all leaves of the tile. Nothing branches or indexes memory by a bit.
+Selection reads every row once for all waiting queries. It works on a *tile*, a few leaves of a few bins: a row is
+loaded a *lane* of up to 64 bytes at a time, and each query of a group XORs it, masked by its bit, into an
+accumulator that stays in a register for all leaves of the tile. Nothing branches or indexes memory by a bit.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic, overload
+from numba import njit
 
 from fsl_async.errors import MisuseError
+from fsl_async.kernels.lanes import GROUP, LANES, accumulate, deliver, spread
 
 __all__ = ["fold", "payload_of_planes", "payload_planes", "permuted_model", "select_rows"]
 
@@ -33,23 +31,20 @@ Words: TypeAlias = npt.NDArray[np.uint64]
 Masks: TypeAlias = npt.NDArray[np.uint32]
 Rows: TypeAlias = npt.NDArray[np.uint32]
 Elements: TypeAlias = npt.NDArray[Any]
-Tables: TypeAlias = tuple[Rows, ...]
 
 SEGMENTS = 3
 BLOCK_BYTES = 16
 
-LANE_BYTES = 64
-GROUP = 8
-LANES = (64, 32, 16, 8, 4, 2, 1)
 TILE_LEAVES = 16
-TILE_BYTES = 16384
+FOLD_ROWS = 256
+TILE_BYTES = 65536
 
 
 def permuted_model(model_rows: Bytes, inverse: Rows, bins: int, positions: int) -> Bytes:
     """Lay a block's rows out in y-order for one segment, with zero rows up to a whole number of leaves.
 
-    Rows keep their length: a table takes no more memory than the block, up to one leaf. It starts on a cache line, so rows of
-    64 bytes never straddle two.
+    Rows keep their length: a table takes no more memory than the block, up to one leaf. It starts on a cache line,
+    so rows of 64 bytes never straddle two.
 
     Args:
         model_rows: uint8[m, row_bytes], C-contiguous.
@@ -77,8 +72,8 @@ def permuted_model(model_rows: Bytes, inverse: Rows, bins: int, positions: int) 
 
 def _aligned(rows: int, row_bytes: int) -> Bytes:
     size = rows * row_bytes
-    memory = np.empty(size + LANE_BYTES, dtype=np.uint8)
-    start = -memory.ctypes.data % LANE_BYTES
+    memory = np.empty(size + LANES[0], dtype=np.uint8)
+    start = -memory.ctypes.data % LANES[0]
     return memory[start : start + size].reshape(rows, row_bytes)
 
 
@@ -88,9 +83,10 @@ def select_rows(
     """Answer waiting queries for the bins from `start` up to `stop`: per bin, the XOR of the rows whose bit is 1.
 
     Args:
-        table: uint8[Λ·b·p, row_bytes], one segment from `permuted_model`.
+        table: uint8[Λ·b·p, row_bytes], C-contiguous: one segment from `permuted_model`.
         bits: uint8[Q, Λ, ⌈b·p/8⌉], each query's selection bits; those past b·p are not looked at.
-        answers: uint8[Q, b, row_bytes], written for the bins of the range; calls with other ranges may run meanwhile.
+        answers: uint8[Q, b, row_bytes], written for the bins of the range; its last axis is contiguous. Calls
+            with other ranges may run meanwhile.
         positions: p, the positions of a leaf.
         start: the first bin.
         stop: the bin after the last, by default b.
@@ -99,169 +95,75 @@ def select_rows(
         MisuseError: shapes or dtypes that do not fit together, or a range outside the bins.
     """
     queries, bins, row_bytes = answers.shape
+    if answers.size and row_bytes > 1 and answers.strides[2] != 1:
+        raise MisuseError(f"answers: expected contiguous rows, got strides {answers.strides}")
     stop = bins if stop is None else stop
-    leaf_places = bins * positions
-    leaves = len(table) // leaf_places
-    _require("table", table, np.uint8, (leaves * leaf_places, row_bytes))
-    _require("bits", bits, np.uint8, (queries, leaves, -(-leaf_places // 8)))
+    leaves = len(table) // (bins * positions)
     _require("answers", answers, np.uint8, (queries, bins, row_bytes))
+    _require("table", table, np.uint8, (leaves * bins * positions, row_bytes), contiguous=True)
+    _require("bits", bits, np.uint8, (queries, leaves, -(-bins * positions // 8)))
     if not 0 <= start <= stop <= bins:
         raise MisuseError(f"expected a range within {bins} bins, got {start} to {stop}")
-    if queries and row_bytes:
-        tile, masks = _scratch(queries, row_bytes, positions)
-        _select(
-            table.reshape(leaves, leaf_places, row_bytes), bits, answers[:, start:stop], start, positions, tile, masks
-        )
+    if queries == 0 or row_bytes == 0 or start == stop:
+        return
+    places = table.reshape(leaves, bins * positions, row_bytes)[:, start * positions : stop * positions]
+    tile, masks = _scratch(queries, row_bytes, positions)
+    grouped = _grouped(bits, start * positions, stop * positions, tile)
+    _select(places, grouped, answers[:, start:stop], positions, start * positions % 8, tile, masks)
 
 
-def _require(name: str, array: npt.NDArray[Any], dtype: type[np.generic], shape: tuple[int, ...]) -> None:
-    if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
+def _require(
+    name: str, array: npt.NDArray[Any], dtype: type[np.generic], shape: tuple[int, ...], contiguous: bool = False
+) -> None:
+    if array.dtype != dtype or array.shape != shape or (contiguous and not array.flags.c_contiguous):
+        layout = "C-contiguous " if contiguous else ""
         raise MisuseError(
-            f"{name}: expected C-contiguous {dtype.__name__}{list(shape)}, got {array.dtype}{list(array.shape)}"
+            f"{name}: expected {layout}{dtype.__name__}{list(shape)}, got {array.dtype}{list(array.shape)}"
         )
 
 
 def _scratch(queries: int, row_bytes: int, positions: int) -> tuple[Bytes, Masks]:
-    """Accumulators uint8[groups, bins, lanes, group, lane] and masks uint32[leaves, places, group] of one tile."""
+    """One tile's accumulators uint8[groups, bins, lanes, group, lane] and masks uint32[leaves, places, group]."""
     group = 1 if queries == 1 else GROUP
     groups = -(-queries // group)
-    lane = min(LANE_BYTES, 1 << (row_bytes.bit_length() - 1))
+    lane = max(lane for lane in LANES if lane <= row_bytes)
     lanes = -(-row_bytes // lane)
-    bins = max(1, TILE_BYTES // (group * lanes * lane))
-    tile = np.zeros((groups, bins, lanes, group, lane), dtype=np.uint8)
-    return tile, np.zeros((TILE_LEAVES, bins * positions + 16, group), dtype=np.uint32)
+    bins = max(8, TILE_BYTES // (group * lanes * lane) // 8 * 8)
+    tile = np.empty((groups, bins, lanes, group, lane), dtype=np.uint8)
+    return tile, np.empty((TILE_LEAVES, bins * positions + 8, group), dtype=np.uint32)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _select(table: Bytes, bits: Bytes, answers: Bytes, start: int, positions: int, tile: Bytes, masks: Masks) -> None:
-    """Fill `answers` uint8[Q, n, row_bytes] for the n bins from `start`, tile by tile."""
-    groups, tile_bins, lanes, _, lane = tile.shape
-    row_bytes = table.shape[2]
+def _grouped(bits: Bytes, first: int, stop: int, tile: Bytes) -> Bytes:
+    """The bytes that hold the bits from `first` up to `stop`, as uint8[groups, group, Λ, n].
+
+    The queries that fill up the last group select nothing.
+    """
+    groups, _, _, group, _ = tile.shape
+    queries, leaves, _ = bits.shape
+    wanted = bits[:, :, first // 8 : -(-stop // 8)]
+    grouped = np.zeros((groups * group, leaves, wanted.shape[2]), dtype=np.uint8)
+    grouped[:queries] = wanted
+    return grouped.reshape(groups, group, leaves, -1)
+
+
+@njit(cache=True, nogil=True)
+def _select(places: Bytes, bits: Bytes, answers: Bytes, positions: int, skew: int, tile: Bytes, masks: Masks) -> None:
+    """Fill `answers` uint8[Q, n, row_bytes], tile by tile.
+
+    `places` is uint8[Λ, n·p, row_bytes]; its first place is bit `skew` of `bits` uint8[groups, group, Λ, ≥ n·p/8].
+    """
+    groups, tile_bins, _, size, _ = tile.shape
     for low in range(0, answers.shape[1], tile_bins):
-        high = min(low + tile_bins, answers.shape[1])
-        first, last = (start + low) * positions, (start + high) * positions
+        count = min(tile_bins, answers.shape[1] - low)
+        first, last = low * positions, (low + count) * positions
         tile[:] = 0
-        for leaf in range(0, len(table), TILE_LEAVES):
-            leaves = table[leaf : leaf + TILE_LEAVES]
+        for leaf in range(0, len(places), TILE_LEAVES):
+            rows = places[leaf : leaf + TILE_LEAVES, first:last]
             for group in range(groups):
-                _expand(bits, leaf, group, first, last, masks)
-                for place in range(first, last):
-                    in_tile = (place - first) // positions
-                    mask = masks[: len(leaves), place - (first & -8)]
-                    for part in range(lanes):
-                        offset = min(part * lane, row_bytes - lane)
-                        column = leaves[:, place, offset : offset + lane]
-                        _accumulate(tile[group, in_tile, part], column, mask)
-        _write(tile, answers[:, low:high])
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _expand(bits: Bytes, leaf: int, group: int, first: int, last: int, masks: Masks) -> None:
-    """Turn the bits of a tile's places, from the byte that holds the first, into masks of all ones or zeros."""
-    size = masks.shape[2]
-    for query in range(group * size, min((group + 1) * size, len(bits))):
-        for row in range(leaf, min(leaf + TILE_LEAVES, bits.shape[1])):
-            for byte in range(first >> 3, (last + 7) >> 3):
-                value = np.int64(bits[query, row, byte])
-                for bit in range(8):
-                    place = 8 * (byte - (first >> 3)) + bit
-                    masks[row - leaf, place, query - group * size] = -(value >> bit & 1) & 0xFFFFFFFF
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _write(tile: Bytes, answers: Bytes) -> None:
-    """Copy a tile's accumulators out. The last lane of a row may overlap the one before; both hold the same there."""
-    _, _, lanes, size, lane = tile.shape
-    queries, bins, row_bytes = answers.shape
-    for query in range(queries):
-        for bin_ in range(bins):
-            for part in range(lanes):
-                offset = min(part * lane, row_bytes - lane)
-                for byte in range(lane):
-                    answers[query, bin_, offset + byte] = tile[query // size, bin_, part, query % size, byte]
-
-
-def _accumulate(accumulators: Bytes, column: Bytes, masks: Masks) -> None:
-    """XOR into each accumulator, uint8[group, lane], those lanes of uint8[n, lane] whose mask, uint32[n, group], is set."""
-    for lane, row in zip(column, masks, strict=True):
-        accumulators ^= lane & row.astype(np.uint8)[:, np.newaxis]
-
-
-@overload(_accumulate, strict=False)  # type: ignore[untyped-decorator]
-def _compile_accumulate(accumulators: Any, column: Any, masks: Any) -> Any:
-    return lambda accumulators, column, masks: _emit_accumulate(accumulators, column, masks)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _emit_accumulate(typing: Any, accumulators: Any, column: Any, masks: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        arrays = [
-            context.make_array(kind)(context, builder, value)
-            for kind, value in zip(signature.args, values, strict=True)
-        ]
-        group, lane = cgutils.unpack_tuple(builder, arrays[0].shape)
-        _switch(
-            builder,
-            group,
-            (1, GROUP),
-            lambda size: _switch(builder, lane, LANES, lambda width: _accumulate_lanes(builder, arrays, size, width)),
-        )
-        return context.get_dummy_value()
-
-    return types.void(accumulators, column, masks), generate
-
-
-def _switch(builder: Any, value: Any, cases: tuple[int, ...], generate: Any) -> None:
-    """Generate code for every case of a value, and go to the one that it has."""
-    end = builder.append_basic_block("end")
-    default = builder.append_basic_block("never")
-    switch = builder.switch(value, default)
-    for case in cases:
-        block = builder.append_basic_block(f"case{case}")
-        switch.add_case(ir.Constant(value.type, case), block)
-        builder.position_at_end(block)
-        generate(case)
-        builder.branch(end)
-    builder.position_at_end(default)
-    builder.unreachable()
-    builder.position_at_end(end)
-
-
-def _accumulate_lanes(builder: Any, arrays: Any, group: int, lane: int) -> None:
-    accumulators, column, masks = arrays
-    element = min(lane, 4)
-    kind = ir.VectorType(ir.IntType(8 * element), lane // element)
-    targets = [_address(builder, accumulators.data, ir.Constant(ir.IntType(64), lane * q), kind) for q in range(group)]
-    registers = [cgutils.alloca_once(builder, kind) for _ in targets]
-    for target, register in zip(targets, registers, strict=True):
-        builder.store(builder.load(target, align=1), register)
-    column_step = cgutils.unpack_tuple(builder, column.strides)[0]
-    mask_step = cgutils.unpack_tuple(builder, masks.strides)[0]
-    with cgutils.for_range(builder, cgutils.unpack_tuple(builder, column.shape)[0]) as loop:
-        row = builder.load(_address(builder, column.data, builder.mul(loop.index, column_step), kind), align=1)
-        at = builder.mul(loop.index, mask_step)
-        for q, register in enumerate(registers):
-            offset = builder.add(at, ir.Constant(at.type, 4 * q))
-            mask = builder.load(_address(builder, masks.data, offset, ir.IntType(32)), align=4)
-            if element < 4:
-                mask = builder.trunc(mask, kind.element)
-            chosen = builder.and_(row, _splat(builder, mask, kind))
-            builder.store(builder.xor(builder.load(register), chosen), register)
-    for target, register in zip(targets, registers, strict=True):
-        builder.store(builder.load(register), target, align=1)
-
-
-def _address(builder: Any, pointer: Any, offset: Any, kind: Any) -> Any:
-    raw = builder.bitcast(pointer, ir.IntType(8).as_pointer())
-    return builder.bitcast(builder.gep(raw, [offset]), kind.as_pointer())
-
-
-def _splat(builder: Any, value: Any, kind: Any) -> Any:
-    undefined = ir.Constant(kind, ir.Undefined)
-    vector = builder.insert_element(undefined, value, ir.Constant(ir.IntType(32), 0))
-    return builder.shuffle_vector(
-        vector, undefined, ir.Constant(ir.VectorType(ir.IntType(32), kind.count), [0] * kind.count)
-    )
+                spread(bits[group, :, leaf : leaf + TILE_LEAVES, first >> 3 : (last + skew + 7) >> 3], masks)
+                accumulate(tile[group, :count], rows, masks[:, skew:], positions)
+        for group in range(groups):
+            deliver(tile[group, :count], answers[group * size : (group + 1) * size, low : low + count])
 
 
 def fold(
@@ -275,10 +177,12 @@ def fold(
     """Sum each row's shares over the segments: Δw[u] = Σ_s acc[s] at P_s(u), for the rows from `start` up to `stop`.
 
     Args:
-        accumulator: uint64[3, Λ, w, b, 2]: plane i of the payload under a leaf is [s, leaf, i, bin]. A payload is p·width
+        accumulator: uint64[3, Λ, w, b, 2]: plane i of the payload under a leaf is [s, leaf, i, bin]. A payload is
+            p·width
             elements, slot after slot, little-endian, cut into w blocks of 16 bytes.
         tables: the three segments' `Permutation.table()`, uint32[m] each.
-        totals: uint32[m, width], uint64[m, width], or for 128 bits uint64[m, width, 2] with the low word first; written for the
+        totals: uint32[m, width], uint64[m, width], or for 128 bits uint64[m, width, 2] with the low word first;
+            written for the
             rows of the range; calls with other ranges may run meanwhile.
         positions: p, the positions of a leaf.
         start: the first row.
@@ -293,51 +197,74 @@ def fold(
     stop = rows if stop is None else stop
     wide = totals.ndim == 3
     dtype = np.uint32 if totals.dtype == np.uint32 and not wide else np.uint64
-    _require("totals", totals, dtype, (rows, width, 2) if wide else (rows, width))
+    _require("totals", totals, dtype, (rows, width, 2) if wide else (rows, width), contiguous=True)
     for table in tables:
-        _require("table", table, np.uint32, (rows,))
-    _, leaves, planes, bins, _ = accumulator.shape
+        _require("table", table, np.uint32, (rows,), contiguous=True)
+    leaves, bins = accumulator.shape[1], accumulator.shape[3]
     needed = -(-positions * width * totals.itemsize * (2 if wide else 1) // BLOCK_BYTES)
-    _require("accumulator", accumulator, np.uint64, (SEGMENTS, leaves, needed, bins, 2))
+    _require("accumulator", accumulator, np.uint64, (SEGMENTS, leaves, needed, bins, 2), contiguous=True)
     if len(tables) != SEGMENTS or leaves * bins * positions < rows or not 0 <= start <= stop <= rows:
         raise MisuseError(
             f"expected {SEGMENTS} tables, {rows} places and a range of rows within them, got {len(tables)} tables, "
             f"{leaves * bins * positions} places and the range {start} to {stop}"
         )
-    kernel = _fold_wide if wide else _fold_words
-    kernel(accumulator.view(totals.dtype), tuple(tables), totals, positions, start, stop)
+    add = _add_wide if wide else _add_words
+    totals[start:stop] = 0
+    # Segment after segment: one of them may fit the last-level cache when all three do not.
+    for elements, table in zip(accumulator.view(totals.dtype), tables, strict=True):
+        add(elements, table[start:stop], positions, totals[start:stop])
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _fold_words(elements: Elements, tables: Tables, totals: Elements, positions: int, start: int, stop: int) -> None:
-    """Fold elements of 32 or 64 bits, [s, leaf, plane, bin, element of the plane]."""
-    _, _, _, bins, per_plane = elements.shape
+@njit(cache=True, nogil=True)
+def _add_words(elements: Elements, places: Rows, positions: int, totals: Elements) -> None:
+    """Add one segment's elements of 32 or 64 bits, [leaf, plane, bin, element of the plane], to some rows."""
+    per_plane = elements.shape[3]
+    shift = per_plane >> 1  # 4 elements or 2: by 2 bits or 1
     width = totals.shape[1]
-    for row in range(start, stop):
-        totals[row] = 0
-        for segment in range(SEGMENTS):
-            place = np.int64(tables[segment][row])
-            tree, slot = place // positions, place % positions
-            leaf, bin_ = tree // bins, tree % bins
-            for column in range(width):
-                element = slot * width + column
-                totals[row, column] += elements[segment, leaf, element // per_plane, bin_, element % per_plane]
+    sources = np.empty((3, FOLD_ROWS), np.uint64)
+    for start in range(0, len(places), FOLD_ROWS):
+        count = min(FOLD_ROWS, len(places) - start)
+        _find(places[start : start + count], positions, width, elements.shape[2], sources)
+        for column in range(width):
+            for row in range(count):
+                leaf, bin_ = sources[0, row], sources[1, row]
+                element = np.int64(sources[2, row]) + column
+                totals[start + row, column] += elements[leaf, element >> shift, bin_, element & (per_plane - 1)]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _fold_wide(elements: Words, tables: Tables, totals: Words, positions: int, start: int, stop: int) -> None:
-    """Fold elements of 128 bits, one to a plane."""
-    bins, width = elements.shape[3], totals.shape[1]
-    for row in range(start, stop):
-        totals[row] = 0
-        for segment in range(SEGMENTS):
-            place = np.int64(tables[segment][row])
-            tree, slot = place // positions, place % positions
-            leaf, bin_ = tree // bins, tree % bins
-            for column in range(width):
-                share = elements[segment, leaf, slot * width + column, bin_]
-                totals[row, column, 0] += share[0]
-                totals[row, column, 1] += share[1] + (totals[row, column, 0] < share[0])
+@njit(cache=True, nogil=True)
+def _add_wide(elements: Words, places: Rows, positions: int, totals: Words) -> None:
+    """Add one segment's elements of 128 bits, [leaf, plane, bin, word], to some rows."""
+    width = totals.shape[1]
+    sources = np.empty((3, FOLD_ROWS), np.uint64)
+    for start in range(0, len(places), FOLD_ROWS):
+        count = min(FOLD_ROWS, len(places) - start)
+        _find(places[start : start + count], positions, width, elements.shape[2], sources)
+        for column in range(width):
+            for row in range(count):
+                leaf, bin_ = sources[0, row], sources[1, row]
+                plane = np.int64(sources[2, row]) + column
+                low = elements[leaf, plane, bin_, 0]
+                total = totals[start + row, column, 0] + low
+                totals[start + row, column, 0] = total
+                totals[start + row, column, 1] += elements[leaf, plane, bin_, 1] + np.uint64(total < low)
+
+
+@njit(cache=True, nogil=True)
+def _find(places: Rows, positions: int, width: int, bins: int, sources: Words) -> None:
+    """Where places' elements are: leaf, bin, and the number of the first under that leaf.
+
+    Divides by multiplying: half a unit more than an integer below 2^31 is too far from every multiple of a divisor
+    below 2^31 for the rounding of doubles to reach it.
+    """
+    per_position, per_bin = 1 / positions, 1 / bins
+    for row in range(len(places)):
+        place = np.int64(places[row])
+        tree = np.int64((place + 0.5) * per_position)
+        leaf = np.int64((tree + 0.5) * per_bin)
+        sources[0, row] = leaf
+        sources[1, row] = tree - leaf * bins
+        sources[2, row] = (place - tree * positions) * width
 
 
 def payload_planes(payloads: Bytes) -> Words:
