@@ -8,6 +8,7 @@ Arrays of elements have dtype uint32 (l = 32), uint64 (l = 64), or uint64 with a
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from fsl_async.errors import MisuseError
 
-__all__ = ["Elements", "Ring"]
+__all__ = ["Elements", "Ring", "float_below"]
 
 Elements = npt.NDArray[Any]
 
@@ -36,10 +37,10 @@ class Ring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fraction_bits: int = 0
 
     def __post_init__(self) -> None:
-        if self.bits not in (32, 64, 128):
-            raise MisuseError(f"ring: bits must be 32, 64 or 128, not {self.bits}")
-        if not 0 <= self.fraction_bits < self.bits - 1:
-            raise MisuseError(f"ring: fraction_bits must be from 0 to {self.bits - 2}, not {self.fraction_bits}")
+        if type(self.bits) is not int or self.bits not in (32, 64, 128):
+            raise MisuseError(f"ring: bits must be 32, 64 or 128, not {self.bits!r}")
+        if type(self.fraction_bits) is not int or not 0 <= self.fraction_bits < self.bits - 1:
+            raise MisuseError(f"ring: fraction_bits must be from 0 to {self.bits - 2}, not {self.fraction_bits!r}")
 
     @property
     def element_bytes(self) -> int:
@@ -115,8 +116,9 @@ class Ring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not np.isfinite(array).all():
             where = np.argwhere(~np.isfinite(array))[0].tolist()
             raise MisuseError(f"{name}: {array[tuple(where)]} at {where} is not a finite number")
-        scaled = np.rint(np.ldexp(array, self.fraction_bits))
-        self._refuse_outside(np.abs(scaled) >= float(largest + 1), array, largest, name)
+        with np.errstate(over="ignore"):  # infinity does not fit either
+            scaled = np.rint(np.ldexp(array, self.fraction_bits))
+        self._refuse_outside(np.abs(scaled) > float_below(largest), array, largest, name)
         if self.bits != 128:
             # Not astype(uint): a negative float to an unsigned integer is undefined.
             return scaled.astype(np.int32 if self.bits == 32 else np.int64).view(f"u{self.element_bytes}")
@@ -127,11 +129,9 @@ class Ring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return elements
 
     def _encode_integers(self, array: npt.NDArray[Any], largest: int, name: str) -> Elements:
-        if array.dtype.kind == "u" or array.dtype.kind == "O":
-            outside = np.asarray((array > largest) | (array < -largest), dtype=bool)
-        else:
-            bound = min(largest, int(np.iinfo(array.dtype).max))
-            outside = (array > bound) | (array < -bound)
+        if array.dtype.kind == "O" and not all(type(value) is int for value in array.flat):
+            raise MisuseError(f"{name}: an array of objects may hold Python integers only")
+        outside = np.asarray((array > largest) | (array < -largest), dtype=bool)
         self._refuse_outside(outside, array, largest, name)
         if self.bits != 128:
             return np.ascontiguousarray(array.astype(f"i{self.element_bytes}")).view(f"u{self.element_bytes}")
@@ -146,11 +146,17 @@ class Ring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return
         where = np.argwhere(outside)[0].tolist()
         value = array[tuple(where)]
-        limit = largest / 2**self.fraction_bits if array.dtype.kind == "f" else largest
+        limit = largest if array.dtype.kind != "f" else math.ldexp(float_below(largest), -self.fraction_bits)
         raise MisuseError(
-            f"{name}: {value} at {where} does not fit; the largest is {limit:.17g} "
+            f"{name}: {value} at {where} does not fit; the largest is {limit} "
             f"({self.bits} bits, {self.fraction_bits} of them behind the point, shared by all clients' sum)"
         )
+
+
+def float_below(integer: int) -> float:
+    """The largest float that is not above a positive integer."""
+    nearest = float(integer)
+    return nearest if int(nearest) <= integer else math.nextafter(nearest, 0.0)
 
 
 def _signed_128_to_float(elements: Elements) -> npt.NDArray[np.float64]:

@@ -7,6 +7,7 @@ digest, are a function of its fields alone; nothing in it depends on a client's 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ldexp
 from typing import Literal, TypeAlias
 
 import msgpack
@@ -14,7 +15,7 @@ import msgspec
 
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError, PeerViolationError
-from fsl_async.ring import Ring
+from fsl_async.ring import Ring, float_below
 
 __all__ = ["Block", "Dense", "Sparse", "Task"]
 
@@ -111,9 +112,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     largest: float | None = None
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "blocks", tuple(self.blocks))
         _check_name("task", self.name)
         self._check_blocks()
+        if not isinstance(self.ring, Ring):
+            raise MisuseError(f"task: ring must be a Ring, not {self.ring!r}")
         for field, allowed in _CHOICES.items():
             if getattr(self, field) not in allowed:
                 raise MisuseError(f"task: {field} must be one of {allowed}, not {getattr(self, field)!r}")
@@ -122,6 +124,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         self._check_largest()
 
     def _check_blocks(self) -> None:
+        if not isinstance(self.blocks, list | tuple):
+            raise MisuseError(f"task: a list of blocks expected, got {self.blocks!r}")
+        msgspec.structs.force_setattr(self, "blocks", tuple(self.blocks))
         if not 1 <= len(self.blocks) <= LARGEST_BLOCKS:
             raise MisuseError(f"task: 1 to {LARGEST_BLOCKS} blocks expected, got {len(self.blocks)}")
         if not all(isinstance(block, Sparse | Dense) for block in self.blocks):
@@ -134,11 +139,22 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         room = self._room_per_client()
         if room < 1:
             raise MisuseError(f"task: with {self.max_clients} clients even the smallest value could wrap")
-        if self.largest is not None and not 0 < self.largest * 2**self.ring.fraction_bits <= room:
+        if self.largest is None:
+            return
+        if type(self.largest) not in (int, float) or not self.largest * 2**self.ring.fraction_bits >= 1:
+            raise MisuseError(
+                f"task: largest must be a number of at least {2.0**-self.ring.fraction_bits}, the ring's smallest "
+                f"value, not {self.largest!r}"
+            )
+        unit = 2**self.ring.fraction_bits
+        if self.largest * unit > room or float(self.largest) * unit > room:
             raise MisuseError(
                 f"task: {self.max_clients} clients × largest value {self.largest} could wrap {self.ring.bits} bits with "
-                f"{self.ring.fraction_bits} behind the point; the largest possible is {room / 2**self.ring.fraction_bits}"
+                f"{self.ring.fraction_bits} behind the point; the largest possible is "
+                f"{ldexp(float_below(room), -self.ring.fraction_bits)}"
             )
+        # One number, one encoding: 5 and 5.0 must not give two digests.
+        msgspec.structs.force_setattr(self, "largest", float(self.largest))
 
     def _room_per_client(self) -> int:
         return int((2 ** (self.ring.bits - 1) - 1) // self.max_clients)
@@ -153,7 +169,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     @property
     def largest_value(self) -> float:
         """The largest absolute value one client may submit for one weight."""
-        return float(self.largest_integer / 2**self.ring.fraction_bits)
+        return ldexp(float_below(self.largest_integer), -self.ring.fraction_bits)
 
     @property
     def verified(self) -> bool:
@@ -161,12 +177,16 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self.security == "verified"
 
     def sparse_blocks(self) -> Iterator[tuple[int, Sparse]]:
-        """The sparse blocks with their index in the task."""
-        return ((i, block) for i, block in enumerate(self.blocks) if isinstance(block, Sparse))
+        """The sparse blocks, counted from 0."""
+        return enumerate(block for block in self.blocks if isinstance(block, Sparse))
 
     def dense_blocks(self) -> Iterator[tuple[int, Dense]]:
-        """The dense blocks with their index in the task."""
-        return ((i, block) for i, block in enumerate(self.blocks) if isinstance(block, Dense))
+        """The dense blocks, counted from 0."""
+        return enumerate(block for block in self.blocks if isinstance(block, Dense))
+
+    def sparse(self, index: int) -> Sparse:
+        """The sparse block of that number."""
+        return next(block for number, block in self.sparse_blocks() if number == index)
 
     def block(self, name: str) -> Block:
         """The block of that name.
@@ -192,9 +212,12 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """
         try:
             plain = msgpack.unpackb(data, max_array_len=64, max_map_len=32, max_str_len=256, max_ext_len=0)
-            return msgspec.convert(plain, Task)
+            task = msgspec.convert(plain, Task)
         except (ValueError, TypeError, msgpack.exceptions.UnpackException, msgspec.MsgspecError) as error:
             raise PeerViolationError(source, f"sent a task that cannot be read: {error}") from error
+        if task.canonical() != data:
+            raise PeerViolationError(source, "sent a task that is not in canonical form")
+        return task
 
     def digest(self) -> bytes:
         """BLAKE2b-256 of the canonical bytes."""
