@@ -22,12 +22,13 @@ about half of all bins), and falls again. `LARGEST_SUMMED` terms are summed one 
 times their largest.
 
 Without the "at least twice" (2) would exceed 1 around that peak for every useful b, and the sum would have to be
-cut off there on the strength of experiments. With it the bound holds as it stands, and asks 3b/k ≥ 1.2962 for large
+cut off there on the strength of experiments. With it the bound holds as it stands, and asks 3b/k of about 1.296 for large
 k. Experiments ask a little more there, so their fit is kept as a second condition (`scale`); b satisfies both.
 
-Rows of one segment are drawn without replacement (the segment is a permutation), into bins that differ in size by
-at most one; two rows then meet with probability at most 1/b, so independent bins are the worse case. With b = m
-every row has a bin of its own in every segment, and nothing can fail.
+Rows of one segment are drawn without replacement (the segment is a permutation), into bins that differ in size by at
+most one. Two rows then meet with probability at most 1/b, so independent bins are taken as the worse case; tests count
+failures of real permutations against (1). With b = m every row has a bin of its own in every segment, and nothing can
+fail.
 
 Source: the paper's "Parameter Analysis", whose sum counts rows whose hash functions collide; segments exclude those.
 """
