@@ -9,7 +9,7 @@ need them all. With bins independent and uniform, the chance that such a set exi
 
 where N(s, a) counts the maps of s rows onto a bins that hit each at least twice; N(s, a) ≤ a^s, so this is never
 above the familiar Π C(b, a_i)·(a_i/b)^s. The first term, four rows that share all three bins, is C(k,4)·b^-9 and
-outweighs the others up to a few thousand rows. Its b alone is the (C(k,4)·2^40)^(1/9) of small sets.
+outweighs the others up to about 500 rows. Its b alone is the (C(k,4)·2^40)^(1/9) of small sets.
 
 The sum is not cut off. Up to `LARGEST_EXACT` it is evaluated as it stands. Beyond, N(s, a) has the generating
 function s!·[z^s] (e^z - 1 - z)^a, hence N(s, a) ≤ s!·g^a/λ^s for every λ > 0 with g = e^λ - 1 - λ, and
@@ -22,8 +22,8 @@ about half of all bins), and falls again. `LARGEST_SUMMED` terms are summed one 
 times their largest.
 
 Without the "at least twice" (2) would exceed 1 around that peak for every useful b, and the sum would have to be
-cut off there on the strength of experiments. With it the bound holds as it stands, and asks 3b/k of about 1.296 for large
-k. Experiments ask a little more there, so their fit is kept as a second condition (`scale`); b satisfies both.
+cut off there on the strength of experiments. With it the bound holds as it stands, and asks 3b/k of about 1.296 for
+large k. Experiments ask a little more there, so their fit is kept as a second condition (`scale`); b satisfies both.
 
 Rows of one segment are drawn without replacement (the segment is a permutation), into bins that differ in size by at
 most one. Two rows then meet with probability at most 1/b, so independent bins are taken as the worse case; tests count
