@@ -122,11 +122,12 @@ class Ring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.bits != 128:
             # Not astype(uint): a negative float to an unsigned integer is undefined.
             return scaled.astype(np.int32 if self.bits == 32 else np.int64).view(f"u{self.element_bytes}")
+        # Split the magnitude: the low word of a negative number has more bits than a float.
+        high = np.floor(np.abs(scaled) / _WORD)
         elements = np.empty((*array.shape, 2), dtype=np.uint64)
-        high = np.floor(scaled / _WORD)
-        elements[..., 0] = (scaled - high * _WORD).astype(np.uint64)
-        elements[..., 1] = high.astype(np.int64).view(np.uint64)
-        return elements
+        elements[..., 0] = np.abs(scaled) - high * _WORD
+        elements[..., 1] = high
+        return np.where((scaled < 0)[..., None], self.negate(elements), elements)
 
     def _encode_integers(self, array: npt.NDArray[Any], largest: int, name: str) -> Elements:
         if array.dtype.kind == "O" and not all(type(value) is int for value in array.flat):

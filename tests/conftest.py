@@ -1,0 +1,30 @@
+"""What all tests share: reproducible examples, and a few rings."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from fsl_async import Ring
+
+settings.register_profile(
+    "fsl",
+    deadline=None,  # kernels compile at first use
+    derandomize=True,
+    max_examples=60,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("fsl")
+
+
+@pytest.fixture(params=[32, 64, 128], ids="l={}".format)
+def bits(request: pytest.FixtureRequest) -> int:
+    """Every ring's bits."""
+    return int(request.param)
+
+
+@pytest.fixture
+def ring(bits: int) -> Ring:
+    """Every ring, without a fraction."""
+    return Ring(bits)
