@@ -1,0 +1,248 @@
+"""Tasks: what is refused and how it is said, and canonical bytes that never change by accident."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsl_async import Dense, MisuseError, PeerViolationError, Ring, Sparse, Task
+
+GOODS = Task(
+    name="goods",
+    blocks=(Sparse("items", rows=197_372, width=18, select=418, stash=1), Dense("head", size=64_327)),
+    ring=Ring(64, fraction_bits=24),
+    selection="adaptive",
+    updates="retrieved",
+    alignment="all",
+    security="verified",
+    min_clients=2,
+    max_clients=1000,
+    largest=8.0,
+)
+
+
+def task(**changes: Any) -> Task:
+    fields = {"name": "t", "blocks": [Sparse("a", rows=10, select=2)], "ring": Ring(64, fraction_bits=24)}
+    return Task(**(fields | changes))
+
+
+# ---- canonical form
+
+
+def test_the_canonical_form_has_not_changed() -> None:
+    """A new digest means that parties of different versions no longer run the same task: change it on purpose only."""
+    assert GOODS.digest().hex() == "8b2b4bfc88a0cc4bc41d5c374f5e00e0e75cc27fd4a0e45f14f29a4f467b08c0"
+
+
+def test_canonical_bytes_are_plain_messagepack() -> None:
+    plain = msgpack.unpackb(GOODS.canonical())
+    assert list(plain) == [field.name for field in msgspec.structs.fields(Task)]
+    assert plain["blocks"] == [
+        {"type": "sparse", "name": "items", "rows": 197_372, "select": 418, "width": 18, "stash": 1},
+        {"type": "dense", "name": "head", "size": 64_327},
+    ]
+    assert plain["ring"] == {"bits": 64, "fraction_bits": 24}
+
+
+def test_equal_tasks_have_equal_digests() -> None:
+    assert task().digest() == task(blocks=(Sparse("a", rows=10, select=2, width=1, stash=0),)).digest()
+    assert task(largest=5).digest() == task(largest=5.0).digest()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "u"},
+        {"blocks": [Sparse("b", rows=10, select=2)]},
+        {"blocks": [Sparse("a", rows=11, select=2)]},
+        {"blocks": [Sparse("a", rows=10, select=3)]},
+        {"blocks": [Sparse("a", rows=10, select=2, width=2)]},
+        {"blocks": [Sparse("a", rows=10, select=2, stash=1)]},
+        {"blocks": [Sparse("a", rows=10, select=2), Dense("d", size=1)]},
+        {"blocks": [Dense("d", size=1), Sparse("a", rows=10, select=2)]},
+        {"ring": Ring(64, fraction_bits=23)},
+        {"ring": Ring(128, fraction_bits=24)},
+        {"selection": "fixed"},
+        {"updates": "any"},
+        {"alignment": "union"},
+        {"security": "semi-honest"},
+        {"min_clients": 17},
+        {"max_clients": 999},
+        {"largest": 1.0},
+    ],
+)
+def test_every_field_is_in_the_digest(changes: dict[str, Any]) -> None:
+    assert task(**changes).digest() != task().digest()
+
+
+def test_the_order_of_blocks_is_in_the_digest() -> None:
+    first, second = Sparse("a", rows=10, select=2), Dense("d", size=1)
+    assert task(blocks=[first, second]).digest() != task(blocks=[second, first]).digest()
+
+
+# ---- parsing
+
+
+@pytest.mark.parametrize("original", [GOODS, task(), task(blocks=[Dense("d", size=3)], largest=1)])
+def test_parse_inverts_canonical(original: Task) -> None:
+    again = Task.parse(original.canonical(), "S1")
+    assert again == original
+    assert again.canonical() == original.canonical()
+
+
+def changed(**fields: Any) -> bytes:
+    return bytes(msgpack.packb(msgpack.unpackb(GOODS.canonical()) | fields))
+
+
+HOSTILE = {
+    "empty": b"",
+    "not messagepack": b"\xc1",
+    "a number": b"\x01",
+    "an empty map": b"\x80",
+    "trailing bytes": GOODS.canonical() + b"\x00",
+    "an unknown field": changed(more=1),
+    "text for a number": changed(min_clients="2"),
+    "a boolean for a number": changed(min_clients=True),
+    "a float for an integer": changed(min_clients=2.0),
+    "bytes for text": changed(name=b"goods"),
+    "an unknown choice": changed(security="none"),
+    "no blocks": changed(blocks=[]),
+    "a nameless block": changed(blocks=[{"type": "dense", "size": 4}]),
+    "a block of an unknown kind": changed(blocks=[{"type": "other", "name": "x", "size": 4}]),
+    "an impossible block": changed(blocks=[{"type": "sparse", "name": "x", "rows": 4, "select": 5}]),
+    "33 blocks": changed(blocks=[{"type": "dense", "name": str(i), "size": 4} for i in range(33)]),
+    "65 blocks": changed(blocks=[{"type": "dense", "name": str(i), "size": 4} for i in range(65)]),
+    "an impossible ring": changed(ring={"bits": 65, "fraction_bits": 0}),
+    "a largest value that wraps": changed(largest=1e300),
+    "a largest value that is not a number": changed(largest=float("nan")),
+    "a name too long": changed(name="n" * 257),
+    "deep nesting": b"\x91" * 5000,
+    "an extension": changed(name=msgpack.ExtType(5, b"x")),
+    "text that is not utf-8": b"\x81\xa4name\xa1\xff",
+    "another order of fields": msgpack.packb(dict(reversed(msgpack.unpackb(GOODS.canonical()).items()))),
+    "an integer where the canonical form has a float": changed(largest=8),
+    "defaults left out": msgpack.packb({k: v for k, v in msgpack.unpackb(GOODS.canonical()).items() if k != "updates"}),
+}
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_bytes_are_a_violation_by_their_source(data: bytes) -> None:
+    with pytest.raises(PeerViolationError, match=r"^S1: sent a task that (cannot be read|is not in canonical form)"):
+        Task.parse(data, "S1")
+
+
+def test_every_cut_is_refused() -> None:
+    whole = task().canonical()
+    for length in range(len(whole)):
+        with pytest.raises(PeerViolationError):
+            Task.parse(whole[:length], "S0")
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(PeerViolationError):
+        Task.parse(data, "S0")
+
+
+# ---- refusals
+
+REFUSALS = {
+    "no name": (lambda: task(name=""), "task: a name of 1 to 64 printable characters expected, got ''"),
+    "a name too long": (lambda: task(name="n" * 65), "task: a name of 1 to 64 printable characters expected"),
+    "an unprintable name": (lambda: task(name="a\n"), r"got 'a\\n'"),
+    "a name that is not text": (lambda: task(name=5), "got 5"),
+    "half a surrogate pair": (lambda: task(name="\ud800"), "printable characters expected"),
+    "a block's name": (lambda: Dense("", size=1), "block: a name of 1 to 64 printable characters expected, got ''"),
+    "no rows": (lambda: Sparse("a", rows=0, select=1), "a: rows must be an integer from 1 to 2147483648, not 0"),
+    "too many rows": (lambda: Sparse("a", rows=2**31 + 1, select=1), "a: rows must be .* not 2147483649"),
+    "select nothing": (lambda: Sparse("a", rows=5, select=0), "a: select must be an integer from 1 to 5, not 0"),
+    "select too many": (lambda: Sparse("a", rows=5, select=6), "a: select must be an integer from 1 to 5, not 6"),
+    "no width": (lambda: Sparse("a", rows=5, select=1, width=0), "a: width must be .* from 1 to 1048576, not 0"),
+    "too much stash": (lambda: Sparse("a", rows=5, select=1, stash=65), "a: stash must be .* from 0 to 64, not 65"),
+    "negative stash": (lambda: Sparse("a", rows=5, select=1, stash=-1), "a: stash must be .* from 0 to 64, not -1"),
+    "rows as a float": (lambda: Sparse("a", rows=5.0, select=1), "a: rows must be an integer .* not 5.0"),  # type: ignore[arg-type]
+    "rows as a boolean": (lambda: Sparse("a", rows=True, select=1), "a: rows must be an integer .* not True"),
+    "size 0": (lambda: Dense("d", size=0), "d: size must be an integer from 1 to 2147483648, not 0"),
+    "no blocks": (lambda: task(blocks=[]), "task: 1 to 32 blocks expected, got 0"),
+    "33 blocks": (lambda: task(blocks=[Dense(str(i), size=1) for i in range(33)]), "1 to 32 blocks expected, got 33"),
+    "blocks as a number": (lambda: task(blocks=5), "task: a list of blocks expected, got 5"),
+    "a block that is none": (lambda: task(blocks=["items"]), "every block must be a Sparse or a Dense"),
+    "one name twice": (lambda: task(blocks=[Dense("d", size=1)] * 2), r"names must differ, got \['d', 'd'\]"),
+    "a ring that is none": (lambda: task(ring=64), "task: ring must be a Ring, not 64"),
+    "a selection": (lambda: task(selection="x"), r"selection must be one of \('adaptive', 'fixed'\), not 'x'"),
+    "updates": (lambda: task(updates="x"), r"updates must be one of \('retrieved', 'any'\), not 'x'"),
+    "an alignment": (lambda: task(alignment=None), r"alignment must be one of \('all', 'union'\), not None"),
+    "a security": (lambda: task(security=1), r"security must be one of \('verified', 'semi-honest'\), not 1"),
+    "one client": (lambda: task(min_clients=1), "task: min_clients must be an integer from 2 to 100000, not 1"),
+    "fewer than the minimum": (
+        lambda: task(max_clients=15),
+        "max_clients must be an integer from 16 to 100000, not 15",
+    ),
+    "too many clients": (lambda: task(max_clients=100_001), "from 16 to 100000, not 100001"),
+    "largest 0": (lambda: task(largest=0), "largest must be a number of at least 5.96.*e-08, .* not 0"),
+    "a negative largest": (lambda: task(largest=-1.0), "largest must be a number of at least .* not -1.0"),
+    "largest below the unit": (lambda: task(largest=2.0**-25), "largest must be a number of at least"),
+    "largest not a number": (lambda: task(largest=float("nan")), "largest must be a number of at least .* not nan"),
+    "largest as text": (lambda: task(largest="5"), "largest must be a number .* not '5'"),
+    "largest as a boolean": (lambda: task(largest=True), "largest must be a number .* not True"),
+    "infinity": (lambda: task(largest=float("inf")), "1000 clients × largest value inf could wrap 64 bits with 24"),
+    "an integer no float holds": (lambda: task(largest=10**400), "could wrap 64 bits"),
+    "a sum that wraps": (
+        lambda: task(largest=549_755_814),
+        "1000 clients × largest value 549755814 could wrap 64 bits with 24 behind the point; the largest possible is "
+        "549755813.8",
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "message"), REFUSALS.values(), ids=REFUSALS)
+def test_refusals_say_what_is_wrong(make: Any, message: str) -> None:
+    with pytest.raises(MisuseError, match=message):
+        make()
+
+
+def test_the_largest_value_named_in_a_refusal_is_accepted() -> None:
+    with pytest.raises(MisuseError) as refusal:
+        task(largest=1e300)
+    largest = float(str(refusal.value).rsplit(" ", 1)[1])
+    assert task(largest=largest).largest_value == largest == task().largest_value
+
+
+def test_an_unknown_block_is_refused_with_those_there_are() -> None:
+    assert GOODS.block("head") == Dense("head", size=64_327)
+    with pytest.raises(MisuseError, match=r"task 'goods' has no block 'tail'; it has \['items', 'head'\]"):
+        GOODS.block("tail")
+
+
+def test_limits_themselves_are_allowed() -> None:
+    Sparse("a" * 64, rows=2**31, select=2**31, width=2**20, stash=64)
+    task(blocks=[Dense(str(i), size=2**31) for i in range(32)], min_clients=2, max_clients=100_000)
+    task(min_clients=100_000, max_clients=100_000)
+
+
+# ---- values
+
+
+def test_largest_integer_follows_from_clients_or_from_the_task() -> None:
+    assert task().largest_integer == (2**63 - 1) // 1000
+    assert task(largest=8).largest_integer == 8 * 2**24
+    assert task(largest=8).largest_value == 8.0
+
+
+def test_weights_and_blocks_by_kind() -> None:
+    assert [block.weights for block in GOODS.blocks] == [197_372 * 18, 64_327]
+    assert [block.name for _, block in GOODS.sparse_blocks()] == ["items"]
+    assert [block.name for _, block in GOODS.dense_blocks()] == ["head"]
+    assert GOODS.verified
+    assert not task(security="semi-honest").verified
+
+
+def test_a_task_is_immutable_and_can_be_a_key() -> None:
+    with pytest.raises(AttributeError):
+        GOODS.name = "other"  # type: ignore[misc]
+    assert {GOODS: 1}[Task.parse(GOODS.canonical(), "S0")] == 1
