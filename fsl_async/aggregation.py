@@ -9,6 +9,7 @@ Source: paper §"Basic Protocols" (SSA) and §"Malicious-secure sketching"; desi
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -105,10 +106,10 @@ class Aggregate:
         """
         self._config = config
         self._server = server
-        self._forests = dict(forests_of(config.task))
+        self._forests = dict(forests_of(config.shape))
         self._tree_keys = tree_keys(config)
         self._sums = {key: _accumulator(forest) for key, forest in self._forests.items()}
-        self._dense = config.task.ring.zeros(sum(block.size for _, block in config.task.dense_blocks()))
+        self._dense = config.shape.ring.zeros(sum(block.size for _, block in config.shape.dense_blocks()))
         self._proof_key = derive_key(Domain.PROOF_KEY, proof_key)
         self._proof_mask_key = derive_key(Domain.PROOF_MASK_KEY, proof_key)
 
@@ -131,7 +132,7 @@ class Aggregate:
 
     def negate(self) -> None:
         """Turn the sum into its negative: a submission is taken out by adding it between two calls."""
-        ring = self._config.task.ring
+        ring = self._config.shape.ring
         for key, forest in self._forests.items():
             view = _elements(self._sums[key], forest)
             view[...] = ring.negate(view)
@@ -139,13 +140,14 @@ class Aggregate:
 
     def share(self) -> bytes:
         """This server's share of the aggregate: every block's elements in the task's order, little-endian."""
-        task = self._config.task
+        task = self._config.shape
         ring = task.ring
         parts: list[bytes] = []
         offset = 0
-        for index, block in enumerate(task.blocks):
+        numbers = itertools.count()
+        for block in task.blocks:
             if isinstance(block, Sparse):
-                folded = self._fold(index, block)
+                folded = self._fold(next(numbers), block)
                 signed = folded if self._server == 0 else ring.negate(folded)
                 parts.append(signed.tobytes())
             else:
@@ -183,7 +185,7 @@ class Aggregate:
     def _add_dense(self, submission: Submission) -> None:
         if not len(self._dense):
             return
-        task = self._config.task
+        task = self._config.shape
         expands = not submission.dense
         share = (
             dense_mask(task, submission.msk, self._config.epoch)
@@ -194,8 +196,8 @@ class Aggregate:
 
     def _fold(self, index: int, block: Sparse) -> Elements:
         """Sum a block's bins, and its stash slots, to rows."""
-        ring = self._config.task.ring
-        geometry = geometry_of(self._config.task, block)
+        ring = self._config.shape.ring
+        geometry = geometry_of(self._config.shape, block)
         totals = ring.zeros(block.rows, block.width)
         key = self._config.placement_key(index)
         tables = [kernels.Permutation(key, segment, block.rows).table() for segment in range(geometry.bins.segments)]

@@ -6,13 +6,14 @@ the bytes and stands in every message of the round; nothing here is secret.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgpack
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from fsl_async.alignment import UnionBlock, aligned_task, union_task
 from fsl_async.digests import Domain, derive_key, digest
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.task import Sparse, Task
@@ -48,6 +49,8 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         toss: both servers' commitments to this round's halves of the toss.
         servers: S0's and S1's public keys.
         model: what both hold.
+        phase: "main", or "union": a round that finds the union for the ones after it.
+        union: by sparse block, the union that the round is aligned on; empty where it is not aligned.
     """
 
     version: int = 1
@@ -58,6 +61,25 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     toss: tuple[bytes, bytes]
     servers: tuple[ServerKeys, ServerKeys]
     model: tuple[BlockModel, ...]
+    phase: Literal["main", "union"] = "main"
+    union: tuple[UnionBlock, ...] = ()
+
+    @property
+    def shape(self) -> Task:
+        """The task as this round works on it: in a union round, or on rows renamed by their rank in the union.
+
+        Where the selection is fixed, trees stay as they were planted, over all rows, and only their conversion is aligned.
+        """
+        if self.phase == "union":
+            return union_task(self.task)
+        if self.union and self.task.selection == "adaptive":
+            return aligned_task(self.task, self.union)
+        return self.task
+
+    @property
+    def renamed(self) -> bool:
+        """Whether rows are named by their rank in the union."""
+        return bool(self.union) and self.phase == "main" and self.task.selection == "adaptive"
 
     @property
     def epoch(self) -> int:

@@ -49,6 +49,7 @@ class Domain(Enum):
     SELECT = b"fsl.select"
     PLACEMENT = b"fsl.placement"
     CARRIER = b"fsl.carrier"
+    UNION = b"fsl.union"
     SIMULATION = b"fsl.simulation"
 
 

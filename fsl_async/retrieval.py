@@ -44,8 +44,8 @@ class Shelves:
         """Lay the model out: three permuted copies of every sparse block."""
         self._config = config
         self._server = server
-        self._forests = dict(forests_of(config.task))
-        self._rows = {index: _row_bytes(model[block.name], block.rows) for index, block in config.task.sparse_blocks()}
+        self._forests = dict(forests_of(config.shape))
+        self._rows = {index: _row_bytes(model[block.name], block.rows) for index, block in config.shape.sparse_blocks()}
         self._tables = {key: self._lay_out(key, forest) for key, forest in self._forests.items()}
 
     def selection_jobs(self, query: Query, threads: int) -> tuple[list[Job], dict[ForestKey, Bits]]:

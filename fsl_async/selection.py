@@ -126,7 +126,7 @@ def plant(config: RoundConfig, rows: Mapping[int, Rows], seeds: MasterSeeds, ran
         seeds: fresh master seeds.
         randomness: for the placement and for the dummies' positions.
     """
-    task = config.task
+    task = config.shape
     selected = {index: rows.get(index, np.zeros(0, dtype=np.uint32)) for index, _ in task.sparse_blocks()}
     planted: dict[ForestKey, Planted] = {}
     deferred: dict[int, Rows] = {}
@@ -198,7 +198,7 @@ def rows_by_block(task: Task, rows: Mapping[str, Any]) -> dict[int, Rows]:
     Raises:
         MisuseError: a block is unknown or dense, or its rows are refused by `check_rows`.
     """
-    index_of = {block.name: index for index, block in enumerate(task.blocks)}
+    index_of = {block.name: index for index, block in task.sparse_blocks()}
     checked = {}
     for name, wanted in rows.items():
         block = task.block(name)

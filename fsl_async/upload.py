@@ -22,7 +22,7 @@ from fsl_async.geometry import Forest
 from fsl_async.public_part import ForestKey, Layout, Trees, dense_bytes, forests_of
 from fsl_async.ring import Elements
 from fsl_async.selection import Grove, Planted
-from fsl_async.task import Sparse, Task
+from fsl_async.task import Task
 
 __all__ = [
     "SparseUpdate",
@@ -45,7 +45,7 @@ SparseUpdate = tuple[npt.NDArray[np.uint32], Elements]
 
 def retrieval_part(config: RoundConfig, grove: Grove) -> bytearray:
     """The public part of a retrieval: trees and selection hints."""
-    return _fill(Layout.retrieval(config.task), {**_tree_pieces(config, grove), **_select_pieces(config, grove)})
+    return _fill(Layout.retrieval(config.shape), {**_tree_pieces(config, grove), **_select_pieces(config, grove)})
 
 
 def submission_part(
@@ -66,9 +66,9 @@ def submission_part(
     pieces = _hint_pieces(config, grove, updates)
     if trees is Trees.OWN:
         pieces |= _tree_pieces(config, grove)
-    if config.task.verified and trees is not Trees.SESSION:
+    if config.shape.verified and trees is not Trees.SESSION:
         pieces |= _proof_pieces(config, client, grove)
-    return _fill(Layout.submission(config.task, trees), pieces)
+    return _fill(Layout.submission(config.shape, trees), pieces)
 
 
 def public_digest(part: Buffer) -> bytes:
@@ -79,7 +79,7 @@ def public_digest(part: Buffer) -> bytes:
 def grove_digest(config: RoundConfig, grove: Grove) -> bytes:
     """What `tree_digest` will be of the part that brings these trees."""
     pieces = _tree_pieces(config, grove)
-    return digest(Domain.TREE, *(pieces[key, "tree"] for key, _ in forests_of(config.task)))
+    return digest(Domain.TREE, *(pieces[key, "tree"] for key, _ in forests_of(config.shape)))
 
 
 def tree_digest(task: Task, layout: Layout, part: memoryview) -> bytes:
@@ -110,7 +110,7 @@ def dense_mask(task: Task, msk: bytes, epoch: int) -> Elements:
 
 def dense_shares(config: RoundConfig, grove: Grove, carrier: int, dense: Mapping[int, Elements]) -> bytes:
     """The carrier's share of the dense blocks: the update less what the other server expands by itself."""
-    task, ring = config.task, config.task.ring
+    task, ring = config.shape, config.shape.ring
     flat = [dense.get(index, ring.zeros(block.size)) for index, block in task.dense_blocks()]
     if not flat:
         return b""
@@ -143,7 +143,7 @@ def read_answers(
     Raises:
         PeerViolationError: an answer has another size than the task implies.
     """
-    task = config.task
+    task = config.shape
     dtypes = {index: np.dtype(config.block_model(block.name).dtype) for index, block in task.sparse_blocks()}
     row_bytes = {index: block.width * dtypes[index].itemsize for index, block in task.sparse_blocks()}
     size = answer_bytes(task, row_bytes)
@@ -179,13 +179,13 @@ def _fill(layout: Layout, pieces: Pieces) -> bytearray:
 def _tree_pieces(config: RoundConfig, grove: Grove) -> Pieces:
     return {
         (key, "tree"): grove.planted[key].tree.words.tobytes() + grove.planted[key].tree.bits.tobytes()
-        for key, _ in forests_of(config.task)
+        for key, _ in forests_of(config.shape)
     }
 
 
 def _select_pieces(config: RoundConfig, grove: Grove) -> Pieces:
     return {
-        (key, "select"): _select_hints(config, forest, grove.planted[key]) for key, forest in forests_of(config.task)
+        (key, "select"): _select_hints(config, forest, grove.planted[key]) for key, forest in forests_of(config.shape)
     }
 
 
@@ -199,17 +199,18 @@ def _select_hints(config: RoundConfig, forest: Forest, planted: Planted) -> byte
 
 
 def _hint_pieces(config: RoundConfig, grove: Grove, updates: Mapping[int, SparseUpdate]) -> Pieces:
-    spread = {index: _spread(config.task, index, grove, updates.get(index)) for index, _ in config.task.sparse_blocks()}
+    spread = {
+        index: _spread(config.shape, index, grove, updates.get(index)) for index, _ in config.shape.sparse_blocks()
+    }
     return {
         (key, "hint"): _hints(config, key, forest, grove.planted[key], spread[key.block])
-        for key, forest in forests_of(config.task)
+        for key, forest in forests_of(config.shape)
     }
 
 
 def _spread(task: Task, index: int, grove: Grove, update: SparseUpdate | None) -> Elements:
     """One payload row for each of the grove's rows, zero where the update has none; a zero row for dummies at the end."""
-    block = task.blocks[index]
-    assert isinstance(block, Sparse)  # noqa: S101 - the caller iterates over sparse blocks
+    block = task.sparse(index)
     planted = grove.rows[index]
     payload = task.ring.zeros(len(planted) + 1, block.width)
     if update is None:
@@ -233,7 +234,7 @@ def _spread(task: Task, index: int, grove: Grove, update: SparseUpdate | None) -
 
 def _hints(config: RoundConfig, key: ForestKey, forest: Forest, planted: Planted, payload: Elements) -> bytes:
     values = payload[planted.item]  # item -1, a dummy, takes the zero row at the end
-    elements = config.task.ring.zeros(forest.trees, forest.positions, forest.width)
+    elements = config.shape.ring.zeros(forest.trees, forest.positions, forest.width)
     elements[np.arange(forest.trees), planted.slots] = values
     planes = kernels.payload_planes(elements.reshape(forest.trees, -1).view(np.uint8))
     convert = kernels.key_schedule(config.convert_key(key.block))
@@ -246,7 +247,7 @@ def _proof_pieces(config: RoundConfig, client: str, grove: Grove) -> Pieces:
     commitments = grove.seeds.commitments(config.round_id(), client)
     tag, mask = tag_keys(config, client, tree, commitments)
     pieces: Pieces = {}
-    for key, forest in forests_of(config.task):
+    for key, forest in forests_of(config.shape):
         planted = grove.planted[key]
         masks = kernels.keystream(mask, nonce=0, count=forest.leaves)[planted.alphas]
         corrections = kernels.tag_corrections(kernels.key_schedule(tag), *planted.leaves, masks)

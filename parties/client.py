@@ -13,12 +13,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import EllipsisType, TracebackType
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import trio
 
+from fsl_async.alignment import unpack_union
 from fsl_async.codec import Received, bulk_overhead, decode, encode
 from fsl_async.config import RoundConfig, first_difference
 from fsl_async.digests import Buffer, Domain, digest, same
@@ -68,6 +69,7 @@ from transport import Channel, HandshakeSettings, Kind, Role, Transport
 __all__ = ["Client", "ClientSetup", "RoundClosedError", "SubmissionReceipt"]
 
 ResultT = TypeVar("ResultT")
+Phase: TypeAlias = Literal["main", "union"]
 Rows: TypeAlias = Mapping[str, "npt.ArrayLike | EllipsisType"]
 NOTHING = memoryview(b"")
 
@@ -150,7 +152,7 @@ class _Draft:
         """What goes to one server, besides the bulk."""
         round_id = self.config.round_id()
         if self.trees is Trees.SESSION:
-            dense = self.dense_digest if any(self.config.task.dense_blocks()) else b""
+            dense = self.dense_digest if any(self.config.shape.dense_blocks()) else b""
             is_carrier = self.config.carrier(self.client) == server
             return Hint(round_id, b"" if is_carrier else self.public_digest, dense)
         return Submit(
@@ -175,6 +177,7 @@ class Client:
         self._last: tuple[RoundConfig, bytes] | None = None
         self._session: _Session | None = None
         self._candidate: _Session | None = None
+        self._unions: dict[bytes, npt.NDArray[np.uint32]] = {}
         self._channels: list[Channel] = []
         self._turn = trio.Lock()
         self.deferred: dict[str, npt.NDArray[np.uint32]] = {}
@@ -256,11 +259,11 @@ class Client:
                 raise MisuseError(f"block {name!r} is sparse: name its rows")
         wanted = rows_by_block(self.task, {name: value for name, value in rows.items() if value is not ...})
         async with self._turn:
-            config = await self._enter()
-            found = await self._retrieve_sparse(config, wanted) if wanted else {}
-            blocks = self.task.blocks
-            arrays = {blocks[index].name: array for index, array in found.items() if blocks[index].name in rows}
-            return arrays | {name: await self._download(config, name) for name in dense}
+            config = await self._enter("main")
+            ranks = {index: await self._named(config, index, chosen) for index, chosen in wanted.items()}
+            found = await self._retrieve_sparse(config, ranks) if ranks else {}
+            arrays = {self.task.sparse(index).name: array for index, array in found.items()}
+            return arrays | {name: await self._download_dense(config, name) for name in dense}
 
     async def submit(self, updates: Mapping[str, Any]) -> SubmissionReceipt:
         """Add updates to the round's sum; the only submission of this client in this round.
@@ -281,8 +284,39 @@ class Client:
         """
         sparse, dense = _encoded(self.task, updates)
         async with self._turn:
-            config = await self._enter()
-            return await self._submit(config, sparse, dense)
+            config = await self._enter("main")
+            renamed = {
+                index: (await self._named(config, index, rows), values) for index, (rows, values) in sparse.items()
+            }
+            return await self._submit(config, renamed, dense)
+
+    async def unite(self, rows: Mapping[str, npt.ArrayLike]) -> SubmissionReceipt:
+        """Take part in finding the union of all clients' rows, in a task with `alignment="union"`.
+
+        Both servers and all clients learn the union, and nothing else; the rounds after it work on those rows alone.
+
+        Args:
+            rows: by sparse block, the distinct rows this client selects, at most `select`.
+
+        Returns:
+            Both servers' receipts.
+
+        Raises:
+            MisuseError: the task has no union rounds, its only one is over, or the rows are not what it allows.
+            RoundClosedError, RequestDeniedError, PeerViolationError, ChannelError: as for `submit`.
+        """
+        if self.task.alignment != "union":
+            raise MisuseError('this task is aligned on all rows; only one with alignment="union" has union rounds')
+        wanted = rows_by_block(self.task, rows)
+        async with self._turn:
+            config = await self._enter("union")
+            numbers = {index: (chosen, self._fresh_numbers(len(chosen))) for index, chosen in wanted.items()}
+            return await self._submit(config, numbers, {})
+
+    def _fresh_numbers(self, count: int) -> Elements:
+        """Random elements of Z_2^64, none of them 0: what marks a row without telling how often it is marked."""
+        numbers = np.frombuffer(self.setup.randomness(8 * count), dtype="<u8")
+        return np.where(numbers == 0, np.uint64(1), numbers).reshape(count, 1)
 
     async def outcome(self) -> ClientOutcome:
         """Wait until the round of the last submission has ended, and tell whether it was counted.
@@ -318,8 +352,19 @@ class Client:
 
     # ---- entering
 
-    async def _enter(self) -> RoundConfig:
-        """Be in an open round: the present one, or the first after the last submission."""
+    async def _enter(self, phase: Phase) -> RoundConfig:
+        """Be in an open round of a phase: the present one, or the first after the last submission."""
+        while True:
+            config = await self._enter_next()
+            if config.phase == phase:
+                return config
+            if phase == "main":
+                raise MisuseError(f"round {config.number} finds the union first: call `unite` with this client's rows")
+            if self.task.selection == "fixed":
+                raise MisuseError("the union of this session has been found; retrieve and submit rows that are in it")
+            self._state = protocol.Outside(config.number)
+
+    async def _enter_next(self) -> RoundConfig:
         match self._state:
             case protocol.Inside(config=config) | protocol.Holding(config=config):
                 return config
@@ -361,6 +406,34 @@ class Client:
         pinned = tuple(identity.keys for identity in self.setup.servers)
         if config.servers != pinned:
             raise PeerViolationError(f"S{server}", "announces a round with other server keys than the pinned ones")
+
+    async def _named(self, config: RoundConfig, index: int, rows: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+        """The names of rows in this round: their ranks in its union, where it renames."""
+        if not config.union:
+            return rows
+        name = self.task.sparse(index).name
+        union = await self._union_of(config, name)
+        outside = rows[~np.isin(rows, union)]
+        if len(outside):
+            raise MisuseError(f"block {name!r}: row {outside[0]} is not in this round's union of {len(union)} rows")
+        return np.searchsorted(union, rows).astype(np.uint32) if config.renamed else rows
+
+    async def _union_of(self, config: RoundConfig, name: str) -> npt.NDArray[np.uint32]:
+        """The union of one block, downloaded once and checked against what both servers announced."""
+        announced = next(entry for entry in config.union if entry.name == name)
+        if announced.digest not in self._unions:
+            block = self.task.block(name)
+            content = await self._download(config, name)
+            if not isinstance(block, Sparse) or not same(
+                digest(Domain.UNION, name.encode(), content), announced.digest
+            ):
+                raise PeerViolationError(
+                    f"S{config.carrier(self.name)}", f"sent a union of {name!r} that is not the announced one"
+                )
+            current = {entry.digest for entry in config.union}
+            self._unions = {key: rows for key, rows in self._unions.items() if key in current}
+            self._unions[announced.digest] = unpack_union(content, block.rows, f"S{config.carrier(self.name)}")
+        return self._unions[announced.digest]
 
     # ---- retrieving
 
@@ -410,7 +483,7 @@ class Client:
             new = rows[~np.isin(rows, session.grove.rows[index])]
             if len(new):
                 raise MisuseError(
-                    f"block {self.task.blocks[index].name!r}: row {new[0]} is not among the session's rows, and the task's "
+                    f"block {self.task.sparse(index).name!r}: row {new[0]} is not among the session's rows, and the task's "
                     "selection is fixed; start a new session (`forget_session`) to select other rows"
                 )
         self._step(protocol.Recollect())
@@ -421,9 +494,13 @@ class Client:
         self._step(protocol.Answered(server, answer.message.query))
         return answer.bulk
 
-    async def _download(self, config: RoundConfig, name: str) -> npt.NDArray[Any]:
+    async def _download(self, config: RoundConfig, name: str) -> memoryview:
+        """A dense block, or the union of a sparse one, from the carrier."""
         message = Download(round_id=config.round_id(), block=name)
-        content = (await self._ask(config.carrier(self.name), message, NOTHING, Block)).bulk
+        return (await self._ask(config.carrier(self.name), message, NOTHING, Block)).bulk
+
+    async def _download_dense(self, config: RoundConfig, name: str) -> npt.NDArray[Any]:
+        content = await self._download(config, name)
         model = config.block_model(name)
         if not same(digest(Domain.MODEL, name.encode(), model.dtype.encode(), content), model.digest):
             raise PeerViolationError(
@@ -549,8 +626,8 @@ class Client:
     def _reply_limit(self) -> int:
         """The longest reply that makes sense; exact sizes are checked where a reply is read."""
         widest = {index: 8 * block.width for index, block in self.task.sparse_blocks()}
-        dense = max((8 * block.size for _, block in self.task.dense_blocks()), default=0)
-        return bulk_overhead() + max(answer_bytes(self.task, widest), dense, 128 * self.task.max_clients)
+        blocks = max(8 * block.weights for block in self.task.blocks)
+        return bulk_overhead() + max(answer_bytes(self.task, widest), blocks, 128 * self.task.max_clients)
 
     # ---- connecting
 
@@ -594,15 +671,16 @@ def _places(rows: npt.NDArray[np.uint32], wanted: npt.NDArray[np.uint32]) -> npt
 
 def _encoded(task: Task, updates: Mapping[str, Any]) -> tuple[dict[int, SparseUpdate], dict[int, Elements]]:
     """Check a caller's updates whole, and encode them."""
-    index_of = {block.name: index for index, block in enumerate(task.blocks)}
+    sparse_index = {block.name: index for index, block in task.sparse_blocks()}
+    dense_index = {block.name: index for index, block in task.dense_blocks()}
     sparse: dict[int, SparseUpdate] = {}
     dense: dict[int, Elements] = {}
     for name, update in updates.items():
         block = task.block(name)
         if isinstance(block, Sparse):
-            sparse[index_of[name]] = _encode_sparse(task, block, update)
+            sparse[sparse_index[name]] = _encode_sparse(task, block, update)
         else:
-            dense[index_of[name]] = _encode_dense(task, block, update)
+            dense[dense_index[name]] = _encode_dense(task, block, update)
     return sparse, dense
 
 

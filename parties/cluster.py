@@ -109,6 +109,14 @@ class Network:
             raise PeerViolationError("S0 and S1", f"counted {outcome.clients} and {other.clients}")
         return outcome
 
+    async def finish_union(self) -> dict[str, npt.NDArray[np.uint32]]:
+        """Close the open union round and return, by sparse block, the union it found.
+
+        Raises:
+            FslError: the round was aborted; the message says why.
+        """
+        return dict((await self.finish_round()).union)
+
     def transcript_digest(self) -> str:
         """A digest of every message so far: equal for equal seeds and equal calls."""
         lines = (repr(note).encode() for note in self.transcript)

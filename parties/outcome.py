@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from fsl_async.alignment import UnionBlock
 from fsl_async.config import BlockModel
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import PeerViolationError
@@ -26,6 +27,7 @@ class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         clients: who was counted, sorted.
         excluded: who was not, and why: only_s0, only_s1, mismatch or proof.
         model: the model after the round.
+        union: in a union round, what it found.
     """
 
     round_id: bytes
@@ -34,6 +36,7 @@ class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     clients: tuple[str, ...]
     excluded: dict[str, str]
     model: tuple[BlockModel, ...]
+    union: tuple[UnionBlock, ...] = ()
 
     def canonical(self) -> bytes:
         """The bytes that travel and that are signed."""
@@ -67,6 +70,7 @@ class RoundOutcome(msgspec.Struct, frozen=True, kw_only=True):
         excluded: who was not, and why.
         update: by block, the exact fixed-point sum over the counted clients: float64, (rows, width) or (size,).
         elements: the same sum as signed ring integers.
+        union: by sparse block, the union that the round found or was aligned on; empty where the task has none.
     """
 
     number: int
@@ -74,6 +78,7 @@ class RoundOutcome(msgspec.Struct, frozen=True, kw_only=True):
     excluded: dict[str, str]
     update: dict[str, npt.NDArray[np.float64]]
     elements: dict[str, npt.NDArray[Any]]
+    union: dict[str, npt.NDArray[np.uint32]] = {}
 
 
 class ClientOutcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ import numpy as np
 import trio
 
 from fsl_async.aggregation import Submission
+from fsl_async.alignment import pack_union, union_task
 from fsl_async.codec import bulk_overhead, decode, encode
 from fsl_async.digests import KEY_BYTES, Buffer, Domain, same
 from fsl_async.errors import PeerViolationError
@@ -40,7 +41,7 @@ from fsl_async.protocols.client import RETRIEVALS_PER_ROUND, SESSION
 from fsl_async.public_part import Layout, Part, Trees, dense_bytes
 from fsl_async.retrieval import Query
 from fsl_async.selection import seed_commitment
-from fsl_async.task import Dense
+from fsl_async.task import Dense, Task
 from fsl_async.upload import dense_digest, public_digest, submission_digest, tree_digest
 from parties.desk import RequestKey, RequestRefusedError
 from parties.round_run import RoundRun
@@ -62,9 +63,8 @@ class Reception:
         self._server = server
         self._task = server.setup.task
         self._index = server.setup.index
-        self._limit = bulk_overhead() + max(
-            Layout.retrieval(self._task).size, Layout.submission(self._task, Trees.OWN).size + dense_bytes(self._task)
-        )
+        shapes = (self._task, union_task(self._task)) if self._task.alignment == "union" else (self._task,)
+        self._limit = bulk_overhead() + max(_longest_request(shape) for shape in shapes)
 
     async def serve(self, channel: Channel) -> None:
         """Serve one connection until it is closed; the peer's becomes the link between the servers."""
@@ -122,9 +122,9 @@ class Reception:
             )
         key = RequestKey(client, "retrieve", message.query)
         self._check_seed(run, client, message)
-        size = Layout.retrieval(self._task).size
-        part = await self._assemble(run, key, message.public_digest, bulk, size)
-        answer = await run.answer(Query(message.seed, Part(Layout.retrieval(self._task), part)))
+        layout = Layout.retrieval(run.config.shape)
+        part = await self._assemble(run, key, message.public_digest, bulk, layout.size)
+        answer = await run.answer(Query(message.seed, Part(layout, part)))
         return Answer(round_id=run.round_id, query=message.query), answer
 
     async def _recall(self, client: str, message: Recall) -> Reply:
@@ -135,9 +135,14 @@ class Reception:
 
     def _download(self, client: str, message: Download) -> Reply:
         run = self._server.open_round(message.round_id, client)
-        if not any(isinstance(block, Dense) and block.name == message.block for block in self._task.blocks):
-            raise RequestRefusedError.because("malformed", f"{message.block!r} is not a dense block of this task")
-        content = np.ascontiguousarray(run.model[message.block]).data.cast("B")
+        names = {block.name: block for block in self._task.blocks}
+        block = names.get(message.block)
+        if isinstance(block, Dense):
+            content: Buffer = np.ascontiguousarray(run.model[block.name]).data.cast("B")
+        elif block is not None and run.config.union:
+            content = pack_union(run.union[block.name], block.rows)
+        else:
+            raise RequestRefusedError.because("malformed", f"{message.block!r} is not a block to be downloaded here")
         return Block(round_id=run.round_id, block=message.block), content
 
     # ---- submission
@@ -145,17 +150,17 @@ class Reception:
     async def _submit(self, client: str, message: Submit, bulk: memoryview) -> Reply:
         run = self._server.open_round(message.round_id, client)
         self._check_seed(run, client, message)
-        layout = Layout.submission(self._task, Trees.RETRIEVAL if message.query else Trees.OWN)
+        layout = Layout.submission(run.config.shape, Trees.RETRIEVAL if message.query else Trees.OWN)
         part, dense = await self._take_parts(run, client, message, layout, bulk, message.seed)
         trees = self._trees(run, client, message, part)
-        tree = tree_digest(self._task, trees.layout, trees.data)
+        tree = tree_digest(run.config.shape, trees.layout, trees.data)
         submission = Submission(client, message.seed, message.commitments, tree, trees, part, dense)
         return await self._receipt(run, submission, message.dense_digest)
 
     async def _submit_hint(self, client: str, message: Hint, bulk: memoryview) -> Reply:
         run = self._server.open_round(message.round_id, client)
         session = self._server.sessions.of(client)
-        layout = Layout.submission(self._task, Trees.SESSION)
+        layout = Layout.submission(run.config.shape, Trees.SESSION)
         part, dense = await self._take_parts(run, client, message, layout, bulk, session.msk)
         return await self._receipt(run, replace(session, part=part, dense=dense), message.dense_digest)
 
@@ -165,12 +170,14 @@ class Reception:
         """A submission's public part, and this server's dense share where it does not expand it from the seed."""
         is_carrier = run.config.carrier(client) == self._index
         public, dense = (bulk[: layout.size], bulk[layout.size :]) if is_carrier else (bulk, NOTHING)
-        self._check_dense(message, dense, is_carrier, msk)
+        self._check_dense(run, message, dense, is_carrier, msk)
         announced = message.public_digest or public_digest(public)
         key = RequestKey(client, "submit", 0)
         data = await self._assemble(run, key, announced, public, layout.size)
         if len(data) != layout.size:
-            raise RequestRefusedError.because("malformed", f"{layout.size} bytes of public part expected, {len(data)} came")
+            raise RequestRefusedError.because(
+                "malformed", f"{layout.size} bytes of public part expected, {len(data)} came"
+            )
         return Part(layout, data), dense
 
     async def _receipt(self, run: RoundRun, submission: Submission, dense: bytes) -> Reply:
@@ -208,17 +215,19 @@ class Reception:
         """The part that brought a submission's trees."""
         if message.query == 0:
             return part
-        if self._task.updates != "retrieved":
+        if run.config.shape.updates != "retrieved":
             raise RequestRefusedError.because("malformed", 'with updates="any" a submission brings trees of its own')
         key = RequestKey(client, "retrieve", message.query)
         if not run.desk.ready(key):
             raise RequestRefusedError.because(
                 "malformed", f"retrieval {message.query}, whose trees it rides on, is unknown"
             )
-        return Part(Layout.retrieval(self._task), run.desk.part(key))
+        return Part(Layout.retrieval(run.config.shape), run.desk.part(key))
 
-    def _check_dense(self, message: Submit | Hint, dense: memoryview, is_carrier: bool, msk: bytes) -> None:
-        expected = dense_bytes(self._task) if is_carrier else 0
+    def _check_dense(
+        self, run: RoundRun, message: Submit | Hint, dense: memoryview, is_carrier: bool, msk: bytes
+    ) -> None:
+        expected = dense_bytes(run.config.shape) if is_carrier else 0
         if len(dense) != expected:
             raise RequestRefusedError.because(
                 "malformed", f"{expected} bytes of dense share expected, {len(dense)} came"
@@ -255,3 +264,7 @@ class Reception:
         content = report.canonical()
         signature = self._server.sign(Domain.OUTCOME, content)
         return Finished(round_id=round_id, signature=signature), content
+
+
+def _longest_request(task: Task) -> int:
+    return max(Layout.retrieval(task).size, Layout.submission(task, Trees.OWN).size + dense_bytes(task))

@@ -8,6 +8,7 @@ events, so only the server's own task changes the state.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -17,6 +18,7 @@ import numpy.typing as npt
 import trio
 
 from fsl_async.aggregation import Aggregate, Submission, split_share
+from fsl_async.alignment import UnionBlock, describe_union, union_rows
 from fsl_async.config import RoundConfig, describe_model
 from fsl_async.digests import DIGEST_BYTES, Buffer, Domain, digest
 from fsl_async.errors import PeerViolationError
@@ -26,12 +28,13 @@ from fsl_async.protocols.machine import Event, UnexpectedEvent, accepted_later
 from fsl_async.public_part import share_bytes
 from fsl_async.randomness import Randomness
 from fsl_async.retrieval import Query, Shelves
+from fsl_async.task import Sparse
 from parties.compute import ComputeLane
 from parties.desk import Desk, RequestKey, RequestRefusedError
 from parties.outcome import RoundOutcome, RoundReport
 from parties.store import Store
 
-__all__ = ["Model", "Post", "RoundRun", "Tools"]
+__all__ = ["Held", "Model", "Post", "RoundRun", "Tools"]
 
 Model: TypeAlias = dict[str, npt.NDArray[Any]]
 Post: TypeAlias = Callable[..., None]
@@ -61,6 +64,14 @@ class Tools(msgspec.Struct, frozen=True):
     grace: float
 
 
+@dataclass(frozen=True)
+class Held:
+    """What the servers hold when a round opens: the model, and by sparse block the union it is aligned on."""
+
+    model: Model
+    union: Model
+
+
 class RoundRun:
     """A round from open to settled.
 
@@ -71,13 +82,14 @@ class RoundRun:
         settled: set when the round is done or aborted.
     """
 
-    def __init__(self, config: RoundConfig, server: int, proof_key: bytes, model: Model, tools: Tools) -> None:
+    def __init__(self, config: RoundConfig, server: int, proof_key: bytes, held: Held, tools: Tools) -> None:
         self.config = config
         self.round_id = config.round_id()
         self.terms = protocol.Terms(self.round_id, server, config.task.min_clients, config.task.verified)
         self.desk = Desk(self.terms.peer)
         self.settled = trio.Event()
-        self.model = model
+        self.model = held.model
+        self._union = held.union
         self.forwards: dict[RequestKey, memoryview] = {}
         self._tools = tools
         self._state: protocol.Round = protocol.Open()
@@ -86,11 +98,22 @@ class RoundRun:
         self._entered: set[str] = set()
         self._shares: dict[bytes, Buffer] = {}
         self._adder = _Adder(config, server, proof_key, tools.lane)
-        self._answerer = _Answerer(config, server, model, tools.lane)
+        self._answerer = _Answerer(config, server, self.table(), tools.lane)
         self._outcome: RoundOutcome | None = None
         self._changed = trio.Event()
         tools.nursery.start_soon(self._adder.work)
         tools.nursery.start_soon(self._answerer.work)
+
+    def table(self) -> Model:
+        """The model as this round retrieves it: where rows are renamed, those of the union alone."""
+        if not self.config.renamed:
+            return self.model
+        return {name: _restricted(array, self._union.get(name)) for name, array in self.model.items()}
+
+    @property
+    def union(self) -> Model:
+        """By sparse block, the union: the one this round found, or the one it is aligned on."""
+        return self._union
 
     @property
     def state(self) -> protocol.Round:
@@ -126,11 +149,29 @@ class RoundRun:
         """The public account of a settled round."""
         match self._state:
             case protocol.Aborted(explanation=explanation):
-                return self._report(explanation, (), {}, self.config.model)
-            case protocol.Done() if self._outcome is not None:
-                model = describe_model(self.config.task, self.model)
-                return self._report("", self._outcome.clients, self._outcome.excluded, model)
+                return RoundReport(
+                    round_id=self.round_id,
+                    number=self.config.number,
+                    aborted=explanation,
+                    clients=(),
+                    excluded={},
+                    model=self.config.model,
+                )
+            case protocol.Done():
+                return self._account()
         raise UnexpectedEvent(self._state, protocol.CloseRound(), protocol.ACCEPTS)
+
+    def _account(self) -> RoundReport:
+        outcome = self.outcome()
+        return RoundReport(
+            round_id=self.round_id,
+            number=self.config.number,
+            aborted="",
+            clients=outcome.clients,
+            excluded=outcome.excluded,
+            model=describe_model(self.config.task, self.model),
+            union=self.found_union(),
+        )
 
     # ---- what clients cause
 
@@ -270,6 +311,15 @@ class RoundRun:
     async def _apply(self, effect: protocol.Apply) -> None:
         combine = partial(_combine, self.config, self._shares[effect.share], self._shares[effect.peer_share])
         update, elements = await self._tools.lane.run(combine)
+        if self.config.phase == "union":
+            self._union = {name: union_rows(sums) for name, sums in elements.items()}
+            update, elements = {}, {}
+        elif self.config.renamed:
+            blocks = {block.name: block for _, block in self.config.task.sparse_blocks()}
+            update, elements = (
+                {name: _spread(rows, self._union.get(name), blocks.get(name)) for name, rows in arrays.items()}
+                for arrays in (update, elements)
+            )
         self.model = await self._tools.lane.run(partial(_updated, self.config, self.model, update, elements))
         self._outcome = RoundOutcome(
             number=self.config.number,
@@ -277,13 +327,21 @@ class RoundRun:
             excluded=dict(effect.excluded),
             update=update,
             elements=elements,
+            union=dict(self._union),
         )
-        model = describe_model(self.config.task, self.model)
-        report = self._report("", self._outcome.clients, self._outcome.excluded, model)
-        await self._tools.report(self.round_id, protocol.Applied(report.digest()))
+        await self._tools.report(self.round_id, protocol.Applied(self._account().digest()))
+
+    def found_union(self) -> tuple[UnionBlock, ...]:
+        """The union this round found, as configurations and outcomes describe it; empty in a main round."""
+        if self.config.phase == "main":
+            return ()
+        return tuple(
+            describe_union(block.name, self._union[block.name], block.rows)
+            for _, block in self.config.task.sparse_blocks()
+        )
 
     def _keep_share(self, share: Buffer) -> bytes:
-        expected = share_bytes(self.config.task)
+        expected = share_bytes(self.config.shape)
         if len(share) != expected:
             raise PeerViolationError(
                 self.terms.peer, f"sent a share of {len(share)} bytes, the task implies {expected}"
@@ -295,16 +353,6 @@ class RoundRun:
     def _post_forward(self, key: RequestKey) -> None:
         message: Message = Forward(round_id=self.round_id, client=key.client, purpose=key.purpose, query=key.query)  # type: ignore[arg-type]
         self._tools.post(message, self.forwards[key])
-
-    def _report(self, aborted: str, clients: tuple[str, ...], excluded: dict[str, str], model: Any) -> RoundReport:
-        return RoundReport(
-            round_id=self.round_id,
-            number=self.config.number,
-            aborted=aborted,
-            clients=clients,
-            excluded=excluded,
-            model=model,
-        )
 
 
 class _Adder:
@@ -417,8 +465,8 @@ class _Answerer:
 
 
 def _combine(config: RoundConfig, ours: Buffer, theirs: Buffer) -> tuple[Model, Model]:
-    ring = config.task.ring
-    mine, other = split_share(config.task, ours), split_share(config.task, theirs)
+    ring = config.shape.ring
+    mine, other = split_share(config.shape, ours), split_share(config.shape, theirs)
     total = {name: ring.add(mine[name], other[name]) for name in mine}
     return (
         {name: ring.decode(elements) for name, elements in total.items()},
@@ -428,10 +476,27 @@ def _combine(config: RoundConfig, ours: Buffer, theirs: Buffer) -> tuple[Model, 
 
 def _updated(config: RoundConfig, model: Model, update: Model, elements: Model) -> Model:
     """The model after the sum is added: floats in double precision, integers as integers, then the model's own dtype."""
-    updated = {}
-    for name, array in model.items():
+    updated = dict(model)
+    for name in update:
+        array = model[name]
         whole = array.dtype.kind != "f" and config.task.ring.fraction_bits == 0
         delta = elements[name] if whole else update[name]
         wide = array.astype(object if delta.dtype == object else delta.dtype) + delta.reshape(array.shape)
         updated[name] = wide.astype(array.dtype) if array.dtype.kind == "f" else np.rint(wide).astype(array.dtype)
     return updated
+
+
+def _restricted(array: npt.NDArray[Any], union: npt.NDArray[np.uint32] | None) -> npt.NDArray[Any]:
+    """The rows of the union in order; one row of zeros where it is empty."""
+    if union is None:
+        return array
+    return array[union] if len(union) else np.zeros_like(array[:1])
+
+
+def _spread(rows: npt.NDArray[Any], union: npt.NDArray[np.uint32] | None, block: Sparse | None) -> npt.NDArray[Any]:
+    """Rows by rank put back in their places among all rows."""
+    if union is None or block is None:
+        return rows
+    everywhere = np.zeros((block.rows, block.width), dtype=rows.dtype)
+    everywhere[union] = rows[: len(union)]
+    return everywhere

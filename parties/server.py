@@ -14,10 +14,11 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import trio
 
+from fsl_async.alignment import UnionBlock, union_task
 from fsl_async.codec import Received, bulk_overhead
 from fsl_async.config import RoundConfig, ServerKeys, describe_model
 from fsl_async.digests import DIGEST_BYTES, Domain, digest
@@ -35,7 +36,7 @@ from parties.identity import Identity, PublicIdentity, Registry
 from parties.link import PeerLink
 from parties.outcome import RoundOutcome, RoundReport
 from parties.reception import Reception
-from parties.round_run import Model, RoundRun, Tools
+from parties.round_run import Held, Model, RoundRun, Tools
 from parties.sessions import Sessions
 from parties.store import Store
 from transport import Channel, HandshakeSettings, Kind, Limits, Refusal, Role, Service, Transport
@@ -155,6 +156,8 @@ class Server:
         self._left = trio.Event()
         self._closed_book: RoundRun | None = None
         self._seed = (0, b"")
+        self._union: Model = {}
+        self._found: tuple[UnionBlock, ...] = ()
         self.sessions = Sessions()
         self.visitors = 0
 
@@ -343,6 +346,7 @@ class Server:
             return
         self._closed_book = run
         self.model = run.model
+        self._take_union(run)
         if self.setup.task.selection == "fixed":
             self.sessions.begin(run.counted())
         self._described = describe_model(self.setup.task, self.model)
@@ -395,8 +399,10 @@ class Server:
             toss=tossed.commitments,
             servers=servers,
             model=self._described,
+            phase=self._phase(),
+            union=self._found if self._phase() == "main" else (),
         )
-        run = RoundRun(config, setup.index, tossed.proof_key, self.model, self._tools)
+        run = RoundRun(config, setup.index, tossed.proof_key, Held(self.model, self._union), self._tools)
         self._current = run
         self._recent[run.round_id] = run
         for old in list(self._recent)[:-ROUNDS_REMEMBERED]:
@@ -405,6 +411,16 @@ class Server:
             self._tools.nursery.start_soon(self._close_later, run)
         opened, self._opened = self._opened, trio.Event()
         opened.set()
+
+    def _phase(self) -> Literal["main", "union"]:
+        return "union" if self.setup.task.alignment == "union" and not self._found else "main"
+
+    def _take_union(self, run: RoundRun) -> None:
+        """After a union round keep what it found; after the main round that used it start over, unless trees stay."""
+        if run.found_union() and run.counted():
+            self._union, self._found = run.union, run.found_union()
+        elif run.config.phase == "main" and self.setup.task.selection == "adaptive":
+            self._union, self._found = {}, ()
 
     async def _close_later(self, run: RoundRun) -> None:
         await trio.sleep(self.setup.schedule.seconds)
@@ -422,10 +438,10 @@ class Server:
             return  # for a round that has closed; the client hears so from its own connection
         if message.client not in self.setup.registry or run.config.carrier(message.client) == self.setup.index:
             raise PeerViolationError(self._peer, f"forwards for {message.client!r}, whose carrier it is not")
-        sizes = _part_sizes(self.setup.task, message.purpose)
+        sizes = _part_sizes(run.config.shape, message.purpose)
         if len(bulk) not in sizes:
             raise PeerViolationError(
-                self._peer, f"forwards a {message.purpose} of {len(bulk)} bytes, the task implies {sorted(sizes)}"
+                self._peer, f"forwards a {message.purpose} of {len(bulk)} bytes, the round implies {sorted(sizes)}"
             )
         try:
             run.desk.public(RequestKey(message.client, message.purpose, message.query), bulk)
@@ -480,7 +496,8 @@ def _part_sizes(task: Task, purpose: str) -> set[int]:
 
 
 def _longest_peer_message(task: Task) -> int:
-    roster = 128 * task.max_clients
-    return bulk_overhead() + max(
-        *_part_sizes(task, "retrieve"), *_part_sizes(task, "submit"), share_bytes(task), roster
-    )
+    """An upper bound over all rounds: aligned ones are never larger than the task itself."""
+    shapes = (task, union_task(task)) if task.alignment == "union" else (task,)
+    parts = {size for shape in shapes for purpose in ("retrieve", "submit") for size in _part_sizes(shape, purpose)}
+    shares = {share_bytes(shape) for shape in shapes}
+    return bulk_overhead() + max(*parts, *shares, 128 * task.max_clients)
