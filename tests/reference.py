@@ -167,7 +167,9 @@ def tag(keys: tuple[bytes, bytes], node: int, x: int) -> int:
     return aes(keys[0], masked) ^ masked
 
 
-def proof(tag_keys: tuple[bytes, bytes], digest_keys: tuple[bytes, bytes], nodes: Sequence[int], correction: int) -> int:
+def proof(
+    tag_keys: tuple[bytes, bytes], digest_keys: tuple[bytes, bytes], nodes: Sequence[int], correction: int
+) -> int:
     """The XOR over all leaves x of π_q(v_x ^ ρ'_x), v_x = T(n_x, x) ^ t_x·cs."""
     total = 0
     for x, node in enumerate(nodes):

@@ -24,9 +24,7 @@ def require(name: str, array: npt.NDArray[Any], dtype: type[np.generic], shape: 
     Raises:
         MisuseError: if it has another type or shape.
     """
-    fits = array.ndim == len(shape) and all(
-        want in (-1, have) for have, want in zip(array.shape, shape, strict=True)
-    )
+    fits = array.ndim == len(shape) and all(want in (-1, have) for have, want in zip(array.shape, shape, strict=True))
     if not fits or array.dtype != np.dtype(dtype):
         wanted = ", ".join("any" if length == -1 else str(length) for length in shape)
         raise MisuseError(
@@ -34,9 +32,7 @@ def require(name: str, array: npt.NDArray[Any], dtype: type[np.generic], shape: 
         )
 
 
-def read_only(
-    name: str, array: npt.NDArray[Any], dtype: type[np.generic], shape: tuple[int, ...]
-) -> npt.NDArray[Any]:
+def read_only(name: str, array: npt.NDArray[Any], dtype: type[np.generic], shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """A read-only, contiguous, aligned view of an input.
 
     Raises:
@@ -48,9 +44,7 @@ def read_only(
     return view
 
 
-def writable(
-    name: str, array: npt.NDArray[Any], dtype: type[np.generic], shape: tuple[int, ...]
-) -> npt.NDArray[Any]:
+def writable(name: str, array: npt.NDArray[Any], dtype: type[np.generic], shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """An output, which must be contiguous, aligned and writable as it is.
 
     Raises:

@@ -15,7 +15,7 @@ from llvmlite import ir
 from fsl_async.kernels import circuit
 from fsl_async.kernels.isa import AesniKeys, Armv8Keys, Isa, Keys, PortableKeys, Vaes256Keys, Vaes512Keys
 
-__all__ = ["I64", "broadcast", "constant", "encrypt", "shuffle"]
+__all__ = ["I64", "broadcast", "constant", "encrypt", "shuffle", "sum_128"]
 
 Builder = Any
 Value = Any
@@ -65,9 +65,7 @@ class _RoundKeys:
 
 
 def _cut(builder: Builder, vector: Value, words: int) -> list[Value]:
-    return [
-        shuffle(builder, vector, range(start, start + words)) for start in range(0, vector.type.count, words)
-    ]
+    return [shuffle(builder, vector, range(start, start + words)) for start in range(0, vector.type.count, words)]
 
 
 def _join(builder: Builder, registers: list[Value]) -> Value:
@@ -228,3 +226,48 @@ _ROUNDS: dict[type[Keys], Callable[[Builder, _RoundKeys, list[Value]], list[Valu
     Armv8Keys: _armv8,
     PortableKeys: _portable,
 }
+
+
+# Sums in Z_2^128: two words to a block, and a carry from the low to the high one
+
+
+def sum_128(builder: Builder, left: Value, right: Value) -> Value:
+    """Blockwise sums of two vectors."""
+    if left.type.count < _WIDE_WORDS:
+        return _sum_by_logic(builder, left, right)
+    pieces = zip(_cut(builder, left, _MASKED), _cut(builder, right, _MASKED), strict=True)
+    return _join(builder, [_sum_by_masks(builder, *piece) for piece in pieces])
+
+
+# Vectors of 16 blocks exist on AVX-512 only, where eight words have a mask register's eight bits.
+_WIDE_WORDS = 32
+_MASKED = 8
+
+
+def _sum_by_logic(builder: Builder, left: Value, right: Value) -> Value:
+    """The carry out of a word is the highest bit of a & b | (a | b) & ~(a + b)."""
+    total = builder.add(left, right)
+    count = left.type.count
+    either, both = builder.or_(left, right), builder.and_(left, right)
+    overflow = builder.or_(both, builder.and_(either, builder.not_(total)))
+    carry = builder.lshr(overflow, ir.Constant(left.type, [63] * count))
+    zeros = ir.Constant(left.type, [0] * count)
+    places = [place for index in range(0, count, 2) for place in (count, index)]
+    moved = builder.shuffle_vector(carry, zeros, ir.Constant(ir.VectorType(I32, count), places))
+    return builder.add(total, moved)
+
+
+def _sum_by_masks(builder: Builder, left: Value, right: Value) -> Value:
+    """The carries of low words as a mask, moved up by one, under which high words grow by one.
+
+    The empty assembly hides from LLVM that the addend is 1: it would turn the masked addition back into two
+    instructions that compete with AES, and the pass would take a quarter longer.
+    """
+    total = builder.add(left, right)
+    flags = ir.VectorType(ir.IntType(1), _MASKED)
+    carried = builder.and_(builder.icmp_unsigned("<", total, left), ir.Constant(flags, [1, 0] * (_MASKED // 2)))
+    above = ir.Constant(ir.VectorType(I32, _MASKED), [_MASKED, *range(_MASKED - 1)])
+    carried = builder.shuffle_vector(carried, ir.Constant(flags, [0] * _MASKED), above)
+    ones = ir.Constant(total.type, [1] * _MASKED)
+    one = builder.asm(ir.FunctionType(total.type, [total.type]), "", "=v,0", [ones], False)
+    return builder.select(carried, builder.add(total, one), total)

@@ -16,7 +16,7 @@ from fsl_async.errors import MisuseError
 from fsl_async.kernels import evaluate as kernels
 from fsl_async.kernels.arrays import read_only, writable
 from fsl_async.kernels.isa import Keys
-from fsl_async.kernels.passes import TagCheck
+from fsl_async.kernels.passes import Conversion, Slots, TagCheck
 from fsl_async.kernels.planting import POSITIONS, RING_BITS, Tree, TreeKeys
 from fsl_async.kernels.vectors import Blocks
 from fsl_async.kernels.walk import Trees
@@ -199,9 +199,7 @@ def evaluate_leaves(
     kernels.leaves_of(_trees(trees), span, chosen, leaves[segment])
 
 
-def add_leaves(
-    evaluation: Evaluation, leaves: Words, accumulator: Words, segment: int, start: int, stop: int
-) -> None:
+def add_leaves(evaluation: Evaluation, leaves: Words, accumulator: Words, segment: int, start: int, stop: int) -> None:
     """`evaluate_add` from leaves that `evaluate_leaves` wrote, all of them: no tree is walked.
 
     Args:
@@ -229,11 +227,11 @@ def _trees(view: Evaluation | Selection) -> Trees:
     return Trees(view.keys.left, view.keys.right, roots, words, bits)
 
 
-def _conversion(evaluation: Evaluation) -> kernels.Conversion:
+def _conversion(evaluation: Evaluation) -> Conversion:
     if evaluation.element_bits not in RING_BITS:
         raise MisuseError(f"a ring element has 32, 64 or 128 bits, not {evaluation.element_bits}")
     hints = read_only("hints", evaluation.hints, np.uint64, (-1, evaluation.tree.count, 2))
-    return kernels.Conversion(evaluation.convert, hints, evaluation.element_bits)
+    return Conversion(evaluation.convert, hints, evaluation.element_bits)
 
 
 def _tag_check(verification: Verification, leaves: int, trees: int) -> TagCheck:
@@ -246,9 +244,9 @@ def _tag_check(verification: Verification, leaves: int, trees: int) -> TagCheck:
     )
 
 
-def _slots(selection: Selection) -> kernels.Slots:
+def _slots(selection: Selection) -> Slots:
     hints = read_only("select_hints", selection.select_hints, np.uint8, (selection.tree.count,))
-    return kernels.Slots(selection.select, hints, selection.positions)
+    return Slots(selection.select, hints, selection.positions)
 
 
 def _accumulator_span(evaluation: Evaluation, accumulator: Words, part: tuple[int, int, int]) -> kernels.Span:

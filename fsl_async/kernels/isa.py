@@ -97,7 +97,13 @@ class Isa:
 
 # Fastest first: the first usable one is the default.
 ISAS = (
-    Isa("vaes512", frozenset({"x86_64", "aes", "vaes", "avx512f", "avx512bw", "avx512dq", "avx512vl"}), Vaes512Keys, 4, 16),
+    Isa(
+        "vaes512",
+        frozenset({"x86_64", "aes", "vaes", "avx512f", "avx512bw", "avx512dq", "avx512vl"}),
+        Vaes512Keys,
+        4,
+        16,
+    ),
     Isa("vaes256", frozenset({"x86_64", "aes", "vaes", "avx2"}), Vaes256Keys, 2, 8),
     Isa("aesni", frozenset({"x86_64", "aes"}), AesniKeys, 1, 8),
     Isa("armv8", frozenset({"aarch64", "aes"}), Armv8Keys, 1, 8),
@@ -125,9 +131,7 @@ def find_isa(name: str) -> Isa:
         MisuseError: if there is none of that name or this processor lacks it.
     """
     if name not in isa_names():
-        raise MisuseError(
-            f"instruction set {name!r} is not usable here; this processor has {', '.join(isa_names())}"
-        )
+        raise MisuseError(f"instruction set {name!r} is not usable here; this processor has {', '.join(isa_names())}")
     return next(isa for isa in ISAS if isa.name == name)
 
 

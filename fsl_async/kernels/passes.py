@@ -6,7 +6,6 @@ so that a node costs one load, one store and its AES. Control bits act through m
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,44 +13,100 @@ import numpy.typing as npt
 
 from fsl_async.kernels.isa import Keys
 from fsl_async.kernels.vectors import (
+    RING_32,
+    RING_64,
+    RING_128,
     Blocks,
-    Vector,
-    add_32,
-    add_64,
-    add_128,
+    Ring,
+    add,
     bits_at,
     compiled,
+    compiled_inline,
     control_mask,
     encrypt_vector,
     hash_vector,
     lanes,
     load,
+    load_part,
+    prefetch,
     repeat,
     repeat_block,
     spread_bits,
     store,
+    store_part,
 )
 
 __all__ = [
-    "Add",
+    "Conversion",
+    "Group",
+    "Slots",
     "TagCheck",
+    "Target",
     "add_leaf",
     "copy_blocks",
-    "correct_right",
     "encrypt_row",
     "grow",
+    "grow_left",
     "hash_row",
     "pack_controls",
     "pack_slots",
     "prove_leaf",
-    "sum_32",
-    "sum_64",
-    "sum_128",
+    "spread_corrections",
     "write_bits",
 ]
 
+Rows = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
-Add = Callable[[Vector, Vector], Vector]
+
+BLOCKS_PER_LINE = 4  # of the cache
+
+
+class Group(NamedTuple):
+    """The working memory of one group of trees (see `walk`); level by level, left row before right row.
+
+    Attributes:
+        nodes: the two children last expanded on each level, shape (2·(depth + 1)·width, 2).
+        corrections: those of left and right children, shape (2·depth·width, 2).
+        depth: levels below the roots.
+        width: blocks of a row, padded to whole vectors.
+    """
+
+    nodes: Blocks
+    corrections: Blocks
+    depth: int
+    width: int
+
+
+class Target(NamedTuple):
+    """Where a group's shares go.
+
+    Attributes:
+        cells: an accumulator of one segment, flat: shape (leaves·planes·bins, 2).
+        bins: bins of the segment.
+        start: the group's first bin.
+        count: its bins.
+        tree: the first bin's tree.
+    """
+
+    cells: Blocks
+    bins: int
+    start: int
+    count: int
+    tree: int
+
+
+class Conversion(NamedTuple):
+    """How leaves become ring elements.
+
+    Attributes:
+        keys: conversion keys of the block and epoch.
+        hints: shape (planes, trees, 2).
+        ring_bits: 32, 64 or 128.
+    """
+
+    keys: Keys
+    hints: Rows
+    ring_bits: int
 
 
 class TagCheck(NamedTuple):
@@ -72,69 +127,124 @@ class TagCheck(NamedTuple):
     corrections: Blocks
 
 
-@compiled
-def grow(keys: Keys, parents: Blocks, corrections: Blocks, children: Blocks) -> None:
-    """One child of every parent: H(n) ^ t(n)·correction (design, section 5 and 6)."""
-    for i in range(0, len(parents), lanes(keys)):
-        node = load(keys, parents, i)
-        correction = control_mask(node) & load(keys, corrections, i)
-        store(children, i, hash_vector(keys, node) ^ correction)
+class Slots(NamedTuple):
+    """How a leaf selects one of the positions it covers.
+
+    Attributes:
+        keys: selection keys.
+        hints: one per tree, below 2^positions.
+        positions: 2 or 4.
+    """
+
+    keys: Keys
+    hints: Bytes
+    positions: int
 
 
 @compiled
-def sum_32(left: Vector, right: Vector) -> Vector:
-    return add_32(left, right)
+def grow(left: Keys, right: Keys, group: Group, level: int, side: int) -> None:
+    """Both children of a row of nodes: H(n) ^ t(n)·correction (design, sections 5 and 6)."""
+    nodes, corrections, width = group.nodes, group.corrections, group.width
+    parents, lefts, rights = (2 * level + side) * width, 2 * level * width, (2 * level + 1) * width
+    children = 2 * width
+    for i in range(0, width, lanes(left)):
+        node = load(left, nodes, parents + i)
+        control = control_mask(node)
+        left_child = hash_vector(left, node) ^ (control & load(left, corrections, lefts + i))
+        store(nodes, lefts + children + i, left_child)
+        right_child = hash_vector(right, node) ^ (control & load(left, corrections, rights + i))
+        store(nodes, rights + children + i, right_child)
 
 
 @compiled
-def sum_64(left: Vector, right: Vector) -> Vector:
-    return add_64(left, right)
+def grow_left(left: Keys, group: Group, level: int, side: int) -> None:
+    """The left children alone, where all leaves to the right lie outside the tree."""
+    nodes, corrections, width = group.nodes, group.corrections, group.width
+    parents, lefts = (2 * level + side) * width, 2 * level * width
+    for i in range(0, width, lanes(left)):
+        node = load(left, nodes, parents + i)
+        left_child = hash_vector(left, node) ^ (control_mask(node) & load(left, corrections, lefts + i))
+        store(nodes, lefts + 2 * width + i, left_child)
 
 
 @compiled
-def sum_128(left: Vector, right: Vector) -> Vector:
-    return add_128(left, right)
+def spread_corrections(
+    keys: Keys, words: Blocks, packed: Bytes, first: int, count: int, group: Group, level: int
+) -> None:
+    """Lay out one level's corrections of `count` trees from tree `first` on.
+
+    Left children take the words as they are, right children the words with their lowest bits from `packed`.
+    """
+    seeds = repeat(keys, -2, -1)
+    lefts, rights = 2 * level * group.width, (2 * level + 1) * group.width
+    for i in range(0, count, lanes(keys)):
+        whole = i + lanes(keys) <= count
+        word = load(keys, words, first + i) if whole else load_part(keys, words, first + i, count - i)
+        store(group.corrections, lefts + i, word)
+        controls = spread_bits(keys, _read_bits(packed, first + i))
+        store(group.corrections, rights + i, (word & seeds) ^ controls)
 
 
 @compiled
-def _add_leaf(add: Add, keys: Keys, leaves: Blocks, hints: Blocks, plane: int, target: Blocks) -> None:
+def _read_bits(packed: Bytes, first: int) -> int:
+    """At least 16 bits from bit `first` on; zeros beyond the last byte."""
+    start, last = first >> 3, len(packed) - 1
+    if start + 2 <= last:
+        word = int(packed[start]) | int(packed[start + 1]) << 8 | int(packed[start + 2]) << 16
+    else:
+        word = int(packed[start])
+        if start < last:
+            word |= int(packed[last]) << 8
+    return word >> (first & 7)
+
+
+@compiled
+def add_leaf(conversion: Conversion, leaves: Blocks, row: int, leaf: int, target: Target) -> None:
+    """Add every plane of a row of leaves' shares, C(n) + t(n)·hint, to its place in the accumulator."""
+    planes = len(conversion.hints)
+    for plane in range(planes):
+        place = (leaf * planes + plane) * target.bins + target.start
+        if conversion.ring_bits == 32:
+            _add_plane(RING_32, conversion, leaves, row, plane, target, place)
+        elif conversion.ring_bits == 64:
+            _add_plane(RING_64, conversion, leaves, row, plane, target, place)
+        else:
+            _add_plane(RING_128, conversion, leaves, row, plane, target, place)
+
+
+@compiled
+def _add_plane(
+    ring: Ring, conversion: Conversion, leaves: Blocks, row: int, plane: int, target: Target, place: int
+) -> None:
+    """One plane; meanwhile the cells that come next are fetched from memory."""
+    keys, cells, hints = conversion.keys, target.cells, conversion.hints[plane]
     tweak = repeat(keys, plane << 1, 0)
-    for i in range(0, len(leaves), lanes(keys)):
-        leaf = load(keys, leaves, i)
-        hint = control_mask(leaf) & load(keys, hints, i)
-        share = add(hash_vector(keys, leaf ^ tweak), hint)
-        store(target, i, add(load(keys, target, i), share))
+    whole = target.count - target.count % lanes(keys)
+    for i in range(0, whole, lanes(keys)):
+        for line in range(0, lanes(keys), BLOCKS_PER_LINE):
+            prefetch(cells, place + target.bins + i + line)
+        share = _share(ring, keys, tweak, load(keys, leaves, row + i), load(keys, hints, target.tree + i))
+        store(cells, place + i, add(ring, load(keys, cells, place + i), share))
+    if whole < target.count:
+        rest = target.count - whole
+        hint = load_part(keys, hints, target.tree + whole, rest)
+        share = _share(ring, keys, tweak, load(keys, leaves, row + whole), hint)
+        total = add(ring, load_part(keys, cells, place + whole, rest), share)
+        store_part(cells, place + whole, total, rest)
+
+
+@compiled_inline
+def _share(ring: Ring, keys: Keys, tweak: Vector, leaf: Vector, hint: Vector) -> Vector:
+    return add(ring, hash_vector(keys, leaf ^ tweak), control_mask(leaf) & hint)
 
 
 @compiled
-def _add_whole_row(keys: Keys, leaves: Blocks, hints: Blocks, ring_bits: int, plane: int, target: Blocks) -> None:
-    if ring_bits == 32:
-        _add_leaf(sum_32, keys, leaves, hints, plane, target)
-    elif ring_bits == 64:
-        _add_leaf(sum_64, keys, leaves, hints, plane, target)
-    else:
-        _add_leaf(sum_128, keys, leaves, hints, plane, target)
-
-
-@compiled
-def add_leaf(keys: Keys, leaves: Blocks, hints: Blocks, ring_bits: int, plane: int, target: Blocks) -> None:
-    """Add one plane of every leaf's share, C(n) + t(n)·hint, to the target, which need not be padded."""
-    if len(target) == len(leaves):
-        _add_whole_row(keys, leaves, hints, ring_bits, plane, target)
-    else:
-        padded = np.zeros_like(leaves)
-        copy_blocks(target, 0, padded, 0, len(target))
-        _add_whole_row(keys, leaves, hints, ring_bits, plane, padded)
-        copy_blocks(padded, 0, target, 0, len(target))
-
-
-@compiled
-def prove_leaf(check: TagCheck, leaf: int, leaves: Blocks, corrections: Blocks, proofs: Blocks) -> None:
+def prove_leaf(check: TagCheck, leaf: int, leaves: Blocks, row: int, corrections: Blocks, proofs: Blocks) -> None:
     """Fold π_q(v ^ ρ'_x) into every tree's proof, v = T(n, x) ^ t(n)·correction (design, section 8)."""
     mask = repeat_block(check.tag, check.masks, leaf)
     digest_mask = repeat_block(check.digest, check.digest_masks, leaf)
-    for i in range(0, len(leaves), lanes(check.tag)):
-        node = load(check.tag, leaves, i)
+    for i in range(0, len(proofs), lanes(check.tag)):
+        node = load(check.tag, leaves, row + i)
         masked = node ^ mask
         tag = encrypt_vector(check.tag, masked) ^ masked
         corrected = tag ^ (control_mask(node) & load(check.tag, corrections, i))
@@ -143,22 +253,24 @@ def prove_leaf(check: TagCheck, leaf: int, leaves: Blocks, corrections: Blocks, 
 
 
 @compiled
-def pack_controls(keys: Keys, leaves: Blocks, count: int, packed: Bytes) -> None:
-    """The control bits of the first `count` leaves, eight to a byte."""
+def pack_controls(keys: Keys, leaves: Blocks, row: int, count: int, packed: Bytes, first: int) -> None:
+    """The control bits of `count` leaves, eight to a byte, from byte `first` on."""
     for i in range(0, count, lanes(keys)):
-        write_bits(bits_at(load(keys, leaves, i), 0), min(lanes(keys), count - i), packed, i >> 3)
+        controls = bits_at(load(keys, leaves, row + i), 0)
+        write_bits(controls, min(lanes(keys), count - i), packed, first + (i >> 3))
 
 
 @compiled
-def pack_slots(keys: Keys, leaves: Blocks, hints: Blocks, positions: int, count: int, packed: Bytes) -> None:
-    """The low `positions` bits of H(n) ^ t(n)·hint of the first `count` leaves, side by side."""
+def pack_slots(slots: Slots, leaves: Blocks, row: int, hints: Blocks, count: int, packed: Bytes, first: int) -> None:
+    """The low `positions` bits of H(n) ^ t(n)·hint of `count` leaves, side by side, from byte `first` on."""
+    keys, positions = slots.keys, slots.positions
     for i in range(0, count, lanes(keys)):
-        leaf = load(keys, leaves, i)
-        slots = hash_vector(keys, leaf) ^ (control_mask(leaf) & load(keys, hints, i))
+        leaf = load(keys, leaves, row + i)
+        marks = hash_vector(keys, leaf) ^ (control_mask(leaf) & load(keys, hints, i))
         word = 0
         for slot in range(positions):
-            word |= _space(bits_at(slots, slot), positions) << slot
-        write_bits(word, positions * min(lanes(keys), count - i), packed, positions * i >> 3)
+            word |= _space(bits_at(marks, slot), positions) << slot
+        write_bits(word, positions * min(lanes(keys), count - i), packed, first + (positions * i >> 3))
 
 
 @compiled
@@ -179,24 +291,6 @@ def write_bits(word: int, count: int, packed: Bytes, first: int) -> None:
     for k in range((count + 7) >> 3):
         byte = (word >> (8 * k)) & 255
         packed[first + k] = byte & ((1 << min(8, count - 8 * k)) - 1)
-
-
-@compiled
-def correct_right(keys: Keys, left: Blocks, packed: Bytes, first: int, right: Blocks) -> None:
-    """The right children's corrections: the left ones' with their lowest bits taken from `packed`."""
-    seeds = repeat(keys, -2, -1)
-    for i in range(0, len(left), lanes(keys)):
-        controls = spread_bits(keys, _read_bits(packed, first + i, lanes(keys)))
-        store(right, i, (load(keys, left, i) & seeds) ^ controls)
-
-
-@compiled
-def _read_bits(packed: Bytes, first: int, count: int) -> int:
-    word = 0
-    start = first >> 3
-    for k in range(start, min((first + count + 7) >> 3, len(packed))):
-        word |= int(packed[k]) << (8 * (k - start))
-    return word >> (first & 7)
 
 
 @compiled

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.errors import MisuseError
-from fsl_async.kernels import generate as kernels
+from fsl_async.kernels import growth as kernels
 from fsl_async.kernels.aes import encrypt_blocks, hash_blocks
 from fsl_async.kernels.arrays import blocks_in, read_only, require
 from fsl_async.kernels.isa import Keys
@@ -68,9 +68,7 @@ class Tree:
         return self.words.shape[1]
 
 
-def generate(
-    keys: TreeKeys, roots0: Blocks, roots1: Blocks, alphas: Alphas, depth: int
-) -> tuple[Tree, Blocks, Blocks]:
+def generate(keys: TreeKeys, roots0: Blocks, roots1: Blocks, alphas: Alphas, depth: int) -> tuple[Tree, Blocks, Blocks]:
     """Plant one tree per root pair.
 
     Args:

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.errors import FslError
-from fsl_async.kernels.generate import Pair, grow_pairs
+from fsl_async.kernels.growth import Pair, grow_pairs
 from fsl_async.kernels.isa import Isa, Keys, schedule
 from fsl_async.kernels.passes import encrypt_row
 from fsl_async.kernels.vectors import Blocks, lanes
-from fsl_async.kernels.walk import Trees, climb, plant
+from fsl_async.kernels.walk import Trees, climb, new_group, plant
 
 __all__ = ["KernelFaultError", "check_isa"]
 
@@ -61,12 +61,15 @@ def _leaves_digest(left: Keys, right: Keys) -> str:
     bits = np.zeros((DEPTH, 1), dtype=np.uint8)
     grow_pairs(left, right, _constant(np.array([0, 5, 7], dtype=np.uint32)), roots, words, bits)
     views = [Trees(left, right, _constant(_roots(i)), _constant(words), _constant(bits)) for i in (0, 1)]
-    groups = [plant(view, 0, TREES) for view in views]
+    groups = [new_group(view, TREES) for view in views]
+    for view, group in zip(views, groups, strict=True):
+        plant(view, group, 0, TREES)
     digest = hashlib.blake2b(digest_size=16)
     for leaf in range(2**DEPTH):
         previous = leaf - 1 if leaf else 2**DEPTH
         for view, group in zip(views, groups, strict=True):
-            digest.update(climb(view, group, leaf, previous, 2**DEPTH)[:TREES].tobytes())
+            row = climb(view, group, leaf, previous, 2**DEPTH)
+            digest.update(group.nodes[row : row + TREES].tobytes())
     return digest.hexdigest()
 
 

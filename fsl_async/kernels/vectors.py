@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numba
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
 from numba.core.datamodel import models, register_default
 from numba.extending import intrinsic, overload
 
@@ -26,23 +26,28 @@ from fsl_async.kernels import circuit, emit
 from fsl_async.kernels.isa import ISAS, Isa, Keys
 
 __all__ = [
+    "RING_128",
+    "RING_32",
+    "RING_64",
     "Blocks",
+    "Ring",
     "Vector",
-    "add_32",
-    "add_64",
-    "add_128",
+    "add",
     "bits_at",
     "compiled",
+    "compiled_inline",
     "control_mask",
     "encrypt_vector",
     "hash_vector",
     "lanes",
     "load",
+    "load_part",
     "prefetch",
     "repeat",
     "repeat_block",
     "spread_bits",
     "store",
+    "store_part",
 ]
 
 Blocks = npt.NDArray[np.uint64]
@@ -55,6 +60,11 @@ _BY_KEYS: dict[type, Isa] = {isa.keys: isa for isa in ISAS}
 def compiled(function: Function) -> Function:
     """Compile a kernel on first use, keep it on disk, and let other threads run while it does."""
     return cast(Function, numba.njit(cache=True, nogil=True, boundscheck=False)(function))
+
+
+def compiled_inline(function: Function) -> Function:
+    """Compile a part of a kernel that handles vectors: always inlined, so that they stay in registers."""
+    return cast(Function, numba.njit(forceinline=True, boundscheck=False)(function))
 
 
 class VectorType(types.Type):  # type: ignore[misc]
@@ -137,6 +147,42 @@ def _emit_store(typing: Any, row: Any, index: Any, vector: Any) -> Any:
     return types.void(row, types.intp, vector), generate
 
 
+def load_part(keys: Keys, row: Blocks, index: int, count: int) -> Vector:
+    """`load` near a row's end: `count` blocks, fewer than a vector's, and zeros after them."""
+    part = np.zeros((lanes(keys), 2), dtype=np.uint64)
+    part[:count] = row[index : index + count]
+    return part
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _emit_load_part(typing: Any, keys: Any, row: Any, index: Any, count: Any) -> Any:
+    vector = _vector_of(keys)
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        buffer = cgutils.alloca_once_value(builder, emit.constant(vector.count, 0, 0))
+        address = _address(context, builder, signature.args[1], values[1], values[2])
+        cgutils.raw_memcpy(builder, buffer, address, values[3], 16)
+        return builder.load(buffer)
+
+    return vector(keys, row, types.intp, types.intp), generate
+
+
+def store_part(row: Blocks, index: int, vector: Vector, count: int) -> None:
+    """`store` near a row's end: the first `count` blocks, fewer than a vector's."""
+    row[index : index + count] = vector[:count]
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _emit_store_part(typing: Any, row: Any, index: Any, vector: Any, count: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        buffer = cgutils.alloca_once_value(builder, values[2])
+        address = _address(context, builder, signature.args[0], values[0], values[1])
+        cgutils.raw_memcpy(builder, address, buffer, values[3], 16)
+        return context.get_dummy_value()
+
+    return types.void(row, types.intp, vector, types.intp), generate
+
+
 def prefetch(row: Blocks, index: int) -> None:
     """Ask for the memory of a block before it is needed; has no effect on values."""
 
@@ -147,7 +193,9 @@ def _emit_prefetch(typing: Any, row: Any, index: Any) -> Any:
         address = _address(context, builder, signature.args[0], values[0], values[1])
         address = builder.bitcast(address, ir.IntType(8).as_pointer())
         kinds = [ir.IntType(32)] * 3
-        function = builder.module.declare_intrinsic("llvm.prefetch", [address.type], ir.FunctionType(ir.VoidType(), [address.type, *kinds]))
+        function = builder.module.declare_intrinsic(
+            "llvm.prefetch", [address.type], ir.FunctionType(ir.VoidType(), [address.type, *kinds])
+        )
         builder.call(function, [address, *(kinds[0](value) for value in (1, 2, 1))])
         return context.get_dummy_value()
 
@@ -157,6 +205,13 @@ def _emit_prefetch(typing: Any, row: Any, index: Any) -> Any:
 _primitive(lanes, _lanes)
 _primitive(load, lambda keys, row, index: lambda keys, row, index: _emit_load(keys, row, index))
 _primitive(store, lambda row, index, vector: lambda row, index, vector: _emit_store(row, index, vector))
+_primitive(
+    load_part, lambda keys, row, index, count: lambda keys, row, index, count: _emit_load_part(keys, row, index, count)
+)
+_primitive(
+    store_part,
+    lambda row, index, vector, count: lambda row, index, vector, count: _emit_store_part(row, index, vector, count),
+)
 _primitive(prefetch, lambda row, index: lambda row, index: _emit_prefetch(row, index))
 
 
@@ -171,7 +226,7 @@ def encrypt_vector(keys: Keys, vector: Vector) -> Vector:
 @intrinsic  # type: ignore[untyped-decorator]
 def _emit_encrypt(typing: Any, keys: Any, vector: Any) -> Any:
     isa = _isa_of(keys)
-    
+
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         return emit.encrypt(builder, isa, _schedule(context, builder, signature.args[0], values[0]), values[1])
 
@@ -332,29 +387,51 @@ _primitive(operator.xor, _bitwise("xor"))
 _primitive(operator.and_, _bitwise("and_"))
 
 
-def add_32(left: Vector, right: Vector) -> Vector:
-    """Elementwise sum in Z_2^32, four elements to a block."""
-    return (left.view(np.uint32) + right.view(np.uint32)).view(np.uint64)
+class Ring32(NamedTuple):
+    """Z_2^32, four elements to a block; the fields are a block of ones, one in every element."""
+
+    low: int
+    high: int
 
 
-def add_64(left: Vector, right: Vector) -> Vector:
-    """Elementwise sum in Z_2^64, two elements to a block."""
-    return left + right
+class Ring64(NamedTuple):
+    """Z_2^64, two elements to a block; the fields are a block of ones."""
+
+    low: int
+    high: int
 
 
-def add_128(left: Vector, right: Vector) -> Vector:
-    """Sum in Z_2^128, one element to a block."""
+class Ring128(NamedTuple):
+    """Z_2^128, one element to a block; the fields are a block of ones."""
+
+    low: int
+    high: int
+
+
+Ring = Ring32 | Ring64 | Ring128
+RING_32 = Ring32(2**32 + 1, 2**32 + 1)
+RING_64 = Ring64(1, 1)
+RING_128 = Ring128(1, 0)
+
+
+def add(ring: Ring, left: Vector, right: Vector) -> Vector:
+    """Elementwise sum in a ring."""
+    if isinstance(ring, Ring32):
+        return (left.view(np.uint32) + right.view(np.uint32)).view(np.uint64)
     total = left + right
-    total[:, 1] += total[:, 0] < left[:, 0]
+    if isinstance(ring, Ring128):
+        total[:, 1] += total[:, 0] < left[:, 0]
     return total
 
 
-def _adder(generate_sum: Callable[[Any, Any, Any], Any]) -> Any:
-    @intrinsic  # type: ignore[untyped-decorator]
-    def emit_sum(typing: Any, left: Any, right: Any) -> Any:
-        return left(left, left), lambda context, builder, signature, values: generate_sum(builder, *values)
+@intrinsic  # type: ignore[untyped-decorator]
+def _emit_add(typing: Any, ring: Any, left: Any, right: Any) -> Any:
+    generate_sum = _SUMS[ring.instance_class]
 
-    return lambda left, right: lambda left, right: emit_sum(left, right)
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return generate_sum(builder, values[1], values[2])
+
+    return left(ring, left, right), generate
 
 
 def _sum_32(builder: Any, left: Any, right: Any) -> Any:
@@ -366,17 +443,5 @@ def _sum_64(builder: Any, left: Any, right: Any) -> Any:
     return builder.add(left, right)
 
 
-def _sum_128(builder: Any, left: Any, right: Any) -> Any:
-    total = builder.add(left, right)
-    count = left.type.count
-    either, both = builder.or_(left, right), builder.and_(left, right)
-    overflow = builder.or_(both, builder.and_(either, builder.not_(total)))
-    carry = builder.lshr(overflow, ir.Constant(left.type, [63] * count))
-    places = [place for index in range(0, count, 2) for place in (count, index)]
-    mask = ir.Constant(ir.VectorType(ir.IntType(32), count), places)
-    return builder.add(total, builder.shuffle_vector(carry, ir.Constant(left.type, [0] * count), mask))
-
-
-_primitive(add_32, _adder(_sum_32))
-_primitive(add_64, _adder(_sum_64))
-_primitive(add_128, _adder(_sum_128))
+_SUMS: dict[type, Callable[[Any, Any, Any], Any]] = {Ring32: _sum_32, Ring64: _sum_64, Ring128: emit.sum_128}
+_primitive(add, lambda ring, left, right: lambda ring, left, right: _emit_add(ring, left, right))

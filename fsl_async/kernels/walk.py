@@ -1,9 +1,12 @@
 """Walking the trees: depth first over one position for a whole group of trees at once.
 
-A group is up to 256 trees. Its working memory is one pair of rows per level and the group's correction words, some 100 KB
-that stay in the second-level cache; leaves are visited from left to right and nothing is ever as large as
+A group is up to 512 trees. Its working memory is one pair of rows per level and the group's correction words, a few hundred
+kilobytes that stay in the second-level cache; leaves are visited from left to right and nothing is ever as large as
 trees × leaves. Going from one leaf to the next expands only the nodes that the two do not share, and subtrees
 that lie beyond the last leaf are never entered.
+
+Rows are named by the place of their first block in a flat array: making an array for every row would cost as much
+as the AES of a short one.
 """
 
 from __future__ import annotations
@@ -14,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.kernels.isa import Keys
-from fsl_async.kernels.passes import copy_blocks, correct_right, grow
+from fsl_async.kernels.passes import Group, copy_blocks, grow, grow_left, spread_corrections
 from fsl_async.kernels.vectors import Blocks, compiled, lanes
 
-__all__ = ["GROUP", "Group", "Trees", "climb", "new_rows", "padded", "plant", "take"]
+__all__ = ["GROUP", "Trees", "climb", "new_group", "new_row", "padded", "plant", "take"]
 
-GROUP = 256
+GROUP = 512
 
 Rows = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
@@ -43,18 +46,6 @@ class Trees(NamedTuple):
     bits: Bytes
 
 
-class Group(NamedTuple):
-    """The working memory of one group.
-
-    Attributes:
-        nodes: the two children last expanded on each level, shape (depth + 1, 2, padded trees, 2).
-        corrections: those of left and right children on each level, shape (depth, 2, padded trees, 2).
-    """
-
-    nodes: Rows
-    corrections: Rows
-
-
 @compiled
 def padded(keys: Keys, count: int) -> int:
     """The least whole number of vectors that holds `count` blocks, in blocks."""
@@ -62,55 +53,53 @@ def padded(keys: Keys, count: int) -> int:
 
 
 @compiled
-def new_rows(count: int, width: int) -> Rows:
-    """Uninitialised rows that begin on a cache line, so that vectors do not straddle two: (count, width, 2)."""
-    memory = np.empty((count * width + 4, 2), dtype=np.uint64)
+def new_row(count: int) -> Blocks:
+    """A row of `count` zero blocks that begins on a cache line, so that vectors do not straddle two."""
+    memory = np.zeros((count + 4, 2), dtype=np.uint64)
     skip = (-memory.ctypes.data // 16) % 4
-    return memory[skip : skip + count * width].reshape((count, width, 2))
+    return memory[skip : skip + count]
 
 
 @compiled
 def take(keys: Keys, source: Blocks, first: int, count: int) -> Blocks:
     """A padded copy of some blocks of a row."""
-    row = new_rows(1, padded(keys, count))[0]
-    row[count:] = 0
+    row = new_row(padded(keys, count))
     copy_blocks(source, first, row, 0, count)
     return row
 
 
 @compiled
-def plant(trees: Trees, first: int, count: int) -> Group:
-    """A group of `count` trees from tree `first` on, at its roots."""
-    depth, width = trees.words.shape[0], padded(trees.left, count)
-    nodes = new_rows(2 * (depth + 1), width).reshape((depth + 1, 2, width, 2))
-    corrections = new_rows(2 * depth, width).reshape((depth, 2, width, 2))
-    nodes[0, 0, count:] = 0
-    copy_blocks(trees.roots, first, nodes[0, 0], 0, count)
-    for level in range(depth):
-        left, right = corrections[level, 0], corrections[level, 1]
-        left[count:] = 0
-        copy_blocks(trees.words[level], first, left, 0, count)
-        correct_right(trees.left, left, trees.bits[level], first, right)
-    return Group(nodes, corrections)
+def new_group(trees: Trees, count: int) -> Group:
+    """Working memory for groups of at most `count` trees."""
+    depth, width = len(trees.words), padded(trees.left, min(GROUP, count))
+    return Group(new_row(2 * (depth + 1) * width), new_row(2 * depth * width), depth, width)
 
 
 @compiled
-def climb(trees: Trees, group: Group, leaf: int, previous: int, leaves: int) -> Blocks:
-    """Bring a group from leaf `previous` to a later leaf and return that leaf's row.
+def plant(trees: Trees, group: Group, first: int, count: int) -> None:
+    """Put a group at the roots of `count` trees from tree `first` on."""
+    copy_blocks(trees.roots, first, group.nodes, 0, count)
+    for level in range(group.depth):
+        spread_corrections(trees.left, trees.words[level], trees.bits[level], first, count, group, level)
+
+
+@compiled
+def climb(trees: Trees, group: Group, leaf: int, previous: int, leaves: int) -> int:
+    """Bring a group from leaf `previous` to a later leaf and return the place of that leaf's row.
 
     The first time, `previous` is `leaf + 2**depth`: a leaf that shares nothing.
     """
-    depth = len(group.corrections)
-    level = depth
+    level = group.depth
     differing = (leaf ^ previous) >> 1
     while differing > 0:
         level -= 1
         differing >>= 1
-    while level < depth:
-        parents = group.nodes[level, (leaf >> (depth - level)) & 1]
-        level += 1
-        below = depth - level
-        grow(trees.left, parents, group.corrections[level - 1, 0], group.nodes[level, 0])
+    while level < group.depth:
+        side = (leaf >> (group.depth - level)) & 1
+        below = group.depth - level - 1
         if ((leaf >> below) | 1) << below < leaves:
-            grow(trees.right, parents, group.corrections[level - 1, 1], group.nodes[level, 1])
-    return group.nodes[depth, leaf & 1]
+            grow(trees.left, trees.right, group, level, side)
+        else:
+            grow_left(trees.left, group, level, side)
+        level += 1
+    return (2 * level + (leaf & 1)) * group.width

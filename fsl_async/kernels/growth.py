@@ -12,12 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.kernels.isa import Keys
-from fsl_async.kernels.passes import Add, copy_blocks, sum_32, sum_64, sum_128, write_bits
+from fsl_async.kernels.passes import copy_blocks, write_bits
 from fsl_async.kernels.vectors import (
+    RING_32,
+    RING_64,
+    RING_128,
     Blocks,
+    Ring,
     Vector,
+    add,
     bits_at,
     compiled,
+    compiled_inline,
     control_mask,
     hash_vector,
     lanes,
@@ -103,7 +109,7 @@ def _grow_level(left: Keys, right: Keys, path: Blocks, rows: Pair) -> Blocks:
     return corrections
 
 
-@compiled
+@compiled_inline
 def _choose(mask: Vector, where_zero: Vector, where_one: Vector) -> Vector:
     return where_zero ^ (mask & (where_zero ^ where_one))
 
@@ -117,21 +123,21 @@ def hint_planes(keys: Keys, pair: Pair, payload: Payload, hints: Rows) -> None:
             rows = _take_pair(keys, pair, start, count)
             row = take(keys, payload.planes[plane], start, count)
             if payload.ring_bits == 32:
-                _hint_row(sum_32, keys, repeat(keys, (1 << 32) + 1, (1 << 32) + 1), plane, rows, row)
+                _hint_row(RING_32, keys, plane, rows, row)
             elif payload.ring_bits == 64:
-                _hint_row(sum_64, keys, repeat(keys, 1, 1), plane, rows, row)
+                _hint_row(RING_64, keys, plane, rows, row)
             else:
-                _hint_row(sum_128, keys, repeat(keys, 1, 0), plane, rows, row)
+                _hint_row(RING_128, keys, plane, rows, row)
             copy_blocks(row, 0, hints[plane], start, count)
 
 
 @compiled
-def _hint_row(add: Add, keys: Keys, unit: Vector, plane: int, rows: Pair, payload: Blocks) -> None:
+def _hint_row(ring: Ring, keys: Keys, plane: int, rows: Pair, payload: Blocks) -> None:
     """Replace payloads by hints; a negation is a complement plus one, and the sign a mask."""
-    tweak, ones = repeat(keys, plane << 1, 0), repeat(keys, -1, -1)
+    tweak, ones, unit = repeat(keys, plane << 1, 0), repeat(keys, -1, -1), repeat(keys, ring.low, ring.high)
     for i in range(0, len(payload), lanes(keys)):
         first, second = load(keys, rows.first, i), load(keys, rows.second, i)
-        lost = add(hash_vector(keys, first ^ tweak) ^ ones, unit)
-        hint = add(load(keys, payload, i), add(lost, hash_vector(keys, second ^ tweak)))
+        lost = add(ring, hash_vector(keys, first ^ tweak) ^ ones, unit)
+        hint = add(ring, load(keys, payload, i), add(ring, lost, hash_vector(keys, second ^ tweak)))
         negative = control_mask(second)
-        store(payload, i, add(hint ^ negative, unit & negative))
+        store(payload, i, add(ring, hint ^ negative, unit & negative))
