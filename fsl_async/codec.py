@@ -1,7 +1,8 @@
 """Messages to bytes and back, with a limit on everything that a hostile peer could make large.
 
-A message on the wire is one MessagePack map (at most 64 KiB), then, where the message carries bulk data, one MessagePack
-`bin` that ends the message. The bulk is handed on as a view of the received bytes: it is never copied and never re-encoded.
+A message on the wire is one MessagePack map (at most 64 KiB), then, where the message carries bulk data, one
+MessagePack `bin` that ends the message. The bulk is handed on as a view of the received bytes: it is never copied and
+never re-encoded.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def decode(data: Buffer, union: Any, sender: str) -> Received:
     view = memoryview(data)
     try:
         plain, used = _unpack_head(view)
-        message = msgspec.convert(plain, union)
+        message = msgspec.convert(plain, union, builtin_types=(bytes,))  # else text would pass for bytes, as base64
     except (
         ValueError,
         TypeError,
