@@ -1,7 +1,7 @@
 """What is learnt: the task's blocks, ring and rules, agreed by every party before the first byte.
 
-Rules: a task is immutable and checked when made, so that no other module checks it again; its canonical bytes, hence its
-digest, are a function of its fields alone; nothing in it depends on a client's data.
+Rules: a task is immutable and checked when made, so that no other module checks it again; its canonical bytes, hence
+its digest, are a function of its fields alone; nothing in it depends on a client's data.
 """
 
 from __future__ import annotations
@@ -89,12 +89,14 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         blocks: the model's blocks, in the order in which they travel.
         ring: the ring of all updates.
         selection: "adaptive", rows may change every round; or "fixed", one tree per session and a hint per round.
-        updates: "retrieved", updated rows are among the retrieved ones and share their tree; or "any", a tree of their own.
+        updates: "retrieved", updated rows are among the retrieved ones and share their tree; or "any", a tree of their
+            own.
         alignment: "all" rows; or "union", a private set union first (which reveals the union).
         security: "verified" against malicious clients; or "semi-honest".
         min_clients: a round with fewer is aborted before anything is revealed.
         max_clients: no more are admitted; bounds the largest value so that a sum cannot wrap.
-        largest: the largest absolute value of one client's update of one weight; by default all that the ring has room for.
+        largest: the largest absolute value of one client's update of one weight; by default all that the ring has room
+            for.
 
     Raises:
         MisuseError: a field is out of its range, or the fields contradict each other.

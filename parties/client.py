@@ -1,7 +1,7 @@
 """A client: retrieves its rows and submits its updates, privately, with both servers.
 
-The calls below are the whole interface; the order in which a round allows them is `fsl_async.protocols.client`. The same
-code runs in memory (`parties.simulate`) and over TCP (`parties.connect`).
+The calls below are the whole interface; the order in which a round allows them is `fsl_async.protocols.client`. The
+same code runs in memory (`parties.simulate`) and over TCP (`parties.connect`).
 
 Rules: nothing is sent before the caller's input has been checked whole; a submission's bytes are made once and a repeat
 sends the same ones; a server's statement counts only with its signature.
@@ -44,6 +44,7 @@ from fsl_async.messages import (
     TaskIs,
 )
 from fsl_async.protocols import client as protocol
+from fsl_async.protocols import session as session_protocol
 from fsl_async.public_part import Trees
 from fsl_async.randomness import Randomness
 from fsl_async.ring import Elements
@@ -177,6 +178,7 @@ class Client:
         self._last: tuple[RoundConfig, bytes] | None = None
         self._session: _Session | None = None
         self._candidate: _Session | None = None
+        self._standing: session_protocol.Session = session_protocol.Absent()
         self._unions: dict[bytes, npt.NDArray[np.uint32]] = {}
         self._channels: list[Channel] = []
         self._turn = trio.Lock()
@@ -269,8 +271,8 @@ class Client:
         """Add updates to the round's sum; the only submission of this client in this round.
 
         Args:
-            updates: by sparse block, a pair of rows and values (rows, width); by dense block, values (size,). Values are
-                floats, or integers taken as ring integers. Blocks left out are submitted as zeros.
+            updates: by sparse block, a pair of rows and values (rows, width); by dense block, values (size,). Values
+                are floats, or integers taken as ring integers. Blocks left out are submitted as zeros.
 
         Returns:
             Both servers' receipts. With them the submission counts, unless `outcome` says otherwise.
@@ -331,6 +333,15 @@ class Client:
     def forget_session(self) -> None:
         """Begin anew: the next retrieval or submission brings new trees, and may select other rows."""
         self._session = self._candidate = None
+        self._standing = session_protocol.Absent()
+
+    def _settle_session(self, epoch: int, counted: bool) -> None:
+        """After a round: trees that were counted with it stand from now on."""
+        event = session_protocol.Counted(epoch) if counted else session_protocol.Dropped(epoch)
+        self._standing = session_protocol.step(self._standing, event, self.name)
+        if self.task.selection == "fixed" and isinstance(self._standing, session_protocol.Standing):
+            self._session = self._session or self._candidate
+        self._candidate = None
 
     async def _learn_outcome(self) -> ClientOutcome:
         if self._last is None:
@@ -344,9 +355,7 @@ class Client:
             self._step(protocol.Finish())
         report = reports[0]
         counted = not report.aborted and self.name in report.clients
-        if counted and self.task.selection == "fixed" and self._candidate is not None:
-            self._session = self._candidate
-        self._candidate = None
+        self._settle_session(config.epoch, counted)
         reason = report.aborted or report.excluded.get(self.name, "") or ("" if counted else "not submitted in time")
         return ClientOutcome(number=report.number, counted=counted, reason=reason, clients=report.clients)
 
@@ -401,7 +410,8 @@ class Client:
         if self._session is not None and config.session != self._session.number:
             raise PeerViolationError(
                 f"S{server}",
-                f"announces seed {config.session}, this session's is {self._session.number}; `forget_session` to begin anew",
+                f"announces the seed of round {config.session}, this session's is of round {self._session.number}; "
+                "`forget_session` begins a new one",
             )
         pinned = tuple(identity.keys for identity in self.setup.servers)
         if config.servers != pinned:
@@ -483,8 +493,8 @@ class Client:
             new = rows[~np.isin(rows, session.grove.rows[index])]
             if len(new):
                 raise MisuseError(
-                    f"block {self.task.sparse(index).name!r}: row {new[0]} is not among the session's rows, and the task's "
-                    "selection is fixed; start a new session (`forget_session`) to select other rows"
+                    f"block {self.task.sparse(index).name!r}: row {new[0]} is not among the session's rows, and the "
+                    "task's selection is fixed; start a new session (`forget_session`) to select other rows"
                 )
         self._step(protocol.Recollect())
         return await self._both(lambda server: self._answer(server, Recall(config.round_id()), NOTHING))
@@ -537,6 +547,8 @@ class Client:
         self._step(protocol.Submit(name))
         self._last = (config, name)
         self._candidate = _Session(config.session, grove, draft.commitments)
+        kind = session_protocol.Hinted if trees is Trees.SESSION else session_protocol.Brought
+        self._standing = session_protocol.step(self._standing, kind(config.epoch, draft.public_digest), self.name)
         before = self.bytes_sent
 
         async def send(server: int) -> bytes:
@@ -651,10 +663,8 @@ class Client:
 
 
 def _first_reason(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error of a group that tells most: a refusal or violation rather than a connection that broke because of it."""
-    leaves: list[BaseException] = []
-    for error in group.exceptions:
-        leaves.append(_first_reason(error) if isinstance(error, BaseExceptionGroup) else error)
+    """The error of a group that tells most: a refusal or violation, not a connection that broke because of it."""
+    leaves = [_first_reason(error) if isinstance(error, BaseExceptionGroup) else error for error in group.exceptions]
     return min(leaves, key=lambda error: (isinstance(error, ChannelError), isinstance(error, trio.Cancelled)))
 
 
@@ -694,7 +704,8 @@ def _encode_sparse(task: Task, block: Sparse, update: Any) -> SparseUpdate:
     shapes = {(len(rows), block.width)} | ({(len(rows),)} if block.width == 1 else set())
     if values.shape not in shapes and values.size:
         raise MisuseError(
-            f"block {block.name!r}: values of shape {(len(rows), block.width)} expected for {len(rows)} rows, got {values.shape}"
+            f"block {block.name!r}: values of shape {(len(rows), block.width)} expected for {len(rows)} rows, "
+            f"got {values.shape}"
         )
     values = values.reshape(len(rows), block.width)
     return rows, task.ring.encode(values, task.largest_integer, f"block {block.name!r}")

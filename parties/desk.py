@@ -6,7 +6,7 @@ contradicts what is known is refused; whatever a client sends again is harmless.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import trio
 
@@ -18,11 +18,15 @@ from fsl_async.upload import public_digest
 __all__ = ["Desk", "RequestKey", "RequestRefusedError"]
 
 
+Purpose: TypeAlias = Literal["retrieve", "submit"]
+Reason: TypeAlias = Literal["round-closed", "no-session", "conflict", "limit", "malformed", "aborted", "busy"]
+
+
 class RequestKey(NamedTuple):
     """Which request: whose, for what, and which of several."""
 
     client: str
-    purpose: str
+    purpose: Purpose
     query: int
 
 
@@ -34,9 +38,9 @@ class RequestRefusedError(Exception):
         self.message = message
 
     @staticmethod
-    def because(reason: str, explanation: str) -> RequestRefusedError:
-        """Make one from its reason (see `messages.Refused`) and an explanation of at most 256 bytes."""
-        return RequestRefusedError(Refused(reason=reason, explanation=explanation[:240]))  # type: ignore[arg-type]
+    def because(reason: Reason, explanation: str) -> RequestRefusedError:
+        """Make one from its reason and an explanation, cut to what a message holds."""
+        return RequestRefusedError(Refused(reason=reason, explanation=explanation[:240]))
 
 
 class _Request:

@@ -1,8 +1,8 @@
 """What a server does for one client's connection: read a request, carry it out, answer; or say why not.
 
-Rules: a request's bulk has exactly the size that the task implies, else it is refused before it is read; a receipt is sent
-only after the submission is stored and stands in the round's list; the same bytes again get the same receipt, other bytes
-get a conflict. A client that breaks the message rules loses its connection, nobody else does.
+Rules: a request's bulk has exactly the size that the task implies, else it is refused before it is read; a receipt is
+sent only after the submission is stored and stands in the round's list; the same bytes again get the same receipt,
+other bytes get a conflict. A client that breaks the message rules loses its connection, nobody else does.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from fsl_async.messages import (
     TaskIs,
 )
 from fsl_async.protocols import round as protocol
+from fsl_async.protocols import session as sessions
 from fsl_async.protocols.client import RETRIEVALS_PER_ROUND, SESSION
 from fsl_async.public_part import Layout, Part, Trees, dense_bytes
 from fsl_async.retrieval import Query
@@ -155,14 +156,15 @@ class Reception:
         trees = self._trees(run, client, message, part)
         tree = tree_digest(run.config.shape, trees.layout, trees.data)
         submission = Submission(client, message.seed, message.commitments, tree, trees, part, dense)
-        return await self._receipt(run, submission, message.dense_digest)
+        return await self._receipt(run, submission, message.dense_digest, sessions.Brought)
 
     async def _submit_hint(self, client: str, message: Hint, bulk: memoryview) -> Reply:
         run = self._server.open_round(message.round_id, client)
         session = self._server.sessions.of(client)
         layout = Layout.submission(run.config.shape, Trees.SESSION)
         part, dense = await self._take_parts(run, client, message, layout, bulk, session.msk)
-        return await self._receipt(run, replace(session, part=part, dense=dense), message.dense_digest)
+        submission = replace(session, part=part, dense=dense)
+        return await self._receipt(run, submission, message.dense_digest, sessions.Hinted)
 
     async def _take_parts(
         self, run: RoundRun, client: str, message: Submit | Hint, layout: Layout, bulk: memoryview, msk: bytes
@@ -180,11 +182,15 @@ class Reception:
             )
         return Part(layout, data), dense
 
-    async def _receipt(self, run: RoundRun, submission: Submission, dense: bytes) -> Reply:
+    async def _receipt(
+        self, run: RoundRun, submission: Submission, dense: bytes, kind: type[sessions.Brought | sessions.Hinted]
+    ) -> Reply:
         """Enter a submission, and sign that it is in."""
         announced = public_digest(submission.part.data)
         client = submission.client
         name = submission_digest(run.round_id, client, announced, submission.tree, submission.commitments, dense)
+        if self._task.selection == "fixed":
+            self._server.sessions.take(client, kind(run.config.epoch, announced))
         await self._enter(run, submission, name)
         signature = self._server.sign(Domain.RECEIPT, run.round_id, client.encode(), name)
         return Receipt(round_id=run.round_id, digest=name, signature=signature), NOTHING

@@ -1,7 +1,8 @@
 """A server: one actor that owns the rounds, and a task for every connection that brings it work.
 
-The actor's inbox takes the peer's messages and our own computations' results; only the actor changes a round's state, so
-there is nothing to lock. Connection tasks (see `parties.reception`) read rounds, wait on them, and post to the inbox.
+The actor's inbox takes the peer's messages and our own computations' results; only the actor changes a round's state,
+so there is nothing to lock. Connection tasks (see `parties.reception`) read rounds, wait on them, and post to the
+inbox.
 
     listener ──> reception tasks ──┐
     peer link ─────────────────────┼──> inbox ──> actor ──> toss ──> round ──> toss ──> …
@@ -14,16 +15,17 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import trio
 
-from fsl_async.alignment import UnionBlock, union_task
+from fsl_async.alignment import union_task
 from fsl_async.codec import Received, bulk_overhead
 from fsl_async.config import RoundConfig, ServerKeys, describe_model
 from fsl_async.digests import DIGEST_BYTES, Domain, digest
 from fsl_async.errors import FslError, MisuseError, PeerViolationError
 from fsl_async.messages import Forward, Message, TossCommitment, TossReveal
+from fsl_async.protocols import alignment as aligning
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols import toss as tossing
 from fsl_async.protocols.machine import Event
@@ -157,7 +159,7 @@ class Server:
         self._closed_book: RoundRun | None = None
         self._seed = (0, b"")
         self._union: Model = {}
-        self._found: tuple[UnionBlock, ...] = ()
+        self._alignment = aligning.begin(setup.task)
         self.sessions = Sessions()
         self.visitors = 0
 
@@ -348,7 +350,7 @@ class Server:
         self.model = run.model
         self._take_union(run)
         if self.setup.task.selection == "fixed":
-            self.sessions.begin(run.counted())
+            self.sessions.settle(run.config.epoch, run.counted())
         self._described = describe_model(self.setup.task, self.model)
         settled, self._settled = self._settled, trio.Event()
         settled.set()
@@ -399,8 +401,8 @@ class Server:
             toss=tossed.commitments,
             servers=servers,
             model=self._described,
-            phase=self._phase(),
-            union=self._found if self._phase() == "main" else (),
+            phase="union" if isinstance(self._alignment, aligning.Seeking) else "main",
+            union=self._alignment.union if isinstance(self._alignment, aligning.Aligned) else (),
         )
         run = RoundRun(config, setup.index, tossed.proof_key, Held(self.model, self._union), self._tools)
         self._current = run
@@ -412,15 +414,16 @@ class Server:
         opened, self._opened = self._opened, trio.Event()
         opened.set()
 
-    def _phase(self) -> Literal["main", "union"]:
-        return "union" if self.setup.task.alignment == "union" and not self._found else "main"
-
     def _take_union(self, run: RoundRun) -> None:
-        """After a union round keep what it found; after the main round that used it start over, unless trees stay."""
-        if run.found_union() and run.counted():
-            self._union, self._found = run.union, run.found_union()
-        elif run.config.phase == "main" and self.setup.task.selection == "adaptive":
-            self._union, self._found = {}, ()
+        """After a union round keep what it found."""
+        if run.config.phase == "main":
+            event: Event = aligning.MainSettled()
+        elif run.counted():
+            self._union = run.union
+            event = aligning.UnionFound(run.found_union(), stays=self.setup.task.selection == "fixed")
+        else:
+            event = aligning.UnionLost()
+        self._alignment = aligning.step(self._alignment, event)
 
     async def _close_later(self, run: RoundRun) -> None:
         await trio.sleep(self.setup.schedule.seconds)

@@ -1,8 +1,8 @@
 """The trees that outlive their round: one session per client, in tasks whose selection is fixed.
 
-Rules: a session begins when a submission that brought (or rode on) fresh trees was counted, so both servers begin it in the
-same round, and its trees are proved; from then on a client sends hints alone. A client that has lost its side brings new
-trees, and with them a new session replaces the old one.
+Each client's session is the machine of `fsl_async.protocols.session`; beside its state stands the submission whose
+trees it uses. A hint that the machine refuses is kept as evidence: both digests, signed by nobody but sent over the
+client's channel.
 """
 
 from __future__ import annotations
@@ -10,21 +10,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fsl_async.aggregation import Submission
+from fsl_async.errors import PeerViolationError
+from fsl_async.protocols import session as protocol
+from fsl_async.protocols.machine import Event, UnexpectedEvent
 from parties.desk import RequestRefusedError
 
 __all__ = ["Sessions"]
 
 
 class Sessions:
-    """All sessions of one server."""
+    """All sessions of one server.
+
+    Attributes:
+        evidence: what was refused, in the machine's words.
+    """
 
     def __init__(self) -> None:
-        self._begun: dict[str, Submission] = {}
-
-    def begin(self, counted: Iterable[Submission]) -> None:
-        """Keep the trees of submissions that were counted."""
-        for submission in counted:
-            self._begun[submission.client] = submission
+        self.evidence: list[str] = []
+        self._states: dict[str, protocol.Session] = {}
+        self._trees: dict[str, Submission] = {}
 
     def of(self, client: str) -> Submission:
         """The submission whose trees a client's session uses.
@@ -32,8 +36,36 @@ class Sessions:
         Raises:
             RequestRefusedError: it has no session here.
         """
-        if client not in self._begun:
+        if not isinstance(self._states.get(client), protocol.Standing):
             raise RequestRefusedError.because(
                 "no-session", "you have no session here: retrieve or submit with new trees, which begins one"
             )
-        return self._begun[client]
+        return self._trees[client]
+
+    def take(self, client: str, event: protocol.Brought | protocol.Hinted) -> None:
+        """A submission has come.
+
+        Raises:
+            RequestRefusedError: its epoch does not rise, it is the epoch's second hint, or it hints at no session.
+        """
+        try:
+            self._step(client, event)
+        except PeerViolationError as error:
+            self.evidence.append(str(error))
+            raise RequestRefusedError.because("conflict", str(error)) from error
+        except UnexpectedEvent as error:
+            raise RequestRefusedError.because("no-session", str(error)) from error
+
+    def settle(self, epoch: int, counted: Iterable[Submission]) -> None:
+        """A round is settled: trees of submissions that were counted stand, others fall."""
+        survivors = {submission.client: submission for submission in counted}
+        for client, state in list(self._states.items()):
+            if client in survivors:
+                if isinstance(state, protocol.Planted) and state.epoch == epoch:
+                    self._trees[client] = survivors[client]
+                self._step(client, protocol.Counted(epoch))
+            else:
+                self._step(client, protocol.Dropped(epoch))
+
+    def _step(self, client: str, event: Event) -> None:
+        self._states[client] = protocol.step(self._states.get(client, protocol.Absent()), event, client)

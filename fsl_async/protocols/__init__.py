@@ -1,5 +1,9 @@
-"""The protocols as pure state machines: `toss` opens a round, `assembly` and `round` run on a server, `client` on a client."""
+"""The protocols as pure state machines.
 
-from fsl_async.protocols import assembly, client, machine, round, toss
+`toss` opens a round, `assembly`, `round` and `alignment` run on a server, `client` on a client, `session` on both;
+`machine` is what they share.
+"""
 
-__all__ = ["assembly", "client", "machine", "round", "toss"]
+from fsl_async.protocols import alignment, assembly, client, machine, round, session, toss
+
+__all__ = ["alignment", "assembly", "client", "machine", "round", "session", "toss"]

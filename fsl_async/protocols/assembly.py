@@ -3,9 +3,9 @@
     EXPECTING ──Direct──> DIRECT_ONLY ──Public──> ASSEMBLED
         └──────Public──> PUBLIC_ONLY ──Direct──────^     (digests differ: MISMATCHED)
 
-The carrier gets the public part from the client and forwards it; the other server gets only its digest from the client. A
-carrier that changed the part, or a client that sent two, ends in MISMATCHED on the server that was to be misled: without
-this, a carrier could add δ to a hint and read the selected row off the aggregate. Source: design §6.
+The carrier gets the public part from the client and forwards it; the other server gets only its digest from the client.
+A carrier that changed the part, or a client that sent two, ends in MISMATCHED on the server that was to be misled:
+without this, a carrier could add δ to a hint and read the selected row off the aggregate. Source: design §6.
 """
 
 from __future__ import annotations

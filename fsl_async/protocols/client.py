@@ -1,17 +1,16 @@
 """A client in one round: private retrieval, then secure submission.
 
     OUTSIDE ──Announced──> HALF_ENTERED ──Announced──> INSIDE ──Ask──> RETRIEVING ──Answered×2──> HOLDING
-                                                         │                                          │ (Ask again, Submit)
-                                                         │         (Recollect, in a session, instead of Ask)
-                                                         └──Submit──> SUBMITTING <──────────────────┘
+                                                         │  (in a session: Recollect)               │ (Ask again)
+                                                         └──Submit──> SUBMITTING <──────Submit──────┘
                                           SUBMITTING ──Receipted×2──> SUBMITTED ──Finish──> OVER
 
 Rules:
 
 - A round is entered only when both servers announce the same configuration; the first field that differs is named.
 - One submission per round; it is done only with both servers' receipts for its digest.
-- Whether an update rides on a retrieval's trees is decided by the task and by whether there was a retrieval, never by the
-  rows themselves.
+- Whether an update rides on a retrieval's trees is decided by the task and by whether there was a retrieval, never by
+  the rows themselves.
 
 Source: paper §"Basic Protocols" (PSR, SSA); design §6, §9.
 """
@@ -187,7 +186,9 @@ def step(state: ClientRound, event: Event) -> ClientRound:
             return Retrieving(config, query + 1, frozenset())
         case Inside(config=config) | Holding(config=config, query=0), Recollect():
             return Retrieving(config, SESSION, frozenset())
-        case Retrieving(config=config, query=query), Answered(server=server, query=answered) if answered == query:
+        case Retrieving(config=config, query=query), Answered(server=server, query=answered):
+            if answered != query:
+                raise PeerViolationError(f"S{server}", f"answered query {answered}, {query} was asked")
             both = state.answered | {server}
             return Holding(config, query) if len(both) == 2 else Retrieving(config, query, both)
         case Inside(config=config) | Holding(config=config), Submit(digest=submission):

@@ -42,7 +42,7 @@ class PeerEvent(Event, frozen=True):
 Table: TypeAlias = Mapping[type[State], frozenset[type[Event]]]
 
 
-class UnexpectedEvent(FslError):
+class UnexpectedEvent(FslError):  # noqa: N818 - an event is what it is about, as in the state machines' prose
     """An event that the current state does not accept; nothing has changed."""
 
     def __init__(self, state: State, event: Event, table: Table) -> None:

@@ -1,19 +1,19 @@
 """A round on one server, from open to done: the server's side of secure submodel aggregation.
 
-    OPEN ──CloseRound──> CLOSED ──PeerRoster──> ROSTERED ──Evaluated──> PROVED ──PeerProofs──> VERIFIED ──Summed──> COMMITTED
-      │                                          ^  ^  └────(semi-honest: no proofs)────────────^                      │
-      ├──PeerRoster, all here────────────────────┘  │                                                                  │
-      └──PeerRoster, some on their way──> CLOSING ──┘  (the last Submitted, or GraceOver)                              │
-                                                                                                                       │
-    DONE <──PeerConclusion── CONCLUDED <──Applied── COMBINED <──PeerShare── REVEALED <──PeerCommitment─────────────────┘
+    OPEN ──CloseRound──> CLOSED ──PeerRoster──> ROSTERED ──Evaluated──> PROVED ──PeerProofs──> VERIFIED ──┐
+      │                                          ^  ^  └────(semi-honest: no proofs)────────────^        Summed
+      ├──PeerRoster, all here────────────────────┘  │                                                     v
+      └──PeerRoster, some on their way──> CLOSING ──┘  (the last Submitted, or GraceOver)             COMMITTED
+                                                                                                          │
+    DONE <──PeerConclusion── CONCLUDED <──Applied── COMBINED <──PeerShare── REVEALED <──PeerCommitment────┘
 
     any state before COMMITTED: GaveUp, PeerAbort or too few clients ──> ABORTED
 
 Rules:
 
 - One roster per round: the submissions that both servers hold in full, with equal digests. The first server to close
-  freezes its list; the other still takes, for a grace period, what the first has and it has not. A peer's second, different
-  roster is a violation: the difference of two sums would expose a client.
+  freezes its list; the other still takes, for a grace period, what the first has and it has not. A peer's second,
+  different roster is a violation: the difference of two sums would expose a client.
 - A roster (or what verification leaves of it) below the minimum aborts before anything is revealed.
 - A share is revealed only after the peer has committed to its own; a share that does not match its commitment halts.
 - After COMMITTED there is no way back: a server waits and resends.
@@ -101,7 +101,7 @@ class Terms:
 class Open(State, frozen=True):
     """Clients submit."""
 
-    entries: Entries = {}
+    entries: Entries = msgspec.field(default_factory=dict)
 
 
 class Closed(State, frozen=True):
@@ -331,7 +331,7 @@ ACCEPTS: dict[type[State], frozenset[type[Event]]] = {
     Rostered: frozenset({Evaluated, GaveUp, PeerAbort}),
     Proved: frozenset({PeerProofs, GaveUp, PeerAbort}),
     Verified: frozenset({Summed, GaveUp, PeerAbort}),
-    Committed: frozenset({PeerCommitment}),
+    Committed: frozenset({PeerCommitment, PeerAbort}),
     Revealed: frozenset({PeerShare}),
     Combined: frozenset({Applied}),
     Concluded: frozenset({PeerConclusion}),
@@ -433,14 +433,14 @@ def step(state: Round, event: Event, terms: Terms) -> Round:
             if outcome != theirs:
                 raise PeerViolationError(terms.peer, "arrived at another outcome from the same shares")
             return Done(outcome, state.heard | {event.said: event.content()})
-        case Aborted(), PeerAbort() | PeerEvent() | GraceOver():
-            return state
+        case Aborted(), PeerAbort() | PeerEvent() | GraceOver() | Evaluated() | Summed():
+            return state  # said or computed before it was known
         case _, GraceOver() if not isinstance(state, Open | Closed):
             return state  # they came in time
         case _, GaveUp(explanation=explanation) if GaveUp in ACCEPTS[type(state)]:
-            return Aborted(explanation)
+            return Aborted(_shortened(f"S{terms.server} gave up: {explanation}"))
         case _, PeerAbort(explanation=explanation) if PeerAbort in ACCEPTS[type(state)]:
-            return Aborted(f"{terms.peer} gave up: {explanation}")
+            return Aborted(explanation)  # word for word: both servers give one account
     raise UnexpectedEvent(state, event, ACCEPTS)
 
 
@@ -490,7 +490,7 @@ def effects(state: Round, terms: Terms) -> tuple[Effect, ...]:
         case Done():
             return (Send(Conclusion(terms.round_id, state.outcome)),)
         case Aborted():
-            return (Send(Abort(terms.round_id, state.explanation[:256])),)
+            return (Send(Abort(terms.round_id, state.explanation)),)
         case _:
             assert_never(state)
 
@@ -519,6 +519,11 @@ def unpack_entries(data: bytes | memoryview, limit: int, sender: str) -> Entries
     if any(len(value) != DIGEST_BYTES for value in entries.values()) or pack_entries(entries) != bytes(data):
         raise PeerViolationError(sender, "sent a list of clients that is not in canonical form")
     return entries
+
+
+def _shortened(explanation: str) -> str:
+    """As much of a text as a message may carry: 256 bytes."""
+    return explanation.encode()[:256].decode(errors="ignore")
 
 
 def _enter(entries: Entries, client: str, submission: bytes) -> Open:

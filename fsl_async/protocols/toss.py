@@ -2,8 +2,8 @@
 
     COMMITTING --PeerTossCommitment--> REVEALING --PeerTossReveal--> TOSSED
 
-Neither server can steer the seed, for each fixes its half before it sees the other's; and no client sees the seed before it
-is fixed. Servers that hold different models find out here, before any client is let in. Source: design §9.
+Neither server can steer the seed, for each fixes its half before it sees the other's; and no client sees the seed
+before it is fixed. Servers that hold different models find out here, before any client is let in. Source: design §9.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ def step(state: Toss, event: Event, peer: str) -> Toss:
             if model != half.model:
                 raise PeerViolationError(
                     peer,
-                    f"holds another model: {model.hex()[:16]} there, {half.model.hex()[:16]} here; start both servers from one",
+                    f"holds another model: {model.hex()[:16]} there, {half.model.hex()[:16]} here; "
+                    "start both servers from the same one",
                 )
             return Revealing(half, commitment, {event.said: event.content()})
         case Revealing(half=half, peer_commitment=expected, heard=heard), PeerTossReveal(seed=seed, nonce=nonce):
