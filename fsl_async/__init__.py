@@ -1,6 +1,7 @@
 """Federated submodel learning on two servers: the mathematics and the protocols, without input or output.
 
-The names below are what a user of the library writes; parties and channels are in the packages `parties` and `transport`.
+The names below are what a user of the library writes; parties and channels are in the packages `parties` and
+`transport`.
 """
 
 from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError, StorageError

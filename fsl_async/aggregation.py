@@ -1,8 +1,9 @@
 """One server's side of secure submodel aggregation: submissions into accumulators, accumulators into a share.
 
-Rules: clients are added in bin space, one accumulator for all of them, and folded to rows once per round; the work of one
-submission is cut into `Job`s over disjoint slices of the accumulator, so that any number of threads may run them with no
-lock; nothing the size of bins × Θ is made per client. Addition is exact and commutative, so any order gives the same sum.
+Rules: clients are added in bin space, one accumulator for all of them, and folded to rows once per round; the work of
+one submission is cut into `Job`s over disjoint slices of the accumulator, so that any number of threads may run them
+with no lock; nothing the size of bins × Θ is made per client. Addition is exact and commutative, so any order gives the
+same sum.
 
 Source: paper §"Basic Protocols" (SSA) and §"Malicious-secure sketching"; design §7, §8, §12.
 """
@@ -119,7 +120,8 @@ class Aggregate:
         Jobs of one submission may run at the same time; jobs of different submissions may not.
 
         Returns:
-            The jobs, and a function that returns the submission's proof digest (of the trees alone where none is asked).
+            The jobs, and a function that returns the submission's proof digest (of the trees alone where none is
+            asked).
         """
         work = [self._prepare(submission, key, forest) for key, forest in self._forests.items()]
 

@@ -1,8 +1,9 @@
 """Private set union: a round that finds which rows anybody selected, and the smaller task that the next one works on.
 
-A union round is an aggregation like any other, over Z_2^64 with one weight per row: every client adds a fresh random number to
-each of its rows. The sum is nonzero exactly on the union (but for a chance of 2^-64 per row) and uniformly random there, so it
-does not tell how many clients selected a row. Afterwards rows are renamed by their rank in the union.
+A union round is an aggregation like any other, over Z_2^64 with one weight per row: every client adds a fresh random
+number to each of its rows. The sum is nonzero exactly on the union (but for a chance of 2^-64 per row) and uniformly
+random there, so it does not tell how many clients selected a row. Afterwards rows are renamed by their rank in the
+union.
 
 **The union itself becomes known to both servers and to every client.** A task opts into that with `alignment="union"`.
 
@@ -48,7 +49,7 @@ def union_task(task: Task) -> Task:
 
 @lru_cache(maxsize=64)
 def aligned_task(task: Task, union: tuple[UnionBlock, ...]) -> Task:
-    """The task of the round after: sparse blocks have as many rows as their union (at least 1, so that there is a table)."""
+    """The task of the round after: sparse blocks have as many rows as their union, and at least one."""
     sizes = {block.name: max(1, block.size) for block in union}
     blocks = tuple(
         Sparse(

@@ -1,7 +1,7 @@
 """Everything public about a round, as one canonical value with one digest.
 
-Rules: both servers build the same bytes, clients take them from both and refuse if they differ; `round_id` is the digest of
-the bytes and stands in every message of the round; nothing here is secret.
+Rules: both servers build the same bytes, clients take them from both and refuse if they differ; `round_id` is the
+digest of the bytes and stands in every message of the round; nothing here is secret.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.alignment import UnionBlock, aligned_task, union_task
-from fsl_async.digests import Domain, derive_key, digest
+from fsl_async.digests import DIGEST_BYTES, Domain, derive_key, digest
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.task import Sparse, Task
 
 __all__ = ["BlockModel", "RoundConfig", "ServerKeys", "describe_model", "first_difference"]
 
+VERSION = 1
+LAST_ROUND = 2**32
 MODEL_DTYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
 
 
@@ -29,6 +31,9 @@ class ServerKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     channel: bytes
     statement: bytes
 
+    def __post_init__(self) -> None:
+        _check_sizes("server key", self.channel, self.statement)
+
 
 class BlockModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the servers hold for one block: its dtype and the digest of its bytes."""
@@ -36,6 +41,11 @@ class BlockModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     dtype: str
     digest: bytes
+
+    def __post_init__(self) -> None:
+        if self.dtype not in MODEL_DTYPES:
+            raise MisuseError(f"model block {self.name!r}: dtype {self.dtype!r} is not one of {MODEL_DTYPES}")
+        _check_sizes(f"digest of model block {self.name!r}", self.digest)
 
 
 class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,7 +63,7 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         union: by sparse block, the union that the round is aligned on; empty where it is not aligned.
     """
 
-    version: int = 1
+    version: int = VERSION
     task: Task
     number: int
     session: int
@@ -64,11 +74,25 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     phase: Literal["main", "union"] = "main"
     union: tuple[UnionBlock, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.version != VERSION:
+            raise MisuseError(f"round: version {VERSION} expected, got {self.version}")
+        if not 1 <= self.session <= self.number <= LAST_ROUND:
+            raise MisuseError(
+                f"round: 1 ≤ session ≤ number ≤ {LAST_ROUND} expected, got session {self.session}, number {self.number}"
+            )
+        _check_sizes("hash seed or toss", self.hash_seed, *self.toss)
+        _check_names("model", [block.name for block in self.task.blocks], [entry.name for entry in self.model])
+        if self.union:
+            sparse = [block.name for _, block in self.task.sparse_blocks()]
+            _check_names("union", sparse, [entry.name for entry in self.union])
+
     @property
     def shape(self) -> Task:
         """The task as this round works on it: in a union round, or on rows renamed by their rank in the union.
 
-        Where the selection is fixed, trees stay as they were planted, over all rows, and only their conversion is aligned.
+        Where the selection is fixed, trees stay as they were planted, over all rows, and only their conversion is
+        aligned.
         """
         if self.phase == "union":
             return union_task(self.task)
@@ -99,9 +123,12 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """
         try:
             plain = msgpack.unpackb(data, max_array_len=64, max_map_len=32, max_str_len=256, max_ext_len=0)
-            return msgspec.convert(plain, RoundConfig)
+            config = msgspec.convert(plain, RoundConfig, builtin_types=(bytes,))
         except (ValueError, TypeError, msgpack.exceptions.UnpackException, msgspec.MsgspecError) as error:
             raise PeerViolationError(source, f"sent a round configuration that cannot be read: {error}") from error
+        if config.canonical() != data:
+            raise PeerViolationError(source, "sent a round configuration that is not in canonical form")
+        return config
 
     def round_id(self) -> bytes:
         """BLAKE2b-256 of the canonical bytes."""
@@ -148,6 +175,17 @@ def describe_model(task: Task, model: dict[str, npt.NDArray[Any]]) -> tuple[Bloc
     if names != set(model):
         raise MisuseError(f"model: blocks {sorted(names)} expected, got {sorted(model)}")
     return tuple(_describe_block(block.name, _shapes(block), model[block.name]) for block in task.blocks)
+
+
+def _check_sizes(what: str, *values: bytes) -> None:
+    for value in values:
+        if len(value) != DIGEST_BYTES:
+            raise MisuseError(f"{what}: {DIGEST_BYTES} bytes expected, got {len(value)}")
+
+
+def _check_names(what: str, expected: list[str], announced: list[str]) -> None:
+    if announced != expected:
+        raise MisuseError(f"round: a {what} of blocks {expected} expected, got {announced}")
 
 
 def _shapes(block: Any) -> tuple[tuple[int, ...], ...]:

@@ -1,8 +1,8 @@
 """Every message that crosses a channel, as frozen types; and which of them carry bulk data.
 
-Rules: fields are small and public to the receiver; bulk data (trees, hints, answers, shares) is not a field but follows the
-message as one `bin` whose exact size the task implies. A message is one of a closed union per direction, so a client can
-never be made to read a server's internal message, nor a server a local event.
+Rules: fields are small and public to the receiver; bulk data (trees, hints, answers, shares) is not a field but follows
+the message as one `bin` whose exact size the task implies. A message is one of a closed union per direction, so a
+client can never be made to read a server's internal message, nor a server a local event.
 
     client → server    AskTask Enter Retrieve Recall Download Submit Hint AskOutcome
     server → client    TaskIs Opened Answer Block Receipt Finished Refused
@@ -102,7 +102,7 @@ class Submit(Message, frozen=True, tag="submit", kw_only=True):
 
 
 class Hint(Message, frozen=True, tag="hint", omit_defaults=True):
-    """A session's submission: to the carrier one hint per tree and the dense shares as bulk; to the other the digests."""
+    """A session's submission: hints and dense shares as bulk to the carrier, the digests to the other."""
 
     round_id: bytes
     public_digest: bytes = b""

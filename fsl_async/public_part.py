@@ -1,13 +1,13 @@
 """How a client's public part lies in one run of bytes: which forest's trees, hints and corrections stand where.
 
-The public part goes once, to the carrier, which forwards it; its digest goes to the other server directly. Every size is
-implied by the task, so a part of another size is refused before it is read.
+The public part goes once, to the carrier, which forwards it; its digest goes to the other server directly. Every size
+is implied by the task, so a part of another size is refused before it is read.
 
     retrieval:    trees, selection hints                 of each sparse block, each forest
     submission:   [trees,] hints, [tag corrections]      of each sparse block, each forest
 
-A submission brings trees of its own, or rides on those of a retrieval in the same round, or of a session: then it brings
-nothing but hints, for those trees were proved when the session began.
+A submission brings trees of its own, or rides on those of a retrieval in the same round, or of a session: then it
+brings nothing but hints, for those trees were proved when the session began.
 """
 
 from __future__ import annotations

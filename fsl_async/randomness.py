@@ -1,7 +1,7 @@
 """Randomness is an argument: a callable that returns so many fresh bytes.
 
-Deployed parties pass the operating system's source. `SeededSource` exists for tests and simulation alone: a party that runs
-on it announces so in its handshake, and cannot complete one with a party that does not.
+Deployed parties pass the operating system's source. `SeededSource` exists for tests and simulation alone: a party that
+runs on it announces so in its handshake, and cannot complete one with a party that does not.
 """
 
 from __future__ import annotations

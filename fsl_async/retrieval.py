@@ -1,7 +1,7 @@
 """One server's side of private submodel retrieval: selection bits from trees, one row per tree as the answer.
 
-Rules: the answer is the XOR of the rows whose bit is 1, over the model's own bytes, so any dtype comes back bit for bit;
-queries that wait at the same time are answered in one pass over the model; tables are laid out once per hash seed.
+Rules: the answer is the XOR of the rows whose bit is 1, over the model's own bytes, so any dtype comes back bit for
+bit; queries that wait at the same time are answered in one pass over the model; tables are laid out once per hash seed.
 
 Source: paper §"Basic Protocols" (PSR); design §7.
 """
@@ -73,7 +73,7 @@ class Shelves:
         return jobs, bits
 
     def answer_jobs(self, queries: Sequence[Mapping[ForestKey, Bits]], threads: int) -> tuple[list[Job], Bits]:
-        """The work of answering several queries in one pass over the model, and the answers (queries, bytes) it fills."""
+        """The work of answering queries in one pass over the model, and the answers (queries, bytes) it fills."""
         size = sum(forest.trees * self._rows[key.block].shape[1] for key, forest in self._forests.items())
         answers = np.zeros((len(queries), size), dtype=np.uint8)
         jobs: list[Job] = []

@@ -1,9 +1,10 @@
 """Z_2^l and fixed point: how real numbers become ring elements, and how exact sums come back.
 
-Rules: an element is two's complement, little-endian; encoding rounds to the nearest (ties to even); a value that does not
-fit raises and names itself and the largest that fits; nothing is clipped.
+Rules: an element is two's complement, little-endian; encoding rounds to the nearest (ties to even); a value that does
+not fit raises and names itself and the largest that fits; nothing is clipped.
 
-Arrays of elements have dtype uint32 (l = 32), uint64 (l = 64), or uint64 with a last axis of 2, low word first (l = 128).
+Arrays of elements have dtype uint32 (l = 32), uint64 (l = 64), or uint64 with a last axis of 2, low word first (l =
+128).
 """
 
 from __future__ import annotations

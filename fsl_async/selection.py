@@ -1,7 +1,7 @@
 """What a client is given and what it plants: rows checked, placed in bins, and a tree grown for every bin.
 
-Rules: every bin gets a tree, empty ones a tree at a random position, so that the occupied ones do not show; the shape of
-what leaves this module depends on the task alone. Rows that find no place are deferred and named, never dropped.
+Rules: every bin gets a tree, empty ones a tree at a random position, so that the occupied ones do not show; the shape
+of what leaves this module depends on the task alone. Rows that find no place are deferred and named, never dropped.
 
 Source: paper §"Basic Protocols" (cuckoo table, dummy bins, master seeds); design §5, §6.
 """

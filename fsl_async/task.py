@@ -151,8 +151,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         unit = 2**self.ring.fraction_bits
         if self.largest * unit > room or float(self.largest) * unit > room:
             raise MisuseError(
-                f"task: {self.max_clients} clients × largest value {self.largest} could wrap {self.ring.bits} bits with "
-                f"{self.ring.fraction_bits} behind the point; the largest possible is "
+                f"task: {self.max_clients} clients × largest value {self.largest} could wrap {self.ring.bits} bits "
+                f"with {self.ring.fraction_bits} behind the point; the largest possible is "
                 f"{ldexp(float_below(room), -self.ring.fraction_bits)}"
             )
         # One number, one encoding: 5 and 5.0 must not give two digests.

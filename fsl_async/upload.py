@@ -96,7 +96,7 @@ def submission_digest(
 
 
 def tag_keys(config: RoundConfig, client: str, tree: bytes, commitments: Sequence[bytes]) -> tuple[bytes, bytes]:
-    """κ's two keys (tag, mask): defined only once trees and master seeds are fixed, so that nobody can search for them."""
+    """κ's two keys (tag, mask), defined only once trees and master seeds are fixed: nobody can search for them."""
     parts = (config.round_id(), client.encode(), tree, *commitments)
     return derive_key(Domain.TAG_KEY, *parts), derive_key(Domain.TAG_MASK_KEY, *parts)
 
@@ -209,7 +209,7 @@ def _hint_pieces(config: RoundConfig, grove: Grove, updates: Mapping[int, Sparse
 
 
 def _spread(task: Task, index: int, grove: Grove, update: SparseUpdate | None) -> Elements:
-    """One payload row for each of the grove's rows, zero where the update has none; a zero row for dummies at the end."""
+    """One payload row for each of the grove's rows, zero where there is no update; at the end zeros for dummies."""
     block = task.sparse(index)
     planted = grove.rows[index]
     payload = task.ring.zeros(len(planted) + 1, block.width)
@@ -222,8 +222,8 @@ def _spread(task: Task, index: int, grove: Grove, update: SparseUpdate | None) -
     known[known] = planted[order[found[known]]] == rows[known]
     if not known.all():
         raise MisuseError(
-            f"block {block.name!r}: row {rows[~known][0]} was not retrieved in this round, and the task allows updates of "
-            'retrieved rows only (updates="retrieved")'
+            f"block {block.name!r}: row {rows[~known][0]} was not retrieved in this round, and the task allows "
+            'updates of retrieved rows only (updates="retrieved")'
         )
     deferred = np.isin(rows, grove.deferred[index])
     if deferred.any():

@@ -1,8 +1,8 @@
 """All parties in one process: two servers and any number of clients over the in-memory transport.
 
-The parties are the deployed ones, down to handshakes and records; what differs is where randomness comes from (the seed),
-where computation runs (inline), and which transport carries the bytes. So equal seeds give equal transcripts, and no
-party of a simulation can ever talk to one that is not simulated.
+The parties are the deployed ones, down to handshakes and records; what differs is where randomness comes from (the
+seed), where computation runs (inline), and which transport carries the bytes. So equal seeds give equal transcripts,
+and no party of a simulation can ever talk to one that is not simulated.
 """
 
 from __future__ import annotations

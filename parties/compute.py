@@ -1,7 +1,7 @@
 """Where heavy computation runs: in threads when deployed, inline where a run must be reproducible.
 
-Kernels release the interpreter lock, so threads use all cores. In simulation the virtual clock would jump while a thread
-works, and the order of results would depend on the machine; there the lane computes inline.
+Kernels release the interpreter lock, so threads use all cores. In simulation the virtual clock would jump while a
+thread works, and the order of results would depend on the machine; there the lane computes inline.
 """
 
 from __future__ import annotations

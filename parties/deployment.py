@@ -5,8 +5,8 @@
     *.key, *.pub    a party's secret and public keys (see `parties.identity`)
     clients.toml    the public keys of the clients a server lets in
 
-Rules: an unknown key is refused with the nearest known one; paths are relative to the file that names them; secrets stand
-in key files only.
+Rules: an unknown key is refused with the nearest known one; paths are relative to the file that names them; secrets
+stand in key files only.
 """
 
 from __future__ import annotations

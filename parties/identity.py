@@ -1,7 +1,7 @@
 """Who a party is: two key pairs, never one for both uses, and the list of those we know.
 
-X25519 authenticates the channel, Ed25519 signs statements (receipts, outcomes). Secret keys hide from `repr`; their file
-belongs to its owner alone (0600) and is never overwritten.
+X25519 authenticates the channel, Ed25519 signs statements (receipts, outcomes). Secret keys hide from `repr`; their
+file belongs to its owner alone (0600) and is never overwritten.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One round on one server: the machine of `fsl_async.protocols.round`, fed, recorded and obeyed.
 
 Rules: an event is recorded before the new state is adopted, and the state adopted before its effects are performed; a
-peer's message that is ahead of us waits its turn; computation happens in tasks of the server's nursery and comes back as
-events, so only the server's own task changes the state.
+peer's message that is ahead of us waits its turn; computation happens in tasks of the server's nursery and comes back
+as events, so only the server's own task changes the state.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fsl_async.alignment import UnionBlock, describe_union, union_rows
 from fsl_async.config import RoundConfig, describe_model
 from fsl_async.digests import DIGEST_BYTES, Buffer, Domain, digest
 from fsl_async.errors import PeerViolationError
-from fsl_async.messages import Abort, Commitment, Conclusion, Forward, Message, Proofs, RosterList, Share
+from fsl_async.messages import Abort, Commitment, Conclusion, Forward, Proofs, RosterList, Share
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols.machine import Event, UnexpectedEvent, accepted_later
 from fsl_async.public_part import share_bytes
@@ -351,7 +351,7 @@ class RoundRun:
         return name
 
     def _post_forward(self, key: RequestKey) -> None:
-        message: Message = Forward(round_id=self.round_id, client=key.client, purpose=key.purpose, query=key.query)  # type: ignore[arg-type]
+        message = Forward(round_id=self.round_id, client=key.client, purpose=key.purpose, query=key.query)
         self._tools.post(message, self.forwards[key])
 
 
@@ -475,7 +475,7 @@ def _combine(config: RoundConfig, ours: Buffer, theirs: Buffer) -> tuple[Model, 
 
 
 def _updated(config: RoundConfig, model: Model, update: Model, elements: Model) -> Model:
-    """The model after the sum is added: floats in double precision, integers as integers, then the model's own dtype."""
+    """The model after the sum is added: floats in double precision, integers as integers, then its own dtype."""
     updated = dict(model)
     for name in update:
         array = model[name]

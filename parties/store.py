@@ -1,7 +1,7 @@
 """What a server must not forget, behind one interface.
 
-`Store` keeps, per round, the journal of events and the bytes of submissions. An actor records an event before it acts on
-it, and acknowledges nothing that is not recorded. `MemoryStore` keeps it all in memory: it forgets with the process.
+`Store` keeps, per round, the journal of events and the bytes of submissions. An actor records an event before it acts
+on it, and acknowledges nothing that is not recorded. `MemoryStore` keeps it all in memory: it forgets with the process.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
                                                                                                           │
     DONE <──PeerConclusion── CONCLUDED <──Applied── COMBINED <──PeerShare── REVEALED <──PeerCommitment────┘
 
-    any state before COMMITTED: GaveUp, PeerAbort or too few clients ──> ABORTED
+    any state before COMMITTED: GaveUp, PeerAbort or too few clients ──> ABORTED; COMMITTED: PeerAbort ──> ABORTED
 
 Rules:
 
@@ -16,7 +16,8 @@ Rules:
   different roster is a violation: the difference of two sums would expose a client.
 - A roster (or what verification leaves of it) below the minimum aborts before anything is revealed.
 - A share is revealed only after the peer has committed to its own; a share that does not match its commitment halts.
-- After COMMITTED there is no way back: a server waits and resends.
+- Whoever has COMMITTED does not give up any more: it waits and resends. It follows a peer that gave up before it had
+  committed itself, for then neither share has been revealed, nor ever will be.
 
 Source: paper §"Basic Protocols" (SSA); design §9.
 """

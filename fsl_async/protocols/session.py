@@ -6,9 +6,10 @@
 
 Rules:
 
-- A session stands only once the submission that brought its trees was counted: then both servers have it, and it is proved.
-- The epoch only rises. The same hint again is harmless; a second, different one for an epoch is refused, and both are named:
-  their difference would be ±(β - β′).
+- A session stands only once the submission that brought its trees was counted: both servers have it, and it is
+  proved.
+- The epoch only rises. The same hint again is harmless; a second, different one for an epoch is refused, and both
+  are named: their difference would be ±(β - β′).
 
 Source: paper §"Updatable Distributed Point Function"; design §6.
 """
@@ -46,7 +47,7 @@ Session: TypeAlias = Absent | Planted | Standing
 
 
 class Brought(Event, frozen=True):
-    """A submission in round `epoch` has brought trees, or rides on a retrieval's; with the digest of its public part."""
+    """A submission in round `epoch` has brought trees, or rides on a retrieval's; by the digest of its public part."""
 
     epoch: int
     hint: bytes

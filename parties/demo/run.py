@@ -1,8 +1,8 @@
 """`fsl-async demo`: learn from the manual's text on two servers, and show what it cost and that it is exact.
 
 In memory all parties share this process; over TCP S0, S1 and every client are processes of their own on this machine
-(see `parties.demo.processes`). Either way the outcome is compared, element by element in the ring, with the same training in
-the clear; a single differing bit is a failure.
+(see `parties.demo.processes`). Either way the outcome is compared, element by element in the ring, with the same
+training in the clear; a single differing bit is a failure.
 """
 
 from __future__ import annotations
@@ -200,14 +200,16 @@ def _text(result: dict[str, Any]) -> str:
     seconds = ", ".join(f"{phase} {value:.2f}" for phase, value in result["seconds"].items())
     share = result["select"] / result["rows"]
     return f"""
-Which chapter of the Python manual is a paragraph from? {result["clients"]} clients, {result["rounds"]} rounds, {result["transport"]}.
-Each client used at most {result["select"]} of {result["rows"]:,} word rows a round (k/m = {share:.1%}); no server learnt which.
+Which chapter of the Python manual is a paragraph from? {result["clients"]} clients, {result["rounds"]} rounds,
+{result["transport"]}. Each client used at most {result["select"]} of {result["rows"]:,} word rows a round (k/m =
+{share:.1%}); no server learnt which.
 
-  right on {result["held_out"]} held-out excerpts   before {result["accuracy_before"]:.1%}   after {result["accuracy_after"]:.1%}   (always the commonest chapter: {result["accuracy_majority"]:.1%})
-  equal to training in the clear          {"yes, bit for bit" if result["exact"] else "NO"}
-  upload per client and round   {ratio(result["bytes_up_per_client_and_round"], result["trivial_bytes_up"])}
-  download per client and round {ratio(result["bytes_down_per_client_and_round"], result["trivial_bytes_down"])}
-  seconds over all rounds       {seconds} (retrieve, train, submit: of one client)
+  right on {result["held_out"]} held-out excerpts   before {result["accuracy_before"]:.1%}   after
+  {result["accuracy_after"]:.1%}   (always the commonest chapter: {result["accuracy_majority"]:.1%}) equal to training
+  in the clear          {"yes, bit for bit" if result["exact"] else "NO"} upload per client and round
+  {ratio(result["bytes_up_per_client_and_round"], result["trivial_bytes_up"])} download per client and round
+  {ratio(result["bytes_down_per_client_and_round"], result["trivial_bytes_down"])} seconds over all rounds
+  {seconds} (retrieve, train, submit: of one client)
 
 What the model learnt, the words that speak most for each chapter:
 {words}
