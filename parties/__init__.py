@@ -1,6 +1,6 @@
 """The parties: clients and servers as actors, in memory (`simulate`) or over TCP (`connect`), and the command line."""
 
-from parties.client import Client, RoundClosedError, SubmissionReceipt
+from parties.client import Client, RequestDeniedError, RoundClosedError, SubmissionReceipt
 from parties.cluster import Network, simulate
 from parties.identity import Identity, PublicIdentity, Registry
 from parties.outcome import ClientOutcome, RoundOutcome
@@ -12,6 +12,7 @@ __all__ = [
     "Network",
     "PublicIdentity",
     "Registry",
+    "RequestDeniedError",
     "RoundClosedError",
     "RoundOutcome",
     "SubmissionReceipt",

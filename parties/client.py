@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from types import EllipsisType, TracebackType
+from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import trio
@@ -48,8 +49,8 @@ from fsl_async.protocols import session as session_protocol
 from fsl_async.public_part import Trees
 from fsl_async.randomness import Randomness
 from fsl_async.ring import Elements
-from fsl_async.selection import Grove, MasterSeeds, check_rows, plant, rows_by_block
-from fsl_async.task import Dense, Sparse, Task
+from fsl_async.selection import Grove, MasterSeeds, plant, rows_by_block
+from fsl_async.task import Sparse, Task
 from fsl_async.upload import (
     SparseUpdate,
     answer_bytes,
@@ -62,8 +63,10 @@ from fsl_async.upload import (
     submission_digest,
     submission_part,
 )
+from parties.arguments import Rows, encoded_updates, wanted_rows
 from parties.compute import ComputeLane
 from parties.identity import Identity, PublicIdentity, verify
+from parties.line import Line
 from parties.outcome import ClientOutcome, RoundReport
 from transport import Channel, HandshakeSettings, Kind, Role, Transport
 
@@ -71,7 +74,6 @@ __all__ = ["Client", "ClientSetup", "RoundClosedError", "SubmissionReceipt"]
 
 ResultT = TypeVar("ResultT")
 Phase: TypeAlias = Literal["main", "union"]
-Rows: TypeAlias = Mapping[str, "npt.ArrayLike | EllipsisType"]
 NOTHING = memoryview(b"")
 
 
@@ -180,7 +182,8 @@ class Client:
         self._candidate: _Session | None = None
         self._standing: session_protocol.Session = session_protocol.Absent()
         self._unions: dict[bytes, npt.NDArray[np.uint32]] = {}
-        self._channels: list[Channel] = []
+        limit = self._reply_limit()
+        self._lines = tuple(Line(partial(self._connect, server), limit) for server in (0, 1))
         self._turn = trio.Lock()
         self.deferred: dict[str, npt.NDArray[np.uint32]] = {}
 
@@ -194,21 +197,19 @@ class Client:
             MisuseError: a server runs another task; the message names the first field that differs.
         """
         try:
-            for server in (0, 1):
-                self._channels.append(await self._dial(server))
-                await self._compare_tasks(server)
+            for line in self._lines:
+                await line.open()
         except BaseException:
             await self.aclose()
             raise
 
     async def aclose(self) -> None:
         """Close both connections."""
-        for channel in self._channels:
-            await channel.aclose()
+        for line in self._lines:
+            await line.aclose()
 
     async def __aenter__(self) -> Self:
-        if not self._channels:
-            await self.open()
+        await self.open()
         return self
 
     async def __aexit__(
@@ -219,12 +220,12 @@ class Client:
     @property
     def bytes_sent(self) -> int:
         """Bytes sent to both servers so far: handshakes, framing and all."""
-        return sum(channel.bytes_sent for channel in self._channels)
+        return sum(line.bytes_sent for line in self._lines)
 
     @property
     def bytes_received(self) -> int:
         """Bytes received from both servers so far: handshakes, framing and all."""
-        return sum(channel.bytes_received for channel in self._channels)
+        return sum(line.bytes_received for line in self._lines)
 
     @property
     def round_number(self) -> int:
@@ -255,11 +256,7 @@ class Client:
             PeerViolationError: a server broke the protocol, or the two contradict each other.
             ChannelError: a connection was lost.
         """
-        dense = [name for name, wanted in rows.items() if wanted is ...]
-        for name in dense:
-            if not isinstance(self.task.block(name), Dense):
-                raise MisuseError(f"block {name!r} is sparse: name its rows")
-        wanted = rows_by_block(self.task, {name: value for name, value in rows.items() if value is not ...})
+        wanted, dense = wanted_rows(self.task, rows)
         async with self._turn:
             config = await self._enter("main")
             ranks = {index: await self._named(config, index, chosen) for index, chosen in wanted.items()}
@@ -284,7 +281,7 @@ class Client:
             PeerViolationError: a server broke the protocol.
             ChannelError: a connection was lost.
         """
-        sparse, dense = _encoded(self.task, updates)
+        sparse, dense = encoded_updates(self.task, updates)
         async with self._turn:
             config = await self._enter("main")
             renamed = {
@@ -348,7 +345,7 @@ class Client:
             raise MisuseError("nothing has been submitted yet")
         config, _ = self._last
         reports = await self._both(partial(self._outcome_of, config))
-        if reports[0] != reports[1]:
+        if not _same_ending(*reports):
             field_name, first, second = first_difference(*reports) or ("", "", "")
             raise PeerViolationError("S0 and S1", f"tell different outcomes: {field_name} is {first!r} and {second!r}")
         if isinstance(self._state, protocol.Submitted):
@@ -599,11 +596,9 @@ class Client:
             RequestDeniedError: the server refused for another reason.
             PeerViolationError: the reply is of another kind than expected.
         """
-        channel = self._channels[server]
         parts: tuple[Buffer, ...] = bulk if isinstance(bulk, tuple) else (bulk,)
-        await channel.send(*encode(message, *parts))
         self.setup.watch(self.name, f"S{server}", message, sum(len(part) for part in parts))
-        received = decode(await channel.receive(self._reply_limit()), FromServer, f"S{server}")
+        received = decode(await self._lines[server].request(*encode(message, *parts)), FromServer, f"S{server}")
         match received.message:
             case Refused(reason="round-closed", explanation=explanation):
                 raise RoundClosedError(f"S{server}: {explanation}")
@@ -655,11 +650,28 @@ class Client:
             self.setup.addresses[server], self.setup.servers[server].channel, settings
         )
 
-    async def _compare_tasks(self, server: int) -> None:
-        """Name the difference, if the server's task is not ours."""
-        theirs = (await self._ask(server, AskTask(), NOTHING, TaskIs)).message.task
-        if theirs != self.task.canonical():
-            raise MisuseError(_task_difference(server, self.task, Task.parse(theirs, f"S{server}")))
+    async def _connect(self, server: int) -> Channel:
+        """Connect to a server and check that it runs the same task."""
+        channel = await self._dial(server)
+        try:
+            self.setup.watch(self.name, f"S{server}", AskTask(), 0)
+            await channel.send(*encode(AskTask()))
+            reply = decode(await channel.receive(self._reply_limit()), FromServer, f"S{server}").message
+            if not isinstance(reply, TaskIs):
+                raise PeerViolationError(f"S{server}", f"answered AskTask with {type(reply).__name__}")
+            if reply.task != self.task.canonical():
+                raise MisuseError(_task_difference(server, self.task, Task.parse(reply.task, f"S{server}")))
+        except BaseException:
+            await channel.aclose()
+            raise
+        return channel
+
+
+def _same_ending(first: RoundReport, second: RoundReport) -> bool:
+    """Whether two servers tell the same of a round; why it was aborted, each tells in its own words."""
+    if first.aborted and second.aborted:
+        return first == msgspec.structs.replace(second, aborted=first.aborted)
+    return first == second
 
 
 def _first_reason(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -677,42 +689,3 @@ def _places(rows: npt.NDArray[np.uint32], wanted: npt.NDArray[np.uint32]) -> npt
     """Where each wanted row stands among the selected ones."""
     order = np.argsort(rows)
     return np.asarray(order[np.searchsorted(rows, wanted, sorter=order)])
-
-
-def _encoded(task: Task, updates: Mapping[str, Any]) -> tuple[dict[int, SparseUpdate], dict[int, Elements]]:
-    """Check a caller's updates whole, and encode them."""
-    sparse_index = {block.name: index for index, block in task.sparse_blocks()}
-    dense_index = {block.name: index for index, block in task.dense_blocks()}
-    sparse: dict[int, SparseUpdate] = {}
-    dense: dict[int, Elements] = {}
-    for name, update in updates.items():
-        block = task.block(name)
-        if isinstance(block, Sparse):
-            sparse[sparse_index[name]] = _encode_sparse(task, block, update)
-        else:
-            dense[dense_index[name]] = _encode_dense(task, block, update)
-    return sparse, dense
-
-
-def _encode_sparse(task: Task, block: Sparse, update: Any) -> SparseUpdate:
-    if not isinstance(update, tuple) or len(update) != 2:
-        raise MisuseError(
-            f"block {block.name!r} is sparse: a pair (rows, values) expected, got {type(update).__name__}"
-        )
-    rows = check_rows(block, update[0])
-    values = np.asarray(update[1])
-    shapes = {(len(rows), block.width)} | ({(len(rows),)} if block.width == 1 else set())
-    if values.shape not in shapes and values.size:
-        raise MisuseError(
-            f"block {block.name!r}: values of shape {(len(rows), block.width)} expected for {len(rows)} rows, "
-            f"got {values.shape}"
-        )
-    values = values.reshape(len(rows), block.width)
-    return rows, task.ring.encode(values, task.largest_integer, f"block {block.name!r}")
-
-
-def _encode_dense(task: Task, block: Dense, update: Any) -> Elements:
-    values = np.asarray(update)
-    if values.shape != (block.size,):
-        raise MisuseError(f"block {block.name!r}: {block.size} values expected, got shape {values.shape}")
-    return task.ring.encode(values, task.largest_integer, f"block {block.name!r}")

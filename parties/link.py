@@ -25,6 +25,7 @@ __all__ = ["PeerLink"]
 _log = logging.getLogger("parties.link")
 
 LONGEST_PAUSE = 5.0
+FLUSH_PATIENCE = 1.0
 
 Deliver: TypeAlias = Callable[[Received], Awaitable[None]]
 Meet: TypeAlias = Callable[[], Awaitable[None]]
@@ -48,6 +49,7 @@ class PeerLink:
         self._meet = meet
         self._queue: deque[list[Buffer]] = deque()
         self._posted = trio.Event()
+        self._sent = trio.Event()
         self._attach = trio.Lock()
         self.bytes_sent = 0
         self.bytes_received = 0
@@ -57,6 +59,12 @@ class PeerLink:
         if self.connected:
             self._queue.append(encode(message, *bulk))
             self._posted.set()
+
+    async def flush(self) -> None:
+        """Wait until all that was posted has left, but no longer than `FLUSH_PATIENCE` seconds."""
+        with trio.move_on_after(FLUSH_PATIENCE):
+            while self.connected and self._queue:
+                await self._sent.wait()
 
     async def attach(self, channel: Channel) -> None:
         """Use a channel until it is lost; one at a time, a newer one waits for the older one's end."""
@@ -90,7 +98,10 @@ class PeerLink:
     async def _send_all(self, channel: Channel) -> None:
         while True:
             while self._queue:
-                await channel.send(*self._queue.popleft())
+                await channel.send(*self._queue[0])
+                self._queue.popleft()
+                sent, self._sent = self._sent, trio.Event()
+                sent.set()
             self._posted = trio.Event()
             await self._posted.wait()
 

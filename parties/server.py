@@ -306,6 +306,13 @@ class Server:
     # ---- the actor
 
     async def _act(self) -> None:
+        try:
+            await self._take_all()
+        except PeerViolationError:
+            await self._link.flush()  # so that the peer hears what contradicts it, and ends as well
+            raise
+
+    async def _take_all(self) -> None:
         async for item in self._inbox:
             match item:
                 case _Met():
@@ -455,6 +462,8 @@ class Server:
         if isinstance(self._current, RoundRun):
             self._current.resend()
         else:
+            if self._closed_book is not None:
+                self._closed_book.resend()  # its last message may be what was lost
             for message in tossing.effects(self._current):
                 self._post(message)
 
