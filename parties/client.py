@@ -329,7 +329,7 @@ class Client:
 
     def forget_session(self) -> None:
         """Begin anew: the next retrieval or submission brings new trees, and may select other rows."""
-        self._session = self._candidate = None
+        self._session = self._candidate = self._grove = None
         self._standing = session_protocol.Absent()
 
     def _settle_session(self, epoch: int, counted: bool) -> None:

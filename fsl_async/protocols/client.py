@@ -180,7 +180,7 @@ def step(state: ClientRound, event: Event) -> ClientRound:
             return _enter(state, event)
         case Inside(config=config), Ask():
             return Retrieving(config, 1, frozenset())
-        case Holding(config=config, query=query), Ask() if query != SESSION:
+        case Holding(config=config, query=query), Ask():
             if query >= RETRIEVALS_PER_ROUND:
                 raise MisuseError(f"{query} retrievals in one round are the most; submit, or wait for the next round")
             return Retrieving(config, query + 1, frozenset())

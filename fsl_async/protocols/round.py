@@ -43,6 +43,7 @@ __all__ = [
     "Apply",
     "CloseRound",
     "Closed",
+    "Closing",
     "Combined",
     "Committed",
     "Concluded",
