@@ -34,7 +34,7 @@ from parties.desk import Desk, RequestKey, RequestRefusedError
 from parties.outcome import RoundOutcome, RoundReport
 from parties.store import Store
 
-__all__ = ["Held", "Model", "Post", "RoundRun", "Tools"]
+__all__ = ["Held", "Model", "Post", "RoundRun", "SettledRound", "Tools"]
 
 Model: TypeAlias = dict[str, npt.NDArray[Any]]
 Post: TypeAlias = Callable[..., None]
@@ -70,6 +70,15 @@ class Held:
 
     model: Model
     union: Model
+
+
+@dataclass(frozen=True)
+class SettledRound:
+    """A round that is over: its account, and the last words that a peer may have missed. All else is let go."""
+
+    config: RoundConfig
+    report: RoundReport
+    last_words: protocol.Send
 
 
 class RoundRun:
@@ -160,6 +169,13 @@ class RoundRun:
             case protocol.Done():
                 return self._account()
         raise UnexpectedEvent(self._state, protocol.CloseRound(), protocol.ACCEPTS)
+
+    def settle(self) -> SettledRound:
+        """What is kept of a settled round."""
+        last_words = [
+            effect for effect in protocol.effects(self._state, self.terms) if isinstance(effect, protocol.Send)
+        ]
+        return SettledRound(self.config, self.report(), last_words[-1])
 
     def _account(self) -> RoundReport:
         outcome = self.outcome()

@@ -38,7 +38,7 @@ from parties.identity import Identity, PublicIdentity, Registry
 from parties.link import PeerLink
 from parties.outcome import RoundOutcome, RoundReport
 from parties.reception import Reception
-from parties.round_run import Held, Model, RoundRun, Tools
+from parties.round_run import Held, Model, RoundRun, SettledRound, Tools
 from parties.sessions import Sessions
 from parties.store import Store
 from transport import Channel, HandshakeSettings, Kind, Limits, Refusal, Role, Service, Transport
@@ -152,11 +152,10 @@ class Server:
         self._link = PeerLink(self._peer, _longest_peer_message(setup.task), self._deliver, self._met)
         self._described = describe_model(setup.task, self.model)
         self._current: tossing.Toss | RoundRun
-        self._recent: dict[bytes, RoundRun] = {}
+        self._over: dict[bytes, SettledRound] = {}
         self._opened = trio.Event()
         self._settled = trio.Event()
         self._left = trio.Event()
-        self._closed_book: RoundRun | None = None
         self._seed = (0, b"")
         self._union: Model = {}
         self._alignment = aligning.begin(setup.task)
@@ -230,11 +229,13 @@ class Server:
         Raises:
             RequestRefusedError: it is unknown, or too long ago.
         """
-        if round_id not in self._recent:
+        run = self._current
+        if isinstance(run, RoundRun) and run.round_id == round_id:
+            await run.settled.wait()
+            return run.report()
+        if round_id not in self._over:
             raise RequestRefusedError.because("round-closed", "that round is unknown here, or too long ago")
-        run = self._recent[round_id]
-        await run.settled.wait()
-        return run.report()
+        return self._over[round_id].report
 
     async def post_event(self, round_id: bytes, event: Event) -> None:
         """Take an event of our own to the actor."""
@@ -268,15 +269,15 @@ class Server:
             raise FslError(f"round {run.config.number} was aborted: {aborted}")
         return run.outcome()
 
-    async def settlements(self) -> AsyncGenerator[RoundRun, None]:
-        """Every round from now on, when it is settled; ends with the schedule's last."""
+    async def settlements(self) -> AsyncGenerator[RoundReport, None]:
+        """The account of every round from now on, when it is settled; ends with the schedule's last."""
         number = 0
         while not (self.setup.schedule.rounds and number >= self.setup.schedule.rounds):
-            fresh = [run for run in self._recent.values() if run.config.number > number and run.settled.is_set()]
+            fresh = [over.report for over in self._over.values() if over.config.number > number]
             if not fresh:
                 await self._settled.wait()
                 continue
-            number = fresh[0].config.number
+            number = fresh[0].number
             yield fresh[0]
 
     async def drain(self, seconds: float) -> None:
@@ -330,14 +331,16 @@ class Server:
             case Forward() as message:
                 self._take_forward(message, received.bulk)
             case message:
-                run = self._recent.get(message.round_id)
-                if run is None:
+                run = self._current
+                if isinstance(run, RoundRun) and run.round_id == message.round_id:
+                    await run.take_message(message, received.bulk)
+                elif message.round_id not in self._over:
                     _log.warning("%s speaks of a round that is unknown here", self._peer)
-                    return
-                await run.take_message(message, received.bulk)
 
     async def _take_own(self, round_id: bytes, event: Event) -> None:
-        run = self._recent[round_id]
+        run = self._current
+        if not isinstance(run, RoundRun) or run.round_id != round_id:
+            return  # the round is over; a timer of its grace period, say, comes too late
         match event:
             case protocol.Submitted(client=client) if not run.admits(client):
                 return  # the round closed in the meantime; whoever reported it finds out from the state
@@ -351,9 +354,11 @@ class Server:
     def _move_on(self) -> None:
         """When a round is settled, begin the next."""
         run = self._current
-        if not isinstance(run, RoundRun) or not run.settled.is_set() or run is self._closed_book:
+        if not isinstance(run, RoundRun) or not run.settled.is_set() or run.round_id in self._over:
             return
-        self._closed_book = run
+        self._over[run.round_id] = run.settle()
+        for forgotten in list(self._over)[:-ROUNDS_REMEMBERED]:
+            del self._over[forgotten]
         self.model = run.model
         self._take_union(run)
         if self.setup.task.selection == "fixed":
@@ -413,9 +418,6 @@ class Server:
         )
         run = RoundRun(config, setup.index, tossed.proof_key, Held(self.model, self._union), self._tools)
         self._current = run
-        self._recent[run.round_id] = run
-        for old in list(self._recent)[:-ROUNDS_REMEMBERED]:
-            del self._recent[old]
         if setup.schedule.seconds != float("inf"):
             self._tools.nursery.start_soon(self._close_later, run)
         opened, self._opened = self._opened, trio.Event()
@@ -459,11 +461,11 @@ class Server:
             raise PeerViolationError(self._peer, f"forwards twice for {message.client!r}: {error}") from error
 
     def _resend(self) -> None:
+        for over in list(self._over.values())[-1:]:
+            self._post(over.last_words.message, over.last_words.bulk)  # may be what was lost
         if isinstance(self._current, RoundRun):
             self._current.resend()
         else:
-            if self._closed_book is not None:
-                self._closed_book.resend()  # its last message may be what was lost
             for message in tossing.effects(self._current):
                 self._post(message)
 
