@@ -1,7 +1,7 @@
 """The `fsl-async` command.
 
-Each subcommand parses its words, calls one function elsewhere, and reports; errors end in one line on stderr and a stable
-exit code (see `parties.report`).
+Each subcommand parses its words, calls one function elsewhere, and reports; errors end in one line on stderr and a
+stable exit code (see `parties.report`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import trio
@@ -121,13 +121,12 @@ async def _serve(config: Path, report: Report) -> None:
     async with trio.open_nursery() as nursery:
         address = await nursery.start(server.run)
         report.console.print(f"S{file.server} listens at {address}", highlight=False)
-        async for settled in server.settlements():
-            account = settled.report()
+        async for account in server.settlements():
             ending = f"aborted: {account.aborted}" if account.aborted else f"{len(account.clients)} clients counted"
             ended["aborted" if account.aborted else "done"] += 1
             report.console.print(f"round {account.number}: {ending}", highlight=False)
             if file.save_model:
-                await trio.to_thread.run_sync(save_model, config.parent / file.save_model, settled.model)
+                await trio.to_thread.run_sync(save_model, config.parent / file.save_model, server.model)
         await server.drain(file.drain_seconds)
         nursery.cancel_scope.cancel()
     report.result(
@@ -282,3 +281,86 @@ def demo(
     return _run(
         report, partial(run_demo, clients=clients, rounds=rounds, seed=seed, transport=transport, report=report)
     )
+
+
+@app.command
+def plan(
+    *,
+    rows: int = 2**20,
+    select: int = 10_486,
+    width: int = 1,
+    bits: int = 64,
+    clients: int = 100,
+    rounds: int = 1,
+    security: Literal["verified", "semi-honest"] = "verified",
+    union: int = 0,
+    dtype: str = "f4",
+    upload: float = 20,
+    download: float = 100,
+    link: float = 1000,
+    latency: float = 5,
+    cores: int = 2,
+    calibrate: bool = False,
+    paper: bool = False,
+    plot: Path | None = None,
+    form: FormatFlag = "text",
+) -> int:
+    """Tell what a task will cost, which variant to use, and up to which k/m that holds; nothing is run.
+
+    Parameters
+    ----------
+    rows:
+        m, the rows of the sparse block; by default the paper's 2^20, of which 1 % are selected.
+    select:
+        k, the rows a client selects.
+    width:
+        τ, the weights of a row; more than one makes mega-elements.
+    bits:
+        l, the bits of a ring element: 32, 64 or 128.
+    clients:
+        How many take part in a round.
+    rounds:
+        How many rounds there are.
+    security:
+        As a task's.
+    union:
+        The rows that all clients of a round select together; by default the most, clients × select.
+    dtype:
+        The model's: f2, f4, f8, i1, …
+    upload:
+        A client's upload, in megabits per second.
+    download:
+        Its download, likewise.
+    link:
+        The servers' link, each way, likewise.
+    latency:
+        Of that link, one way, in milliseconds.
+    cores:
+        That each server computes on.
+    calibrate:
+        Measure this machine's speeds (about a second) instead of taking typical ones.
+    paper:
+        Also compute the paper's table of bytes and its rates, beside ours.
+    plot:
+        Draw the upload over k/m into this file (.svg, .pdf, .png); needs the extra `plot`.
+    """
+    from parties.plan import question_of, run_plan, typical
+
+    report = Report("plan", form)
+
+    async def work() -> None:
+        question = question_of(
+            rows=rows,
+            select=select,
+            width=width,
+            bits=bits,
+            clients=clients,
+            rounds=rounds,
+            security=security,
+            union=union,
+            dtype=dtype,
+        )
+        assumptions = typical(upload, download, link, latency, cores)
+        run_plan(question, assumptions, calibrate=calibrate, paper=paper, plot=plot, report=report)
+
+    return _run(report, work)
