@@ -1,0 +1,321 @@
+"""The updatable distributed point function: a shared function whose value changes while its point stays hidden.
+
+A point function is β at one point α and 0 everywhere else. `gen` splits it into two keys, one for each server; whoever
+holds one key learns neither α nor β. `next_hint` gives a new value β' in a later epoch as one short hint, the same for
+both servers; `update` puts it into a key. These are the paper's four algorithms:
+
+    Gen(1^λ, α, β)            gen(family, alphas, betas, randomness)          → (key, key)
+    Eval(b, k_b, x, e)        evaluate(key, points)                           b and e are the key's own
+    Next(k_0, k_1, β', e)     next_hint(key, key, betas, epoch)               → hint
+    Update(k_b, hint, e)      update(key, hint)                               → key; e is the hint's own
+
+Everything works on many trees side by side: arrays whose first axis counts trees. The protocols do not call this
+module, for they spread the same trees over messages; both stand on the same kernels, and this is the primitive by
+itself.
+
+Rules:
+
+- An epoch only rises, and one epoch has one hint: two hints of one tree and epoch differ by ±(β - β'), which tells it.
+  `update` refuses a second one; the holder of both keys updates both with a hint before it lets the hint leave.
+- A hint is uniformly random to whoever holds one key: it is masked with the epoch's conversion of the other server's
+  leaf at α, which that key does not tell.
+- Randomness is an argument; every key pair has a public salt of its own, so that no precomputation serves two.
+
+Source: paper §"Updatable Distributed Point Function"; Boyle, Gilboa, Ishai 2016 for the tree; design §5, §6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fsl_async import kernels
+from fsl_async.digests import Domain, derive_key, same
+from fsl_async.errors import MisuseError
+from fsl_async.randomness import Randomness
+from fsl_async.ring import Elements, Ring
+
+__all__ = ["Family", "Hint", "Key", "evaluate", "gen", "next_hint", "update"]
+
+LARGEST_DOMAIN = 2**31
+LARGEST_EPOCH = 2**64 - 1
+BLOCK_BYTES = 16
+SALT_BYTES = 32
+PURPOSE = b"updatable distributed point function"
+
+Blocks = npt.NDArray[np.uint64]
+Points = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Family:
+    """Which functions: from the points 0 to `domain` - 1 to `width` elements of a ring.
+
+    Raises:
+        MisuseError: the domain or the width is out of range.
+    """
+
+    domain: int
+    ring: Ring
+    width: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.domain <= LARGEST_DOMAIN or self.width < 1:
+            raise MisuseError(
+                f"1 to {LARGEST_DOMAIN} points and at least 1 element expected, got {self.domain} and {self.width}"
+            )
+
+    @property
+    def depth(self) -> int:
+        """Levels of a tree below its root."""
+        return (self.domain - 1).bit_length()
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of one value, hence of one tree's hint."""
+        return self.width * self.ring.element_bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Hint:
+    """The new values of some trees in one epoch, masked; both servers get the same.
+
+    Attributes:
+        epoch: when they begin to hold.
+        elements: ring elements (trees, width); a ring of 128 bits has a last axis of 2.
+    """
+
+    epoch: int
+    elements: Elements = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Key:
+    """One server's key to some functions.
+
+    Attributes:
+        family: what kind of functions.
+        server: 0 or 1.
+        salt: public; the fixed AES keys of these trees derive from it.
+        roots: this server's secret; uint64 (trees, 2), the lowest bit of each its server's number.
+        tree: the correction words, the same in both keys.
+        hint: what the functions' values are at present, the same in both keys.
+    """
+
+    family: Family
+    server: int
+    salt: bytes = field(repr=False)
+    roots: Blocks = field(repr=False)
+    tree: kernels.Tree = field(repr=False)
+    hint: Hint
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the values that the key evaluates to."""
+        return self.hint.epoch
+
+
+def gen(
+    family: Family, alphas: npt.ArrayLike, betas: Elements, randomness: Randomness, epoch: int = 0
+) -> tuple[Key, Key]:
+    """Gen: share one point function per tree.
+
+    Args:
+        family: what kind of functions.
+        alphas: the points; integers (trees,).
+        betas: the values at them in the first epoch; ring elements (trees, width).
+        randomness: for the roots and the salt.
+        epoch: the first epoch.
+
+    Returns:
+        The keys of server 0 and server 1.
+
+    Raises:
+        MisuseError: a point lies outside the domain, or the values have another type or shape.
+    """
+    points = _checked_points(family, alphas)
+    salt = randomness(SALT_BYTES)
+    roots = [_roots(server, len(points), randomness) for server in (0, 1)]
+    tree, *leaves = kernels.generate(_tree_keys(salt), roots[0], roots[1], points, family.depth)
+    hint = _make_hint(family, salt, (leaves[0], leaves[1]), betas, epoch)
+    return Key(family, 0, salt, roots[0], tree, hint), Key(family, 1, salt, roots[1], tree, hint)
+
+
+def evaluate(key: Key, points: npt.ArrayLike) -> Elements:
+    """Eval: this server's additive shares of every function at some points, in the key's epoch.
+
+    Args:
+        key: one server's key.
+        points: the same for all trees; integers (points,), in any order.
+
+    Returns:
+        Ring elements (trees, points, width). Both servers' shares add up to β at α and to 0 elsewhere.
+
+    Raises:
+        MisuseError: a point lies outside the domain.
+    """
+    chosen, places = np.unique(_checked_points(key.family, points), return_inverse=True)
+    ring, trees = key.family.ring, key.tree.count
+    evaluation = _evaluation(key)
+    leaves = np.zeros((1, len(chosen), trees, 2), dtype=np.uint64)
+    shares = np.zeros((1, len(chosen), len(evaluation.hints), trees, 2), dtype=np.uint64)
+    kernels.evaluate_leaves(evaluation, chosen, leaves, 0, 0, trees)
+    kernels.add_leaves(evaluation, leaves, shares, 0, 0, trees)
+    # From (points, planes, trees) to one run of planes for every tree and point.
+    flat = np.ascontiguousarray(shares[0].transpose(1, 2, 0, 3)).reshape(len(evaluation.hints), -1, 2)
+    elements = _elements(key.family, flat, trees, len(chosen))[:, places]
+    return elements if key.server == 0 else ring.negate(elements)
+
+
+def next_hint(first: Key, second: Key, betas: Elements, epoch: int) -> Hint:
+    """Next: the hint that gives every function a new value in a later epoch.
+
+    Args:
+        first: server 0's key.
+        second: server 1's key.
+        betas: the new values; ring elements (trees, width).
+        epoch: above the keys' own. Nothing here remembers a hint: `update` both keys before it leaves.
+
+    Raises:
+        MisuseError: the keys are not a pair, the epoch does not rise, or the values have another type or shape.
+    """
+    _check_pair(first, second)
+    if epoch <= first.epoch:
+        raise MisuseError(f"epoch {epoch} does not rise: the keys are at {first.epoch}; take a later one")
+    return _make_hint(first.family, first.salt, _leaves_at_alpha(first, second), betas, epoch)
+
+
+def update(key: Key, hint: Hint) -> Key:
+    """Update: the key with the values of a later epoch; the present hint again changes nothing.
+
+    Raises:
+        MisuseError: the hint has another type or shape, its epoch does not rise, or it is a second, different one.
+    """
+    _check_elements(key.family, "hint", hint.elements, key.tree.count)
+    if hint.epoch > key.epoch:
+        _check_epoch(hint.epoch)
+        return replace(key, hint=hint)
+    if hint.epoch < key.epoch:
+        raise MisuseError(f"epoch {hint.epoch} does not rise: the key is at {key.epoch}; hints come in order")
+    if not same(_bytes(hint.elements).data, _bytes(key.hint.elements).data):
+        raise MisuseError(
+            f"a second, different hint for epoch {key.epoch}: one epoch has one hint; send the same again, or take a "
+            "later epoch"
+        )
+    return key
+
+
+# ---- hints and leaves
+
+
+def _make_hint(family: Family, salt: bytes, leaves: tuple[Blocks, Blocks], betas: Elements, epoch: int) -> Hint:
+    """(-1)^{t₁}·(β - C_e(s₀) + C_e(s₁)) of every tree."""
+    _check_epoch(epoch)
+    first, second = leaves
+    _check_elements(family, "betas", betas, len(first))
+    payload = kernels.payload_planes(_bytes(betas).reshape(len(first), family.value_bytes))
+    planes = kernels.make_hints(_convert_keys(salt, epoch), first, second, payload, family.ring.bits)
+    return Hint(epoch, _elements(family, planes, len(first)))
+
+
+def _leaves_at_alpha(first: Key, second: Key) -> tuple[Blocks, Blocks]:
+    """Both servers' leaf blocks at α, by walking down side by side: only on the way to α do the two differ."""
+    keys = _tree_keys(first.salt)
+    nodes = np.stack([first.roots, second.roots])
+    for level in range(first.tree.depth):
+        lefts, rights = (_children(keys, nodes, first.tree, level, side) for side in (0, 1))
+        goes_left, goes_right = ((child[0] != child[1]).any(axis=1) for child in (lefts, rights))
+        if (goes_left == goes_right).any():
+            raise MisuseError("these two keys do not belong together: their roots are of different trees")
+        nodes = np.where(goes_right[:, None], rights, lefts)
+    return nodes[0], nodes[1]
+
+
+def _children(keys: kernels.TreeKeys, nodes: Blocks, tree: kernels.Tree, level: int, side: int) -> Blocks:
+    """The left (side 0) or right children of both servers' nodes: uint64 (2, trees, 2)."""
+    words = tree.words[level].copy()
+    if side == 1:
+        controls = np.unpackbits(tree.bits[level], count=tree.count, bitorder="little")
+        words[:, 0] = (words[:, 0] & ~np.uint64(1)) | controls
+    children: Blocks = kernels.hash_blocks(keys[side], nodes.reshape(-1, 2)).reshape(nodes.shape)
+    children ^= words * (nodes[..., :1] & np.uint64(1))
+    return children
+
+
+def _roots(server: int, trees: int, randomness: Randomness) -> Blocks:
+    roots = np.frombuffer(randomness(BLOCK_BYTES * trees), dtype="<u8").reshape(trees, 2).copy()
+    roots[:, 0] = (roots[:, 0] & ~np.uint64(1)) | np.uint64(server)
+    return roots
+
+
+def _evaluation(key: Key) -> kernels.Evaluation:
+    family = key.family
+    return kernels.Evaluation(
+        keys=_tree_keys(key.salt),
+        roots=key.roots,
+        tree=key.tree,
+        convert=_convert_keys(key.salt, key.epoch),
+        hints=kernels.payload_planes(_bytes(key.hint.elements).reshape(key.tree.count, family.value_bytes)),
+        element_bits=family.ring.bits,
+    )
+
+
+def _tree_keys(salt: bytes) -> kernels.TreeKeys:
+    left, right = (derive_key(domain, PURPOSE, salt) for domain in (Domain.EXPAND_LEFT, Domain.EXPAND_RIGHT))
+    return kernels.TreeKeys(kernels.key_schedule(left), kernels.key_schedule(right))
+
+
+def _convert_keys(salt: bytes, epoch: int) -> kernels.Keys:
+    return kernels.key_schedule(derive_key(Domain.CONVERT, PURPOSE, salt, epoch.to_bytes(8, "little")))
+
+
+# ---- elements in and out
+
+
+def _bytes(elements: Elements) -> npt.NDArray[np.uint8]:
+    return np.ascontiguousarray(elements).reshape(-1).view(np.uint8)
+
+
+def _elements(family: Family, planes: Blocks, *shape: int) -> Elements:
+    """Planes of payloads as elements (*shape, width)."""
+    payloads = kernels.payload_of_planes(planes, family.value_bytes)
+    return family.ring.from_bytes(payloads.tobytes(), *shape, family.width, writable=True)
+
+
+# ---- what callers hand in
+
+
+def _checked_points(family: Family, points: npt.ArrayLike) -> Points:
+    array: npt.NDArray[Any] = np.asarray(points)
+    if array.ndim != 1 or not array.size or array.dtype.kind not in "iu":
+        raise MisuseError(f"points: integers expected, at least one, got {array.dtype} of shape {array.shape}")
+    outside = (array < 0) | (array >= family.domain)
+    if outside.any():
+        raise MisuseError(f"points: {array[outside][0]} lies outside the domain, 0 to {family.domain - 1}")
+    return array.astype(np.uint32)
+
+
+def _check_elements(family: Family, name: str, elements: Elements, trees: int) -> None:
+    like = family.ring.zeros(0, family.width)
+    shape = (trees, *like.shape[1:])
+    if not isinstance(elements, np.ndarray) or elements.dtype != like.dtype or elements.shape != shape:
+        got = f"{elements.dtype} {elements.shape}" if isinstance(elements, np.ndarray) else type(elements).__name__
+        raise MisuseError(f"{name}: {like.dtype} {shape} expected for {trees} trees, got {got}; see `Ring.encode`")
+
+
+def _check_epoch(epoch: int) -> None:
+    if not 0 <= epoch <= LARGEST_EPOCH:
+        raise MisuseError(f"an epoch is a number from 0 to {LARGEST_EPOCH}, not {epoch}")
+
+
+def _check_pair(first: Key, second: Key) -> None:
+    """Refuse keys of different trees, swapped, or of which only one was updated."""
+    if (first.server, second.server) != (0, 1):
+        raise MisuseError(f"server 0's key, then server 1's expected, got those of {first.server} and {second.server}")
+    if first.family != second.family or not same(first.salt, second.salt):
+        raise MisuseError("these two keys do not belong together: they were made apart")
+    if first.epoch != second.epoch:
+        raise MisuseError(f"one key is at epoch {first.epoch}, the other at {second.epoch}; `update` both")
