@@ -15,11 +15,13 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from fsl_async.alignment import UnionBlock
-from fsl_async.protocols.machine import Event, State, UnexpectedEvent
+from fsl_async.protocols.machine import Event, State, Transitions, UnexpectedEvent, accepts
 from fsl_async.task import Task
 
 __all__ = [
     "ACCEPTS",
+    "INITIAL",
+    "TRANSITIONS",
     "Aligned",
     "Alignment",
     "Everything",
@@ -65,11 +67,16 @@ class MainSettled(Event, frozen=True):
     """A main round is done or aborted."""
 
 
-ACCEPTS: dict[type[State], frozenset[type[Event]]] = {
-    Everything: frozenset({MainSettled}),
-    Seeking: frozenset({UnionFound, UnionLost}),
-    Aligned: frozenset({MainSettled}),
+INITIAL: tuple[type[State], ...] = (Everything, Seeking)
+
+TRANSITIONS: Transitions = {
+    (Everything, MainSettled): frozenset({Everything}),
+    (Seeking, UnionFound): frozenset({Aligned}),
+    (Seeking, UnionLost): frozenset({Seeking}),
+    (Aligned, MainSettled): frozenset({Seeking, Aligned}),
 }
+
+ACCEPTS = accepts(Alignment, TRANSITIONS)
 
 
 def begin(task: Task) -> Alignment:

@@ -13,10 +13,12 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from fsl_async.digests import same
-from fsl_async.protocols.machine import Event, State, UnexpectedEvent
+from fsl_async.protocols.machine import Event, State, Transitions, UnexpectedEvent, accepts
 
 __all__ = [
     "ACCEPTS",
+    "INITIAL",
+    "TRANSITIONS",
     "Assembled",
     "Assembly",
     "Direct",
@@ -73,13 +75,16 @@ class Public(Event, frozen=True):
     public_digest: bytes
 
 
-ACCEPTS: dict[type[State], frozenset[type[Event]]] = {
-    Expecting: frozenset({Direct, Public}),
-    DirectOnly: frozenset({Public}),
-    PublicOnly: frozenset({Direct}),
-    Assembled: frozenset(),
-    Mismatched: frozenset(),
+INITIAL: tuple[type[State], ...] = (Expecting,)
+
+TRANSITIONS: Transitions = {
+    (Expecting, Direct): frozenset({DirectOnly}),
+    (Expecting, Public): frozenset({PublicOnly}),
+    (DirectOnly, Public): frozenset({Assembled, Mismatched}),
+    (PublicOnly, Direct): frozenset({Assembled, Mismatched}),
 }
+
+ACCEPTS = accepts(Assembly, TRANSITIONS)
 
 
 def step(state: Assembly, event: Event) -> Assembly:

@@ -21,10 +21,12 @@ from typing import TypeAlias
 
 from fsl_async.config import RoundConfig, first_difference
 from fsl_async.errors import MisuseError, PeerViolationError
-from fsl_async.protocols.machine import Event, State, UnexpectedEvent
+from fsl_async.protocols.machine import Event, State, Transitions, UnexpectedEvent, accepts
 
 __all__ = [
     "ACCEPTS",
+    "INITIAL",
+    "TRANSITIONS",
     "Announced",
     "Answered",
     "Ask",
@@ -153,16 +155,28 @@ class RoundGone(Event, frozen=True):
     """A server refused a request because the round is not open any more."""
 
 
-ACCEPTS: dict[type[State], frozenset[type[Event]]] = {
-    Outside: frozenset({Announced}),
-    HalfEntered: frozenset({Announced, RoundGone}),
-    Inside: frozenset({Ask, Recollect, Submit, RoundGone}),
-    Retrieving: frozenset({Answered, RoundGone}),
-    Holding: frozenset({Ask, Recollect, Submit, RoundGone}),
-    Submitting: frozenset({Receipted, RoundGone}),
-    Submitted: frozenset({Finish}),
-    Over: frozenset(),
+INITIAL: tuple[type[State], ...] = (Outside,)
+
+TRANSITIONS: Transitions = {
+    (Outside, Announced): frozenset({HalfEntered}),
+    (HalfEntered, Announced): frozenset({HalfEntered, Inside}),
+    (HalfEntered, RoundGone): frozenset({Outside}),
+    (Inside, Ask): frozenset({Retrieving}),
+    (Inside, Recollect): frozenset({Retrieving}),
+    (Inside, Submit): frozenset({Submitting}),
+    (Inside, RoundGone): frozenset({Outside}),
+    (Retrieving, Answered): frozenset({Retrieving, Holding}),
+    (Retrieving, RoundGone): frozenset({Outside}),
+    (Holding, Ask): frozenset({Retrieving}),
+    (Holding, Recollect): frozenset({Retrieving}),
+    (Holding, Submit): frozenset({Submitting}),
+    (Holding, RoundGone): frozenset({Outside}),
+    (Submitting, Receipted): frozenset({Submitting, Submitted}),
+    (Submitting, RoundGone): frozenset({Outside}),
+    (Submitted, Finish): frozenset({Over}),
 }
+
+ACCEPTS = accepts(ClientRound, TRANSITIONS)
 
 
 def step(state: ClientRound, event: Event) -> ClientRound:

@@ -1,7 +1,8 @@
 """What all protocol machines share: frozen states, a declared table, errors that change nothing.
 
-A machine is a module with states, events, `ACCEPTS` (which events a state takes), `step` (state, event → state) and
-`effects` (state → what to do). Rules:
+A machine is a module with states (`INITIAL` names those it begins in), events, `TRANSITIONS` (where each event may lead
+from each state), `step` (state, event → state) and, where it acts, `effects` (state → what to do). `ACCEPTS` (which
+events a state takes) follows from the transitions, and so does docs/machines.md. Rules:
 
 - A state holds exactly what its successors need; an event that a state does not accept raises and nothing has changed.
 - A peer's event is remembered by the digest of its content: the same again is harmless, another one is a violation.
@@ -12,13 +13,23 @@ A machine is a module with states, events, `ACCEPTS` (which events a state takes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, get_args
 
 import msgspec
 
 from fsl_async.errors import FslError, PeerViolationError
 
-__all__ = ["Event", "PeerEvent", "State", "Table", "UnexpectedEvent", "accepted_later", "recall"]
+__all__ = [
+    "Event",
+    "PeerEvent",
+    "State",
+    "Table",
+    "Transitions",
+    "UnexpectedEvent",
+    "accepted_later",
+    "accepts",
+    "recall",
+]
 
 
 class State(msgspec.Struct, frozen=True, tag=True):
@@ -39,7 +50,16 @@ class PeerEvent(Event, frozen=True):
         raise NotImplementedError
 
 
-Table: TypeAlias = Mapping[type[State], frozenset[type[Event]]]
+Table: TypeAlias = dict[type[State], frozenset[type[Event]]]
+"""By state, in the order in which a machine declares them, the events that it accepts."""
+
+Transitions: TypeAlias = Mapping[tuple[type[State], type[Event]], frozenset[type[State]]]
+"""By state and accepted event, the states it may lead to."""
+
+
+def accepts(states: Any, transitions: Transitions) -> Table:
+    """The table of a machine, from the union of its states and its transitions."""
+    return {state: frozenset(event for source, event in transitions if source is state) for state in get_args(states)}
 
 
 class UnexpectedEvent(FslError):  # noqa: N818 - an event is what it is about, as in the state machines' prose

@@ -34,10 +34,12 @@ import msgspec
 from fsl_async.digests import DIGEST_BYTES, Domain, digest, same
 from fsl_async.errors import PeerViolationError
 from fsl_async.messages import Abort, Commitment, Conclusion, Proofs, RosterList, Share
-from fsl_async.protocols.machine import Event, PeerEvent, State, UnexpectedEvent, recall
+from fsl_async.protocols.machine import Event, PeerEvent, State, Transitions, UnexpectedEvent, accepts, recall
 
 __all__ = [
     "ACCEPTS",
+    "INITIAL",
+    "TRANSITIONS",
     "Aborted",
     "Applied",
     "Apply",
@@ -326,20 +328,31 @@ class PeerAbort(Event, frozen=True):
     explanation: str
 
 
-ACCEPTS: dict[type[State], frozenset[type[Event]]] = {
-    Open: frozenset({Submitted, CloseRound, PeerRoster, GaveUp, PeerAbort}),
-    Closed: frozenset({PeerRoster, GaveUp, PeerAbort}),
-    Closing: frozenset({Submitted, GraceOver, GaveUp, PeerAbort}),
-    Rostered: frozenset({Evaluated, GaveUp, PeerAbort}),
-    Proved: frozenset({PeerProofs, GaveUp, PeerAbort}),
-    Verified: frozenset({Summed, GaveUp, PeerAbort}),
-    Committed: frozenset({PeerCommitment, PeerAbort}),
-    Revealed: frozenset({PeerShare}),
-    Combined: frozenset({Applied}),
-    Concluded: frozenset({PeerConclusion}),
-    Done: frozenset(),
-    Aborted: frozenset(),
+INITIAL: tuple[type[State], ...] = (Open,)
+
+TRANSITIONS: Transitions = {
+    (Open, Submitted): frozenset({Open}),
+    (Open, CloseRound): frozenset({Closed}),
+    (Open, PeerRoster): frozenset({Closing, Rostered, Aborted}),
+    (Closed, PeerRoster): frozenset({Rostered, Aborted}),
+    (Closing, Submitted): frozenset({Closing, Rostered, Aborted}),
+    (Closing, GraceOver): frozenset({Rostered, Aborted}),
+    (Rostered, Evaluated): frozenset({Proved, Verified}),
+    (Proved, PeerProofs): frozenset({Verified, Aborted}),
+    (Verified, Summed): frozenset({Committed}),
+    (Committed, PeerCommitment): frozenset({Revealed}),
+    (Committed, PeerAbort): frozenset({Aborted}),
+    (Revealed, PeerShare): frozenset({Combined}),
+    (Combined, Applied): frozenset({Concluded}),
+    (Concluded, PeerConclusion): frozenset({Done}),
+    **{
+        (state, event): frozenset({Aborted})
+        for state in (Open, Closed, Closing, Rostered, Proved, Verified)
+        for event in (GaveUp, PeerAbort)
+    },
 }
+
+ACCEPTS = accepts(Round, TRANSITIONS)
 
 
 # ---- effects

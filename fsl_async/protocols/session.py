@@ -19,9 +19,22 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from fsl_async.errors import PeerViolationError
-from fsl_async.protocols.machine import Event, State, UnexpectedEvent
+from fsl_async.protocols.machine import Event, State, Transitions, UnexpectedEvent, accepts
 
-__all__ = ["ACCEPTS", "Absent", "Brought", "Counted", "Dropped", "Hinted", "Planted", "Session", "Standing", "step"]
+__all__ = [
+    "ACCEPTS",
+    "INITIAL",
+    "TRANSITIONS",
+    "Absent",
+    "Brought",
+    "Counted",
+    "Dropped",
+    "Hinted",
+    "Planted",
+    "Session",
+    "Standing",
+    "step",
+]
 
 
 class Absent(State, frozen=True):
@@ -72,11 +85,22 @@ class Dropped(Event, frozen=True):
     epoch: int
 
 
-ACCEPTS: dict[type[State], frozenset[type[Event]]] = {
-    Absent: frozenset({Brought, Counted, Dropped}),
-    Planted: frozenset({Brought, Counted, Dropped}),
-    Standing: frozenset({Brought, Hinted, Counted, Dropped}),
+INITIAL: tuple[type[State], ...] = (Absent,)
+
+TRANSITIONS: Transitions = {
+    (Absent, Brought): frozenset({Planted}),
+    (Absent, Counted): frozenset({Absent}),
+    (Absent, Dropped): frozenset({Absent}),
+    (Planted, Brought): frozenset({Planted}),
+    (Planted, Counted): frozenset({Planted, Standing}),
+    (Planted, Dropped): frozenset({Planted, Absent}),
+    (Standing, Brought): frozenset({Standing, Planted}),
+    (Standing, Hinted): frozenset({Standing}),
+    (Standing, Counted): frozenset({Standing}),
+    (Standing, Dropped): frozenset({Standing}),
 }
+
+ACCEPTS = accepts(Session, TRANSITIONS)
 
 
 def step(state: Session, event: Event, client: str) -> Session:

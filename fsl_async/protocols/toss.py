@@ -13,10 +13,12 @@ from typing import ClassVar, TypeAlias, assert_never
 from fsl_async.digests import Domain, digest, same
 from fsl_async.errors import PeerViolationError
 from fsl_async.messages import TossCommitment, TossReveal
-from fsl_async.protocols.machine import Event, PeerEvent, State, UnexpectedEvent, recall
+from fsl_async.protocols.machine import Event, PeerEvent, State, Transitions, UnexpectedEvent, accepts, recall
 
 __all__ = [
     "ACCEPTS",
+    "INITIAL",
+    "TRANSITIONS",
     "Committing",
     "PeerTossCommitment",
     "PeerTossReveal",
@@ -97,11 +99,14 @@ class PeerTossReveal(PeerEvent, frozen=True):
         return digest(Domain.TOSS_COMMITMENT, self.seed, self.nonce)
 
 
-ACCEPTS: dict[type[State], frozenset[type[Event]]] = {
-    Committing: frozenset({PeerTossCommitment}),
-    Revealing: frozenset({PeerTossReveal}),
-    Tossed: frozenset(),
+INITIAL: tuple[type[State], ...] = (Committing,)
+
+TRANSITIONS: Transitions = {
+    (Committing, PeerTossCommitment): frozenset({Revealing}),
+    (Revealing, PeerTossReveal): frozenset({Tossed}),
 }
+
+ACCEPTS = accepts(Toss, TRANSITIONS)
 
 
 def begin(server: int, number: int, model: bytes, seed: bytes, nonce: bytes) -> Committing:
