@@ -1,7 +1,7 @@
 """Slow, obvious oracles for AES and the distributed point functions.
 
-A block is a Python integer of 128 bits whose lowest byte is the first byte of AES's state; its lowest bit is the control bit.
-Nothing here is shared with the package. Sections are those of the design.
+A block is a Python integer of 128 bits whose lowest byte is the first byte of AES's state; its lowest bit is the
+control bit. Nothing here is shared with the package. Sections are those of the design.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import reference
@@ -15,10 +17,10 @@ KEY = bytes(range(16))
 
 
 @pytest.fixture(params=kernels.isa_names())
-def isa(request: pytest.FixtureRequest) -> str:
+def isa(request: pytest.FixtureRequest) -> Iterator[str]:
     before = kernels.active_isa()
-    request.addfinalizer(lambda: kernels.select_isa(before))
-    return kernels.select_isa(request.param)
+    yield kernels.select_isa(request.param)
+    kernels.select_isa(before)
 
 
 def random_blocks(seed: int, count: int) -> np.ndarray:

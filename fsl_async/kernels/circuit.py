@@ -133,7 +133,7 @@ def _bytes(blocks: Words) -> Bits:
 
 
 def _split(state: Bits) -> list[Bits]:
-    return [(state >> bit) & np.uint8(1) for bit in range(8)]
+    return [(state >> np.uint8(bit)) & np.uint8(1) for bit in range(8)]
 
 
 def _join(planes: list[Bits]) -> Bits:

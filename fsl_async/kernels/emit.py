@@ -11,12 +11,30 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
+from numba.core import cgutils as numba_cgutils
 
 from fsl_async.kernels import circuit
 from fsl_async.kernels.isa import AesniKeys, Armv8Keys, Isa, Keys, PortableKeys, Vaes256Keys, Vaes512Keys
 
-__all__ = ["I64", "broadcast", "constant", "encrypt", "shuffle", "sum_128"]
+__all__ = [
+    "I64",
+    "bits_at",
+    "broadcast",
+    "constant",
+    "control_mask",
+    "encrypt",
+    "load_part",
+    "orthomorphism",
+    "prefetch",
+    "repeat",
+    "spread_bits",
+    "store_part",
+    "sum_32",
+    "sum_64",
+    "sum_128",
+]
 
+cgutils: Any = numba_cgutils
 Builder = Any
 Value = Any
 
@@ -25,6 +43,7 @@ I32 = ir.IntType(32)
 I64 = ir.IntType(64)
 BYTES = ir.VectorType(I8, 16)
 ROUNDS = circuit.ROUNDS
+BLOCK_BYTES = 16
 
 
 def shuffle(builder: Builder, vector: Value, lanes: Sequence[int]) -> Value:
@@ -42,6 +61,86 @@ def broadcast(builder: Builder, pointer: Value, lanes: int) -> Value:
     """A vector that repeats the block at an address."""
     block = builder.load(builder.bitcast(pointer, ir.VectorType(I64, 2).as_pointer()), align=8)
     return shuffle(builder, block, [0, 1] * lanes)
+
+
+def repeat(builder: Builder, words: Sequence[Value], lanes: int) -> Value:
+    """A vector that repeats the block of two words."""
+    block = ir.Constant(ir.VectorType(I64, 2), ir.Undefined)
+    for place, word in enumerate(words):
+        block = builder.insert_element(block, word, I32(place))
+    return shuffle(builder, block, [0, 1] * lanes)
+
+
+def load_part(builder: Builder, address: Value, count: Value, lanes: int) -> Value:
+    """The first `count` of a vector's blocks, zeros in place of the others; a whole vector takes the short way."""
+    whole = ir.VectorType(I64, 2 * lanes)
+    buffer = cgutils.alloca_once_value(builder, constant(lanes, 0, 0))
+    with builder.if_else(_is_whole(builder, count, lanes), likely=True) as (then, otherwise):
+        with then:
+            builder.store(builder.load(builder.bitcast(address, whole.as_pointer()), align=8), buffer)
+        with otherwise:
+            builder.store(constant(lanes, 0, 0), buffer)
+            cgutils.raw_memcpy(builder, buffer, address, count, BLOCK_BYTES)
+    return builder.load(buffer)
+
+
+def store_part(builder: Builder, address: Value, count: Value, vector: Value) -> None:
+    """Write the first `count` of a vector's blocks; a whole vector takes the short way."""
+    with builder.if_else(_is_whole(builder, count, vector.type.count // 2), likely=True) as (then, otherwise):
+        with then:
+            builder.store(vector, builder.bitcast(address, vector.type.as_pointer()), align=8)
+        with otherwise:
+            cgutils.raw_memcpy(builder, address, cgutils.alloca_once_value(builder, vector), count, BLOCK_BYTES)
+
+
+def _is_whole(builder: Builder, count: Value, lanes: int) -> Value:
+    return builder.icmp_signed("==", count, ir.Constant(count.type, lanes))
+
+
+def prefetch(builder: Builder, address: Value) -> None:
+    """Ask for a cache line, into the second-level cache."""
+    address = builder.bitcast(address, I8.as_pointer())
+    kind = ir.FunctionType(ir.VoidType(), [address.type, I32, I32, I32])
+    function = builder.module.declare_intrinsic("llvm.prefetch", [address.type], kind)
+    builder.call(function, [address, I32(0), I32(2), I32(1)])
+
+
+# Bits
+
+
+def orthomorphism(builder: Builder, vector: Value) -> Value:
+    """σ(hi‖lo) = (hi ^ lo ‖ hi) of every block."""
+    count = vector.type.count
+    swapped = shuffle(builder, vector, [index ^ 1 for index in range(count)])
+    return builder.xor(swapped, builder.and_(vector, constant(count // 2, 0, -1)))
+
+
+def control_mask(builder: Builder, vector: Value) -> Value:
+    """The negative of every block's lowest bit, in both of its words."""
+    count = vector.type.count
+    low = shuffle(builder, vector, [index & ~1 for index in range(count)])
+    return builder.sub(constant(count // 2, 0, 0), builder.and_(low, constant(count // 2, 1, 1)))
+
+
+def bits_at(builder: Builder, vector: Value, place: Value) -> Value:
+    """One bit of every low word, side by side in one word."""
+    low = shuffle(builder, vector, range(0, vector.type.count, 2))
+    amount = builder.insert_element(ir.Constant(low.type, ir.Undefined), place, I32(0))
+    moved = builder.lshr(low, shuffle(builder, amount, [0] * low.type.count))
+    flags = builder.trunc(moved, ir.VectorType(ir.IntType(1), low.type.count))
+    return builder.zext(builder.bitcast(flags, ir.IntType(low.type.count)), I64)
+
+
+def spread_bits(builder: Builder, bits: Value, lanes: int) -> Value:
+    """Low words 0 and 1 from the bits of one word; high words 0."""
+    flags = builder.bitcast(builder.trunc(bits, ir.IntType(lanes)), ir.VectorType(ir.IntType(1), lanes))
+    low = builder.zext(flags, ir.VectorType(I64, lanes))
+    zeros = ir.Constant(low.type, [0] * lanes)
+    places = [place for index in range(lanes) for place in (index, lanes)]
+    return builder.shuffle_vector(low, zeros, ir.Constant(ir.VectorType(I32, 2 * lanes), places))
+
+
+# AES
 
 
 def encrypt(builder: Builder, isa: Isa, schedule: Value, vector: Value) -> Value:
@@ -228,11 +327,23 @@ _ROUNDS: dict[type[Keys], Callable[[Builder, _RoundKeys, list[Value]], list[Valu
 }
 
 
-# Sums in Z_2^128: two words to a block, and a carry from the low to the high one
+# Rings
+
+
+def sum_32(builder: Builder, left: Value, right: Value) -> Value:
+    """Sums in Z_2^32, two elements to a word."""
+    halves = ir.VectorType(I32, 2 * left.type.count)
+    total = builder.add(builder.bitcast(left, halves), builder.bitcast(right, halves))
+    return builder.bitcast(total, left.type)
+
+
+def sum_64(builder: Builder, left: Value, right: Value) -> Value:
+    """Sums in Z_2^64, one element to a word."""
+    return builder.add(left, right)
 
 
 def sum_128(builder: Builder, left: Value, right: Value) -> Value:
-    """Blockwise sums of two vectors."""
+    """Sums in Z_2^128, two words to an element: a carry moves from the low word to the high one."""
     if left.type.count < _WIDE_WORDS:
         return _sum_by_logic(builder, left, right)
     pieces = zip(_cut(builder, left, _MASKED), _cut(builder, right, _MASKED), strict=True)

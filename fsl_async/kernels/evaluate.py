@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fsl_async.kernels.lowering import compiled
 from fsl_async.kernels.passes import (
     Conversion,
     Slots,
@@ -23,7 +24,7 @@ from fsl_async.kernels.passes import (
     pack_slots,
     prove_leaf,
 )
-from fsl_async.kernels.vectors import Blocks, compiled
+from fsl_async.kernels.vectors import Blocks
 from fsl_async.kernels.walk import GROUP, Trees, climb, new_group, new_row, padded, plant, take
 
 __all__ = ["Span", "add", "add_cached", "add_verified", "leaves_of", "select", "select_slots"]
@@ -65,8 +66,10 @@ def add(trees: Trees, span: Span, conversion: Conversion, accumulator: Rows) -> 
 def _aim(span: Span, start: int, conversion: Conversion, accumulator: Rows) -> Target:
     """The target of the group that begins at bin `start`."""
     leaves, planes, bins, words = accumulator.shape
+    trees = conversion.hints.shape[1]
     cells = accumulator.reshape((leaves * planes * bins, words))
-    return Target(cells, bins, start, min(GROUP, span.stop - start), span.offset + start)
+    hints = conversion.hints.reshape((planes * trees, words))
+    return Target(cells, bins, start, min(GROUP, span.stop - start), hints, trees, span.offset + start)
 
 
 @compiled
@@ -95,7 +98,7 @@ def add_cached(span: Span, conversion: Conversion, cached: Rows, accumulator: Ro
     for start in range(span.start, span.stop, GROUP):
         target = _aim(span, start, conversion, accumulator)
         for leaf in range(span.leaves):
-            row = take(conversion.keys, cached[leaf], start, target.count)
+            row = take(conversion.keys, cached[leaf], start, target.size)
             add_leaf(conversion, row, 0, leaf, target)
 
 

@@ -188,7 +188,7 @@ def evaluate_leaves(
         stop: one past the last bin.
 
     Raises:
-        MisuseError: for wrong types or shapes, bins outside the segment, or leaves that descend or lie outside the tree.
+        MisuseError: for wrong types or shapes, bins outside the segment, or leaves that descend or lie outside.
     """
     chosen = read_only("chosen", chosen, np.uint32, (-1,))
     if (chosen[1:] < chosen[:-1]).any() or (chosen >= 2**trees.tree.depth).any():

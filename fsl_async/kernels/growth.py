@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.kernels.isa import Keys
+from fsl_async.kernels.lowering import compiled, compiled_inline
 from fsl_async.kernels.passes import copy_blocks, write_bits
 from fsl_async.kernels.vectors import (
     RING_32,
@@ -22,8 +23,6 @@ from fsl_async.kernels.vectors import (
     Vector,
     add,
     bits_at,
-    compiled,
-    compiled_inline,
     control_mask,
     hash_vector,
     lanes,

@@ -28,6 +28,7 @@ __all__ = [
     "Vaes512Keys",
     "find_isa",
     "isa_names",
+    "isa_of",
     "schedule",
 ]
 
@@ -42,35 +43,45 @@ class Vaes512Keys(NamedTuple):
     """Round keys for four blocks to a register."""
 
     schedule: Words
-    __repr__ = _hidden
+
+    def __repr__(self) -> str:
+        return _hidden(self)
 
 
 class Vaes256Keys(NamedTuple):
     """Round keys for two blocks to a register."""
 
     schedule: Words
-    __repr__ = _hidden
+
+    def __repr__(self) -> str:
+        return _hidden(self)
 
 
 class AesniKeys(NamedTuple):
     """Round keys for one block to a register, x86."""
 
     schedule: Words
-    __repr__ = _hidden
+
+    def __repr__(self) -> str:
+        return _hidden(self)
 
 
 class Armv8Keys(NamedTuple):
     """Round keys for one block to a register, Armv8 with the cryptography extension."""
 
     schedule: Words
-    __repr__ = _hidden
+
+    def __repr__(self) -> str:
+        return _hidden(self)
 
 
 class PortableKeys(NamedTuple):
     """Round keys for the Boolean circuit, any processor."""
 
     schedule: Words
-    __repr__ = _hidden
+
+    def __repr__(self) -> str:
+        return _hidden(self)
 
 
 Keys = Vaes512Keys | Vaes256Keys | AesniKeys | Armv8Keys | PortableKeys
@@ -122,6 +133,14 @@ def _features() -> frozenset[str]:
     architecture = binding.get_process_triple().split("-")[0]
     present = {name for name, there in binding.get_host_cpu_features().items() if there}
     return frozenset(present | {architecture})
+
+
+_BY_KEYS = {isa.keys: isa for isa in ISAS}
+
+
+def isa_of(keys: type[Keys]) -> Isa:
+    """The instruction set of a key class."""
+    return _BY_KEYS[keys]
 
 
 def find_isa(name: str) -> Isa:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.kernels.isa import Keys
+from fsl_async.kernels.lowering import compiled
 from fsl_async.kernels.vectors import (
     RING_32,
     RING_64,
@@ -20,8 +21,6 @@ from fsl_async.kernels.vectors import (
     Ring,
     add,
     bits_at,
-    compiled,
-    compiled_inline,
     control_mask,
     encrypt_vector,
     hash_vector,
@@ -84,14 +83,18 @@ class Target(NamedTuple):
         cells: an accumulator of one segment, flat: shape (leaves·planes·bins, 2).
         bins: bins of the segment.
         start: the group's first bin.
-        count: its bins.
+        size: its bins.
+        hints: all trees' hints, flat: shape (planes·trees, 2).
+        trees: trees in all.
         tree: the first bin's tree.
     """
 
     cells: Blocks
     bins: int
     start: int
-    count: int
+    size: int
+    hints: Blocks
+    trees: int
     tree: int
 
 
@@ -178,8 +181,9 @@ def spread_corrections(
     seeds = repeat(keys, -2, -1)
     lefts, rights = 2 * level * group.width, (2 * level + 1) * group.width
     for i in range(0, count, lanes(keys)):
-        whole = i + lanes(keys) <= count
-        word = load(keys, words, first + i) if whole else load_part(keys, words, first + i, count - i)
+        for line in range(0, lanes(keys), BLOCKS_PER_LINE):
+            prefetch(words, first + count + i + line)
+        word = load_part(keys, words, first + i, min(lanes(keys), count - i))
         store(group.corrections, lefts + i, word)
         controls = spread_bits(keys, _read_bits(packed, first + i))
         store(group.corrections, rights + i, (word & seeds) ^ controls)
@@ -205,37 +209,35 @@ def add_leaf(conversion: Conversion, leaves: Blocks, row: int, leaf: int, target
     for plane in range(planes):
         place = (leaf * planes + plane) * target.bins + target.start
         if conversion.ring_bits == 32:
-            _add_plane(RING_32, conversion, leaves, row, plane, target, place)
+            _add_plane(RING_32, conversion.keys, leaves, row, plane, target, place)
         elif conversion.ring_bits == 64:
-            _add_plane(RING_64, conversion, leaves, row, plane, target, place)
+            _add_plane(RING_64, conversion.keys, leaves, row, plane, target, place)
         else:
-            _add_plane(RING_128, conversion, leaves, row, plane, target, place)
+            _add_plane(RING_128, conversion.keys, leaves, row, plane, target, place)
 
 
 @compiled
-def _add_plane(
-    ring: Ring, conversion: Conversion, leaves: Blocks, row: int, plane: int, target: Target, place: int
-) -> None:
-    """One plane; meanwhile the cells that come next are fetched from memory."""
-    keys, cells, hints = conversion.keys, target.cells, conversion.hints[plane]
-    tweak = repeat(keys, plane << 1, 0)
-    whole = target.count - target.count % lanes(keys)
-    for i in range(0, whole, lanes(keys)):
-        for line in range(0, lanes(keys), BLOCKS_PER_LINE):
+def _add_plane(ring: Ring, keys: Keys, leaves: Blocks, row: int, plane: int, target: Target, place: int) -> None:
+    """One plane; meanwhile the cells that come next are fetched from memory.
+
+    A vector is hashed before the one in front of it is added: additions that wait for their AES would hold up the
+    AES behind them.
+    """
+    cells, hints, hint = target.cells, target.hints, plane * target.trees + target.tree
+    step, tweak = lanes(keys), repeat(keys, plane << 1, 0)
+    image = hash_vector(keys, load(keys, leaves, row) ^ tweak)
+    for i in range(0, target.size - step, step):
+        following = hash_vector(keys, load(keys, leaves, row + i + step) ^ tweak)
+        for line in range(0, step, BLOCKS_PER_LINE):
             prefetch(cells, place + target.bins + i + line)
-        share = _share(ring, keys, tweak, load(keys, leaves, row + i), load(keys, hints, target.tree + i))
-        store(cells, place + i, add(ring, load(keys, cells, place + i), share))
-    if whole < target.count:
-        rest = target.count - whole
-        hint = load_part(keys, hints, target.tree + whole, rest)
-        share = _share(ring, keys, tweak, load(keys, leaves, row + whole), hint)
-        total = add(ring, load_part(keys, cells, place + whole, rest), share)
-        store_part(cells, place + whole, total, rest)
-
-
-@compiled_inline
-def _share(ring: Ring, keys: Keys, tweak: Vector, leaf: Vector, hint: Vector) -> Vector:
-    return add(ring, hash_vector(keys, leaf ^ tweak), control_mask(leaf) & hint)
+        added = control_mask(load(keys, leaves, row + i)) & load(keys, hints, hint + i)
+        store(cells, place + i, add(ring, load(keys, cells, place + i), add(ring, image, added)))
+        image = following
+    last = (target.size - 1) // step * step
+    rest = target.size - last
+    added = control_mask(load(keys, leaves, row + last)) & load_part(keys, hints, hint + last, rest)
+    total = add(ring, load_part(keys, cells, place + last, rest), add(ring, image, added))
+    store_part(cells, place + last, total, rest)
 
 
 @compiled

@@ -65,7 +65,7 @@ class Tree:
     @property
     def count(self) -> int:
         """How many trees these are."""
-        return self.words.shape[1]
+        return int(self.words.shape[1])
 
 
 def generate(keys: TreeKeys, roots0: Blocks, roots1: Blocks, alphas: Alphas, depth: int) -> tuple[Tree, Blocks, Blocks]:

@@ -1,12 +1,14 @@
 """The known-answer test that an instruction set must pass before it is used.
 
-A wrong block would raise nothing: it would silently spoil sums, or worse, correlate what must look random. So every set first
-encrypts the example of FIPS 197 and grows three small trees whose leaves are known from an independent reference.
+A wrong block would raise nothing: it would silently spoil sums, or worse, correlate what must look random. So every
+set first encrypts the example of FIPS 197 and grows three small trees whose leaves are known from an independent
+reference.
 """
 
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +54,7 @@ def check_isa(isa: Isa) -> None:
 def _fips_block(keys: Keys) -> bytes:
     row = np.tile(np.frombuffer(PLAIN, dtype=np.uint64), (lanes(keys), 1))
     encrypt_row(keys, row)
-    return row[-1].tobytes()
+    return bytes(row[-1].tobytes())
 
 
 def _leaves_digest(left: Keys, right: Keys) -> str:
@@ -77,7 +79,7 @@ def _roots(server: int) -> Blocks:
     return np.array([[2 * tree + server, 0x1111 * (tree + 1)] for tree in range(TREES)], dtype=np.uint64)
 
 
-def _constant(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+def _constant(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The read-only form in which kernels take their inputs: one compiled form for all callers."""
     array.flags.writeable = False
     return array

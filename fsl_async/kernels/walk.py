@@ -1,8 +1,8 @@
 """Walking the trees: depth first over one position for a whole group of trees at once.
 
-A group is up to 512 trees. Its working memory is one pair of rows per level and the group's correction words, a few hundred
-kilobytes that stay in the second-level cache; leaves are visited from left to right and nothing is ever as large as
-trees × leaves. Going from one leaf to the next expands only the nodes that the two do not share, and subtrees
+A group is up to 512 trees. Its working memory is one pair of rows per level and the group's correction words, a few
+hundred kilobytes that stay in the second-level cache; leaves are visited from left to right and nothing is ever as
+large as trees × leaves. Going from one leaf to the next expands only the nodes that the two do not share, and subtrees
 that lie beyond the last leaf are never entered.
 
 Rows are named by the place of their first block in a flat array: making an array for every row would cost as much
@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.kernels.isa import Keys
+from fsl_async.kernels.lowering import compiled
 from fsl_async.kernels.passes import Group, copy_blocks, grow, grow_left, spread_corrections
-from fsl_async.kernels.vectors import Blocks, compiled, lanes
+from fsl_async.kernels.vectors import Blocks, lanes
 
 __all__ = ["GROUP", "Trees", "climb", "new_group", "new_row", "padded", "plant", "take"]
 
