@@ -4,9 +4,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet install --constraint constraints.txt
 PACKAGES := fsl_async transport parties
-SOURCES := $(PACKAGES) tests examples
+SOURCES := $(PACKAGES) tests examples docs
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint docs bench clean
 
 .venv/python:
 	$(PYTHON) -m venv .venv
@@ -39,6 +39,9 @@ lint: .venv/lint
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: .venv/demo
+	$(BIN)/python docs/generate_machines.py
 
 bench: .venv/bench
 	$(BIN)/fsl-async bench all --write docs/benchmarks

@@ -152,7 +152,7 @@ class Verified(State, frozen=True):
 
 
 class Committed(State, frozen=True):
-    """Our commitment is sent; the peer's is awaited. From here there is no way back."""
+    """Our commitment is sent; the peer's is awaited. From here on we do not give up."""
 
     entries: Entries
     counted: Entries

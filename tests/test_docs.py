@@ -1,0 +1,42 @@
+"""Documents that are generated from the code are up to date."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsl_async import protocols
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+
+
+@pytest.fixture(scope="module")
+def generator() -> dict[str, Any]:
+    return runpy.run_path(str(DOCS / "generate_machines.py"))
+
+
+def test_the_page_of_the_machines_is_up_to_date(generator: dict[str, Any]) -> None:
+    written = (DOCS / "machines.md").read_text(encoding="utf-8")
+    assert written == generator["page"](), "run `make docs`"
+
+
+def test_every_machine_state_and_event_stands_on_the_page(generator: dict[str, Any]) -> None:
+    names = [module.__name__.rpartition(".")[2] for module in generator["machines"]()]
+    assert names == sorted(name for name in protocols.__all__ if name != "machine")
+    for name in names:
+        machine = getattr(protocols, name)
+        section = generator["section"](machine)
+        assert section.count("```mermaid") == 1
+        for state in machine.ACCEPTS:
+            assert section.count(f"\n| `{state.__name__}` | {state.__doc__.splitlines()[0]} |") == 1
+        for (source, event), targets in machine.TRANSITIONS.items():
+            assert f"\n| `{event.__name__}`" in section
+            for target in targets:
+                arrows = [
+                    line for line in section.splitlines() if f"    {source.__name__} --> {target.__name__}: " in line
+                ]
+                assert len(arrows) == 1
+                assert event.__name__ in arrows[0].partition(": ")[2].split(", ")
