@@ -1,8 +1,8 @@
 """The connection between the two servers, kept alive.
 
 S1 dials S0, again and again until it answers; messages leave in the order in which they were posted. A lost connection
-loses what was queued: each time the servers meet, `meet` is told, and the actor posts again what its state says the peer
-may lack. So nothing here needs to remember.
+loses what was queued: each time the servers meet, `meet` is told, and the actor posts again what its state says the
+peer may lack. So nothing here needs to remember.
 """
 
 from __future__ import annotations
@@ -51,8 +51,19 @@ class PeerLink:
         self._posted = trio.Event()
         self._sent = trio.Event()
         self._attach = trio.Lock()
-        self.bytes_sent = 0
-        self.bytes_received = 0
+        self._standing: list[Channel] = []
+        self._sent_before = 0
+        self._received_before = 0
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes sent to the peer so far, over all connections: handshakes, framing and all."""
+        return self._sent_before + sum(channel.bytes_sent for channel in self._standing)
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes received from the peer so far, over all connections: handshakes, framing and all."""
+        return self._received_before + sum(channel.bytes_received for channel in self._standing)
 
     def post(self, message: Message, *bulk: Buffer) -> None:
         """Queue a message; it is dropped if no connection stands, for `meet` will tell when one does."""
@@ -70,6 +81,7 @@ class PeerLink:
         """Use a channel until it is lost; one at a time, a newer one waits for the older one's end."""
         async with self._attach:
             self.connected = True
+            self._standing.append(channel)
             self._queue.clear()
             try:
                 async with trio.open_nursery() as nursery:
@@ -78,8 +90,9 @@ class PeerLink:
                     await self._receive_all(channel)
             finally:
                 self.connected = False
-                self.bytes_sent += channel.bytes_sent
-                self.bytes_received += channel.bytes_received
+                self._standing.remove(channel)
+                self._sent_before += channel.bytes_sent
+                self._received_before += channel.bytes_received
 
     async def keep_dialling(self, dial: Callable[[], Awaitable[Channel]]) -> None:
         """Dial until the peer answers, use the channel, and start again when it is lost."""

@@ -1,0 +1,143 @@
+"""How fast this machine computes what a round asks for: the speeds that turn the planner's counts into seconds.
+
+The kernels are timed through the code that the parties call, on one thread, with a block small enough to take a second
+in all and large enough that its tables do not fit the inner caches. `TYPICAL` holds what they gave on one core of a
+2-core cloud machine (AMD EPYC with VAES), rounded down, and is used unless a measurement is asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from fsl_async import costs
+from fsl_async.aggregation import Aggregate, Submission
+from fsl_async.config import RoundConfig
+from fsl_async.costs import Setting
+from fsl_async.public_part import Layout, Part, Trees
+from fsl_async.randomness import SeededSource
+from fsl_async.retrieval import Query, Shelves
+from fsl_async.ring import Ring
+from fsl_async.selection import Grove, MasterSeeds, plant
+from fsl_async.task import Sparse, Task
+from fsl_async.upload import grove_digest, retrieval_part, submission_part
+
+__all__ = ["TYPICAL", "Speeds", "measure"]
+
+BLOCK = "rows"
+ROWS = 2**18
+SELECT = 2**12
+REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """What one thread does in a second.
+
+    Attributes:
+        client: AES blocks of a client that plants and fills trees.
+        server: AES blocks of a server that evaluates them.
+        scan: bytes of the model that a server reads to answer one retrieval.
+        fold: bytes of accumulators that it folds to rows.
+        layout: bytes of the model that it permutes.
+    """
+
+    client: float
+    server: float
+    scan: float
+    fold: float
+    layout: float
+
+
+TYPICAL = Speeds(client=40e6, server=700e6, scan=3e9, fold=600e6, layout=800e6)
+
+
+def measure() -> Speeds:
+    """Time this machine's kernels; about a second, and more where they have to be compiled first."""
+    _Trial(rows=2**10, select=2**4).speeds()  # compiles, and touches every page of code
+    return _Trial(ROWS, SELECT).speeds()
+
+
+class _Trial:
+    """One client's round, timed piece by piece."""
+
+    def __init__(self, rows: int, select: int) -> None:
+        self.task = Task(
+            name="calibration",
+            blocks=(Sparse(BLOCK, rows=rows, select=select, width=2),),
+            ring=Ring(64),
+            min_clients=2,
+            max_clients=2,
+        )
+        self.setting = Setting(clients=("client", "client"))
+        self.config: RoundConfig = costs.specimen_config(self.task, self.setting)
+        self.model = {BLOCK: np.zeros((rows, 2), dtype=np.float32)}
+        self.rows = {0: np.arange(select, dtype=np.uint32)}
+        self.randomness = SeededSource(0, "calibration")
+        self.seeds = MasterSeeds.fresh(self.randomness)
+
+    def speeds(self) -> Speeds:
+        """Time everything once or several times, and divide the counts by the best times."""
+        grove = plant(self.config, self.rows, self.seeds, self.randomness)
+        submission = self._submission(grove)
+        query = Query(self.seeds.msk[0], submission.trees)
+        shelves = Shelves(self.config, 0, self.model)
+        aggregate = Aggregate(self.config, 0, bytes(32))
+        retrieving = costs.retrieval_work(self.task, self.setting)
+        submitting = costs.submission_work(self.task, Trees.RETRIEVAL)
+        planting = costs.tree_work(self.task)
+        return Speeds(
+            client=(planting.client + submitting.client) / _seconds(self._client),
+            server=submitting.server / _seconds(partial(_add, aggregate, submission)),
+            scan=retrieving.scanned / _seconds(partial(_answer, shelves, query)),
+            fold=costs.folded_bytes(self.task) / _seconds(aggregate.share),
+            layout=costs.laid_out_bytes(self.task, self.setting)
+            / _seconds(partial(Shelves, self.config, 0, self.model)),
+        )
+
+    def _client(self) -> None:
+        self._submission(plant(self.config, self.rows, self.seeds, self.randomness))
+
+    def _submission(self, grove: Grove) -> Submission:
+        trees = memoryview(retrieval_part(self.config, grove))
+        update = {0: (self.rows[0], self.task.ring.zeros(len(self.rows[0]), 2))}
+        part = memoryview(submission_part(self.config, "client", grove, update, Trees.RETRIEVAL))
+        return Submission(
+            client="client",
+            msk=self.seeds.msk[0],
+            commitments=self.seeds.commitments(self.config.round_id(), "client"),
+            tree=grove_digest(self.config, grove),
+            trees=Part(Layout.retrieval(self.task), trees),
+            part=Part(Layout.submission(self.task, Trees.RETRIEVAL), part),
+            dense=memoryview(b""),
+        )
+
+
+def _add(aggregate: Aggregate, submission: Submission) -> None:
+    jobs, finish = aggregate.jobs(submission, 1)
+    for job in jobs:
+        job()
+    finish()
+
+
+def _answer(shelves: Shelves, query: Query) -> None:
+    """Answer from selection bits that are there: their blocks count elsewhere."""
+    jobs, bits = shelves.selection_jobs(query, 1)
+    del jobs  # the bits stay zero, which costs the same: nothing branches on them
+    answers, _ = shelves.answer_jobs([bits], 1)
+    for job in answers:
+        job()
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    """The best of a few times."""
+    times = []
+    for _ in range(REPEATS):
+        started = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - started)
+    return min(times)
