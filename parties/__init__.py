@@ -2,6 +2,7 @@
 
 from parties.client import Client, RequestDeniedError, RoundClosedError, SubmissionReceipt
 from parties.cluster import Network, simulate
+from parties.deployment import connect
 from parties.identity import Identity, PublicIdentity, Registry
 from parties.outcome import ClientOutcome, RoundOutcome
 
@@ -16,5 +17,6 @@ __all__ = [
     "RoundClosedError",
     "RoundOutcome",
     "SubmissionReceipt",
+    "connect",
     "simulate",
 ]

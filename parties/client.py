@@ -70,7 +70,7 @@ from parties.line import Line
 from parties.outcome import ClientOutcome, RoundReport
 from transport import Channel, HandshakeSettings, Kind, Role, Transport
 
-__all__ = ["Client", "ClientSetup", "RoundClosedError", "SubmissionReceipt"]
+__all__ = ["Client", "ClientSetup", "RequestDeniedError", "RoundClosedError", "SubmissionReceipt"]
 
 ResultT = TypeVar("ResultT")
 Phase: TypeAlias = Literal["main", "union"]
@@ -82,7 +82,15 @@ class RoundClosedError(FslError):
 
 
 class RequestDeniedError(FslError):
-    """A server refused a request; the message says which and why."""
+    """A server refused a request; the message says which and why.
+
+    Attributes:
+        reason: one of the reasons of `messages.Refused`.
+    """
+
+    def __init__(self, server: int, reason: str, explanation: str) -> None:
+        super().__init__(f"S{server} refused ({reason}): {explanation}")
+        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -460,9 +468,23 @@ class Client:
     async def _query(
         self, config: RoundConfig, wanted: Mapping[int, Any]
     ) -> tuple[Grove, tuple[memoryview, memoryview]]:
-        """Plant trees at the wanted rows and have them answered."""
-        self._step(protocol.Ask())
-        query = self._state.query if isinstance(self._state, protocol.Retrieving) else 0
+        """Plant trees at the wanted rows and have them answered.
+
+        A number that this client has used in this round before it was started anew is passed over.
+        """
+        while True:
+            self._step(protocol.Ask())
+            query = self._state.query if isinstance(self._state, protocol.Retrieving) else 0
+            try:
+                return await self._query_as(config, wanted, query)
+            except RequestDeniedError as error:
+                if error.reason != "conflict":
+                    raise
+                self._state, self._grove = protocol.Holding(config, query), None
+
+    async def _query_as(
+        self, config: RoundConfig, wanted: Mapping[int, Any], query: int
+    ) -> tuple[Grove, tuple[memoryview, memoryview]]:
         seeds = MasterSeeds.fresh(self.setup.randomness)
         grove = await self.setup.lane.run(partial(plant, config, wanted, seeds, self.setup.randomness))
         part = await self.setup.lane.run(partial(retrieval_part, config, grove))
@@ -603,7 +625,7 @@ class Client:
             case Refused(reason="round-closed", explanation=explanation):
                 raise RoundClosedError(f"S{server}: {explanation}")
             case Refused(reason=reason, explanation=explanation):
-                raise RequestDeniedError(f"S{server} refused ({reason}): {explanation}")
+                raise RequestDeniedError(server, reason, explanation)
             case reply if isinstance(reply, expected):
                 return received
             case reply:

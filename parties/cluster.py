@@ -7,8 +7,8 @@ and no party of a simulation can ever talk to one that is not simulated.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -169,10 +169,22 @@ async def simulate(
         MisuseError: the model does not fit the task.
     """
     network = Network(task, model, seed, lane or InlineLane())
-    with seeded_scheduling(seed):
+    with seeded_scheduling(seed), _sole_error():
         async with trio.open_nursery() as nursery:
             await nursery.start(network.run)
             try:
                 yield network
             finally:
                 nursery.cancel_scope.cancel()
+
+
+@contextmanager
+def _sole_error() -> Iterator[None]:
+    """Let an error that is alone in its group out of it: what a caller or a party raises arrives as it is."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        raise error from error.__cause__

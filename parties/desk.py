@@ -91,7 +91,7 @@ class Desk:
                     return request.part
                 case assembly.Mismatched():
                     raise RequestRefusedError.because(
-                        "conflict", f"the public part that {self._peer} forwarded is not the one you announced"
+                        "malformed", f"the public part that {self._peer} forwarded is not the one you announced"
                     )
             if self._closed:
                 raise RequestRefusedError.because(

@@ -153,6 +153,7 @@ class Server:
         self._described = describe_model(setup.task, self.model)
         self._current: tossing.Toss | RoundRun
         self._over: dict[bytes, SettledRound] = {}
+        self._toss_words: tuple[TossCommitment | TossReveal, ...] = ()
         self._opened = trio.Event()
         self._settled = trio.Event()
         self._left = trio.Event()
@@ -394,7 +395,8 @@ class Server:
 
     def _adopt_toss(self, state: tossing.Toss) -> None:
         self._current = state
-        for message in tossing.effects(state):
+        self._toss_words = tossing.effects(state)
+        for message in self._toss_words:
             self._post(message)
         if isinstance(state, tossing.Tossed):
             self._open(state)
@@ -463,11 +465,10 @@ class Server:
     def _resend(self) -> None:
         for over in list(self._over.values())[-1:]:
             self._post(over.last_words.message, over.last_words.bulk)  # may be what was lost
+        for message in self._toss_words:  # the peer may still lack our half of a seed that we know
+            self._post(message)
         if isinstance(self._current, RoundRun):
             self._current.resend()
-        else:
-            for message in tossing.effects(self._current):
-                self._post(message)
 
     def _post(self, message: Message, *bulk: Any) -> None:
         self._link.post(message, *bulk)
