@@ -32,6 +32,7 @@ TASK = Task(
     min_clients=2,
     max_clients=6,
 )
+FOR_EVER = Schedule(clients=10**6)
 LIBERAL = Limits(handshakes_per_second=10_000, burst=10_000, per_key=64)
 
 
@@ -137,6 +138,7 @@ class MeddledChannel(Channel):
         self.meddler = meddler
         self.peer_key = inner.peer_key
         self.handshake_hash = inner.handshake_hash
+        self.held: list[bytearray] = []
 
     @property
     def bytes_sent(self) -> int:
@@ -157,10 +159,13 @@ class MeddledChannel(Channel):
         return await self.inner.announced()
 
     async def receive(self, limit: int, **words) -> bytearray:
+        """A message that a hook is cancelled over is kept: a receive that is cancelled loses nothing."""
         while True:
-            data = await self.inner.receive(limit, **words)
-            message = decode(data, FromServer | FromPeer, "the test").message
-            changed = await self.meddler.incoming(self.address, message, bytes(data))
+            if not self.held:
+                self.held.append(await self.inner.receive(limit, **words))
+            message = decode(self.held[0], FromServer | FromPeer, "the test").message
+            changed = await self.meddler.incoming(self.address, message, bytes(self.held[0]))
+            self.held.clear()
             if changed is not None:
                 return bytearray(changed)
 
@@ -191,13 +196,14 @@ class Shop:
     models: tuple[dict[str, np.ndarray], dict[str, np.ndarray]] = field(default_factory=lambda: (model(), model()))
     transports: tuple[Transport, Transport] = field(default_factory=lambda: (TcpTransport(), TcpTransport()))
     listen_at: tuple[str, str] = ("127.0.0.1:0", "127.0.0.1:0")
-    schedule: Schedule = Schedule(clients=10**6)
+    schedule: Schedule = FOR_EVER
     lane: ComputeLane = field(default_factory=InlineLane)
     registry: Registry = field(default_factory=Registry)
     servers: list[Server] = field(default_factory=list)
     addresses: list[str] = field(default_factory=list)
     failures: list[BaseException] = field(default_factory=list)
-    ended: trio.Event = field(default_factory=trio.Event)
+    failed: trio.Event = field(default_factory=trio.Event)
+    all_failed: trio.Event = field(default_factory=trio.Event)
 
     def __post_init__(self) -> None:
         self.identities = (Identity.generate("S0"), Identity.generate("S1"))
@@ -205,17 +211,21 @@ class Shop:
 
     async def open(self) -> None:
         for index in (0, 1):
-            server = Server(self.setup_of(index))
-            self.servers.append(server)
-            self.addresses.append(await self.nursery.start(self._run, server))
+            await self.open_one(index)
+
+    async def open_one(self, index: int) -> None:
+        server = Server(self.setup_of(index))
+        self.servers.append(server)
+        self.addresses.append(await self.nursery.start(self._run, server))
 
     async def _run(self, server: Server, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         try:
             await server.run(task_status=task_status)
         except Exception as error:
             self.failures.append(error)
+            self.failed.set()
             if len(self.failures) == 2:
-                self.ended.set()
+                self.all_failed.set()
 
     def setup_of(self, index: int) -> ServerSetup:
         return ServerSetup(

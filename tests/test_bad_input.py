@@ -2,6 +2,7 @@
 
 import random
 import re
+from contextlib import suppress
 from dataclasses import replace
 
 import msgspec
@@ -15,7 +16,6 @@ from shop import (
     TASK,
     WIDTH,
     Basket,
-    Meddler,
     Shop,
     assert_exact,
     honest_round,
@@ -29,7 +29,7 @@ from fsl_async.codec import CONTROL_LIMIT, decode, encode
 from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError
 from fsl_async.messages import FromClient, FromServer, Receipt, Retrieve, Submit
 from fsl_async.ring import Ring
-from fsl_async.task import Dense, Sparse, Task
+from fsl_async.task import Sparse
 from parties import Client, Identity, RequestDeniedError, simulate
 from transport import (
     HandshakeSettings,
@@ -37,8 +37,6 @@ from transport import (
     RefusedError,
     Role,
     SecureChannel,
-    TcpTransport,
-    TurnedAwayError,
     UnreachableError,
     WrongServerKeyError,
 )
@@ -231,12 +229,12 @@ WIRE_FAULTS = {
     "not a message": (with_bytes(lambda data: b"\xc1" * 100), ChannelError, None),
     "deeply nested": (with_bytes(lambda data: b"\x91" * 1000 + b"\xc0"), ChannelError, None),
     "an announced giant": (with_bytes(lambda data: b"\xdf\xff\xff\xff\xff"), ChannelError, None),
-    "more than the control limit": (with_bytes(lambda data: b"\xc6" + bytes([0, 2, 0, 0]) + bytes(2 * CONTROL_LIMIT)), ChannelError, None),
+    "more than control": (with_bytes(lambda data: b"\xc6\0\2\0\0" + bytes(2 * CONTROL_LIMIT)), ChannelError, None),
     "seed of another client": (with_field(Retrieve | Submit, seed=bytes(16)), RequestDeniedError, "master seed"),
     "seed of no length": (with_field(Retrieve | Submit, seed=b""), RequestDeniedError, "master seed"),
-    "another digest": (with_field(Retrieve | Submit, public_digest=bytes(32)), RequestDeniedError, "not the one you announced"),
+    "another digest": (with_field(Retrieve | Submit, public_digest=bytes(32)), RequestDeniedError, "you announced"),
     "query out of range": (with_field(Retrieve, query=9), RequestDeniedError, "8 retrievals"),
-    "query unknown": (with_field(Submit, query=7), RequestDeniedError, "retrieval 7, whose trees it rides on, is unknown"),
+    "query unknown": (with_field(Submit, query=7), RequestDeniedError, "retrieval 7.* is unknown"),
 }  # fmt: skip
 
 
@@ -290,10 +288,8 @@ def reach(wires):
 
 
 async def send_quietly(stream, data):
-    try:
+    with suppress(trio.BrokenResourceError):  # the server had enough
         await stream.send_all(data)
-    except trio.BrokenResourceError:
-        pass  # the server had enough
 
 
 async def test_random_messages_on_an_open_channel_disturb_nobody(nursery, wires):
@@ -349,16 +345,17 @@ async def test_a_server_that_is_not_there_is_named_by_its_address():
 
 
 OTHER_TASKS = {
-    "min_clients": (Task(**{**_fields, "min_clients": 3}), "min_clients is 2 there and 3 here") if (_fields := {name: getattr(TASK, name) for name in TASK.__struct_fields__}) else None,
-    "ring": (Task(**{**_fields, "ring": Ring(64, fraction_bits=17)}), "ring.fraction_bits is 16 there and 17 here"),
-    "security": (Task(**{**_fields, "security": "semi-honest"}), "security is 'verified' there and 'semi-honest' here"),
-    "blocks": (Task(**{**_fields, "blocks": (Sparse(name="items", rows=ROWS, width=WIDTH, select=4), Dense(name="head", size=HEAD))}), "select=8.* there and .*select=4"),
-}  # fmt: skip
+    "min_clients": ({"min_clients": 3}, "min_clients is 2 there and 3 here"),
+    "ring": ({"ring": Ring(64, fraction_bits=17)}, "ring.fraction_bits is 16 there and 17 here"),
+    "security": ({"security": "semi-honest"}, "security is 'verified' there and 'semi-honest' here"),
+    "blocks": ({"blocks": (Sparse(name="items", rows=ROWS, select=4),)}, "select=8.* there and .*select=4"),
+}
 
 
 @pytest.mark.parametrize("field", OTHER_TASKS)
 async def test_another_task_is_refused_by_field_and_both_values(field):
-    task, pattern = OTHER_TASKS[field]
+    fields, pattern = OTHER_TASKS[field]
+    task = msgspec.structs.replace(TASK, **fields)
     async with simulate(TASK, model(), seed=14) as network:
         with pytest.raises(MisuseError, match=f"S0 runs another task: .*{pattern}"):
             await Client(replace(network.client("carol").setup, task=task)).open()
@@ -372,7 +369,7 @@ async def test_servers_with_unequal_models_both_end_with_the_digests(nursery):
         shop = Shop(nursery, models=(model(), other), transports=(network, network), listen_at=("S0", "S1"))
         await shop.open()
         with trio.fail_after(5):
-            await shop.ended.wait()
+            await shop.all_failed.wait()
         for failure in shop.failures:
             (violation,) = leaves(failure)
             assert isinstance(violation, PeerViolationError)
@@ -383,15 +380,11 @@ async def test_servers_with_unequal_models_both_end_with_the_digests(nursery):
 async def test_servers_with_different_tasks_do_not_work_together(nursery):
     network = Network()
     shop = Shop(nursery, transports=(network, network), listen_at=("S0", "S1"))
-    first, second = shop.setup_of(0), None
-    shop.addresses.append("S0")
-    second = replace(shop.setup_of(1), task=OTHER_TASKS["min_clients"][0])
-    shop.addresses.clear()
-    shop.setup_of = lambda index: (first, second)[index]
+    await shop.open_one(0)
+    shop.task = msgspec.structs.replace(TASK, min_clients=3)
+    await shop.open_one(1)
     with trio.fail_after(5):
-        await shop.open()
-        while not shop.failures:
-            await trio.sleep(0.01)
+        await shop.failed.wait()
     (misuse,) = leaves(shop.failures[0])
     assert isinstance(misuse, MisuseError)
     assert "S0 serves another task: its digest is" in str(misuse)
