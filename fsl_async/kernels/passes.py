@@ -205,39 +205,42 @@ def _read_bits(packed: Bytes, first: int) -> int:
 @compiled
 def add_leaf(conversion: Conversion, leaves: Blocks, row: int, leaf: int, target: Target) -> None:
     """Add every plane of a row of leaves' shares, C(n) + t(n)·hint, to its place in the accumulator."""
-    planes = len(conversion.hints)
-    for plane in range(planes):
-        place = (leaf * planes + plane) * target.bins + target.start
-        if conversion.ring_bits == 32:
-            _add_plane(RING_32, conversion.keys, leaves, row, plane, target, place)
-        elif conversion.ring_bits == 64:
-            _add_plane(RING_64, conversion.keys, leaves, row, plane, target, place)
-        else:
-            _add_plane(RING_128, conversion.keys, leaves, row, plane, target, place)
+    if conversion.ring_bits == 32:
+        _add_planes(RING_32, conversion, leaves, row, leaf, target)
+    elif conversion.ring_bits == 64:
+        _add_planes(RING_64, conversion, leaves, row, leaf, target)
+    else:
+        _add_planes(RING_128, conversion, leaves, row, leaf, target)
 
 
 @compiled
-def _add_plane(ring: Ring, keys: Keys, leaves: Blocks, row: int, plane: int, target: Target, place: int) -> None:
-    """One plane; meanwhile the cells that come next are fetched from memory.
+def _add_planes(
+    ring: Ring, conversion: Conversion, leaves: Blocks, row: int, leaf: int, target: Target
+) -> None:
+    """`add_leaf` in one ring; meanwhile the cells that come next are fetched from memory.
 
     A vector is hashed before the one in front of it is added: additions that wait for their AES would hold up the
     AES behind them.
     """
-    cells, hints, hint = target.cells, target.hints, plane * target.trees + target.tree
-    step, tweak = lanes(keys), repeat(keys, plane << 1, 0)
-    image = hash_vector(keys, load(keys, leaves, row) ^ tweak)
-    for i in range(0, target.size - step, step):
-        following = hash_vector(keys, load(keys, leaves, row + i + step) ^ tweak)
-        for line in range(0, step, BLOCKS_PER_LINE):
-            prefetch(cells, place + target.bins + i + line)
-        added = control_mask(load(keys, leaves, row + i)) & load(keys, hints, hint + i)
-        store(cells, place + i, add(ring, load(keys, cells, place + i), add(ring, image, added)))
-        image = following
+    keys, cells, hints = conversion.keys, target.cells, target.hints
+    step, planes = lanes(keys), len(conversion.hints)
     last = (target.size - 1) // step * step
     rest = target.size - last
-    added = control_mask(load(keys, leaves, row + last)) & load_part(keys, hints, hint + last, rest)
-    total = add(ring, load_part(keys, cells, place + last, rest), add(ring, image, added))
-    store_part(cells, place + last, total, rest)
+    for plane in range(planes):
+        tweak = repeat(keys, plane << 1, 0)
+        hint = plane * target.trees + target.tree
+        place = (leaf * planes + plane) * target.bins + target.start
+        image = hash_vector(keys, load(keys, leaves, row) ^ tweak)
+        for i in range(0, last, step):
+            following = hash_vector(keys, load(keys, leaves, row + i + step) ^ tweak)
+            for line in range(0, step, BLOCKS_PER_LINE):
+                prefetch(cells, place + target.bins + i + line)
+            added = control_mask(load(keys, leaves, row + i)) & load(keys, hints, hint + i)
+            store(cells, place + i, add(ring, load(keys, cells, place + i), add(ring, image, added)))
+            image = following
+        added = control_mask(load(keys, leaves, row + last)) & load_part(keys, hints, hint + last, rest)
+        total = add(ring, load_part(keys, cells, place + last, rest), add(ring, image, added))
+        store_part(cells, place + last, total, rest)
 
 
 @compiled
