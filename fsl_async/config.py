@@ -84,8 +84,16 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         _check_sizes("hash seed or toss", self.hash_seed, *self.toss)
         _check_names("model", [block.name for block in self.task.blocks], [entry.name for entry in self.model])
         if self.union:
-            sparse = [block.name for _, block in self.task.sparse_blocks()]
-            _check_names("union", sparse, [entry.name for entry in self.union])
+            self._check_union([block for _, block in self.task.sparse_blocks()])
+
+    def _check_union(self, blocks: list[Sparse]) -> None:
+        _check_names("union", [block.name for block in blocks], [entry.name for entry in self.union])
+        _check_sizes("digest of a union", *(entry.digest for entry in self.union))
+        for block, entry in zip(blocks, self.union, strict=True):
+            if not 0 <= entry.size <= block.rows:
+                raise MisuseError(
+                    f"round: a union of 0 to {block.rows} rows of {block.name!r} expected, got {entry.size}"
+                )
 
     @property
     def shape(self) -> Task:
