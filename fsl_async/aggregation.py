@@ -11,24 +11,23 @@ Source: paper §"Basic Protocols" (SSA) and §"Malicious-secure sketching"; desi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from types import MappingProxyType
 
 import numpy as np
-import numpy.typing as npt
 
 from fsl_async import kernels
 from fsl_async.config import RoundConfig
 from fsl_async.digests import Buffer, Domain, derive_key, digest
-from fsl_async.geometry import Forest, geometry_of
+from fsl_async.geometry import Forest
 from fsl_async.public_part import ForestKey, Part, forests_of
 from fsl_async.ring import Elements
-from fsl_async.selection import Blocks, forest_roots, tree_keys
+from fsl_async.selection import Blocks, Rows, forest_roots, tree_keys
+from fsl_async.sums import BinSum, UnionSum
 from fsl_async.task import Dense, Sparse, Task
 from fsl_async.upload import dense_mask, tag_keys
-from fsl_async.work import Job, ranges, tree_of
+from fsl_async.work import Job, tree_of
 
 __all__ = ["Aggregate", "Submission", "split_share"]
 
@@ -56,60 +55,28 @@ class Submission:
     dense: memoryview = field(repr=False)
 
 
-@dataclass(frozen=True)
-class _Work:
-    """One forest of one submission, ready to be evaluated."""
-
-    forest: Forest
-    evaluation: kernels.Evaluation
-    accumulator: Blocks
-
-    def jobs(self, threads: int) -> list[Job]:
-        return [
-            partial(kernels.evaluate_add, self.evaluation, self.accumulator, segment, start, stop)
-            for segment, start, stop in ranges(self.forest, threads)
-        ]
-
-
-@dataclass(frozen=True)
-class _VerifiedWork(_Work):
-    """The same with proofs: one block per tree."""
-
-    verification: kernels.Verification
-    proofs: Blocks
-
-    def jobs(self, threads: int) -> list[Job]:
-        return [
-            partial(
-                kernels.evaluate_verified,
-                self.evaluation,
-                self.verification,
-                self.accumulator,
-                self.proofs,
-                segment,
-                start,
-                stop,
-            )
-            for segment, start, stop in ranges(self.forest, threads)
-        ]
-
-
 class Aggregate:
     """The running sum of one round on one server."""
 
-    def __init__(self, config: RoundConfig, server: int, proof_key: bytes) -> None:
+    def __init__(
+        self, config: RoundConfig, server: int, proof_key: bytes, unions: Mapping[str, Rows] = MappingProxyType({})
+    ) -> None:
         """Start at zero.
 
         Args:
             config: the round.
             server: 0 or 1.
             proof_key: the key under which both servers hash proofs; clients never learn it.
+            unions: by sparse block, the union that the round is aligned on; none where it is not.
         """
         self._config = config
         self._server = server
         self._forests = dict(forests_of(config.shape))
         self._tree_keys = tree_keys(config)
-        self._sums = {key: _accumulator(forest) for key, forest in self._forests.items()}
+        sparse = list(config.shape.sparse_blocks())
+        self._bins = {index: BinSum(config, index, block) for index, block in sparse}
+        aligned = bool(config.union) and not config.renamed
+        self._unions = {i: UnionSum(config, i, block, unions[block.name]) for i, block in sparse if aligned}
         self._dense = config.shape.ring.zeros(sum(block.size for _, block in config.shape.dense_blocks()))
         self._proof_key = derive_key(Domain.PROOF_KEY, proof_key)
         self._proof_mask_key = derive_key(Domain.PROOF_MASK_KEY, proof_key)
@@ -123,22 +90,31 @@ class Aggregate:
             The jobs, and a function that returns the submission's proof digest (of the trees alone where none is
             asked).
         """
-        work = [self._prepare(submission, key, forest) for key, forest in self._forests.items()]
+        jobs: list[Job] = []
+        proofs: list[Blocks] = []
+        part = submission.part.layout.split(submission.part.data)
+        for key, forest in self._forests.items():
+            evaluation = self._evaluation(submission, key, forest, part[key, "hint"])
+            if (key, "proof") in part:
+                verification = self._verification(submission, forest, part[key, "proof"])
+                work, proof = self._bins[key.block].verify_jobs(key.forest, evaluation, verification, threads)
+                proofs.append(proof)
+            else:
+                work = self._sum_for(key.block).add_jobs(key.forest, evaluation, threads)
+            jobs += work
 
         def finish() -> bytes:
             self._add_dense(submission)
-            proofs = [forest_work.proofs for forest_work in work if isinstance(forest_work, _VerifiedWork)]
             return digest(Domain.PROOF, submission.tree, *(proof.tobytes() for proof in proofs))
 
-        return [job for forest_work in work for job in forest_work.jobs(threads)], finish
+        return jobs, finish
 
     def negate(self) -> None:
         """Turn the sum into its negative: a submission is taken out by adding it between two calls."""
-        ring = self._config.shape.ring
-        for key, forest in self._forests.items():
-            view = _elements(self._sums[key], forest)
-            view[...] = ring.negate(view)
-        self._dense = ring.negate(self._dense)
+        sums: list[BinSum | UnionSum] = [*self._bins.values(), *self._unions.values()]
+        for block_sum in sums:
+            block_sum.negate()
+        self._dense = self._config.shape.ring.negate(self._dense)
 
     def share(self) -> bytes:
         """This server's share of the aggregate: every block's elements in the task's order, little-endian."""
@@ -149,7 +125,7 @@ class Aggregate:
         numbers = itertools.count()
         for block in task.blocks:
             if isinstance(block, Sparse):
-                folded = self._fold(next(numbers), block)
+                folded = self._rows(next(numbers))
                 signed = folded if self._server == 0 else ring.negate(folded)
                 parts.append(signed.tobytes())
             else:
@@ -157,22 +133,22 @@ class Aggregate:
                 offset += block.size
         return b"".join(parts)
 
-    def _prepare(self, submission: Submission, key: ForestKey, forest: Forest) -> _Work:
+    def _sum_for(self, block: int) -> BinSum | UnionSum:
+        """Where a submission without proofs is added: at the union's rows alone, if the round is aligned on one."""
+        return self._unions.get(block, self._bins[block])
+
+    def _evaluation(
+        self, submission: Submission, key: ForestKey, forest: Forest, hints: memoryview
+    ) -> kernels.Evaluation:
         trees = submission.trees.layout.split(submission.trees.data)
-        part = submission.part.layout.split(submission.part.data)
-        payloads = np.frombuffer(part[key, "hint"], dtype=np.uint8).reshape(forest.trees, -1)
-        evaluation = kernels.Evaluation(
+        return kernels.Evaluation(
             keys=self._tree_keys,
             roots=forest_roots(submission.msk, key, forest, self._server),
             tree=tree_of(forest, trees[key, "tree"]),
             convert=kernels.key_schedule(self._config.convert_key(key.block)),
-            hints=kernels.payload_planes(payloads),
+            hints=kernels.payload_planes(np.frombuffer(hints, dtype=np.uint8).reshape(forest.trees, -1)),
             element_bits=forest.element_bits,
         )
-        if (key, "proof") not in part:
-            return _Work(forest, evaluation, self._sums[key])
-        verification = self._verification(submission, forest, part[key, "proof"])
-        return _VerifiedWork(forest, evaluation, self._sums[key], verification, np.zeros((forest.trees, 2), np.uint64))
 
     def _verification(self, submission: Submission, forest: Forest, corrections: memoryview) -> kernels.Verification:
         tag, mask = tag_keys(self._config, submission.client, submission.tree, submission.commitments)
@@ -196,17 +172,10 @@ class Aggregate:
         )
         self._dense = task.ring.add(self._dense, share)
 
-    def _fold(self, index: int, block: Sparse) -> Elements:
-        """Sum a block's bins, and its stash slots, to rows."""
-        ring = self._config.shape.ring
-        geometry = geometry_of(self._config.shape, block)
-        totals = ring.zeros(block.rows, block.width)
-        key = self._config.placement_key(index)
-        tables = [kernels.Permutation(key, segment, block.rows).table() for segment in range(geometry.bins.segments)]
-        kernels.fold(self._sums[ForestKey(index, 0)], tables, totals, geometry.bins.positions)
-        for number, forest in enumerate(geometry.stash, start=1):
-            totals = ring.add(totals, _stash_rows(self._sums[ForestKey(index, number)], forest))
-        return totals
+    def _rows(self, index: int) -> Elements:
+        """The sum of every row of a block."""
+        totals = self._bins[index].rows()
+        return self._config.shape.ring.add(totals, self._unions[index].rows()) if index in self._unions else totals
 
 
 def split_share(task: Task, share: Buffer) -> dict[str, Elements]:
@@ -219,25 +188,3 @@ def split_share(task: Task, share: Buffer) -> dict[str, Elements]:
         blocks[block.name] = task.ring.from_bytes(memoryview(share)[offset:stop], *shape)
         offset = stop
     return blocks
-
-
-def _accumulator(forest: Forest) -> Blocks:
-    """Zeros for (segments, leaves, planes, bins) blocks, on a cache line so that vectors do not straddle two."""
-    shape = (forest.segments, forest.leaves, forest.planes, forest.bins, 2)
-    memory = np.zeros(int(np.prod(shape)) + 8, dtype=np.uint64)
-    start = -memory.ctypes.data % 64 // 8
-    return memory[start : start + int(np.prod(shape))].reshape(shape)
-
-
-def _elements(accumulator: Blocks, forest: Forest) -> npt.NDArray[Any]:
-    return accumulator.view(np.uint32) if forest.element_bits == 32 else accumulator
-
-
-def _stash_rows(accumulator: Blocks, forest: Forest) -> Elements:
-    """The rows of a stash slot, which stands over the rows as they are: (leaves, planes, one bin) to (rows, width)."""
-    payloads = kernels.payload_of_planes(
-        np.ascontiguousarray(accumulator[0, :, :, 0].transpose(1, 0, 2)), forest.width * forest.element_bits // 8
-    )
-    dtype = np.uint32 if forest.element_bits == 32 else np.uint64
-    shape = (forest.leaves, forest.width, 2) if forest.element_bits == 128 else (forest.leaves, forest.width)
-    return payloads.view(dtype).reshape(shape)

@@ -29,6 +29,7 @@ from fsl_async.public_part import share_bytes
 from fsl_async.randomness import Randomness
 from fsl_async.retrieval import Query, Shelves
 from fsl_async.task import Sparse
+from parties.allowance import Allowance
 from parties.compute import ComputeLane
 from parties.desk import Desk, RequestKey, RequestRefusedError
 from parties.outcome import RoundOutcome, RoundReport
@@ -88,6 +89,7 @@ class RoundRun:
         config: the round.
         round_id: its name in every message.
         desk: the clients' requests.
+        allowance: how many each of them has made.
         settled: set when the round is done or aborted.
     """
 
@@ -96,6 +98,7 @@ class RoundRun:
         self.round_id = config.round_id()
         self.terms = protocol.Terms(self.round_id, server, config.task.min_clients, config.task.verified)
         self.desk = Desk(self.terms.peer)
+        self.allowance = Allowance()
         self.settled = trio.Event()
         self.model = held.model
         self._union = held.union
@@ -106,7 +109,7 @@ class RoundRun:
         self._claims: dict[str, bytes] = {}
         self._entered: set[str] = set()
         self._shares: dict[bytes, Buffer] = {}
-        self._adder = _Adder(config, server, proof_key, tools.lane)
+        self._adder = _Adder(config, partial(Aggregate, config, server, proof_key, held.union), tools.lane)
         self._answerer = _Answerer(config, server, self.table(), tools.lane)
         self._outcome: RoundOutcome | None = None
         self._changed = trio.Event()
@@ -374,8 +377,8 @@ class RoundRun:
 class _Adder:
     """Adds submissions to the sum one after the other, each with all threads."""
 
-    def __init__(self, config: RoundConfig, server: int, proof_key: bytes, lane: ComputeLane) -> None:
-        self._make = partial(Aggregate, config, server, proof_key)
+    def __init__(self, config: RoundConfig, make: Callable[[], Aggregate], lane: ComputeLane) -> None:
+        self._make = make
         self._lane = lane
         self._send, self._receive = trio.open_memory_channel[Submission](config.task.max_clients)
         self._added: dict[str, Submission] = {}

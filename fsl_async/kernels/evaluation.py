@@ -26,10 +26,12 @@ __all__ = [
     "Selection",
     "Verification",
     "add_leaves",
+    "conversion_of",
     "evaluate_add",
     "evaluate_leaves",
     "evaluate_select",
     "evaluate_verified",
+    "trees_of",
 ]
 
 Words = npt.NDArray[np.uint64]
@@ -111,7 +113,7 @@ def evaluate_add(evaluation: Evaluation, accumulator: Words, segment: int, start
         MisuseError: for wrong types or shapes, or bins outside the segment.
     """
     span = _accumulator_span(evaluation, accumulator, (segment, start, stop))
-    kernels.add(_trees(evaluation), span, _conversion(evaluation), accumulator[segment])
+    kernels.add(trees_of(evaluation), span, conversion_of(evaluation), accumulator[segment])
 
 
 def evaluate_verified(
@@ -140,7 +142,7 @@ def evaluate_verified(
     span = _accumulator_span(evaluation, accumulator, (segment, start, stop))
     check = _tag_check(verification, span.leaves, evaluation.tree.count)
     proofs = writable("proofs", proofs, np.uint64, (evaluation.tree.count, 2))
-    kernels.add_verified(_trees(evaluation), span, _conversion(evaluation), accumulator[segment], check, proofs)
+    kernels.add_verified(trees_of(evaluation), span, conversion_of(evaluation), accumulator[segment], check, proofs)
 
 
 def evaluate_select(selection: Selection, bits: Bytes, segment: int, start: int, stop: int) -> None:
@@ -164,9 +166,9 @@ def evaluate_select(selection: Selection, bits: Bytes, segment: int, start: int,
     if start * selection.positions % 8 or (stop * selection.positions % 8 and stop != bins):
         raise MisuseError(f"bins {start} to {stop}, {selection.positions} bits each, do not begin and end with a byte")
     if selection.positions == 1:
-        kernels.select(_trees(selection), span, bits[segment])
+        kernels.select(trees_of(selection), span, bits[segment])
     else:
-        kernels.select_slots(_trees(selection), span, _slots(selection), bits[segment])
+        kernels.select_slots(trees_of(selection), span, _slots(selection), bits[segment])
 
 
 def evaluate_leaves(
@@ -196,7 +198,7 @@ def evaluate_leaves(
     bins = trees.tree.count // max(1, len(leaves))
     writable("leaves", leaves, np.uint64, (-1, len(chosen), bins, 2))
     span = _span(trees.tree, leaves, (segment, start, stop))._replace(leaves=2**trees.tree.depth)
-    kernels.leaves_of(_trees(trees), span, chosen, leaves[segment])
+    kernels.leaves_of(trees_of(trees), span, chosen, leaves[segment])
 
 
 def add_leaves(evaluation: Evaluation, leaves: Words, accumulator: Words, segment: int, start: int, stop: int) -> None:
@@ -216,10 +218,11 @@ def add_leaves(evaluation: Evaluation, leaves: Words, accumulator: Words, segmen
     span = _accumulator_span(evaluation, accumulator, (segment, start, stop))
     segments, bins = accumulator.shape[0], accumulator.shape[3]
     leaves = read_only("leaves", leaves, np.uint64, (segments, span.leaves, bins, 2))
-    kernels.add_cached(span, _conversion(evaluation), leaves[segment], accumulator[segment])
+    kernels.add_cached(span, conversion_of(evaluation), leaves[segment], accumulator[segment])
 
 
-def _trees(view: Evaluation | Selection) -> Trees:
+def trees_of(view: Evaluation | Selection) -> Trees:
+    """The trees as kernels take them, checked."""
     tree = view.tree
     words = read_only("words", tree.words, np.uint64, (-1, -1, 2))
     bits = read_only("bits", tree.bits, np.uint8, (tree.depth, -(-tree.count // 8)))
@@ -227,7 +230,8 @@ def _trees(view: Evaluation | Selection) -> Trees:
     return Trees(view.keys.left, view.keys.right, roots, words, bits)
 
 
-def _conversion(evaluation: Evaluation) -> Conversion:
+def conversion_of(evaluation: Evaluation) -> Conversion:
+    """The conversion as kernels take it, checked."""
     if evaluation.element_bits not in RING_BITS:
         raise MisuseError(f"a ring element has 32, 64 or 128 bits, not {evaluation.element_bits}")
     hints = read_only("hints", evaluation.hints, np.uint64, (-1, evaluation.tree.count, 2))
