@@ -1,0 +1,47 @@
+"""Find the union of all clients' rows first, then work on those rows alone: trees and sums become smaller.
+
+Servers and clients learn the union, which a task has to ask for: `alignment="union"`. Who selected what stays hidden.
+"""
+
+import numpy as np
+import trio
+
+from fsl_async import Ring, Sparse, Task
+from fsl_async.messages import Share
+from parties import simulate
+
+ROWS, WIDTH, SELECT = 50_000, 8, 100
+TASK = Task(
+    name="shop",
+    blocks=[Sparse("items", rows=ROWS, width=WIDTH, select=SELECT)],
+    ring=Ring(64, fraction_bits=24),
+    alignment="union",
+    min_clients=2,
+    max_clients=10,
+)
+
+
+async def main() -> None:
+    """A union round, and a round on the union."""
+    rng = np.random.default_rng(1)
+    popular, model = rng.choice(ROWS, 300, replace=False), {"items": np.zeros((ROWS, WIDTH))}
+    baskets = {name: rng.choice(popular, SELECT, replace=False) for name in ("ada", "bob")}
+    async with simulate(TASK, model, seed=1) as net, net.client("ada") as ada, net.client("bob") as bob:
+        for client in (ada, bob):
+            await client.unite({"items": baskets[client.name]})
+        union = (await net.finish_union())["items"]
+        sent = ada.bytes_sent
+        print(f"the union has {len(union)} of {ROWS:,} rows; finding it took {sent:,} bytes from ada")
+        for client in (ada, bob):
+            await client.retrieve({"items": baskets[client.name]})
+            await client.submit({"items": (baskets[client.name], np.ones((SELECT, WIDTH)))})
+        outcome = await net.finish_round()
+    share = [note.bulk for note in net.transcript if isinstance(note.message, Share)][-1]
+    print(
+        f"the round took {ada.bytes_sent - sent:,}; a server's share {share:,}, of {ROWS * WIDTH * 8:,} over all rows"
+    )
+    assert np.array_equal(np.flatnonzero(outcome.update["items"].any(axis=1)), union)
+
+
+if __name__ == "__main__":
+    trio.run(main)
