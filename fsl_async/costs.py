@@ -65,7 +65,7 @@ __all__ = [
     "download",
     "entering",
     "folded_bytes",
-    "laid_out_bytes",
+    "laid_out_rows",
     "message_bytes",
     "outcome",
     "recall",
@@ -302,15 +302,22 @@ class Work:
     Attributes:
         client: AES blocks by the client.
         server: AES blocks by each server.
-        scanned: bytes of the model that each server reads for it.
+        read_rows: rows of the model's tables that each server reads for it.
+        read_bytes: bytes of those rows.
     """
 
     client: int = 0
     server: int = 0
-    scanned: int = 0
+    read_rows: int = 0
+    read_bytes: int = 0
 
     def __add__(self, other: Work) -> Work:
-        return Work(self.client + other.client, self.server + other.server, self.scanned + other.scanned)
+        return Work(
+            self.client + other.client,
+            self.server + other.server,
+            self.read_rows + other.read_rows,
+            self.read_bytes + other.read_bytes,
+        )
 
 
 def tree_nodes(leaves: int) -> int:
@@ -328,9 +335,14 @@ def retrieval_work(task: Task, setting: Setting) -> Work:
     total = Work()
     for key, forest in forests_of(task):
         shares = forest.positions > 1  # else the control bits select
-        scanned = forest.segments * task.blocks[key.block].weights * setting.weight_bytes
-        server = forest.trees * (_walk(forest) + shares * forest.leaves)
-        total += Work(client=2 * forest.trees * shares, server=server, scanned=scanned)
+        block = task.sparse(key.block)
+        rows = forest.segments * block.rows
+        total += Work(
+            client=2 * forest.trees * shares,
+            server=forest.trees * (_walk(forest) + shares * forest.leaves),
+            read_rows=rows,
+            read_bytes=rows * block.width * setting.weight_bytes,
+        )
     return total
 
 
@@ -359,9 +371,6 @@ def folded_bytes(task: Task) -> int:
     return sum(forest.trees * forest.leaves * forest.planes * BLOCK_BYTES for _, forest in forests_of(task))
 
 
-def laid_out_bytes(task: Task, setting: Setting) -> int:
-    """Bytes of the model, once for each segment, that a server permutes before it can answer retrievals."""
-    return sum(
-        geometry_of(task, block).bins.segments * block.weights * setting.weight_bytes
-        for _, block in task.sparse_blocks()
-    )
+def laid_out_rows(task: Task) -> int:
+    """Rows of the model, once for each segment, that a server permutes before it can answer retrievals."""
+    return sum(geometry_of(task, block).bins.segments * block.rows for _, block in task.sparse_blocks())

@@ -117,7 +117,7 @@ class RoundCosts:
         link: what the servers send each other once, beside what clients cause.
         work: what is computed on account of one client.
         folded: bytes of accumulators that each server folds to rows, once.
-        laid_out: bytes of the model that each server lays out for retrieval, once.
+        laid_out: rows of the model's tables that each server lays out for retrieval, once.
         steps: messages of the servers that wait for each other.
     """
 
@@ -210,7 +210,7 @@ def _round(task: Task, setting: Setting) -> RoundCosts:
         link=costs.toss_messages(setting.number) + costs.round_messages(task, setting),
         work=costs.tree_work(task) + costs.retrieval_work(task, setting) + costs.submission_work(task, Trees.RETRIEVAL),
         folded=costs.folded_bytes(task),
-        laid_out=costs.laid_out_bytes(task, setting),
+        laid_out=costs.laid_out_rows(task),
     )
 
 

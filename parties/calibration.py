@@ -30,7 +30,10 @@ __all__ = ["TYPICAL", "Speeds", "measure"]
 
 BLOCK = "rows"
 ROWS = 2**18
+WIDE_ROWS = 2**16
 SELECT = 2**12
+NARROW = 2
+WIDE = 64
 REPEATS = 3
 
 
@@ -41,70 +44,76 @@ class Speeds:
     Attributes:
         client: AES blocks of a client that plants and fills trees.
         server: AES blocks of a server that evaluates them.
-        scan: bytes of the model that a server reads to answer one retrieval.
+        read_rows: narrow rows of the model's tables that a server reads to answer one retrieval.
+        read_bytes: bytes of wide ones.
         fold: bytes of accumulators that it folds to rows.
-        layout: bytes of the model that it permutes.
+        layout: rows of the model that it permutes.
     """
 
     client: float
     server: float
-    scan: float
+    read_rows: float
+    read_bytes: float
     fold: float
     layout: float
 
 
-TYPICAL = Speeds(client=40e6, server=700e6, scan=3e9, fold=600e6, layout=800e6)
+TYPICAL = Speeds(client=40e6, server=700e6, read_rows=250e6, read_bytes=14e9, fold=600e6, layout=120e6)
 
 
 def measure() -> Speeds:
     """Time this machine's kernels; about a second, and more where they have to be compiled first."""
-    _Trial(rows=2**10, select=2**4).speeds()  # compiles, and touches every page of code
-    return _Trial(ROWS, SELECT).speeds()
+    for width in (NARROW, WIDE):  # compiles, and touches every page of code
+        small = _Trial(2**10, 2**4, width)
+        small.speeds(small)
+    wide = _Trial(WIDE_ROWS, SELECT, WIDE)
+    return _Trial(ROWS, SELECT).speeds(wide)
 
 
 class _Trial:
     """One client's round, timed piece by piece."""
 
-    def __init__(self, rows: int, select: int) -> None:
+    def __init__(self, rows: int, select: int, width: int = NARROW) -> None:
         self.task = Task(
             name="calibration",
-            blocks=(Sparse(BLOCK, rows=rows, select=select, width=2),),
+            blocks=(Sparse(BLOCK, rows=rows, select=select, width=width),),
             ring=Ring(64),
             min_clients=2,
             max_clients=2,
         )
         self.setting = Setting(clients=("client", "client"))
         self.config: RoundConfig = costs.specimen_config(self.task, self.setting)
-        self.model = {BLOCK: np.zeros((rows, 2), dtype=np.float32)}
+        self.model = {BLOCK: np.zeros((rows, width), dtype=np.float32)}
+        self.width = width
         self.rows = {0: np.arange(select, dtype=np.uint32)}
         self.randomness = SeededSource(0, "calibration")
         self.seeds = MasterSeeds.fresh(self.randomness)
 
-    def speeds(self) -> Speeds:
-        """Time everything once or several times, and divide the counts by the best times."""
-        grove = plant(self.config, self.rows, self.seeds, self.randomness)
-        submission = self._submission(grove)
-        query = Query(self.seeds.msk[0], submission.trees)
-        shelves = Shelves(self.config, 0, self.model)
+    def speeds(self, wide: _Trial) -> Speeds:
+        """Time everything a few times and divide the counts by the best times; `wide` is a trial of wide rows."""
+        submission = self._submission(self._grove())
         aggregate = Aggregate(self.config, 0, bytes(32))
-        retrieving = costs.retrieval_work(self.task, self.setting)
         submitting = costs.submission_work(self.task, Trees.RETRIEVAL)
-        planting = costs.tree_work(self.task)
+        client = costs.tree_work(self.task).client + submitting.client
         return Speeds(
-            client=(planting.client + submitting.client) / _seconds(self._client),
+            client=client / _seconds(lambda: self._submission(self._grove())),
             server=submitting.server / _seconds(partial(_add, aggregate, submission)),
-            scan=retrieving.scanned / _seconds(partial(_answer, shelves, query)),
+            read_rows=costs.retrieval_work(self.task, self.setting).read_rows / self._seconds_of_an_answer(),
+            read_bytes=costs.retrieval_work(wide.task, wide.setting).read_bytes / wide._seconds_of_an_answer(),
             fold=costs.folded_bytes(self.task) / _seconds(aggregate.share),
-            layout=costs.laid_out_bytes(self.task, self.setting)
-            / _seconds(partial(Shelves, self.config, 0, self.model)),
+            layout=costs.laid_out_rows(self.task) / _seconds(partial(Shelves, self.config, 0, self.model)),
         )
 
-    def _client(self) -> None:
-        self._submission(plant(self.config, self.rows, self.seeds, self.randomness))
+    def _seconds_of_an_answer(self) -> float:
+        query = Query(self.seeds.msk[0], self._submission(self._grove()).trees)
+        return _seconds(partial(_answer, Shelves(self.config, 0, self.model), query))
+
+    def _grove(self) -> Grove:
+        return plant(self.config, self.rows, self.seeds, self.randomness)
 
     def _submission(self, grove: Grove) -> Submission:
         trees = memoryview(retrieval_part(self.config, grove))
-        update = {0: (self.rows[0], self.task.ring.zeros(len(self.rows[0]), 2))}
+        update = {0: (self.rows[0], self.task.ring.zeros(len(self.rows[0]), self.width))}
         part = memoryview(submission_part(self.config, "client", grove, update, Trees.RETRIEVAL))
         return Submission(
             client="client",

@@ -114,7 +114,9 @@ def figures(round_costs: RoundCosts, clients: int, assumptions: Assumptions) -> 
     traffic, work, speeds = round_costs.traffic, round_costs.work, assumptions.speeds
     up, down = framed(traffic.up), framed(traffic.down)
     link = framed(round_costs.link) + clients * framed(traffic.link)
-    per_client = work.server / speeds.server + work.scanned / speeds.scan
+    # Narrow rows cost a server their number, wide ones their bytes.
+    reading = max(work.read_rows / speeds.read_rows, work.read_bytes / speeds.read_bytes)
+    per_client = work.server / speeds.server + reading
     per_round = round_costs.folded / speeds.fold + round_costs.laid_out / speeds.layout
     return Figures(
         up=up,

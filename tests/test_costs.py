@@ -243,7 +243,8 @@ def test_blocks_of_one_forest_by_hand() -> None:
     setting = Setting(NAMES)
     assert costs.tree_work(task).client == trees * (2 + 4 * depth)
     retrieving = costs.retrieval_work(task, setting)
-    assert (retrieving.client, retrieving.server, retrieving.scanned) == (0, trees * (1 + nodes), 3 * 64 * 3 * 4)
+    assert (retrieving.client, retrieving.server) == (0, trees * (1 + nodes))
+    assert (retrieving.read_rows, retrieving.read_bytes) == (3 * 64, 3 * 64 * 3 * 4)
     submitting = costs.submission_work(task, Trees.RETRIEVAL)
     assert submitting.client == trees * (2 * 2 + 2) + leaves
     assert submitting.server == trees * (1 + nodes + 2 * leaves + 2 * leaves) + 2 * leaves

@@ -100,7 +100,7 @@ def test_seconds_are_counts_over_speeds() -> None:
     assert once.link_seconds == pytest.approx(once.link / 2 / 125e6 + costs.steps * 0.005)
     assert figures(costs, 50, replace(HOME, cores=4)).server_seconds == pytest.approx(once.server_seconds / 2)
     more = figures(costs, 100, HOME).server_seconds - once.server_seconds
-    per_client = once.server_blocks / TYPICAL.server + costs.work.scanned / TYPICAL.scan
+    per_client = once.server_blocks / TYPICAL.server + costs.work.read_rows / TYPICAL.read_rows
     assert more == pytest.approx(50 * per_client / 2)
 
 
