@@ -28,10 +28,6 @@ __all__ = ["BinSum", "UnionSum"]
 
 Rows = npt.NDArray[np.uint32]
 
-GROUP = 256
-"""Bins that the kernels walk at once; ranges of bins are cut between groups where cells are in their order."""
-
-
 class BinSum:
     """A cell for every position of every bin and stash slot; allocated when the first share comes."""
 
@@ -111,7 +107,7 @@ class UnionSum:
         places, cells = self._places[number], self._cells[number]
         return [
             partial(kernels.evaluate_places, evaluation, places[segment], cells[segment], segment, start, stop)
-            for segment, start, stop in ranges(self._forests[number], threads, multiple=GROUP)
+            for segment, start, stop in ranges(self._forests[number], threads, multiple=kernels.GROUP)
         ]
 
     def negate(self) -> None:

@@ -14,7 +14,7 @@ from fsl_async.kernels.evaluation import (
 )
 from fsl_async.kernels.isa import Keys, isa_names
 from fsl_async.kernels.permutation import Permutation
-from fsl_async.kernels.places import Places, choose_places, evaluate_places
+from fsl_async.kernels.places import GROUP, Places, choose_places, evaluate_places
 from fsl_async.kernels.planting import (
     Tree,
     TreeKeys,
@@ -27,6 +27,7 @@ from fsl_async.kernels.rows import fold, payload_of_planes, payload_planes, perm
 from fsl_async.kernels.selftest import KernelFaultError
 
 __all__ = [
+    "GROUP",
     "Evaluation",
     "KernelFaultError",
     "Keys",

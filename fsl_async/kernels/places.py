@@ -22,7 +22,7 @@ from fsl_async.kernels.lowering import compiled
 from fsl_async.kernels.passes import Conversion, Target, add_leaf, copy_blocks
 from fsl_async.kernels.walk import GROUP, Trees, climb, new_group, new_row, plant
 
-__all__ = ["Places", "choose_places", "evaluate_places"]
+__all__ = ["GROUP", "Places", "choose_places", "evaluate_places"]
 
 Words = npt.NDArray[np.uint64]
 Indices = npt.NDArray[np.uint32]
@@ -75,8 +75,8 @@ def evaluate_places(
         places: the chosen places of this segment.
         accumulator: uint64 (planes, places, 2), changed in place.
         segment: the segment of the bins.
-        start: first bin, a multiple of 256.
-        stop: one past the last bin; a multiple of 256 unless it is the last bin of all.
+        start: first bin, a multiple of `GROUP`.
+        stop: one past the last bin; a multiple of `GROUP` unless it is the last bin of all.
 
     Raises:
         MisuseError: for wrong types or shapes, or bins that do not begin and end with a group.
