@@ -50,6 +50,10 @@ class Domain(Enum):
     PLACEMENT = b"fsl.placement"
     CARRIER = b"fsl.carrier"
     UNION = b"fsl.union"
+    IDENTITY = b"fsl.identity"
+    ENROLMENT = b"fsl.enrolment"
+    VOUCHER = b"fsl.voucher"
+    TOKEN = b"fsl.token"
     SIMULATION = b"fsl.simulation"
 
 

@@ -89,10 +89,14 @@ def tree_digest(task: Task, layout: Layout, part: memoryview) -> bytes:
 
 
 def submission_digest(
-    round_id: bytes, client: str, public: bytes, tree: bytes, commitments: Sequence[bytes], dense: bytes
+    round_id: bytes, identity: bytes, public: bytes, tree: bytes, commitments: Sequence[bytes], dense: bytes
 ) -> bytes:
-    """D of design §9: what a receipt, a roster and a proof speak of."""
-    return digest(Domain.SUBMISSION, round_id, client.encode(), public, tree, *commitments, dense)
+    """D of design §9: what a receipt, a roster and a proof speak of.
+
+    The client stands in it by its identity's digest, name and keys: servers that know one name by different keys never
+    agree on a submission.
+    """
+    return digest(Domain.SUBMISSION, round_id, identity, public, tree, *commitments, dense)
 
 
 def tag_keys(config: RoundConfig, client: str, tree: bytes, commitments: Sequence[bytes]) -> tuple[bytes, bytes]:

@@ -65,9 +65,11 @@ from fsl_async.upload import (
 )
 from parties.arguments import Rows, encoded_updates, wanted_rows
 from parties.compute import ComputeLane
+from parties.enrolment import NO_VOUCHER, Credentials
 from parties.identity import Identity, PublicIdentity, verify
 from parties.line import Line
 from parties.outcome import ClientOutcome, RoundReport
+from parties.tokens import voucher
 from transport import Channel, HandshakeSettings, Kind, Role, Transport
 
 __all__ = ["Client", "ClientSetup", "RequestDeniedError", "RoundClosedError", "SubmissionReceipt"]
@@ -107,6 +109,7 @@ class ClientSetup:
         randomness: the operating system's, but in simulation.
         kind: which of the two, announced in every handshake.
         watch: hears of every message it sends.
+        token: to enrol with, where the servers ask for one; else empty.
     """
 
     task: Task
@@ -118,6 +121,7 @@ class ClientSetup:
     randomness: Randomness = field(repr=False)
     kind: Kind
     watch: Callable[[str, str, Message, int], None]
+    token: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True)
@@ -561,7 +565,12 @@ class Client:
         )
         tree = await run(partial(grove_digest, config, grove))
         name = submission_digest(
-            config.round_id(), self.name, draft.public_digest, tree, draft.commitments, draft.dense_digest
+            config.round_id(),
+            self.setup.identity.public.digest(),
+            draft.public_digest,
+            tree,
+            draft.commitments,
+            draft.dense_digest,
         )
         self._step(protocol.Submit(name))
         self._last = (config, name)
@@ -661,12 +670,13 @@ class Client:
     # ---- connecting
 
     async def _dial(self, server: int) -> Channel:
+        shown = voucher(self.setup.token, server) if self.setup.token else NO_VOUCHER
         settings = HandshakeSettings(
             private_key=self.setup.identity.channel_secret,
             role=Role.CLIENT,
             kind=self.setup.kind,
             randomness=self.setup.randomness,
-            payload=self.task.digest(),
+            payload=Credentials.of(self.setup.identity, self.task.digest(), shown).encode(),
         )
         return await self.setup.transport.dial(
             self.setup.addresses[server], self.setup.servers[server].channel, settings

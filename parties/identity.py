@@ -23,7 +23,7 @@ from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError, StorageError
 from fsl_async.randomness import Randomness
 
-__all__ = ["Identity", "PublicIdentity", "Registry", "verify"]
+__all__ = ["Identity", "PublicIdentity", "Registry", "check_name", "verify"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,10 @@ class PublicIdentity:
         """The two public keys as they stand in a round's configuration."""
         return ServerKeys(self.channel, self.statement)
 
+    def digest(self) -> bytes:
+        """BLAKE2b-256 of name and keys: how a submission names its client."""
+        return digest(Domain.IDENTITY, self.name.encode(), self.channel, self.statement)
+
     def to_toml(self) -> str:
         """The text of a public identity's file."""
         return f'name = "{self.name}"\nchannel = "{self.channel.hex()}"\nstatement = "{self.statement.hex()}"\n'
@@ -50,9 +54,7 @@ class PublicIdentity:
         Raises:
             MisuseError: a field is missing, or is not what it should be.
         """
-        name = table.get("name")
-        if not isinstance(name, str) or not name or len(name) > 64 or not name.isprintable() or '"' in name:
-            raise MisuseError(f"{source}: a name of 1 to 64 printable characters expected, got {name!r}")
+        name = check_name(table.get("name"), source)
         channel, statement = (_hex_key(table, key, source) for key in ("channel", "statement"))
         return PublicIdentity(name, channel, statement)
 
@@ -144,6 +146,10 @@ class Registry:
         """The client that holds a channel key."""
         return self._by_channel.get(key)
 
+    def by_name(self, name: str) -> PublicIdentity | None:
+        """The client of that name."""
+        return self._by_name.get(name)
+
     def __contains__(self, name: object) -> bool:
         return name in self._by_name
 
@@ -158,6 +164,20 @@ class Registry:
         if set(table) - {"clients"} or not isinstance(entries, list):
             raise MisuseError(f"{path}: only [[clients]] tables expected")
         return Registry(PublicIdentity.from_table(entry, f"{path}, client {i + 1}") for i, entry in enumerate(entries))
+
+
+def check_name(name: object, source: str) -> str:
+    """Return a party's name, if it can be one; quotes and backslashes would not stand in a file as they are.
+
+    Raises:
+        MisuseError: it is not a text of 1 to 64 printable characters.
+    """
+    if not isinstance(name, str) or not 1 <= len(name) <= 64 or not name.isprintable() or set(name) & {'"', "\\"}:
+        raise MisuseError(
+            f"{source}: a name of 1 to 64 printable characters expected, no quotation mark or backslash, "
+            f"got {str(name)[:64]!r}"
+        )
+    return name
 
 
 def verify(statement_key: bytes, signature: bytes, domain: Domain, *parts: bytes) -> bool:

@@ -44,6 +44,7 @@ from fsl_async.retrieval import Query
 from fsl_async.selection import seed_commitment
 from fsl_async.task import Dense, Task
 from fsl_async.upload import dense_digest, public_digest, submission_digest, tree_digest
+from parties.allowance import AbuseError, Counted
 from parties.desk import RequestKey, RequestRefusedError
 from parties.round_run import RoundRun
 from transport import Channel, ChannelClosedError, Pace
@@ -72,9 +73,9 @@ class Reception:
         if channel.peer_key == self._server.setup.peer.channel:
             await self._server.attach_peer(channel)
             return
-        client = self._server.setup.registry.by_channel(channel.peer_key)
+        client = self._server.enrolment.by_channel(channel.peer_key)
         if client is None:
-            raise PeerViolationError("client", "is not on the list any more")
+            raise PeerViolationError("client", "is not known any more")
         with self._server.visit():
             await self._converse(channel, client.name)
 
@@ -85,7 +86,11 @@ class Reception:
             except ChannelClosedError:
                 return
             message, bulk = decode(data, FromClient, client)
-            reply, content = await self._reply(client, message, bulk)
+            try:
+                reply, content = await self._reply(client, message, bulk)
+            except AbuseError as abuse:
+                await channel.send(*encode(abuse.message))
+                raise
             await channel.send(*encode(reply, content))
             self._server.setup.watch(f"S{self._index}", client, reply, len(content))
 
@@ -97,26 +102,37 @@ class Reception:
                 case Enter(after=after):
                     run = await self._server.next_round(after)
                     return Opened(run.config.canonical()), NOTHING
-                case Retrieve():
-                    return await self._retrieve(client, message, bulk)
-                case Recall():
-                    return await self._recall(client, message)
+                case Retrieve() | Recall():
+                    return await self._counted(Counted.RETRIEVAL, client, message, bulk)
+                case Submit() | Hint():
+                    return await self._counted(Counted.ATTEMPT, client, message, bulk)
                 case Download():
                     return self._download(client, message)
-                case Submit():
-                    return await self._submit(client, message, bulk)
-                case Hint():
-                    return await self._submit_hint(client, message, bulk)
                 case AskOutcome(round_id=round_id):
                     return await self._finished(round_id)
             raise PeerViolationError(client, f"sent {type(message).__name__}, which no server answers")
         except RequestRefusedError as refusal:
             return refusal.message, NOTHING
 
+    async def _counted(
+        self, kind: Counted, client: str, message: Retrieve | Recall | Submit | Hint, bulk: memoryview
+    ) -> Reply:
+        """Carry out a request of which a client has only so many in a round."""
+        run = self._server.open_round(message.round_id, client)
+        with run.allowance.request(client, kind):
+            match message:
+                case Retrieve():
+                    return await self._retrieve(run, client, message, bulk)
+                case Recall():
+                    return await self._recall(run, client)
+                case Submit():
+                    return await self._submit(run, client, message, bulk)
+                case Hint():
+                    return await self._submit_hint(run, client, message, bulk)
+
     # ---- retrieval
 
-    async def _retrieve(self, client: str, message: Retrieve, bulk: memoryview) -> Reply:
-        run = self._server.open_round(message.round_id, client)
+    async def _retrieve(self, run: RoundRun, client: str, message: Retrieve, bulk: memoryview) -> Reply:
         if not 1 <= message.query <= RETRIEVALS_PER_ROUND:
             raise RequestRefusedError.because(
                 "limit", f"at most {RETRIEVALS_PER_ROUND} retrievals a round are answered"
@@ -128,8 +144,7 @@ class Reception:
         answer = await run.answer(Query(message.seed, Part(layout, part)))
         return Answer(round_id=run.round_id, query=message.query), answer
 
-    async def _recall(self, client: str, message: Recall) -> Reply:
-        run = self._server.open_round(message.round_id, client)
+    async def _recall(self, run: RoundRun, client: str) -> Reply:
         session = self._server.sessions.of(client)
         answer = await run.answer(Query(session.msk, session.trees))
         return Answer(round_id=run.round_id, query=SESSION), answer
@@ -148,8 +163,7 @@ class Reception:
 
     # ---- submission
 
-    async def _submit(self, client: str, message: Submit, bulk: memoryview) -> Reply:
-        run = self._server.open_round(message.round_id, client)
+    async def _submit(self, run: RoundRun, client: str, message: Submit, bulk: memoryview) -> Reply:
         self._check_seed(run, client, message)
         layout = Layout.submission(run.config.shape, Trees.RETRIEVAL if message.query else Trees.OWN)
         part, dense = await self._take_parts(run, client, message, layout, bulk, message.seed)
@@ -158,8 +172,7 @@ class Reception:
         submission = Submission(client, message.seed, message.commitments, tree, trees, part, dense)
         return await self._receipt(run, submission, message.dense_digest, sessions.Brought)
 
-    async def _submit_hint(self, client: str, message: Hint, bulk: memoryview) -> Reply:
-        run = self._server.open_round(message.round_id, client)
+    async def _submit_hint(self, run: RoundRun, client: str, message: Hint, bulk: memoryview) -> Reply:
         session = self._server.sessions.of(client)
         layout = Layout.submission(run.config.shape, Trees.SESSION)
         part, dense = await self._take_parts(run, client, message, layout, bulk, session.msk)
@@ -188,7 +201,8 @@ class Reception:
         """Enter a submission, and sign that it is in."""
         announced = public_digest(submission.part.data)
         client = submission.client
-        name = submission_digest(run.round_id, client, announced, submission.tree, submission.commitments, dense)
+        identity = self._server.enrolment.identity(client).digest()
+        name = submission_digest(run.round_id, identity, announced, submission.tree, submission.commitments, dense)
         if self._task.selection == "fixed":
             self._server.sessions.take(client, kind(run.config.epoch, announced))
         await self._enter(run, submission, name)

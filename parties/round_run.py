@@ -494,14 +494,19 @@ def _combine(config: RoundConfig, ours: Buffer, theirs: Buffer) -> tuple[Model, 
 
 
 def _updated(config: RoundConfig, model: Model, update: Model, elements: Model) -> Model:
-    """The model after the sum is added: floats in double precision, integers as integers, then its own dtype."""
+    """The model after the sum is added: floats in double precision, then rounded once to their own dtype.
+
+    Integer blocks take the sum rounded to whole numbers, modulo what their dtype holds, as integers in numpy do.
+    """
     updated = dict(model)
     for name in update:
         array = model[name]
-        whole = array.dtype.kind != "f" and config.task.ring.fraction_bits == 0
-        delta = elements[name] if whole else update[name]
-        wide = array.astype(object if delta.dtype == object else delta.dtype) + delta.reshape(array.shape)
-        updated[name] = wide.astype(array.dtype) if array.dtype.kind == "f" else np.rint(wide).astype(array.dtype)
+        if array.dtype.kind == "f":
+            updated[name] = (array.astype(np.float64) + update[name].reshape(array.shape)).astype(array.dtype)
+        else:
+            whole = elements[name] if config.shape.ring.fraction_bits == 0 else np.rint(update[name])
+            low = whole.astype(object) % 2**64 if whole.dtype.kind in "fO" else whole
+            updated[name] = array + low.astype(np.uint64).astype(array.dtype).reshape(array.shape)
     return updated
 
 

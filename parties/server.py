@@ -28,12 +28,14 @@ from fsl_async.messages import Forward, Message, TossCommitment, TossReveal
 from fsl_async.protocols import alignment as aligning
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols import toss as tossing
+from fsl_async.protocols.client import RETRIEVALS_PER_ROUND
 from fsl_async.protocols.machine import Event
 from fsl_async.public_part import Layout, Trees, share_bytes
 from fsl_async.randomness import Randomness
 from fsl_async.task import Task
 from parties.compute import ComputeLane
 from parties.desk import RequestKey, RequestRefusedError
+from parties.enrolment import Enrolment, ListOnly, Policy
 from parties.identity import Identity, PublicIdentity, Registry
 from parties.link import PeerLink
 from parties.outcome import RoundOutcome, RoundReport
@@ -84,7 +86,8 @@ class ServerSetup:
         identity: its own keys.
         peer: the other server's public keys.
         peer_address: where S0 listens; used by S1 alone.
-        registry: the clients it lets in.
+        registry: the clients it lets in from the start.
+        policy: who may enrol besides them.
         model: the model it starts from.
         address: where it listens.
         transport: how.
@@ -112,6 +115,7 @@ class ServerSetup:
     kind: Kind
     schedule: Schedule
     limits: Limits = field(default_factory=Limits)
+    policy: Policy = field(default_factory=ListOnly)
     watch: Watch = silent
 
 
@@ -139,6 +143,7 @@ class Server:
     Attributes:
         setup: what it is made of.
         model: the model as it stands.
+        enrolment: the clients it knows.
         sessions: the trees that outlive their round, where the task's selection is fixed.
         visitors: how many clients are connected.
     """
@@ -147,6 +152,7 @@ class Server:
         self.setup = setup
         self.model = dict(setup.model)
         self._name = f"S{setup.index}"
+        self.enrolment = Enrolment(self._name, setup.task.digest(), setup.registry, setup.policy, setup.store)
         self._peer = f"S{1 - setup.index}"
         self._inbox_in, self._inbox = trio.open_memory_channel[_FromPeer | _Met | _Ours](1024)
         self._link = PeerLink(self._peer, _longest_peer_message(setup.task), self._deliver, self._met)
@@ -168,7 +174,11 @@ class Server:
 
         Raises:
             PeerViolationError: the other server broke the protocol; nothing was revealed that it should not see.
+            StorageError: what must not be forgotten cannot be read.
         """
+        await self.enrolment.restore()
+        if self.enrolment.warning:
+            _log.warning("%s: %s", self._name, self.enrolment.warning)
         async with trio.open_nursery() as nursery:
             self._tools = Tools(
                 nursery=nursery,
@@ -394,10 +404,12 @@ class Server:
         self._adopt_toss(tossing.step(self._current, event, self._peer))
 
     def _adopt_toss(self, state: tossing.Toss) -> None:
+        said = tossing.effects(self._current) if isinstance(self._current, Toss) else ()
         self._current = state
         self._toss_words = tossing.effects(state)
         for message in self._toss_words:
-            self._post(message)
+            if message not in said:
+                self._post(message)
         if isinstance(state, tossing.Tossed):
             self._open(state)
 
@@ -450,8 +462,13 @@ class Server:
         run = self._current
         if not isinstance(run, RoundRun) or run.round_id != message.round_id:
             return  # for a round that has closed; the client hears so from its own connection
-        if message.client not in self.setup.registry or run.config.carrier(message.client) == self.setup.index:
+        if run.config.carrier(message.client) == self.setup.index:
             raise PeerViolationError(self._peer, f"forwards for {message.client!r}, whose carrier it is not")
+        if message.query not in (range(1, RETRIEVALS_PER_ROUND + 1) if message.purpose == "retrieve" else (0,)):
+            raise PeerViolationError(self._peer, f"forwards a {message.purpose} numbered {message.query}")
+        if message.client not in self.enrolment:
+            _log.warning("%s forwards for %r, who is not known here: not counted", self._peer, message.client)
+            return  # no violation: a client may be known to one server alone, and must not stop both by it
         sizes = _part_sizes(run.config.shape, message.purpose)
         if len(bulk) not in sizes:
             raise PeerViolationError(
@@ -498,10 +515,7 @@ class Server:
     async def _admit(self, key: bytes, payload: bytes) -> bytes | Refusal:
         if key == self.setup.peer.channel:
             return b"peer"
-        client = self.setup.registry.by_channel(key)
-        if client is None:
-            return Refusal(f"unknown client: key {key.hex()} is not on {self._name}'s list; ask its operator to add it")
-        return client.name.encode()
+        return await self.enrolment.admit(key, payload)
 
 
 def _part_sizes(task: Task, purpose: str) -> set[int]:

@@ -31,6 +31,7 @@ from fsl_async.messages import FromClient, FromServer, Receipt, Retrieve, Submit
 from fsl_async.ring import Ring
 from fsl_async.task import Sparse
 from parties import Client, Identity, RequestDeniedError, simulate
+from parties.enrolment import Credentials
 from transport import (
     HandshakeSettings,
     Network,
@@ -311,7 +312,8 @@ async def test_random_messages_on_an_open_channel_disturb_nobody(nursery, wires)
 async def raw_channel(client: Client, server: int) -> SecureChannel:
     """A channel with this client's keys, and nobody minding what is said on it."""
     setup = client.setup
-    settings = HandshakeSettings(setup.identity.channel_secret, Role.CLIENT, setup.kind, setup.randomness)
+    said = Credentials.of(setup.identity, setup.task.digest()).encode()
+    settings = HandshakeSettings(setup.identity.channel_secret, Role.CLIENT, setup.kind, setup.randomness, said)
     return await setup.transport.dial(setup.addresses[server], setup.servers[server].channel, settings)
 
 

@@ -1,0 +1,89 @@
+"""How much one client may ask for in one round; the counters live as long as the round.
+
+Rules: a request counts when it comes, before anything is done for it, whatever becomes of it; one above a limit is
+refused with the numbers; who goes on all the same loses the connection, and in this round any later one at once. No
+client's count is touched by what another one does.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fsl_async.errors import PeerViolationError
+from fsl_async.messages import Refused
+from fsl_async.protocols.client import RETRIEVALS_PER_ROUND
+from parties.desk import RequestRefusedError
+
+__all__ = ["REFUSALS_BORNE", "AbuseError", "Allowance", "Counted"]
+
+REFUSALS_BORNE = 3
+"""Requests above a limit that are still answered on an open connection: a client may have sent some ahead."""
+
+
+class Counted(enum.Enum):
+    """What is counted: its name for people, and how many a client has in one round."""
+
+    ATTEMPT = ("submission attempts", 10)
+    CONFLICT = ("contradicting requests", 3)
+    RETRIEVAL = ("retrievals", RETRIEVALS_PER_ROUND)
+
+    @property
+    def people(self) -> str:
+        """What to call it."""
+        return self.value[0]
+
+    @property
+    def limit(self) -> int:
+        """How many there may be."""
+        return self.value[1]
+
+
+class AbuseError(PeerViolationError):
+    """A client went on beyond its limits, and loses its connection.
+
+    Attributes:
+        message: the last answer it gets.
+    """
+
+    def __init__(self, client: str, message: Refused) -> None:
+        super().__init__(client, f"goes on beyond its limits: {message.explanation}")
+        self.message = message
+
+
+class Allowance:
+    """What every client has asked for in one round."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, Counted]] = Counter()
+        self._refused: Counter[str] = Counter()
+
+    @contextmanager
+    def request(self, client: str, kind: Counted) -> Iterator[None]:
+        """Count a request before it is carried out, and afterwards a conflict if it ended in one.
+
+        Raises:
+            RequestRefusedError: it is one too many, or refused by the block itself.
+            AbuseError: it is one too many, and not the first of those.
+        """
+        self._count(client, kind)
+        try:
+            yield
+        except RequestRefusedError as refusal:
+            if refusal.message.reason == "conflict":
+                self._count(client, Counted.CONFLICT)
+            raise
+
+    def _count(self, client: str, kind: Counted) -> None:
+        if self._counts[client, kind] < kind.limit:
+            self._counts[client, kind] += 1
+            return
+        self._refused[client] += 1
+        refusal = RequestRefusedError.because(
+            "limit", f"at most {kind.limit} {kind.people} of one client are taken in a round, this is one more"
+        )
+        if self._refused[client] > REFUSALS_BORNE:
+            raise AbuseError(client, refusal.message)
+        raise refusal
