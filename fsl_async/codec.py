@@ -13,12 +13,13 @@ import msgpack
 import msgspec
 
 from fsl_async.digests import Buffer
-from fsl_async.errors import PeerViolationError
+from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.messages import Message
 
 __all__ = ["CONTROL_LIMIT", "Received", "bulk_overhead", "decode", "encode"]
 
 CONTROL_LIMIT = 64 * 1024
+BULK_LIMIT = 2**32 - 1
 DEPTH_LIMIT = 4
 _BIN_HEADER_BYTES = 5
 _BIN32 = 0xC6
@@ -39,11 +40,19 @@ def bulk_overhead() -> int:
 
 
 def encode(message: Message, *bulk: Buffer) -> list[Buffer]:
-    """The parts of one message on the wire; bulk parts are concatenated, not copied."""
+    """The parts of one message on the wire; bulk parts are concatenated, not copied.
+
+    Raises:
+        MisuseError: more bulk than one message carries.
+    """
     head = msgpack.packb(msgspec.to_builtins(message, builtin_types=(bytes,)))
     size = sum(len(part) for part in bulk)
     if not size:
         return [head]
+    if size > BULK_LIMIT:
+        raise MisuseError(
+            f"{size:,} bytes in one message; {BULK_LIMIT:,} are the most. Split the block into several of fewer rows"
+        )
     return [head, bytes([_BIN32]) + size.to_bytes(4, "big"), *bulk]
 
 

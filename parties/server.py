@@ -404,9 +404,8 @@ class Server:
         self._adopt_toss(tossing.step(self._current, event, self._peer))
 
     def _adopt_toss(self, state: tossing.Toss) -> None:
-        said = tossing.effects(self._current) if isinstance(self._current, Toss) else ()
         self._current = state
-        self._toss_words = tossing.effects(state)
+        said, self._toss_words = self._toss_words, tossing.effects(state)
         for message in self._toss_words:
             if message not in said:
                 self._post(message)
