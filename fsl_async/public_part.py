@@ -20,7 +20,17 @@ from typing import NamedTuple
 from fsl_async.geometry import Forest, geometry_of
 from fsl_async.task import Task
 
-__all__ = ["ForestKey", "Layout", "Part", "Piece", "Trees", "dense_bytes", "forests_of", "share_bytes"]
+__all__ = [
+    "ForestKey",
+    "Layout",
+    "Part",
+    "Piece",
+    "Trees",
+    "dense_bytes",
+    "first_padding",
+    "forests_of",
+    "share_bytes",
+]
 
 
 class ForestKey(NamedTuple):
@@ -106,6 +116,30 @@ _SIZES = {
     "hint": lambda forest: forest.hint_bytes,
     "proof": lambda forest: forest.proof_bytes,
 }
+
+
+def first_padding(task: Task, layout: Layout, data: memoryview) -> tuple[ForestKey, str] | None:
+    """The first piece with a bit set where packed bits are padded to a byte; None where there is none.
+
+    What no evaluation reads would otherwise give one submission many encodings.
+    """
+    forests = dict(forests_of(task))
+    for piece in layout.pieces:
+        if _has_padding(forests[piece.key], piece.kind, data[piece.start : piece.stop]):
+            return piece.key, piece.kind
+    return None
+
+
+def _has_padding(forest: Forest, kind: str, piece: memoryview) -> bool:
+    match kind:
+        case "tree":
+            bits, packed = forest.trees, piece[forest.word_bytes :]
+        case "select":
+            bits, packed = forest.trees * forest.positions, piece
+        case _:
+            return False
+    row = -(-bits // 8)
+    return bool(bits % 8) and any(last >> bits % 8 for last in packed[row - 1 :: row])
 
 
 def dense_bytes(task: Task) -> int:
