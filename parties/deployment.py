@@ -4,6 +4,7 @@
     server.toml     one server's own: its number, keys, listening address, clients, model, when rounds close
     *.key, *.pub    a party's secret and public keys (see `parties.identity`)
     clients.toml    the public keys of the clients a server lets in
+    tokens.toml     where clients enrol with tokens: their digests (see `parties.tokens`)
 
 Rules: an unknown key is refused with the nearest known one; paths are relative to the file that names them; secrets
 stand in key files only.
@@ -19,7 +20,7 @@ import tomllib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -29,9 +30,11 @@ from fsl_async.errors import MisuseError, StorageError
 from fsl_async.task import Task
 from parties.client import Client, ClientSetup
 from parties.compute import ThreadLane
+from parties.enrolment import Anyone, ListOnly, Policy, WithToken
 from parties.identity import Identity, PublicIdentity, Registry
 from parties.server import Schedule, ServerSetup, Watch, silent
 from parties.store import MemoryStore
+from parties.tokens import TokenBook, read_token
 from transport import Kind, Limits, TcpTransport
 
 __all__ = [
@@ -104,9 +107,11 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     server: int
     identity: str
     task: str
-    clients: str
     model: str
     listen: str
+    clients: str = ""
+    enrolment: Literal["list", "token", "open"] = "list"
+    tokens: str = ""
     save_model: str = ""
     threads: int = 0
     handshakes_per_second: float = 20.0
@@ -124,7 +129,27 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         file = _load(path, ServerFile)
         if file.server not in (0, 1):
             raise MisuseError(f"{path}: server must be 0 or 1, not {file.server}")
+        if file.enrolment == "list" and not file.clients:
+            raise MisuseError(f'{path}: enrolment = "list" needs clients = "FILE", the list')
+        if (file.enrolment == "token") != bool(file.tokens):
+            raise MisuseError(
+                f'{path}: tokens = "FILE" belongs to enrolment = "token", and neither goes without the other'
+            )
         return file
+
+    def policy(self, near: Path) -> Policy:
+        """Who may enrol; `near` is the folder of this file.
+
+        Raises:
+            MisuseError: the file of tokens is missing or malformed.
+        """
+        match self.enrolment:
+            case "list":
+                return ListOnly()
+            case "token":
+                return WithToken(TokenBook.load(near / self.tokens, self.server))
+            case "open":
+                return Anyone()
 
 
 def server_setup(path: Path, watch: Watch = silent) -> ServerSetup:
@@ -148,7 +173,8 @@ def server_setup(path: Path, watch: Watch = silent) -> ServerSetup:
         identity=identity,
         peer=peer,
         peer_address=deployment.addresses[0],
-        registry=Registry.load(near / file.clients),
+        registry=Registry.load(near / file.clients) if file.clients else Registry(),
+        policy=file.policy(near),
         model=load_model(near / file.model),
         address=file.listen,
         transport=TcpTransport(),
@@ -164,7 +190,7 @@ def server_setup(path: Path, watch: Watch = silent) -> ServerSetup:
 
 @asynccontextmanager
 async def connect(
-    task_file: str | Path, identity: str | Path | Identity, watch: Watch = silent
+    task_file: str | Path, identity: str | Path | Identity, watch: Watch = silent, *, token: str = ""
 ) -> AsyncIterator[Client]:
     """A client of deployed servers, connected over TCP.
 
@@ -172,9 +198,10 @@ async def connect(
         task_file: the task file that the servers' operators gave out.
         identity: the client's keys, or the file they are in.
         watch: hears of every message the client sends.
+        token: to enrol with, as `fsl-async enrol` printed it; needed once, harmless later, empty where there is none.
 
     Raises:
-        MisuseError: a file is missing or wrong, or a server runs another task.
+        MisuseError: a file or the token is missing or wrong, or a server runs another task.
         ChannelError: a server cannot be reached, or does not know this client; the class says which.
     """
     deployment = Deployment.load(Path(task_file))
@@ -189,6 +216,7 @@ async def connect(
         randomness=os.urandom,
         kind=Kind.LIVE,
         watch=watch,
+        token=read_token(token) if token else b"",
     )
     async with Client(setup) as client:
         yield client
