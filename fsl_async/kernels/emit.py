@@ -44,6 +44,7 @@ I64 = ir.IntType(64)
 BYTES = ir.VectorType(I8, 16)
 ROUNDS = circuit.ROUNDS
 BLOCK_BYTES = 16
+LINE_BYTES = 64
 
 
 def shuffle(builder: Builder, vector: Value, lanes: Sequence[int]) -> Value:
@@ -97,12 +98,13 @@ def _is_whole(builder: Builder, count: Value, lanes: int) -> Value:
     return builder.icmp_signed("==", count, ir.Constant(count.type, lanes))
 
 
-def prefetch(builder: Builder, address: Value) -> None:
-    """Ask for a cache line, into the second-level cache."""
+def prefetch(builder: Builder, address: Value, lanes: int) -> None:
+    """Ask for a vector's cache lines, into the second-level cache."""
     address = builder.bitcast(address, I8.as_pointer())
     kind = ir.FunctionType(ir.VoidType(), [address.type, I32, I32, I32])
     function = builder.module.declare_intrinsic("llvm.prefetch", [address.type], kind)
-    builder.call(function, [address, I32(0), I32(2), I32(1)])
+    for offset in range(0, lanes * BLOCK_BYTES, LINE_BYTES):
+        builder.call(function, [builder.gep(address, [I32(offset)]), I32(0), I32(2), I32(1)])
 
 
 # Bits

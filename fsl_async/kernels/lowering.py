@@ -124,9 +124,10 @@ def _store_part(context: Context, builder: Builder, signature: Signature, values
     return context.get_dummy_value()
 
 
-@_lower(vectors.prefetch, lambda row, index: types.none, parameters=2)
+@_lower(vectors.prefetch, lambda keys, row, index: types.none, parameters=3)
 def _prefetch(context: Context, builder: Builder, signature: Signature, values: Values) -> Value:
-    emit.prefetch(builder, _address(context, builder, signature, values, 0))
+    address = _address(context, builder, signature, values, 1)
+    emit.prefetch(builder, address, isa_of(signature.args[0].instance_class).lanes)
     return context.get_dummy_value()
 
 

@@ -57,8 +57,6 @@ __all__ = [
 Rows = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 
-BLOCKS_PER_LINE = 4  # of the cache
-
 
 class Group(NamedTuple):
     """The working memory of one group of trees (see `walk`); level by level, left row before right row.
@@ -181,8 +179,7 @@ def spread_corrections(
     seeds = repeat(keys, -2, -1)
     lefts, rights = 2 * level * group.width, (2 * level + 1) * group.width
     for i in range(0, count, lanes(keys)):
-        for line in range(0, lanes(keys), BLOCKS_PER_LINE):
-            prefetch(words, first + count + i + line)
+        prefetch(keys, words, first + count + i)
         word = load_part(keys, words, first + i, min(lanes(keys), count - i))
         store(group.corrections, lefts + i, word)
         controls = spread_bits(keys, _read_bits(packed, first + i))
@@ -214,9 +211,7 @@ def add_leaf(conversion: Conversion, leaves: Blocks, row: int, leaf: int, target
 
 
 @compiled
-def _add_planes(
-    ring: Ring, conversion: Conversion, leaves: Blocks, row: int, leaf: int, target: Target
-) -> None:
+def _add_planes(ring: Ring, conversion: Conversion, leaves: Blocks, row: int, leaf: int, target: Target) -> None:
     """`add_leaf` in one ring; meanwhile the cells that come next are fetched from memory.
 
     A vector is hashed before the one in front of it is added: additions that wait for their AES would hold up the
@@ -230,11 +225,11 @@ def _add_planes(
         tweak = repeat(keys, plane << 1, 0)
         hint = plane * target.trees + target.tree
         place = (leaf * planes + plane) * target.bins + target.start
+        prefetch(keys, cells, place + target.bins)
         image = hash_vector(keys, load(keys, leaves, row) ^ tweak)
         for i in range(0, last, step):
+            prefetch(keys, cells, place + target.bins + i + step)
             following = hash_vector(keys, load(keys, leaves, row + i + step) ^ tweak)
-            for line in range(0, step, BLOCKS_PER_LINE):
-                prefetch(cells, place + target.bins + i + line)
             added = control_mask(load(keys, leaves, row + i)) & load(keys, hints, hint + i)
             store(cells, place + i, add(ring, load(keys, cells, place + i), add(ring, image, added)))
             image = following
@@ -260,9 +255,13 @@ def prove_leaf(check: TagCheck, leaf: int, leaves: Blocks, row: int, corrections
 @compiled
 def pack_controls(keys: Keys, leaves: Blocks, row: int, count: int, packed: Bytes, first: int) -> None:
     """The control bits of `count` leaves, eight to a byte, from byte `first` on."""
-    for i in range(0, count, lanes(keys)):
+    whole = count - count % lanes(keys)
+    for i in range(0, whole, lanes(keys)):
         controls = bits_at(load(keys, leaves, row + i), 0)
-        write_bits(controls, min(lanes(keys), count - i), packed, first + (i >> 3))
+        for k in range(lanes(keys) >> 3):
+            packed[first + (i >> 3) + k] = (controls >> (8 * k)) & 255
+    if whole < count:
+        write_bits(bits_at(load(keys, leaves, row + whole), 0), count - whole, packed, first + (whole >> 3))
 
 
 @compiled

@@ -80,10 +80,10 @@ def store_part(row: Blocks, index: int, vector: Vector, count: int) -> None:
     row[index : index + count] = vector[:count]
 
 
-def prefetch(row: Blocks, index: int) -> None:
-    """Ask for the memory of a block before it is needed.
+def prefetch(keys: Keys, row: Blocks, index: int) -> None:
+    """Ask for the memory of a vector before it is needed.
 
-    It has no effect on values, and the block may lie outside the row.
+    It has no effect on values, and the vector may lie outside the row.
     """
 
 
