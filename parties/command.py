@@ -25,6 +25,7 @@ from parties.deployment import Deployment, ServerFile, connect, load_model, save
 from parties.identity import Identity
 from parties.report import ExitCode, Format, Report
 from parties.server import Server
+from parties.tokens import add_tokens, new_tokens
 
 __all__ = ["app", "main"]
 
@@ -102,6 +103,32 @@ def keygen(path: Path, *, name: str = "", form: FormatFlag = "text") -> int:
 
 
 @app.command
+def enrol(file: Path, *, tokens: int = 1, form: FormatFlag = "text") -> int:
+    """Make enrolment tokens: print them, this once, and add their digests to FILE, which goes to both servers.
+
+    Parameters
+    ----------
+    file:
+        The file of digests that a server's TOML file names under `tokens`; made if there is none.
+    tokens:
+        How many; each lets one client enrol.
+    """
+    report = Report("enrol", form)
+
+    async def work() -> None:
+        made = new_tokens(tokens)
+        total = add_tokens(file, made)
+        report.console.print(
+            f"{file}: {total} tokens; give both servers this file and start them anew. Each token below is for one "
+            "client, and is kept nowhere:",
+            highlight=False,
+        )
+        report.result("\n".join(made), {"file": str(file), "tokens": made, "in_file": total})
+
+    return _run(report, work)
+
+
+@app.command
 def serve(config: Path, *, form: FormatFlag = "text") -> int:
     """Run one server until its rounds are over, or until it is interrupted.
 
@@ -117,6 +144,8 @@ def serve(config: Path, *, form: FormatFlag = "text") -> int:
 async def _serve(config: Path, report: Report) -> None:
     file = ServerFile.load(config)
     server = Server(server_setup(config))
+    if server.enrolment.warning:
+        report.console.print(f"warning: {server.enrolment.warning}", highlight=False)
     ended: Counter[str] = Counter()
     async with trio.open_nursery() as nursery:
         address = await nursery.start(server.run)
@@ -143,6 +172,7 @@ def retrieve(
     block: str,
     rows: str = "",
     output: Path,
+    token: str = "",
     form: FormatFlag = "text",
 ) -> int:
     """Fetch rows of a block privately (or a dense block whole) into an .npz file.
@@ -159,12 +189,14 @@ def retrieve(
         Of a sparse block: the rows, as in 3,17,99; or @FILE with a JSON list of them.
     output:
         The .npz file to write: `rows` and `values`.
+    token:
+        To enrol with, where the servers ask for one; or @FILE, which other users of this machine cannot read.
     """
     report = Report("retrieve", form)
 
     async def work() -> None:
         chosen = _rows(rows)
-        async with connect(task, identity) as client:
+        async with connect(task, identity, token=_token(token)) as client:
             dense = isinstance(client.task.block(block), Dense)
             values = (await client.retrieve({block: ... if dense else chosen}))[block]
             save_model(output, {"values": values} if dense else {"rows": chosen, "values": values})
@@ -192,6 +224,7 @@ def submit(
     identity: Path,
     update: Path,
     wait: bool = False,
+    token: str = "",
     form: FormatFlag = "text",
 ) -> int:
     """Add an update to the open round's sum.
@@ -206,12 +239,14 @@ def submit(
         An .npz file: for a sparse block NAME the arrays NAME.rows and NAME.values, for a dense one NAME.
     wait:
         Wait until the round has ended, and tell whether the update was counted.
+    token:
+        To enrol with, where the servers ask for one; or @FILE, which other users of this machine cannot read.
     """
     report = Report("submit", form)
 
     async def work() -> None:
         updates = _updates(Deployment.load(task), load_model(update))
-        async with connect(task, identity) as client:
+        async with connect(task, identity, token=_token(token)) as client:
             receipt = await client.submit(updates)
             result: dict[str, Any] = {
                 "round": receipt.number,
@@ -229,6 +264,14 @@ async def _counted(client: Client, result: dict[str, Any]) -> str:
     outcome = await client.outcome()
     result |= {"counted": outcome.counted, "reason": outcome.reason, "clients": list(outcome.clients)}
     return "; counted" if outcome.counted else f"; not counted: {outcome.reason}"
+
+
+def _token(words: str) -> str:
+    """A token from the command line."""
+    try:
+        return Path(words[1:]).read_text(encoding="ascii") if words.startswith("@") else words
+    except (OSError, ValueError) as error:
+        raise MisuseError(f"token: {words[1:]} cannot be read as the file of a token") from error
 
 
 def _rows(words: str) -> Any:
