@@ -387,7 +387,8 @@ def plan(
     plot:
         Draw the upload over k/m into this file (.svg, .pdf, .png); needs the extra `plot`.
     """
-    from parties.plan import question_of, run_plan, typical
+    from parties.planning.plan import question_of, typical
+    from parties.planning.run import run_plan
 
     report = Report("plan", form)
 
@@ -407,3 +408,54 @@ def plan(
         run_plan(question, assumptions, calibrate=calibrate, paper=paper, plot=plot, report=report)
 
     return _run(report, work)
+
+
+@app.command
+def bench(
+    suite: Literal["kernels", "psr", "generate", "round", "din", "growth", "all"],
+    *,
+    rows: int | None = None,
+    select: int | None = None,
+    width: int | None = None,
+    bits: Literal[32, 64, 128] | None = None,
+    clients: int | None = None,
+    threads: int | None = None,
+    isa: str = "",
+    write: Path | None = None,
+    form: FormatFlag = "text",
+) -> int:
+    """Measure this machine, and compare it with what it could do at most.
+
+    Parameters
+    ----------
+    suite:
+        What to measure: a server's evaluation, retrieval, a client's generation, a whole round, the paper's
+        recommendation network, how costs grow; or all of it in about four minutes.
+    rows:
+        m. Sizes that are given replace the suite's own set of cases by one.
+    select:
+        k; by default the same part of the rows as in the suite's first case.
+    width:
+        Weights in a row.
+    bits:
+        Of a ring element.
+    clients:
+        In a round.
+    threads:
+        How many to compute with, bounds included; by default 1, and in a round as many as there are cores.
+    isa:
+        The instruction set: vaes512, vaes256, aesni, armv8 or portable; by default the fastest one here.
+    write:
+        With `all`: the folder that gets a README.md with all figures, and plots.
+    """
+    from parties.bench import BenchReport, Options, run_bench
+
+    report = BenchReport(f"bench {suite}", form)
+    try:
+        run_bench(suite, Options(rows, select, width, bits, clients, threads), isa, write, report)
+    except (FslError, KeyboardInterrupt, BaseExceptionGroup) as error:
+        reason = _root(error)
+        if not isinstance(reason, FslError | KeyboardInterrupt):
+            raise
+        return report.failure(reason)
+    return ExitCode.OK

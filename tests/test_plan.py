@@ -12,10 +12,10 @@ import pytest
 
 from fsl_async.errors import MisuseError
 from fsl_async.variants import Name, build
-from parties import calibration, plan, plan_view
-from parties.calibration import TYPICAL
 from parties.command import app
-from parties.plan import Assumptions, Plan, crossover, figures, make_plan, question_of, size, typical
+from parties.planning import calibration, plan, view
+from parties.planning.calibration import TYPICAL
+from parties.planning.plan import Assumptions, Plan, crossover, figures, make_plan, question_of, size, typical
 
 HOME = typical(upload=20, download=100, link=1000, latency=5, cores=2)
 
@@ -196,7 +196,7 @@ def test_misuse_ends_with_its_code_and_an_error_object(capsys: pytest.CaptureFix
 def test_the_papers_numbers_stand_beside_ours(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan_view, "PAPER_ROWS", 2**13)  # the rates' search over 2^20 rows takes seconds
+    monkeypatch.setattr(view, "PAPER_ROWS", 2**13)  # the rates' search over 2^20 rows takes seconds
     code, out, _ = run(capsys, *SMALL, "--paper", "--format", "json")
     assert code == 0
     paper = json.loads(out)["result"]["paper"]
@@ -229,7 +229,7 @@ def test_the_picture_is_drawn(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
-    monkeypatch.setattr(plan_view, "POINTS", 5)
+    monkeypatch.setattr(view, "POINTS", 5)
     code, _, _ = run(capsys, *SMALL, "--plot", str(tmp_path / "plan.svg"))
     assert code == 0
     assert (tmp_path / "plan.svg").read_text().startswith("<?xml")

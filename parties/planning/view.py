@@ -10,7 +10,7 @@ from typing import Any
 from fsl_async.errors import MisuseError
 from fsl_async.paper_costs import RATES, TABLE
 from fsl_async.variants import Name, Question, build, names_of
-from parties.plan import Assumptions, Costed, Plan, crossover, framed, percent, question_of, size
+from parties.planning.plan import Assumptions, Costed, Plan, crossover, framed, percent, question_of, size
 
 __all__ = ["compare_with_paper", "draw", "paper_text", "text_of"]
 

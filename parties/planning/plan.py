@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal
 
 from fsl_async.config import MODEL_DTYPES
@@ -19,9 +18,8 @@ from fsl_async.costs import Setting, Shape, specimen_config
 from fsl_async.digests import DIGEST_BYTES
 from fsl_async.errors import MisuseError
 from fsl_async.variants import Name, Question, RoundCosts, Variant, build, largest_select, names_of
-from parties.calibration import TYPICAL, Speeds, measure
 from parties.outcome import RoundReport
-from parties.report import Report
+from parties.planning.calibration import TYPICAL, Speeds
 from transport import wire_size
 
 __all__ = [
@@ -36,7 +34,7 @@ __all__ = [
     "make_plan",
     "question_of",
     "report_bytes",
-    "run_plan",
+    "result_of",
 ]
 
 Security = Literal["verified", "semi-honest"]
@@ -353,44 +351,6 @@ def report_bytes(setting: Setting, model: Any) -> int:
         model=model,
     )
     return len(report.canonical())
-
-
-def run_plan(
-    question: Question,
-    assumptions: Assumptions,
-    *,
-    calibrate: bool,
-    paper: bool,
-    plot: Path | None,
-    report: Report,
-) -> None:
-    """Plan and report.
-
-    Args:
-        question: what is to be planned.
-        assumptions: with `TYPICAL` speeds.
-        calibrate: measure this machine's speeds instead.
-        paper: show the paper's figures beside ours as well.
-        plot: where to draw the upload over k/m; nowhere if None.
-        report: where to write.
-
-    Raises:
-        MisuseError: nothing can be drawn here, or the file cannot be written.
-    """
-    from parties import plan_view
-
-    if calibrate:
-        assumptions = replace(assumptions, speeds=measure())
-    plan = make_plan(question, assumptions, measured=calibrate)
-    text, result = plan_view.text_of(plan), result_of(plan)
-    if paper:
-        comparison = plan_view.compare_with_paper(assumptions)
-        text += "\n\n" + plan_view.paper_text(comparison)
-        result["paper"] = comparison
-    if plot is not None:
-        plan_view.draw(question, plot)
-        result["plot"] = str(plot)
-    report.result(text, result)
 
 
 def result_of(plan: Plan) -> dict[str, Any]:
