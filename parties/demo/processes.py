@@ -25,7 +25,7 @@ from fsl_async.errors import FslError
 from fsl_async.task import Task
 from parties.demo.corpus import load
 from parties.demo.learner import Learner, initial_model
-from parties.demo.run import PHASES, Summary, demo_task, take_part
+from parties.demo.taking_part import PHASES, Summary, demo_task, take_part
 from parties.deployment import connect, load_model, save_model, write_deployment
 from parties.identity import Identity
 

@@ -7,10 +7,8 @@ training in the clear; a single differing bit is a failure.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,8 +19,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.geometry import geometry_of
 from fsl_async.public_part import Layout
-from fsl_async.ring import Ring
-from fsl_async.task import Task
 from parties.client import Client
 from parties.cluster import simulate
 from parties.compute import InlineLane
@@ -37,44 +33,13 @@ from parties.demo.learner import (
     telling_words,
     train_in_the_clear,
 )
+from parties.demo.processes import over_tcp
+from parties.demo.taking_part import PHASES, RING, Summary, demo_task, take_part
 from parties.report import Report
 
-__all__ = ["Summary", "demo_task", "run_demo", "take_part"]
+__all__ = ["run_demo"]
 
-RING = Ring(64, fraction_bits=24)
 MOST_CLIENTS = 64
-PHASES = ("retrieve", "train", "submit", "aggregate")
-
-
-def demo_task(clients: int) -> Task:
-    """The demo's task for so many clients."""
-    return Task(name="manual", blocks=BLOCKS, ring=RING, min_clients=2, max_clients=clients)
-
-
-@dataclass
-class Summary:
-    """What a run of the demo has measured.
-
-    Attributes:
-        model: the final model.
-        seconds: by phase, summed over all rounds; of one client for its phases.
-        sent: bytes that one client sent, all rounds and handshakes together.
-        received: bytes that it received.
-        transcript: the digest of all messages; empty over TCP.
-    """
-
-    model: Model
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
-    sent: int = 0
-    received: int = 0
-    transcript: str = ""
-
-    @contextmanager
-    def timed(self, phase: str) -> Iterator[None]:
-        """Add the time spent inside to a phase."""
-        started = time.perf_counter()
-        yield
-        self.seconds[phase] += time.perf_counter() - started
 
 
 async def run_demo(*, clients: int, rounds: int, seed: int, transport: str, report: Report) -> None:
@@ -91,8 +56,6 @@ async def run_demo(*, clients: int, rounds: int, seed: int, transport: str, repo
         if transport == "memory":
             summary = await _in_memory(corpus, clients, rounds, seed, progress)
         elif transport == "tcp":
-            from parties.demo.processes import over_tcp
-
             summary = await over_tcp(clients, rounds, seed, progress)
         else:
             raise MisuseError(f"transport: memory or tcp expected, got {transport!r}")
@@ -101,19 +64,6 @@ async def run_demo(*, clients: int, rounds: int, seed: int, transport: str, repo
     report.result(_text(result), result)
     if not result["exact"]:
         raise FslError("the private model differs from the one trained in the clear: this must never happen")
-
-
-async def take_part(client: Client, learner: Learner, round_number: int, summary: Summary) -> None:
-    """One client's part in one round: retrieve the rows of its words, learn from its text, submit what it learnt."""
-    words, priors = BLOCKS
-    rows = learner.wanted_rows(round_number)
-    with summary.timed("retrieve"):
-        found = await client.retrieve({words.name: rows, priors.name: ...})
-    kept = ~np.isin(rows, client.deferred.get(words.name, []))
-    with summary.timed("train"):
-        deltas, prior_deltas = learner.train(round_number, rows[kept], found[words.name][kept], found[priors.name])
-    with summary.timed("submit"):
-        await client.submit({words.name: (rows[kept], deltas), priors.name: prior_deltas})
 
 
 async def _in_memory(corpus: Corpus, clients: int, rounds: int, seed: int, progress: Progress) -> Summary:
