@@ -504,14 +504,15 @@ def _updated(config: RoundConfig, model: Model, update: Model, elements: Model) 
         if array.dtype.kind == "f":
             updated[name] = (array.astype(np.float64) + update[name].reshape(array.shape)).astype(array.dtype)
         else:
-            whole: npt.NDArray[Any] = elements[name] if config.shape.ring.fraction_bits == 0 else _integers(np.rint(update[name]))
+            whole: npt.NDArray[Any] = elements[name] if config.shape.ring.fraction_bits == 0 else _whole(update[name])
             low = whole % 2**64 if whole.dtype.kind == "O" else whole
             updated[name] = array + low.astype(np.uint64).astype(array.dtype).reshape(array.shape)
     return updated
 
 
-_integers = np.frompyfunc(int, 1, 1)
-"""Floats to Python integers: a negative one modulo 2**64 is beyond what a float can hold."""
+def _whole(numbers: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+    """Rounded to Python integers: modulo 2**64, a negative number is beyond what a float can hold."""
+    return np.array([int(number) for number in np.rint(numbers).flat], dtype=object).reshape(numbers.shape)
 
 
 def _restricted(array: npt.NDArray[Any], union: npt.NDArray[np.uint32] | None) -> npt.NDArray[Any]:
