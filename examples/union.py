@@ -11,13 +11,9 @@ from fsl_async.messages import Share
 from parties import simulate
 
 ROWS, WIDTH, SELECT = 50_000, 8, 100
+ITEMS = Sparse("items", rows=ROWS, width=WIDTH, select=SELECT)
 TASK = Task(
-    name="shop",
-    blocks=[Sparse("items", rows=ROWS, width=WIDTH, select=SELECT)],
-    ring=Ring(64, fraction_bits=24),
-    alignment="union",
-    min_clients=2,
-    max_clients=10,
+    name="shop", blocks=[ITEMS], ring=Ring(64, fraction_bits=24), alignment="union", min_clients=2, max_clients=10
 )
 
 
@@ -37,9 +33,8 @@ async def main() -> None:
             await client.submit({"items": (baskets[client.name], np.ones((SELECT, WIDTH)))})
         outcome = await net.finish_round()
     share = [note.bulk for note in net.transcript if isinstance(note.message, Share)][-1]
-    print(
-        f"the round took {ada.bytes_sent - sent:,}; a server's share {share:,}, of {ROWS * WIDTH * 8:,} over all rows"
-    )
+    print(f"the round took {ada.bytes_sent - sent:,} from ada; a server's share has {share:,}")
+    print(f"where {ROWS * WIDTH * 8:,} would be all rows")
     assert np.array_equal(np.flatnonzero(outcome.update["items"].any(axis=1)), union)
 
 
