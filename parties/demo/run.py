@@ -148,22 +148,29 @@ def _text(result: dict[str, Any]) -> str:
 
     words = "\n".join(f"  {chapter:20} {' '.join(best)}" for chapter, best in result["telling_words"].items())
     seconds = ", ".join(f"{phase} {value:.2f}" for phase, value in result["seconds"].items())
-    share = result["select"] / result["rows"]
-    return f"""
-Which chapter of the Python manual is a paragraph from? {result["clients"]} clients, {result["rounds"]} rounds,
-{result["transport"]}. Each client used at most {result["select"]} of {result["rows"]:,} word rows a round (k/m =
-{share:.1%}); no server learnt which.
-
-  right on {result["held_out"]} held-out excerpts   before {result["accuracy_before"]:.1%}   after
-  {result["accuracy_after"]:.1%}   (always the commonest chapter: {result["accuracy_majority"]:.1%}) equal to training
-  in the clear          {"yes, bit for bit" if result["exact"] else "NO"} upload per client and round
-  {ratio(result["bytes_up_per_client_and_round"], result["trivial_bytes_up"])} download per client and round
-  {ratio(result["bytes_down_per_client_and_round"], result["trivial_bytes_down"])} seconds over all rounds
-  {seconds} (retrieve, train, submit: of one client)
-
-What the model learnt, the words that speak most for each chapter:
-{words}
-"""
+    setting = f"{result['clients']} clients, {result['rounds']} rounds, {result['transport']}"
+    share = f"{result['select'] / result['rows']:.1%}"
+    up = ratio(result["bytes_up_per_client_and_round"], result["trivial_bytes_up"])
+    down = ratio(result["bytes_down_per_client_and_round"], result["trivial_bytes_down"])
+    before, after, common = (f"{result[f'accuracy_{when}']:.1%}" for when in ("before", "after", "majority"))
+    lines = [
+        "",
+        f"Which chapter of the Python manual is a paragraph from? {setting}.",
+        f"Each client used at most {result['select']} of {result['rows']:,} word rows a round (k/m = {share}); "
+        "no server learnt which.",
+        "",
+        f"  right on {result['held_out']} held-out excerpts   before {before}   after {after}",
+        f"  (always the commonest chapter: {common})",
+        f"  equal to training in the clear      {'yes, bit for bit' if result['exact'] else 'NO'}",
+        f"  upload per client and round   {up}",
+        f"  download per client and round {down}",
+        f"  seconds over all rounds       {seconds}",
+        "                                (retrieve, train, submit: of one client)",
+        "",
+        "What the model learnt, the words that speak most for each chapter:",
+        words,
+    ]
+    return "\n".join(lines)
 
 
 @contextmanager
