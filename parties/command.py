@@ -18,7 +18,7 @@ import numpy as np
 import trio
 from cyclopts import App, CycloptsError, Parameter
 
-from fsl_async.errors import FslError, MisuseError, StorageError
+from fsl_async.errors import FslError, MisuseError
 from fsl_async.task import Dense
 from parties.client import Client
 from parties.deployment import Deployment, ServerFile, connect, load_model, save_model, server_setup
@@ -44,7 +44,8 @@ def main() -> None:
     try:
         code = app(exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        sys.stderr.write(f"fsl-async: {error}\n")
+        words = " ".join(str(error).split())
+        sys.stderr.write(f"fsl-async: {words}; `fsl-async --help` tells what there is\n")
         code = ExitCode.USAGE
     sys.exit(int(code or ExitCode.OK))
 
@@ -82,11 +83,7 @@ def keygen(path: Path, *, name: str = "", form: FormatFlag = "text") -> int:
 
     async def work() -> None:
         identity = Identity.generate(name or path.stem)
-        public = path.with_suffix(".pub")
-        if public.exists():
-            raise StorageError(f"{public} exists; keys are never overwritten, choose another name")
-        identity.save(path)
-        public.write_text(identity.public.to_toml(), encoding="utf-8")
+        public = identity.save_both(path)
         keys = identity.public
         report.result(
             f"{path}: secret keys of {keys.name}, keep them\n{public}: public keys, give them out\n{keys.to_toml()}",
@@ -118,10 +115,9 @@ def enrol(file: Path, *, tokens: int = 1, form: FormatFlag = "text") -> int:
     async def work() -> None:
         made = new_tokens(tokens)
         total = add_tokens(file, made)
-        report.console.print(
+        report.progress(
             f"{file}: {total} tokens; give both servers this file and start them anew. Each token below is for one "
-            "client, and is kept nowhere:",
-            highlight=False,
+            "client, and is kept nowhere:"
         )
         report.result("\n".join(made), {"file": str(file), "tokens": made, "in_file": total})
 
@@ -145,15 +141,15 @@ async def _serve(config: Path, report: Report) -> None:
     file = ServerFile.load(config)
     server = Server(server_setup(config))
     if server.enrolment.warning:
-        report.console.print(f"warning: {server.enrolment.warning}", highlight=False)
+        report.progress(f"warning: {server.enrolment.warning}")
     ended: Counter[str] = Counter()
     async with trio.open_nursery() as nursery:
         address = await nursery.start(server.run)
-        report.console.print(f"S{file.server} listens at {address}", highlight=False)
+        report.progress(f"S{file.server} listens at {address}")
         async for account in server.settlements():
             ending = f"aborted: {account.aborted}" if account.aborted else f"{len(account.clients)} clients counted"
             ended["aborted" if account.aborted else "done"] += 1
-            report.console.print(f"round {account.number}: {ending}", highlight=False)
+            report.progress(f"round {account.number}: {ending}")
             if file.save_model:
                 await trio.to_thread.run_sync(save_model, config.parent / file.save_model, server.model)
         await server.drain(file.drain_seconds)
@@ -198,6 +194,8 @@ def retrieve(
         chosen = _rows(rows)
         async with connect(task, identity, token=_token(token)) as client:
             dense = isinstance(client.task.block(block), Dense)
+            if dense and rows:
+                raise MisuseError(f"block {block!r} is dense: it is fetched whole, leave out --rows")
             values = (await client.retrieve({block: ... if dense else chosen}))[block]
             save_model(output, {"values": values} if dense else {"rows": chosen, "values": values})
             deferred = [int(row) for row in client.deferred.get(block, [])]

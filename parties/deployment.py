@@ -17,10 +17,12 @@ import json
 import os
 import tempfile
 import tomllib
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+import zipfile
+import zlib
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import IO, Any, Literal, TypeVar, get_args
 
 import msgspec
 import numpy as np
@@ -254,9 +256,9 @@ def load_model(path: Path) -> dict[str, npt.NDArray[Any]]:
         MisuseError: the file cannot be read as one.
     """
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError) as error:
+        with zipfile.ZipFile(path) as archive:
+            return {name.removesuffix(".npy"): _read_array(archive, name) for name in archive.namelist()}
+    except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise MisuseError(f"{path} cannot be read as a model (.npz): {error}") from error
 
 
@@ -267,13 +269,36 @@ def save_model(path: Path, model: Mapping[str, npt.NDArray[Any]]) -> None:
         StorageError: it cannot be written.
     """
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
-            np.savez(file, **{name: np.asarray(array) for name, array in model.items()})  # type: ignore[arg-type]
+        with _replaced_by(path) as file:
+            _write_arrays(file, model)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def _replaced_by(path: Path) -> Iterator[IO[bytes]]:
+    """A new file that takes the path once it is whole and on disk; nothing stays of one that does not get so far."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
+        try:
+            yield file
             file.flush()
             os.fsync(file.fileno())
-        Path(file.name).replace(path)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error}") from error
+            Path(file.name).replace(path)
+        finally:
+            Path(file.name).unlink(missing_ok=True)
+
+
+def _read_array(archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
+    with archive.open(name) as member:
+        return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
+
+
+def _write_arrays(file: IO[bytes], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """What `numpy.savez` does, but for any name: that function keeps some, such as "file", for its own arguments."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
 
 
 def _write_table(lines: list[str], table: Mapping[str, Any], path: tuple[str, ...]) -> None:
@@ -313,14 +338,26 @@ def _load(path: Path, kind: type[StructT]) -> StructT:
         raise MisuseError(f"{path}: {error}") from error
 
 
-def _refuse_unknown(table: Mapping[str, Any], kind: type[msgspec.Struct], where: str) -> None:
-    known = [field.encode_name for field in msgspec.structs.fields(kind)]
-    for key in table:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
-            raise MisuseError(f"{where}: unknown key {key!r}{hint}")
-    for field in msgspec.structs.fields(kind):
-        value = table.get(field.encode_name)
-        if isinstance(value, dict) and isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
-            _refuse_unknown(value, field.type, f"{where}, {field.encode_name}")
+def _refuse_unknown(value: Any, kind: Any, where: str) -> None:
+    """Refuse keys that no struct at this place has, here and in everything below."""
+    if isinstance(value, list):
+        for number, item in enumerate(value, start=1):
+            _refuse_unknown(item, kind, f"{where} {number}")
+    if not isinstance(value, dict):
+        return
+    known = [field for struct in _structs(kind, value) for field in msgspec.structs.fields(struct)]
+    fields = {field.encode_name: field.type for field in known}
+    for key, inner in value.items():
+        if fields and key not in fields and key != "type":
+            near = difflib.get_close_matches(key, fields, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(fields)}"
+            raise MisuseError(f"{where}: unknown key {key!r}; {hint}")
+        _refuse_unknown(inner, fields.get(key), f"{where}, {key}")
+
+
+def _structs(kind: Any, value: Mapping[str, Any]) -> list[type[msgspec.Struct]]:
+    """The structs that a type may be at a place; of a tagged union, the one that the value names."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return [kind]
+    found = [struct for inner in get_args(kind) for struct in _structs(inner, value)]
+    return [struct for struct in found if struct.__struct_config__.tag == value.get("type")] or found

@@ -91,21 +91,33 @@ class Identity:
         """Write the secret file, readable by its owner alone.
 
         Raises:
+            MisuseError: the name cannot stand in a file.
             StorageError: a file of that name exists, or it cannot be written.
         """
-        text = (
+        check_name(self.name, "identity")
+        _create(
+            path,
             f'name = "{self.name}"\n'
             f'channel_secret = "{self.channel_secret.hex()}"\n'
-            f'statement_secret = "{self.statement_secret.hex()}"\n'
+            f'statement_secret = "{self.statement_secret.hex()}"\n',
+            0o600,
         )
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError as error:
-            raise StorageError(f"{path} exists; keys are never overwritten, choose another name") from error
-        except OSError as error:
-            raise StorageError(f"{path} cannot be written: {error}") from error
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
+
+    def save_both(self, path: Path) -> Path:
+        """Write the secret file, and beside it the public one with the suffix .pub, whose path is returned.
+
+        Raises:
+            MisuseError: the name cannot stand in a file, or the secret file would itself end in .pub.
+            StorageError: one of the two exists, or cannot be written.
+        """
+        public = path.with_suffix(".pub")
+        if path == public:
+            raise MisuseError(f"{path} is where the public keys go; give the secret file another suffix, such as .key")
+        if public.exists():
+            raise StorageError(f"{public} exists; keys are never overwritten, choose another name")
+        self.save(path)
+        _create(public, self.public.to_toml(), 0o644)
+        return public
 
     @staticmethod
     def load(path: Path) -> Identity:
@@ -187,6 +199,17 @@ def verify(statement_key: bytes, signature: bytes, domain: Domain, *parts: bytes
     except (BadSignatureError, ValueError):
         return False
     return True
+
+
+def _create(path: Path, text: str, mode: int) -> None:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except FileExistsError as error:
+        raise StorageError(f"{path} exists; keys are never overwritten, choose another name") from error
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror}") from error
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def _check_private(path: Path) -> None:

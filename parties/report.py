@@ -74,6 +74,10 @@ class Report:
             sys.stdout.write(text.rstrip("\n") + "\n")
             sys.stdout.flush()
 
+    def progress(self, line: str) -> None:
+        """Write a line about what is going on, never broken however long it is."""
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
     def failure(self, error: BaseException) -> ExitCode:
         """Write why the command failed, and return its exit code."""
         code = exit_code(error)
@@ -83,7 +87,8 @@ class Report:
             self._write(
                 {"version": VERSION, "command": self.command, "error": {"code": code, "kind": kind, "message": message}}
             )
-        self.console.print(f"fsl-async {self.command}: {message}", style="bold red", markup=False, highlight=False)
+        line = f"fsl-async {self.command}: " + " ".join(message.split())
+        self.console.print(line, style="bold red", markup=False, highlight=False, soft_wrap=True)
         return code
 
     def _write(self, envelope: Mapping[str, Any]) -> None:
