@@ -281,6 +281,6 @@ def payload_planes(payloads: Bytes) -> Words:
 
 def payload_of_planes(planes: Words, payload_bytes: int) -> Bytes:
     """The inverse of `payload_planes`: uint64[w, B, 2] to uint8[B, payload_bytes]."""
-    _, trees, _ = planes.shape
-    joined = np.ascontiguousarray(planes.transpose(1, 0, 2)).reshape(trees, -1).view(np.uint8)
+    _, trees, words = planes.shape
+    joined = np.ascontiguousarray(planes.transpose(1, 0, 2)).reshape(trees, words * len(planes)).view(np.uint8)
     return np.ascontiguousarray(joined[:, :payload_bytes])
