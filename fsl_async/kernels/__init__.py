@@ -1,60 +1,22 @@
-"""Compiled kernels: AES, distributed point functions, and rows in and out of segments."""
+"""Compiled kernels: AES, distributed point functions, and rows in and out of segments.
 
-from fsl_async.kernels.aes import active_isa, encrypt_blocks, hash_blocks, key_schedule, keystream, select_isa
-from fsl_async.kernels.cuckoo import Placement, place
-from fsl_async.kernels.evaluation import (
-    Evaluation,
-    Selection,
-    Verification,
-    add_leaves,
-    evaluate_add,
-    evaluate_leaves,
-    evaluate_select,
-    evaluate_verified,
-)
-from fsl_async.kernels.isa import Keys, isa_names
-from fsl_async.kernels.permutation import Permutation
-from fsl_async.kernels.planting import (
-    Tree,
-    TreeKeys,
-    generate,
-    make_hints,
-    make_select_hints,
-    tag_corrections,
-)
-from fsl_async.kernels.rows import fold, payload_of_planes, payload_planes, permuted_model, select_rows
-from fsl_async.kernels.selftest import KernelFaultError
+The compiler behind them takes half a second to import, which a command that computes nothing should not cost: the names
+of `facade` are loaded when the first of them is used.
+"""
 
-__all__ = [
-    "Evaluation",
-    "KernelFaultError",
-    "Keys",
-    "Permutation",
-    "Placement",
-    "Selection",
-    "Tree",
-    "TreeKeys",
-    "Verification",
-    "active_isa",
-    "add_leaves",
-    "encrypt_blocks",
-    "evaluate_add",
-    "evaluate_leaves",
-    "evaluate_select",
-    "evaluate_verified",
-    "fold",
-    "generate",
-    "hash_blocks",
-    "isa_names",
-    "key_schedule",
-    "keystream",
-    "make_hints",
-    "make_select_hints",
-    "payload_of_planes",
-    "payload_planes",
-    "permuted_model",
-    "place",
-    "select_isa",
-    "select_rows",
-    "tag_corrections",
-]
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fsl_async.kernels.facade import *  # noqa: F403 - the names are listed there
+
+
+def __getattr__(name: str) -> Any:
+    """Load the kernels, then find the name among theirs."""
+    facade = import_module("fsl_async.kernels.facade")
+    if name not in facade.__all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(facade, name)
+    return value
