@@ -18,7 +18,7 @@ from fsl_async.paper_costs import MEBIBYTE, RATES, TABLE, Formula
 from fsl_async.public_part import Trees
 from fsl_async.variants import Name, Question, build, largest_select, union_bytes
 from parties import Network, simulate
-from parties.plan import framed, question_of, report_bytes
+from parties.planning.plan import framed, question_of, report_bytes
 from transport import wire_size
 from transport.noise import CipherState
 from transport.records import RecordWriter
