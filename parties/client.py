@@ -68,7 +68,7 @@ from parties.compute import ComputeLane
 from parties.enrolment import NO_VOUCHER, Credentials
 from parties.identity import Identity, PublicIdentity, verify
 from parties.line import Line
-from parties.outcome import ClientOutcome, RoundReport
+from parties.outcome import ENTRY_BYTES, ClientOutcome, RoundReport
 from parties.tokens import voucher
 from transport import Channel, HandshakeSettings, Kind, Role, Transport
 
@@ -665,7 +665,7 @@ class Client:
         """The longest reply that makes sense; exact sizes are checked where a reply is read."""
         widest = {index: 8 * block.width for index, block in self.task.sparse_blocks()}
         blocks = max(8 * block.weights for block in self.task.blocks)
-        return bulk_overhead() + max(answer_bytes(self.task, widest), blocks, 128 * self.task.max_clients)
+        return bulk_overhead() + max(answer_bytes(self.task, widest), blocks, 3 * ENTRY_BYTES * self.task.max_clients)
 
     # ---- connecting
 

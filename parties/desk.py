@@ -14,8 +14,9 @@ from fsl_async.messages import Refused
 from fsl_async.protocols import assembly
 from fsl_async.protocols.machine import UnexpectedEvent
 from fsl_async.upload import public_digest
+from parties.evidence import Kind
 
-__all__ = ["Desk", "RequestKey", "RequestRefusedError"]
+__all__ = ["ContradictionError", "Desk", "RequestKey", "RequestRefusedError"]
 
 
 Purpose: TypeAlias = Literal["retrieve", "submit"]
@@ -41,6 +42,22 @@ class RequestRefusedError(Exception):
     def because(reason: Reason, explanation: str) -> RequestRefusedError:
         """Make one from its reason and an explanation, cut to what a message holds."""
         return RequestRefusedError(Refused(reason=reason, explanation=explanation[:240]))
+
+
+class ContradictionError(RequestRefusedError):
+    """A client's request contradicts what is known, and goes into the evidence.
+
+    Attributes:
+        kind: as evidence has it.
+        first: the digest known before.
+        second: the one that contradicts it.
+    """
+
+    def __init__(self, reason: Reason, explanation: str, kind: Kind, first: bytes, second: bytes) -> None:
+        super().__init__(Refused(reason=reason, explanation=explanation[:240]))
+        self.kind: Kind = kind
+        self.first = first
+        self.second = second
 
 
 class _Request:
@@ -89,10 +106,9 @@ class Desk:
             match request.state:
                 case assembly.Assembled():
                     return request.part
-                case assembly.Mismatched():
-                    raise RequestRefusedError.because(
-                        "malformed", f"the public part that {self._peer} forwarded is not the one you announced"
-                    )
+                case assembly.Mismatched(announced=announced, received=received):
+                    explanation = f"the public part that {self._peer} forwarded is not the one you announced"
+                    raise ContradictionError("malformed", explanation, "two-parts", announced, received)
             if self._closed:
                 raise RequestRefusedError.because(
                     "round-closed", f"{self._closed}, while waiting for {self._peer} to forward"
@@ -118,9 +134,9 @@ class Desk:
         try:
             request.state = assembly.step(request.state, event)
         except UnexpectedEvent as error:
-            raise RequestRefusedError.because(
-                "conflict", f"{key.purpose} {key.query}: other content came before; a repeat must be the same bytes"
-            ) from error
+            explanation = f"{key.purpose} {key.query}: other content came before; a repeat must be the same bytes"
+            known = assembly.known_digest(request.state)
+            raise ContradictionError("conflict", explanation, "two-contents", known, event.public_digest) from error
         self._wake(request)
         return request
 

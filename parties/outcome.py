@@ -14,7 +14,10 @@ from fsl_async.config import BlockModel
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import PeerViolationError
 
-__all__ = ["ClientOutcome", "RoundOutcome", "RoundReport"]
+__all__ = ["ENTRY_BYTES", "ClientOutcome", "RoundOutcome", "RoundReport"]
+
+ENTRY_BYTES = 320
+"""More than a client's entry in a roster, a list of proofs or a report can take: a name of 64 characters, a digest."""
 
 
 class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,7 +56,7 @@ class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Raises:
             PeerViolationError: the bytes are not a report.
         """
-        most = max(clients, 64)
+        most = max(2 * clients, 64)  # each server may hold as many that the other one does not
         try:
             plain = msgpack.unpackb(data, max_array_len=most, max_map_len=most, max_str_len=256, max_ext_len=0)
             return msgspec.convert(plain, RoundReport)

@@ -39,13 +39,14 @@ from fsl_async.messages import (
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols import session as sessions
 from fsl_async.protocols.client import RETRIEVALS_PER_ROUND, SESSION
-from fsl_async.public_part import Layout, Part, Trees, dense_bytes
+from fsl_async.public_part import Layout, Part, Trees, dense_bytes, first_padding
 from fsl_async.retrieval import Query
 from fsl_async.selection import seed_commitment
 from fsl_async.task import Dense, Task
 from fsl_async.upload import dense_digest, public_digest, submission_digest, tree_digest
 from parties.allowance import AbuseError, Counted
-from parties.desk import RequestKey, RequestRefusedError
+from parties.desk import ContradictionError, RequestKey, RequestRefusedError
+from parties.evidence import Evidence
 from parties.round_run import RoundRun
 from transport import Channel, ChannelClosedError, Pace
 
@@ -120,15 +121,33 @@ class Reception:
         """Carry out a request of which a client has only so many in a round."""
         run = self._server.open_round(message.round_id, client)
         with run.allowance.request(client, kind):
-            match message:
-                case Retrieve():
-                    return await self._retrieve(run, client, message, bulk)
-                case Recall():
-                    return await self._recall(run, client)
-                case Submit():
-                    return await self._submit(run, client, message, bulk)
-                case Hint():
-                    return await self._submit_hint(run, client, message, bulk)
+            try:
+                return await self._carry_out(run, client, message, bulk)
+            except ContradictionError as seen:
+                await self._server.evidence.keep(
+                    Evidence(
+                        number=run.config.number,
+                        about=client,
+                        kind=seen.kind,
+                        first=seen.first,
+                        second=seen.second,
+                        words=str(seen),
+                    )
+                )
+                raise
+
+    async def _carry_out(
+        self, run: RoundRun, client: str, message: Retrieve | Recall | Submit | Hint, bulk: memoryview
+    ) -> Reply:
+        match message:
+            case Retrieve():
+                return await self._retrieve(run, client, message, bulk)
+            case Recall():
+                return await self._recall(run, client)
+            case Submit():
+                return await self._submit(run, client, message, bulk)
+            case Hint():
+                return await self._submit_hint(run, client, message, bulk)
 
     # ---- retrieval
 
@@ -140,7 +159,7 @@ class Reception:
         key = RequestKey(client, "retrieve", message.query)
         self._check_seed(run, client, message)
         layout = Layout.retrieval(run.config.shape)
-        part = await self._assemble(run, key, message.public_digest, bulk, layout.size)
+        part = await self._assemble(run, key, message.public_digest, bulk, layout)
         answer = await run.answer(Query(message.seed, Part(layout, part)))
         return Answer(round_id=run.round_id, query=message.query), answer
 
@@ -188,12 +207,7 @@ class Reception:
         self._check_dense(run, message, dense, is_carrier, msk)
         announced = message.public_digest or public_digest(public)
         key = RequestKey(client, "submit", 0)
-        data = await self._assemble(run, key, announced, public, layout.size)
-        if len(data) != layout.size:
-            raise RequestRefusedError.because(
-                "malformed", f"{layout.size} bytes of public part expected, {len(data)} came"
-            )
-        return Part(layout, data), dense
+        return Part(layout, await self._assemble(run, key, announced, public, layout)), dense
 
     async def _receipt(
         self, run: RoundRun, submission: Submission, dense: bytes, kind: type[sessions.Brought | sessions.Hinted]
@@ -263,27 +277,41 @@ class Reception:
             raise RequestRefusedError.because("malformed", "the master seed does not match its commitment")
 
     async def _assemble(
-        self, run: RoundRun, key: RequestKey, announced: bytes, bulk: memoryview, size: int
+        self, run: RoundRun, key: RequestKey, announced: bytes, bulk: memoryview, layout: Layout
     ) -> memoryview:
         """The public part: the client's own bulk on the carrier, the forwarded one on the other server."""
         is_carrier = run.config.carrier(key.client) == self._index
-        if len(bulk) != (size if is_carrier else 0):
+        expected = layout.size if is_carrier else 0
+        if len(bulk) != expected:
             raise RequestRefusedError.because(
-                "malformed", f"{size if is_carrier else 0} bytes of public part expected from you, {len(bulk)} came"
+                "malformed", f"{expected} bytes of public part expected from you, {len(bulk)} came"
             )
         run.desk.direct(key, announced)
         if is_carrier:
             run.desk.public(key, bulk)
-            part = await run.desk.assembled(key)
+        part = await run.desk.assembled(key)
+        _check_form(run.config.shape, layout, part)
+        if is_carrier:
             run.forward(key, part)
-            return part
-        return await run.desk.assembled(key)
+        return part
 
     async def _finished(self, round_id: bytes) -> Reply:
         report = await self._server.settled(round_id)
         content = report.canonical()
         signature = self._server.sign(Domain.OUTCOME, content)
         return Finished(round_id=round_id, signature=signature), content
+
+
+def _check_form(task: Task, layout: Layout, part: memoryview) -> None:
+    """Refuse a part of another size than its layout's, or with bits set that nothing reads: one part, one encoding."""
+    if len(part) != layout.size:
+        raise RequestRefusedError.because("malformed", f"{layout.size} bytes of public part expected, {len(part)} came")
+    padded = first_padding(task, layout, part)
+    if padded is not None:
+        (block, forest), kind = padded
+        raise RequestRefusedError.because(
+            "malformed", f"block {block}, forest {forest}: padding behind the bits of its {kind} must be zero"
+        )
 
 
 def _longest_request(task: Task) -> int:

@@ -7,7 +7,8 @@ as events, so only the server's own task changes the state.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -31,7 +32,8 @@ from fsl_async.retrieval import Query, Shelves
 from fsl_async.task import Sparse
 from parties.allowance import Allowance
 from parties.compute import ComputeLane
-from parties.desk import Desk, RequestKey, RequestRefusedError
+from parties.desk import ContradictionError, Desk, RequestKey, RequestRefusedError
+from parties.evidence import Evidence, EvidenceBook, Kind
 from parties.outcome import RoundOutcome, RoundReport
 from parties.store import Store
 
@@ -50,6 +52,7 @@ class Tools(msgspec.Struct, frozen=True):
         nursery: where computation runs.
         lane: how it runs.
         store: what must not be forgotten.
+        evidence: what was seen against the protocol.
         randomness: for nonces.
         post: sends a message to the peer.
         report: takes an event of ours to the server's own task.
@@ -59,6 +62,7 @@ class Tools(msgspec.Struct, frozen=True):
     nursery: trio.Nursery
     lane: ComputeLane
     store: Store
+    evidence: EvidenceBook
     randomness: Randomness
     post: Post
     report: Callable[[bytes, Event], Awaitable[None]]
@@ -205,8 +209,10 @@ class RoundRun:
         Raises:
             RequestRefusedError: its place is taken by another submission of its own, or the round is full.
         """
-        if self._claims.get(client, submission) != submission:
-            raise RequestRefusedError.because("conflict", "another submission of yours is in for this round")
+        known = self._claims.get(client, submission)
+        if known != submission:
+            explanation = "another submission of yours is in for this round"
+            raise ContradictionError("conflict", explanation, "two-contents", known, submission)
         if client in self._claims:
             return False
         if len(self._claims) >= self.config.task.max_clients:
@@ -248,6 +254,8 @@ class RoundRun:
         if after == before:
             return
         await self._tools.store.record(f"{self.name}/events", msgspec.msgpack.encode(event))
+        for seen in _seen_by(before, event, self.config.number):
+            await self._tools.evidence.keep(seen)
         self._state = after
         if isinstance(event, protocol.Submitted):
             self._entered.add(event.client)
@@ -261,7 +269,17 @@ class RoundRun:
             await self.take(waiting)
 
     async def take_message(self, message: Any, bulk: memoryview) -> None:
-        """Take a message of the peer's that belongs to this round."""
+        """Take a message of the peer's that belongs to this round.
+
+        Raises:
+            PeerViolationError: it contradicts what the peer said before, or comes where no honest server sends it.
+        """
+        try:
+            await self._take_said(message, bulk)
+        except UnexpectedEvent as error:
+            raise PeerViolationError(self.terms.peer, f"speaks out of turn: {error}") from error
+
+    async def _take_said(self, message: Any, bulk: memoryview) -> None:
         match message:
             case RosterList():
                 entries = protocol.unpack_entries(bulk, self.config.task.max_clients, self.terms.peer)
@@ -271,6 +289,11 @@ class RoundRun:
                 await self.take(protocol.PeerProofs(proofs))
             case Commitment(commitment=commitment):
                 await self.take(protocol.PeerCommitment(commitment))
+            case Share() if isinstance(self._state, protocol.BEFORE_REVEALED):
+                state = type(self._state).__name__
+                raise PeerViolationError(
+                    self.terms.peer, f"revealed its share in state {state}, before both commitments were exchanged"
+                )
             case Share(nonce=nonce):
                 await self.take(protocol.PeerShare(self._keep_share(bulk), nonce))
             case Conclusion(outcome=outcome):
@@ -388,7 +411,8 @@ class _Adder:
         self._busy = trio.Lock()
 
     def put(self, submission: Submission) -> None:
-        self._send.send_nowait(submission)
+        with suppress(trio.ClosedResourceError):  # the round was settled without it, while it was being stored
+            self._send.send_nowait(submission)
 
     def stop(self) -> None:
         self._send.close()
@@ -446,7 +470,10 @@ class _Answerer:
     async def answer(self, query: Query) -> memoryview:
         answer: list[memoryview] = []
         done = trio.Event()
-        await self._send.send((query, answer, done))
+        try:
+            await self._send.send((query, answer, done))
+        except trio.ClosedResourceError as error:
+            raise RequestRefusedError.because("round-closed", "the round ended before the retrieval was in") from error
         await done.wait()
         return answer[0]
 
@@ -481,6 +508,30 @@ class _Answerer:
         jobs, answers = await self._lane.run(partial(shelves.answer_jobs, expanded, self._lane.threads))
         await self._lane.run_all(jobs)
         return [np.ascontiguousarray(row).data.cast("B") for row in answers]
+
+
+_TWO_DIGESTS = "the two servers hold different submissions"
+
+
+def _seen_by(state: protocol.Round, event: Event, number: int) -> Iterator[Evidence]:
+    """What the peer's roster and its proofs, as they come, show about clients."""
+    match state, event:
+        case protocol.Open() | protocol.Closed(), protocol.PeerRoster(entries=theirs):
+            yield from _differing(state.entries, theirs, number, "two-digests", _TWO_DIGESTS)
+        case protocol.Closing(theirs=theirs), protocol.Submitted(client=client, digest=submission):
+            yield from _differing({client: submission}, theirs, number, "two-digests", _TWO_DIGESTS)
+        case protocol.Proved(proofs=proofs), protocol.PeerProofs(proofs=theirs):
+            yield from _differing(proofs, theirs, number, "proof", "the two servers' proof digests differ")
+
+
+def _differing(
+    ours: dict[str, bytes], theirs: dict[str, bytes], number: int, kind: Kind, words: str
+) -> Iterator[Evidence]:
+    for client in sorted(ours.keys() & theirs.keys()):
+        if ours[client] != theirs[client]:
+            yield Evidence(
+                number=number, about=client, kind=kind, first=ours[client], second=theirs[client], words=words
+            )
 
 
 def _combine(config: RoundConfig, ours: Buffer, theirs: Buffer) -> tuple[Model, Model]:

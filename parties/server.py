@@ -29,16 +29,17 @@ from fsl_async.protocols import alignment as aligning
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols import toss as tossing
 from fsl_async.protocols.client import RETRIEVALS_PER_ROUND
-from fsl_async.protocols.machine import Event
+from fsl_async.protocols.machine import Event, UnexpectedEvent
 from fsl_async.public_part import Layout, Trees, share_bytes
 from fsl_async.randomness import Randomness
 from fsl_async.task import Task
 from parties.compute import ComputeLane
 from parties.desk import RequestKey, RequestRefusedError
 from parties.enrolment import Enrolment, ListOnly, Policy
+from parties.evidence import Evidence, EvidenceBook
 from parties.identity import Identity, PublicIdentity, Registry
 from parties.link import PeerLink
-from parties.outcome import RoundOutcome, RoundReport
+from parties.outcome import ENTRY_BYTES, RoundOutcome, RoundReport
 from parties.reception import Reception
 from parties.round_run import Held, Model, RoundRun, SettledRound, Tools
 from parties.sessions import Sessions
@@ -145,6 +146,7 @@ class Server:
         model: the model as it stands.
         enrolment: the clients it knows.
         sessions: the trees that outlive their round, where the task's selection is fixed.
+        evidence: what it saw against the protocol.
         visitors: how many clients are connected.
     """
 
@@ -167,6 +169,7 @@ class Server:
         self._union: Model = {}
         self._alignment = aligning.begin(setup.task)
         self.sessions = Sessions()
+        self.evidence = EvidenceBook(setup.store)
         self.visitors = 0
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
@@ -184,6 +187,7 @@ class Server:
                 nursery=nursery,
                 lane=self.setup.lane,
                 store=self.setup.store,
+                evidence=self.evidence,
                 randomness=self.setup.randomness,
                 post=self._post,
                 report=self._report,
@@ -320,7 +324,10 @@ class Server:
     async def _act(self) -> None:
         try:
             await self._take_all()
-        except PeerViolationError:
+        except PeerViolationError as error:
+            await self.evidence.keep(
+                Evidence(number=self._number(), about=error.peer, kind="violation", words=str(error))
+            )
             await self._link.flush()  # so that the peer hears what contradicts it, and ends as well
             raise
 
@@ -345,8 +352,8 @@ class Server:
                 run = self._current
                 if isinstance(run, RoundRun) and run.round_id == message.round_id:
                     await run.take_message(message, received.bulk)
-                elif message.round_id not in self._over:
-                    _log.warning("%s speaks of a round that is unknown here", self._peer)
+                else:
+                    self._refuse_unknown(message.round_id)
 
     async def _take_own(self, round_id: bytes, event: Event) -> None:
         run = self._current
@@ -387,21 +394,28 @@ class Server:
         self._adopt_toss(tossing.begin(self.setup.index, number, self._model_digest(), seed, nonce))
 
     def _take_toss(self, message: TossCommitment | TossReveal) -> None:
-        number = self._current.config.number if isinstance(self._current, RoundRun) else self._current.half.number
+        number = self._number()
         if message.number < number:
             return  # a repeat from before the servers met again
+        if message.number > number:
+            raise PeerViolationError(
+                self._peer, f"tosses for round {message.number} while round {number} is not settled"
+            )
         if isinstance(self._current, RoundRun):
-            if message.number > number:
-                raise PeerViolationError(
-                    self._peer, f"tosses for round {message.number} while round {number} is not settled"
-                )
             return
         match message:
             case TossCommitment(commitment=commitment, model=model):
                 event: Event = tossing.PeerTossCommitment(commitment, model)
             case TossReveal(seed=seed, nonce=nonce):
                 event = tossing.PeerTossReveal(seed, nonce)
-        self._adopt_toss(tossing.step(self._current, event, self._peer))
+        try:
+            self._adopt_toss(tossing.step(self._current, event, self._peer))
+        except UnexpectedEvent as error:
+            raise PeerViolationError(self._peer, f"tosses out of turn: {error}") from error
+
+    def _number(self) -> int:
+        """The round that is open, or being tossed."""
+        return self._current.config.number if isinstance(self._current, RoundRun) else self._current.half.number
 
     def _adopt_toss(self, state: tossing.Toss) -> None:
         self._current = state
@@ -460,6 +474,7 @@ class Server:
         """Take a client's public part that the peer carried."""
         run = self._current
         if not isinstance(run, RoundRun) or run.round_id != message.round_id:
+            self._refuse_unknown(message.round_id)
             return  # for a round that has closed; the client hears so from its own connection
         if run.config.carrier(message.client) == self.setup.index:
             raise PeerViolationError(self._peer, f"forwards for {message.client!r}, whose carrier it is not")
@@ -477,6 +492,15 @@ class Server:
             run.desk.public(RequestKey(message.client, message.purpose, message.query), bulk)
         except RequestRefusedError as error:
             raise PeerViolationError(self._peer, f"forwards twice for {message.client!r}: {error}") from error
+
+    def _refuse_unknown(self, round_id: bytes) -> None:
+        """A round that is not the present one must be a past one: the peer's configurations are ours, byte for byte."""
+        if round_id not in self._over:
+            raise PeerViolationError(
+                self._peer,
+                f"speaks of a round {round_id.hex()[:16]} that is unknown here while round {self._number()} is on: "
+                "its configuration is not ours; compare both servers' task files and models",
+            )
 
     def _resend(self) -> None:
         for over in list(self._over.values())[-1:]:
@@ -506,13 +530,18 @@ class Server:
 
     def _check_peer(self, payload: bytes) -> None:
         if payload != self.setup.task.digest():
-            raise MisuseError(
-                f"{self._peer} serves another task: its digest is {payload.hex()[:16]}…, ours is "
-                f"{self.setup.task.digest().hex()[:16]}…; give both servers the same task file"
-            )
+            raise MisuseError(self._other_task(payload))
+
+    def _other_task(self, payload: bytes) -> str:
+        return (
+            f"{self._peer} serves another task: its digest is {payload.hex()[:16]}…, ours is "
+            f"{self.setup.task.digest().hex()[:16]}…; give both servers the same task file"
+        )
 
     async def _admit(self, key: bytes, payload: bytes) -> bytes | Refusal:
         if key == self.setup.peer.channel:
+            if payload != self.setup.task.digest():
+                return Refusal(self._other_task(payload))
             return b"peer"
         return await self.enrolment.admit(key, payload)
 
@@ -528,4 +557,4 @@ def _longest_peer_message(task: Task) -> int:
     shapes = (task, union_task(task)) if task.alignment == "union" else (task,)
     parts = {size for shape in shapes for purpose in ("retrieve", "submit") for size in _part_sizes(shape, purpose)}
     shares = {share_bytes(shape) for shape in shapes}
-    return bulk_overhead() + max(*parts, *shares, 128 * task.max_clients)
+    return bulk_overhead() + max(*parts, *shares, ENTRY_BYTES * task.max_clients)

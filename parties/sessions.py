@@ -1,8 +1,7 @@
 """The trees that outlive their round: one session per client, in tasks whose selection is fixed.
 
 Each client's session is the machine of `fsl_async.protocols.session`; beside its state stands the submission whose
-trees it uses. A hint that the machine refuses is kept as evidence: both digests, signed by nobody but sent over the
-client's channel.
+trees it uses. A hint that the machine refuses goes into the evidence, with the one it contradicts.
 """
 
 from __future__ import annotations
@@ -13,20 +12,15 @@ from fsl_async.aggregation import Submission
 from fsl_async.errors import PeerViolationError
 from fsl_async.protocols import session as protocol
 from fsl_async.protocols.machine import Event, UnexpectedEvent
-from parties.desk import RequestRefusedError
+from parties.desk import ContradictionError, RequestRefusedError
 
 __all__ = ["Sessions"]
 
 
 class Sessions:
-    """All sessions of one server.
-
-    Attributes:
-        evidence: what was refused, in the machine's words.
-    """
+    """All sessions of one server."""
 
     def __init__(self) -> None:
-        self.evidence: list[str] = []
         self._states: dict[str, protocol.Session] = {}
         self._trees: dict[str, Submission] = {}
 
@@ -51,8 +45,9 @@ class Sessions:
         try:
             self._step(client, event)
         except PeerViolationError as error:
-            self.evidence.append(str(error))
-            raise RequestRefusedError.because("conflict", str(error)) from error
+            known = self._states[client]
+            first = known.hint if isinstance(known, protocol.Planted | protocol.Standing) else b""
+            raise ContradictionError("conflict", str(error), "two-hints", first, event.hint) from error
         except UnexpectedEvent as error:
             raise RequestRefusedError.because("no-session", str(error)) from error
 

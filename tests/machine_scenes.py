@@ -129,7 +129,7 @@ SEMI_HONEST = round.Terms(round_id=key(0), server=0, minimum=2, verified=False)
 ENTRIES = {"alice": ALICE, "bob": BOB}
 PROOFS = {"alice": key(20), "bob": key(21)}
 SHARE, NONCE, PEER_SHARE, PEER_NONCE, OUTCOME = (key(number) for number in range(30, 35))
-PEER_COMMITMENT = round.share_commitment(TERMS, 1, PEER_SHARE, PEER_NONCE)
+PEER_COMMITMENT = round.share_commitment(TERMS, 1, ENTRIES, PEER_SHARE, PEER_NONCE)
 
 SUBMITTED = round.Submitted("bob", BOB)
 PEER_ROSTER = round.PeerRoster(ENTRIES)

@@ -73,7 +73,7 @@ Line = tuple[Event, type[Any], list[Any]]
 ROUND = TERMS.round_id
 SEND_ROSTER = Send(RosterList(ROUND), pack_entries(ENTRIES))
 SEND_PROOFS = Send(Proofs(ROUND), pack_entries(PROOFS))
-SEND_COMMITMENT = Send(Commitment(ROUND, share_commitment(TERMS, 0, SHARE, NONCE)))
+SEND_COMMITMENT = Send(Commitment(ROUND, share_commitment(TERMS, 0, ENTRIES, SHARE, NONCE)))
 SEND_SHARE = SendShare(Share(ROUND, NONCE), SHARE)
 SEND_CONCLUSION = Send(Conclusion(ROUND, OUTCOME))
 
@@ -335,22 +335,23 @@ def test_a_share_that_does_not_match_its_commitment_halts(share: PeerShare) -> N
 
 
 def test_our_own_commitment_sent_back_opens_nothing() -> None:
-    ours = share_commitment(TERMS, 0, SHARE, NONCE)
+    ours = share_commitment(TERMS, 0, ENTRIES, SHARE, NONCE)
     revealed = step(reach(Committed), PeerCommitment(ours), TERMS)
     with pytest.raises(PeerViolationError, match="does not match its commitment"):
         step(revealed, PeerShare(SHARE, NONCE), TERMS)
 
 
-def test_a_commitment_is_bound_to_round_server_share_and_nonce() -> None:
+def test_a_commitment_is_bound_to_round_server_roster_share_and_nonce() -> None:
     other_round = Terms(key(1), 0, 2, verified=True)
     commitments = {
-        share_commitment(TERMS, 0, SHARE, NONCE),
-        share_commitment(TERMS, 1, SHARE, NONCE),
-        share_commitment(other_round, 0, SHARE, NONCE),
-        share_commitment(TERMS, 0, NONCE, SHARE),
-        share_commitment(TERMS, 0, SHARE, SHARE),
+        share_commitment(TERMS, 0, ENTRIES, SHARE, NONCE),
+        share_commitment(TERMS, 1, ENTRIES, SHARE, NONCE),
+        share_commitment(other_round, 0, ENTRIES, SHARE, NONCE),
+        share_commitment(TERMS, 0, ENTRIES, NONCE, SHARE),
+        share_commitment(TERMS, 0, ENTRIES, SHARE, SHARE),
+        share_commitment(TERMS, 0, {"alice": ALICE}, SHARE, NONCE),
     }
-    assert len(commitments) == 5
+    assert len(commitments) == 6
 
 
 @pytest.mark.parametrize("proofs", [{}, {"alice": key(20)}, PROOFS | {"carol": key(22)}])

@@ -83,8 +83,8 @@ def round_walks() -> Iterator[Walk]:
             *(round.PeerProofs({name: proofs[name] for name in roster}) for roster in rosters),
             round.PeerProofs({"alice": A, "bob": D}),
             round.Summed(A, B),
-            round.PeerCommitment(round.share_commitment(terms, 0, C, D)),
-            round.PeerShare(C, D),
+            *[round.PeerCommitment(round.share_commitment(terms, 0, rosters[0], C, D))] * 3,
+            *[round.PeerShare(C, D)] * 2,
             round.PeerShare(C, A),
             round.Applied(A),
             round.PeerConclusion(A),
@@ -163,7 +163,7 @@ def test_random_walks_take_all_declared_transitions_and_no_others(machine: Modul
     rng, taken = random.Random(seed), set()
     for walk in WALKS[machine]():
         assert type(walk.start) in machine.INITIAL
-        for _ in range(400):
+        for _ in range(1500):
             state = walk.start
             for event in rng.choices(walk.events, k=100):
                 try:

@@ -10,7 +10,7 @@ without this, a carrier could add δ to a hint and read the selected row off the
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from fsl_async.digests import same
 from fsl_async.protocols.machine import Event, State, Transitions, UnexpectedEvent, accepts
@@ -27,6 +27,7 @@ __all__ = [
     "Mismatched",
     "Public",
     "PublicOnly",
+    "known_digest",
     "step",
 ]
 
@@ -110,7 +111,24 @@ def step(state: Assembly, event: Event) -> Assembly:
             known == again
         ):
             return state
+        case Mismatched(announced=known), Direct(public_digest=again) if known == again:
+            return state
+        case Mismatched(received=known), Public(public_digest=again) if known == again:
+            return state  # the carrier forwards again whatever it has, and need not be the one that lied
     raise UnexpectedEvent(state, event, ACCEPTS)
+
+
+def known_digest(state: Assembly) -> bytes:
+    """The digest that a state stands by: of two that differ the announced one; empty where nothing is here."""
+    match state:
+        case DirectOnly(public_digest=known) | PublicOnly(public_digest=known) | Assembled(public_digest=known):
+            return known
+        case Mismatched(announced=known):
+            return known
+        case Expecting():
+            return b""
+        case _:
+            assert_never(state)
 
 
 def _compare(announced: bytes, received: bytes) -> Assembled | Mismatched:

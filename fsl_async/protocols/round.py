@@ -38,6 +38,7 @@ from fsl_async.protocols.machine import Event, PeerEvent, State, Transitions, Un
 
 __all__ = [
     "ACCEPTS",
+    "BEFORE_REVEALED",
     "INITIAL",
     "TRANSITIONS",
     "Aborted",
@@ -354,6 +355,9 @@ TRANSITIONS: Transitions = {
 
 ACCEPTS = accepts(Round, TRANSITIONS)
 
+BEFORE_REVEALED = (Open, Closed, Closing, Rostered, Proved, Verified, Committed)
+"""Where no honest peer's share can be: it is sent only by who has our commitment, and after its own."""
+
 
 # ---- effects
 
@@ -485,11 +489,11 @@ def effects(state: Round, terms: Terms) -> tuple[Effect, ...]:
             return (
                 _send_roster(state.entries, terms),
                 *_send_proofs(state.proofs, terms),
-                _send_commitment(state.share, state.nonce, terms),
+                _send_commitment(state, terms),
             )
         case Revealed():
             return (
-                _send_commitment(state.share, state.nonce, terms),
+                _send_commitment(state, terms),
                 _send_share(state.share, state.nonce, terms),
             )
         case Combined():
@@ -510,9 +514,10 @@ def effects(state: Round, terms: Terms) -> tuple[Effect, ...]:
             assert_never(state)
 
 
-def share_commitment(terms: Terms, server: int, share: bytes, nonce: bytes) -> bytes:
-    """What server `server` commits to before shares are revealed."""
-    return digest(Domain.SHARE_COMMITMENT, terms.round_id, bytes([server]), share, nonce)
+def share_commitment(terms: Terms, server: int, counted: Mapping[str, bytes], share: bytes, nonce: bytes) -> bytes:
+    """What server `server` commits to before shares are revealed: its share of the sum over exactly these clients."""
+    roster = digest(Domain.ROSTER, pack_entries(counted))
+    return digest(Domain.SHARE_COMMITMENT, terms.round_id, bytes([server]), roster, share, nonce)
 
 
 def pack_entries(entries: Mapping[str, bytes]) -> bytes:
@@ -586,7 +591,7 @@ def _verify(state: Proved, theirs: Entries, terms: Terms, heard: Heard) -> Round
 
 
 def _combine(state: Revealed, event: PeerShare, terms: Terms) -> Combined:
-    expected = share_commitment(terms, 1 - terms.server, event.share, event.nonce)
+    expected = share_commitment(terms, 1 - terms.server, state.counted, event.share, event.nonce)
     if not same(state.peer_commitment, expected):
         raise PeerViolationError(terms.peer, "revealed a share that does not match its commitment")
     heard = state.heard | {event.said: event.content()}
@@ -601,8 +606,9 @@ def _send_proofs(proofs: Entries, terms: Terms) -> tuple[Send, ...]:
     return (Send(Proofs(terms.round_id), pack_entries(proofs)),) if terms.verified else ()
 
 
-def _send_commitment(share: bytes, nonce: bytes, terms: Terms) -> Send:
-    return Send(Commitment(terms.round_id, share_commitment(terms, terms.server, share, nonce)))
+def _send_commitment(state: Committed | Revealed, terms: Terms) -> Send:
+    commitment = share_commitment(terms, terms.server, state.counted, state.share, state.nonce)
+    return Send(Commitment(terms.round_id, commitment))
 
 
 def _send_share(share: bytes, nonce: bytes, terms: Terms) -> SendShare:
