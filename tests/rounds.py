@@ -60,12 +60,15 @@ class Round:
     # ---- a client
 
     def plant(self, rows: Mapping[str, Any]) -> Grove:
-        """A client's trees."""
-        grove = plant(
-            self.config, rows_by_block(self.task, rows), MasterSeeds.fresh(self._randomness), self._randomness
-        )
+        """A client's trees, at all of the rows."""
+        grove = self.plant_some(rows)
         assert not any(len(deferred) for deferred in grove.deferred.values())
         return grove
+
+    def plant_some(self, rows: Mapping[str, Any]) -> Grove:
+        """A client's trees, at as many of the rows as find a place."""
+        seeds = MasterSeeds.fresh(self._randomness)
+        return plant(self.config, rows_by_block(self.task, rows), seeds, self._randomness)
 
     def submissions(
         self, client: str, grove: Grove, update: Update, trees: Trees = Trees.OWN
