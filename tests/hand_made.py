@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from shop import HEAD, WIDTH
+from shop import ROWS as SHOP_ROWS
 
 from fsl_async.codec import decode, encode
 from fsl_async.config import RoundConfig
@@ -44,7 +45,7 @@ def submission(config: RoundConfig, client: str, value: int = 1) -> Request:
     most = config.task.largest_integer
     elements = ring.encode(np.full((2, WIDTH), float(value)), most)
     part = submission_part(config, client, grove, {0: (ROWS, elements)}, Trees.OWN)
-    shares = dense_shares(config, grove, carrier, {1: ring.encode(np.full(HEAD, float(value)), most)})
+    shares = dense_shares(config, grove, carrier, {0: ring.encode(np.full(HEAD, float(value)), most)})
     first, second = (
         Submit(
             round_id=config.round_id(),
@@ -78,6 +79,13 @@ def retrieval(config: RoundConfig, client: str, query: int = 1) -> Request:
 
 def _to_carrier(carrier: int, bulk: bytes) -> tuple[bytes, bytes]:
     return (bulk, b"") if carrier == 0 else (b"", bulk)
+
+
+def added_by(value: int) -> dict[str, np.ndarray]:
+    """What `submission` adds to the sum."""
+    items = np.zeros((SHOP_ROWS, WIDTH))
+    items[ROWS] = value
+    return {"items": items, "head": np.full(HEAD, float(value))}
 
 
 async def post(channel: Channel, request: Request, server: int) -> None:
