@@ -23,7 +23,7 @@ from fsl_async.digests import Buffer, Domain, derive_key, digest
 from fsl_async.geometry import Forest
 from fsl_async.public_part import ForestKey, Part, forests_of
 from fsl_async.ring import Elements
-from fsl_async.selection import Blocks, Rows, forest_roots, tree_keys
+from fsl_async.selection import Blocks, Rows, forest_roots, public_schedule, tree_keys
 from fsl_async.sums import BinSum, UnionSum
 from fsl_async.task import Dense, Sparse, Task
 from fsl_async.upload import dense_mask, tag_keys
@@ -78,7 +78,7 @@ class Aggregate:
         aligned = bool(config.union) and not config.renamed
         self._unions = {i: UnionSum(config, i, block, unions[block.name]) for i, block in sparse if aligned}
         self._dense = config.shape.ring.zeros(sum(block.size for _, block in config.shape.dense_blocks()))
-        self._proof_key = derive_key(Domain.PROOF_KEY, proof_key)
+        self._proof_key = kernels.key_schedule(derive_key(Domain.PROOF_KEY, proof_key))
         self._proof_mask_key = derive_key(Domain.PROOF_MASK_KEY, proof_key)
 
     def jobs(self, submission: Submission, threads: int) -> tuple[list[Job], Callable[[], bytes]]:
@@ -145,7 +145,7 @@ class Aggregate:
             keys=self._tree_keys,
             roots=forest_roots(submission.msk, key, forest, self._server),
             tree=tree_of(forest, trees[key, "tree"]),
-            convert=kernels.key_schedule(self._config.convert_key(key.block)),
+            convert=public_schedule(self._config.convert_key(key.block)),
             hints=kernels.payload_planes(np.frombuffer(hints, dtype=np.uint8).reshape(forest.trees, -1)),
             element_bits=forest.element_bits,
         )
@@ -155,7 +155,7 @@ class Aggregate:
         return kernels.Verification(
             tag=kernels.key_schedule(tag),
             masks=kernels.keystream(mask, nonce=0, count=forest.leaves),
-            digest=kernels.key_schedule(self._proof_key),
+            digest=self._proof_key,
             digest_masks=kernels.keystream(self._proof_mask_key, nonce=0, count=forest.leaves),
             corrections=np.frombuffer(corrections, dtype="<u8").reshape(forest.trees, 2),
         )

@@ -21,7 +21,7 @@ from fsl_async.config import RoundConfig
 from fsl_async.digests import Domain
 from fsl_async.geometry import Forest
 from fsl_async.public_part import ForestKey, Part, forests_of
-from fsl_async.selection import forest_roots, tree_keys
+from fsl_async.selection import forest_roots, public_schedule, tree_keys
 from fsl_async.work import Job, ranges, tree_of
 
 __all__ = ["Query", "Shelves"]
@@ -60,7 +60,7 @@ class Shelves:
             )
             evaluation = kernels.Selection(
                 keys=keys,
-                select=kernels.key_schedule(self._config.tree_key(Domain.SELECT)),
+                select=public_schedule(self._config.tree_key(Domain.SELECT)),
                 roots=forest_roots(query.msk, key, forest, self._server),
                 tree=tree_of(forest, pieces[key, "tree"]),
                 select_hints=_select_hints(forest, pieces.get((key, "select"), memoryview(b""))),

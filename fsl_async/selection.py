@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,16 @@ from fsl_async.public_part import ForestKey
 from fsl_async.randomness import Randomness
 from fsl_async.task import Sparse, Task
 
-__all__ = ["Grove", "MasterSeeds", "Planted", "check_rows", "forest_roots", "plant", "seed_commitment"]
+__all__ = [
+    "Grove",
+    "MasterSeeds",
+    "Planted",
+    "check_rows",
+    "forest_roots",
+    "plant",
+    "public_schedule",
+    "seed_commitment",
+]
 
 Rows = npt.NDArray[np.uint32]
 Blocks = npt.NDArray[np.uint64]
@@ -189,7 +199,19 @@ def _grow(
 def tree_keys(config: RoundConfig) -> kernels.TreeKeys:
     """The keys with which this round's trees expand."""
     left, right = (config.tree_key(domain) for domain in (Domain.EXPAND_LEFT, Domain.EXPAND_RIGHT))
-    return kernels.TreeKeys(kernels.key_schedule(left), kernels.key_schedule(right))
+    return kernels.TreeKeys(public_schedule(left), public_schedule(right))
+
+
+def public_schedule(key: bytes) -> kernels.Keys:
+    """The round keys of a key that everybody in the round knows, worked out once; never for a secret key."""
+    return _schedule(key, kernels.active_isa())
+
+
+@lru_cache(maxsize=256)
+def _schedule(key: bytes, isa: str) -> kernels.Keys:
+    """One entry per instruction set, for keys of two sets never meet in one call."""
+    del isa
+    return kernels.key_schedule(key)
 
 
 def rows_by_block(task: Task, rows: Mapping[str, Any]) -> dict[int, Rows]:

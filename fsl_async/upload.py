@@ -21,7 +21,7 @@ from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.geometry import Forest
 from fsl_async.public_part import ForestKey, Layout, Trees, dense_bytes, forests_of
 from fsl_async.ring import Elements
-from fsl_async.selection import Grove, Planted
+from fsl_async.selection import Grove, Planted, public_schedule
 from fsl_async.task import Task
 
 __all__ = [
@@ -181,10 +181,12 @@ def _fill(layout: Layout, pieces: Pieces) -> bytearray:
 
 
 def _tree_pieces(config: RoundConfig, grove: Grove) -> Pieces:
-    return {
-        (key, "tree"): grove.planted[key].tree.words.tobytes() + grove.planted[key].tree.bits.tobytes()
-        for key, _ in forests_of(config.shape)
-    }
+    return {(key, "tree"): _tree_piece(grove.planted[key].tree) for key, _ in forests_of(config.shape)}
+
+
+def _tree_piece(tree: kernels.Tree) -> memoryview:
+    """Words, then bits, in one copy: they are most of what a client sends."""
+    return np.concatenate([tree.words.reshape(-1).view(np.uint8), tree.bits.reshape(-1)]).data
 
 
 def _select_pieces(config: RoundConfig, grove: Grove) -> Pieces:
@@ -196,7 +198,7 @@ def _select_pieces(config: RoundConfig, grove: Grove) -> Pieces:
 def _select_hints(config: RoundConfig, forest: Forest, planted: Planted) -> bytes:
     if forest.positions == 1:
         return b""
-    keys = kernels.key_schedule(config.tree_key(Domain.SELECT))
+    keys = public_schedule(config.tree_key(Domain.SELECT))
     hints = kernels.make_select_hints(keys, *planted.leaves, planted.slots, forest.positions)
     bits = np.unpackbits(hints[:, None], axis=1, count=forest.positions, bitorder="little")
     return np.packbits(bits.reshape(-1), bitorder="little").tobytes()
@@ -220,10 +222,11 @@ def _spread(task: Task, index: int, grove: Grove, update: SparseUpdate | None) -
     if update is None:
         return payload
     rows, elements = update
-    order = np.argsort(planted)
-    found = np.searchsorted(planted, rows, sorter=order)
+    order = np.argsort(planted, kind="stable")
+    ascending = planted[order]
+    found = np.searchsorted(ascending, rows)
     known = found < len(planted)
-    known[known] = planted[order[found[known]]] == rows[known]
+    known[known] = ascending[found[known]] == rows[known]
     if not known.all():
         raise MisuseError(
             f"block {block.name!r}: row {rows[~known][0]} was not retrieved in this round, and the task allows "
@@ -241,7 +244,7 @@ def _hints(config: RoundConfig, key: ForestKey, forest: Forest, planted: Planted
     elements = config.shape.ring.zeros(forest.trees, forest.positions, forest.width)
     elements[np.arange(forest.trees), planted.slots] = values
     planes = kernels.payload_planes(elements.reshape(forest.trees, -1).view(np.uint8))
-    convert = kernels.key_schedule(config.convert_key(key.block))
+    convert = public_schedule(config.convert_key(key.block))
     hints = kernels.make_hints(convert, *planted.leaves, planes, forest.element_bits)
     return kernels.payload_of_planes(hints, forest.payload_elements * forest.element_bits // 8).tobytes()
 
@@ -253,7 +256,10 @@ def _proof_pieces(config: RoundConfig, client: str, grove: Grove) -> Pieces:
     pieces: Pieces = {}
     for key, forest in forests_of(config.shape):
         planted = grove.planted[key]
-        masks = kernels.keystream(mask, nonce=0, count=forest.leaves)[planted.alphas]
+        # Enciphered one by one: a look-up by a secret index would show in the caches.
+        counters = np.zeros((forest.trees, 2), dtype=np.uint64)
+        counters[:, 0] = planted.alphas
+        masks = kernels.encrypt_blocks(kernels.key_schedule(mask), counters)
         corrections = kernels.tag_corrections(kernels.key_schedule(tag), *planted.leaves, masks)
         pieces[key, "proof"] = corrections.tobytes()
     return pieces
