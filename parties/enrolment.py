@@ -121,9 +121,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             msgpack.exceptions.UnpackException,
             msgspec.MsgspecError,
         ) as error:
-            raise MisuseError(
-                f"credentials that cannot be read: {str(error)[:160]}; is your version another?"
-            ) from error
+            raise MisuseError(f"credentials that cannot be read: {error}; is your version another?") from error
         check_name(credentials.name, "credentials")
         return credentials
 
