@@ -1,1 +1,1 @@
-"""The security claim, attacked: malformed trees, clients that equivocate, one malicious server, and what anybody sees."""
+"""The security claim, attacked: malformed trees, clients that equivocate, a malicious server, and what anybody sees."""

@@ -40,7 +40,7 @@ def test_the_verdict_is_the_truth_also_where_an_attempt_spoils_nothing(malformat
 
 
 def test_some_attempts_do_spoil_nothing(seed: int) -> None:
-    """What lies beyond a bin's last position is never evaluated, and need not be sound; else the test above is empty."""
+    """What lies beyond a bin's last position is never evaluated, so it need not be sound; the test above sees such."""
     workshop = Workshop(TASKS[0], seed)
     attempts = [next(workshop.attempts(kind)) for kind in MALFORMATIONS[:4] for _ in range(20)]
     assert 0 < sum(forgery.sound() for forgery in attempts) < len(attempts)

@@ -1,0 +1,88 @@
+"""A malicious server, one mutated step at a time, meets an honest one: it learns nothing by it, and is named."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fsl_async import PeerViolationError
+
+from .byzantine import CLIENTS, ERROR, MUTATIONS, Account, Byzantine, Ending, Mutation, meet
+
+SECURITY = Path(__file__).parents[2] / "docs" / "security.md"
+
+
+def named(mutation: Mutation) -> str:
+    return mutation.name
+
+
+def exact(account: Account, error: int = 0) -> None:
+    """The honest server's sum is that of the clients it counted, plus an error in every weight."""
+    values = [CLIENTS.index(name) + 1 for name in account.report[0].clients]
+    items = np.zeros((64, 2), dtype=object)
+    for value in values:
+        items[[0, value]] += value
+    np.testing.assert_array_equal(account.sums["items"], items + error)
+    np.testing.assert_array_equal(account.sums["head"], np.full(3, sum(values) + error))
+
+
+@pytest.mark.parametrize("index", [0, 1], ids="by S{}".format)
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=named)
+async def test_an_honest_server_ends_as_it_must(mutation: Mutation, index: int, seed: int, autojump_clock) -> None:
+    account = await meet(mutation, index, seed)
+    assert account.mutant.fired, "the mutated step was never reached"
+    assert mutation.reveals or not account.revealed, "the honest server revealed its share"
+    match mutation.ending:
+        case Ending.HALTS:
+            halts(account, index, mutation.says)
+        case Ending.ABORTS:
+            assert re.search(mutation.says, account.report[0].aborted)
+            assert not account.sums
+        case Ending.WAITS:
+            assert not account.report
+            assert mutation.says in account.honest.state_name()
+        case Ending.GOES_ON:
+            assert re.search(mutation.says, str(account.report[0].excluded))
+            assert len(account.report[0].clients) >= 4
+            exact(account)
+        case Ending.CLIENTS_REFUSE:
+            assert {re.search(mutation.says, str(told)) is not None for told in account.clients.values()} == {True}
+            assert set(account.clients) == set(CLIENTS)
+        case Ending.NOTICES_NOTHING:
+            exact(account, ERROR)
+
+
+def halts(account: Account, index: int, says: str) -> None:
+    """The honest server has ended, names the other one, says what it saw, and has kept it."""
+    errors = account.halts[1 - index]
+    assert [type(error) for error in errors] == [PeerViolationError], errors
+    assert errors[0].peer == f"S{index}"
+    assert re.search(says, str(errors[0]))
+    kept = [entry for entry in account.evidence if entry.kind == "violation"]
+    assert [(entry.about, entry.words) for entry in kept] == [(f"S{index}", str(errors[0]))]
+    assert not account.sums
+
+
+@pytest.mark.parametrize("index", [0, 1], ids="without a mutation, S{}".format)
+async def test_without_a_mutation_all_are_counted(index: int, seed: int, autojump_clock) -> None:
+    account = await meet(Mutation("none", Byzantine, Ending.GOES_ON, ""), index, seed)
+    assert account.report[0].clients == CLIENTS
+    assert not account.mutant.fired
+    assert account.halts == {}
+    assert account.evidence == []
+    exact(account)
+    assert all(told.counted for told in account.clients.values())
+
+
+async def test_the_documentation_says_what_cannot_be_detected(seed: int, autojump_clock) -> None:
+    sentence = "A server can add any error it likes to its share before it commits, and nobody can tell."
+    assert sentence in " ".join(SECURITY.read_text(encoding="utf-8").split())
+    mutation = next(mutation for mutation in MUTATIONS if mutation.ending is Ending.NOTICES_NOTHING)
+    account = await meet(mutation, 1, seed)
+    exact(account, ERROR)
+    assert all(told.counted for told in account.clients.values())
+    assert account.halts == {}
+    assert account.evidence == []
