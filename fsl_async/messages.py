@@ -11,9 +11,9 @@ client can never be made to read a server's internal message, nor a server a loc
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
-import msgspec
+from fsl_async.discreet import Discreet
 
 __all__ = [
     "Abort",
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 
-class Message(msgspec.Struct, frozen=True, tag_field="type", forbid_unknown_fields=True):
+class Message(Discreet, frozen=True, tag_field="type", forbid_unknown_fields=True):
     """The base of all wire messages."""
 
 
@@ -67,6 +67,7 @@ class Enter(Message, frozen=True, tag="enter"):
 class Retrieve(Message, frozen=True, tag="retrieve", kw_only=True):
     """One private retrieval; to the carrier with the public part as bulk, to the other server without."""
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"seed"})
     round_id: bytes
     query: int
     seed: bytes
@@ -93,6 +94,7 @@ class Submit(Message, frozen=True, tag="submit", kw_only=True):
     `query` names the retrieval whose trees the hints ride on; 0 where the public part brings trees of its own.
     """
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"seed"})
     round_id: bytes
     query: int
     seed: bytes
@@ -180,6 +182,7 @@ class TossCommitment(Message, frozen=True, tag="toss-commitment", kw_only=True):
 class TossReveal(Message, frozen=True, tag="toss-reveal", kw_only=True):
     """The half that was committed to."""
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"seed", "nonce"})
     number: int
     seed: bytes
     nonce: bytes

@@ -7,6 +7,7 @@ and no party of a simulation can ever talk to one that is not simulated.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -67,6 +68,7 @@ class Network:
         self._registry = Registry()
         self._identities = tuple(Identity.generate(name, SeededSource(seed, name, "keys")) for name in SERVERS)
         self._known: dict[str, Identity] = {}
+        self._numbers = itertools.count()
         arrays = {name: np.array(array) for name, array in model.items()}
         self.servers = tuple(Server(self._server_setup(index, arrays)) for index in (0, 1))
 
@@ -89,7 +91,7 @@ class Network:
                 addresses=("S0", "S1"),
                 transport=self._memory,
                 lane=self._lane,
-                randomness=SeededSource(self._seed, name, str(len(self.transcript))),
+                randomness=SeededSource(self._seed, name, str(next(self._numbers))),
                 kind=Kind.SIMULATION,
                 watch=self._watch,
             )

@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeAlias, get_args
 
-import msgspec
-
+from fsl_async.discreet import Discreet
 from fsl_async.errors import FslError, PeerViolationError
 
 __all__ = [
@@ -32,11 +31,11 @@ __all__ = [
 ]
 
 
-class State(msgspec.Struct, frozen=True, tag=True):
+class State(Discreet, frozen=True, tag=True):
     """The base of all states."""
 
 
-class Event(msgspec.Struct, frozen=True, tag=True):
+class Event(Discreet, frozen=True, tag=True):
     """The base of all events; one that is not a `PeerEvent` is local and never decoded from a channel."""
 
 

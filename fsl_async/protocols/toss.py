@@ -34,6 +34,7 @@ __all__ = [
 class Half(State, frozen=True):
     """This server's half of the seed and what it says of its model."""
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"seed", "nonce"})
     server: int
     number: int
     model: bytes
@@ -43,9 +44,6 @@ class Half(State, frozen=True):
     def commitment(self) -> bytes:
         """What is sent before the peer's half is known."""
         return _commit(self.server, self.number, self.seed, self.nonce)
-
-    def __repr__(self) -> str:
-        return f"Half(server={self.server}, number={self.number})"
 
 
 class Committing(State, frozen=True):
@@ -65,6 +63,7 @@ class Revealing(State, frozen=True):
 class Tossed(State, frozen=True):
     """Both halves are known."""
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"proof_key"})
     half: Half
     commitments: tuple[bytes, bytes]
     hash_seed: bytes
@@ -91,6 +90,7 @@ class PeerTossReveal(PeerEvent, frozen=True):
     """The peer's half."""
 
     said: ClassVar[str] = "toss reveal"
+    hidden: ClassVar[frozenset[str]] = frozenset({"seed", "nonce"})
     seed: bytes
     nonce: bytes
 
