@@ -116,8 +116,8 @@ def enrol(file: Path, *, tokens: int = 1, form: FormatFlag = "text") -> int:
         made = new_tokens(tokens)
         total = add_tokens(file, made)
         report.progress(
-            f"{file}: {total} tokens; give both servers this file and start them anew. Each token below is for one "
-            "client, and is kept nowhere:"
+            f"{file}: {total} tokens; a server reads it when it starts, and both need the same file. Each token below "
+            "is for one client, and is kept nowhere:"
         )
         report.result("\n".join(made), {"file": str(file), "tokens": made, "in_file": total})
 
