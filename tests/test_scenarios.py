@@ -236,8 +236,9 @@ async def test_rows_without_a_bin_go_to_the_stash_and_the_rest_is_deferred_by_na
 
 @pytest.mark.parametrize("server", [0, 1])
 @pytest.mark.parametrize("request_kind", ["retrieve", "submit"])
-@pytest.mark.usefixtures("autojump_clock")
-async def test_without_a_session_neither_recall_nor_hint_is_of_use(server: int, request_kind: str) -> None:
+async def test_without_a_session_neither_recall_nor_hint_is_of_use(
+    server: int, request_kind: str, autojump_clock: trio.abc.Clock
+) -> None:
     """One server has lost its sessions; the client is told so, and begins anew in the next round."""
     task = task_of(selection="fixed")
     async with parties(task) as (network, ada, bob):
