@@ -19,7 +19,7 @@ from fsl_async import kernels
 from fsl_async.geometry import SEGMENTS
 from fsl_async.public_part import ForestKey
 from fsl_async.randomness import SeededSource
-from fsl_async.selection import MasterSeeds, Planted, forest_roots, plant, tree_keys
+from fsl_async.selection import MasterSeeds, Planted, forest_roots, plant, public_schedule, tree_keys
 from parties.bench.measures import Spread, Work, aes_bound, alternate
 from parties.bench.results import Result, Target
 from parties.bench.workload import SEED, Case, Client, Options, client_of
@@ -83,11 +83,11 @@ def _targets(case: Case, whole: Spread, hints: Spread) -> tuple[Target, ...]:
 def _aes_blocks(case: Case) -> dict[str, int]:
     """AES blocks of every work: both servers' nodes on the path have two children each; 0 where none is spent."""
     forest = case.forest
-    trees, proofs = forest.trees * (2 + 4 * forest.depth), case.task.verified * 2 * forest.trees
+    trees, proofs = forest.trees * (2 + 4 * forest.depth), case.task.verified * 3 * forest.trees
     hints = 2 * forest.trees * forest.planes
     return {
         "plant": trees,
-        "public part": hints + proofs + case.task.verified * forest.leaves,
+        "public part": hints + proofs,
         "of that: placement": 0,
         "of that: trees": trees,
         "of that: hints": hints,
@@ -110,10 +110,12 @@ def _grow(case: Case, seeds: MasterSeeds, planted: Planted) -> kernels.Tree:
 
 def _hint(case: Case, planted: Planted) -> object:
     payload = np.zeros((case.forest.planes, case.forest.trees, 2), dtype=np.uint64)
-    keys = kernels.key_schedule(case.config.convert_key(0))
+    keys = public_schedule(case.config.convert_key(0))
     return kernels.make_hints(keys, *planted.leaves, payload, case.bits)
 
 
 def _tag(case: Case, planted: Planted) -> object:
-    masks = np.zeros((case.forest.trees, 2), dtype=np.uint64)
-    return kernels.tag_corrections(kernels.key_schedule(bytes(16)), *planted.leaves, masks)
+    counters = np.zeros((case.forest.trees, 2), dtype=np.uint64)
+    counters[:, 0] = planted.alphas
+    tag, mask = (kernels.key_schedule(bytes(range(start, start + 16))) for start in (0, 16))
+    return kernels.tag_corrections(tag, *planted.leaves, kernels.encrypt_blocks(mask, counters))

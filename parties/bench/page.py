@@ -125,6 +125,11 @@ def _plot(folder: Path, name: str, label: str, results: Sequence[Result]) -> Pat
         above = [1e3 * (seconds.greatest - seconds.median) for _, seconds in points]
         area.errorbar([at for at, _ in points], middle, yerr=(below, above), marker="o", capsize=3, label=words)
     area.set(xscale="log", yscale="log", xlabel=label, ylabel="milliseconds")
+    values = sorted({result.parameters[name] for result in results if result.parameters["axis"] == name})
+    area.set_xticks(values, labels=[f"{value:,}" for value in values])
+    area.xaxis.set_minor_locator(pyplot.NullLocator())
+    for formatted in (area.yaxis.set_major_formatter, area.yaxis.set_minor_formatter):
+        formatted("{x:g}")
     area.grid(visible=True, which="major", alpha=0.3)
     area.legend()
     path = folder / f"{name}.png"

@@ -24,7 +24,7 @@ from fsl_async.randomness import SeededSource
 from fsl_async.retrieval import Query
 from fsl_async.ring import Elements
 from fsl_async.selection import Grove, MasterSeeds, plant
-from fsl_async.upload import grove_digest, retrieval_part, submission_part
+from fsl_async.upload import retrieval_part, submission_part
 
 __all__ = [
     "Case",
@@ -167,7 +167,7 @@ class Client:
         """What S0 and S1 have of its submission."""
         part = Part(Layout.submission(self.config.shape, Trees.OWN), memoryview(self.public_part()))
         commitments = self.grove.seeds.commitments(self.config.round_id(), self.name)
-        tree = grove_digest(self.config, self.grove)
+        tree = self.grove.digest
         first, second = (
             Submission(self.name, self.grove.seeds.msk[server], commitments, tree, part, part, memoryview(b""))
             for server in (0, 1)
