@@ -1,4 +1,4 @@
-"""The whole system in the clear: the obvious counterpart that every scenario is compared with, and random tasks to play.
+"""The whole system in the clear: the obvious counterpart of every scenario, and random tasks to play.
 
 Sums are Python integers, rounding is that of exact fractions; nothing here is shared with the package but the task.
 """
