@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -103,6 +103,16 @@ class Grove:
     planted: dict[ForestKey, Planted] = field(repr=False)
     rows: dict[int, Rows] = field(repr=False)
     deferred: dict[int, Rows] = field(repr=False)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """What `upload.tree_digest` is of the part that brings these trees."""
+        return digest(Domain.TREE, *(tree_bytes(planted.tree) for planted in self.planted.values()))
+
+
+def tree_bytes(tree: kernels.Tree) -> memoryview:
+    """A forest's trees as they travel: words, then bits, in one copy, for they are most of what a client sends."""
+    return np.concatenate([tree.words.reshape(-1).view(np.uint8), tree.bits.reshape(-1)]).data
 
 
 def check_rows(block: Sparse, rows: npt.ArrayLike) -> Rows:

@@ -21,7 +21,7 @@ from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.geometry import Forest
 from fsl_async.public_part import ForestKey, Layout, Trees, dense_bytes, forests_of
 from fsl_async.ring import Elements
-from fsl_async.selection import Grove, Planted, public_schedule
+from fsl_async.selection import Grove, Planted, public_schedule, tree_bytes
 from fsl_async.task import Task
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "dense_digest",
     "dense_mask",
     "dense_shares",
-    "grove_digest",
     "public_digest",
     "read_answers",
     "retrieval_part",
@@ -76,14 +75,8 @@ def public_digest(part: Buffer) -> bytes:
     return digest(Domain.PUBLIC_PART, part)
 
 
-def grove_digest(config: RoundConfig, grove: Grove) -> bytes:
-    """What `tree_digest` will be of the part that brings these trees."""
-    pieces = _tree_pieces(config, grove)
-    return digest(Domain.TREE, *(pieces[key, "tree"] for key, _ in forests_of(config.shape)))
-
-
 def tree_digest(task: Task, layout: Layout, part: memoryview) -> bytes:
-    """The digest of the trees alone, which fixes κ and ties hints to the trees they ride on."""
+    """The digest of the trees alone, which fixes κ and ties hints to the trees they ride on; see `Grove.digest`."""
     pieces = layout.split(part)
     return digest(Domain.TREE, *(pieces[key, "tree"] for key, _ in forests_of(task)))
 
@@ -181,12 +174,7 @@ def _fill(layout: Layout, pieces: Pieces) -> bytearray:
 
 
 def _tree_pieces(config: RoundConfig, grove: Grove) -> Pieces:
-    return {(key, "tree"): _tree_piece(grove.planted[key].tree) for key, _ in forests_of(config.shape)}
-
-
-def _tree_piece(tree: kernels.Tree) -> memoryview:
-    """Words, then bits, in one copy: they are most of what a client sends."""
-    return np.concatenate([tree.words.reshape(-1).view(np.uint8), tree.bits.reshape(-1)]).data
+    return {(key, "tree"): tree_bytes(grove.planted[key].tree) for key, _ in forests_of(config.shape)}
 
 
 def _select_pieces(config: RoundConfig, grove: Grove) -> Pieces:
@@ -250,7 +238,7 @@ def _hints(config: RoundConfig, key: ForestKey, forest: Forest, planted: Planted
 
 
 def _proof_pieces(config: RoundConfig, client: str, grove: Grove) -> Pieces:
-    tree = grove_digest(config, grove)
+    tree = grove.digest
     commitments = grove.seeds.commitments(config.round_id(), client)
     tag, mask = tag_keys(config, client, tree, commitments)
     pieces: Pieces = {}

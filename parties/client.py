@@ -56,7 +56,6 @@ from fsl_async.upload import (
     answer_bytes,
     dense_digest,
     dense_shares,
-    grove_digest,
     public_digest,
     read_answers,
     retrieval_part,
@@ -563,7 +562,7 @@ class Client:
             public_digest=public_digest(part),
             dense_digest=dense_digest(shares, grove.seeds.msk[carrier]),
         )
-        tree = await run(partial(grove_digest, config, grove))
+        tree = await run(lambda: grove.digest)
         name = submission_digest(
             config.round_id(),
             self.setup.identity.public.digest(),

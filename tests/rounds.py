@@ -19,7 +19,7 @@ from fsl_async.randomness import SeededSource
 from fsl_async.retrieval import Query, Shelves
 from fsl_async.ring import Elements
 from fsl_async.selection import Grove, MasterSeeds, plant, rows_by_block
-from fsl_async.upload import dense_shares, grove_digest, read_answers, retrieval_part, submission_part
+from fsl_async.upload import dense_shares, read_answers, retrieval_part, submission_part
 
 Model = dict[str, np.ndarray]
 Update = Mapping[str, Any]
@@ -94,7 +94,7 @@ class Round:
                 client=client,
                 msk=grove.seeds.msk[server],
                 commitments=grove.seeds.commitments(config.round_id(), client),
-                tree=grove_digest(config, grove),
+                tree=grove.digest,
                 trees=brought,
                 part=part,
                 dense=shares if server == carrier else memoryview(b""),
