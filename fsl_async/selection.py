@@ -34,6 +34,7 @@ __all__ = [
     "plant",
     "public_schedule",
     "seed_commitment",
+    "tree_bytes",
 ]
 
 Rows = npt.NDArray[np.uint32]

@@ -24,7 +24,7 @@ from fsl_async.retrieval import Query, Shelves
 from fsl_async.ring import Ring
 from fsl_async.selection import Grove, MasterSeeds, plant
 from fsl_async.task import Sparse, Task
-from fsl_async.upload import grove_digest, retrieval_part, submission_part
+from fsl_async.upload import retrieval_part, submission_part
 
 __all__ = ["TYPICAL", "Speeds", "measure"]
 
