@@ -119,7 +119,7 @@ class _Trial:
             client="client",
             msk=self.seeds.msk[0],
             commitments=self.seeds.commitments(self.config.round_id(), "client"),
-            tree=grove_digest(self.config, grove),
+            tree=grove.digest,
             trees=Part(Layout.retrieval(self.task), trees),
             part=Part(Layout.submission(self.task, Trees.RETRIEVAL), part),
             dense=memoryview(b""),
