@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from fsl_async import kernels
-from fsl_async.aggregation import Submission
+from fsl_async.aggregation import Aggregate, Submission
 from fsl_async.errors import FslError
 from fsl_async.public_part import Layout, Part, Trees
 from parties.bench.measures import run_all, timed
@@ -99,13 +99,17 @@ def _serve(folder: Path) -> Account:
     case = Case(**order["case"])
     started = _peak()
     server = aggregate(case, 0)
-    seconds = []
-    for number in range(order["clients"]):
-        jobs, finish = server.jobs(_read(folder / f"{number}", case), case.threads)
-        seconds.append(timed(lambda: run_all(jobs, case.threads)))  # noqa: B023 - called at once
-        finish()
+    seconds = [_evaluate(server, _read(folder / f"{number}", case), case.threads) for number in range(order["clients"])]
     fold = timed(server.share) if order["fold"] else 0.0
     return Account(_peak(), started, seconds, fold)
+
+
+def _evaluate(server: Aggregate, submission: Submission, threads: int) -> float:
+    """Add one client; all that it took but the sum is let go before the next is read."""
+    jobs, finish = server.jobs(submission, threads)
+    seconds = timed(lambda: run_all(jobs, threads))
+    finish()
+    return seconds
 
 
 def _peak() -> int:
