@@ -202,6 +202,14 @@ def _hint_pieces(config: RoundConfig, grove: Grove, updates: Mapping[int, Sparse
     }
 
 
+_UNKNOWN_ROW = {
+    "adaptive": "was not retrieved in this round, and the task allows updates of retrieved rows only "
+    '(updates="retrieved")',
+    "fixed": "is not among the session's rows, and the task's selection is fixed; start a new session "
+    "(`forget_session`) to select other rows",
+}
+
+
 def _spread(task: Task, index: int, grove: Grove, update: SparseUpdate | None) -> Elements:
     """One payload row for each of the grove's rows, zero where there is no update; at the end zeros for dummies."""
     block = task.sparse(index)
@@ -216,10 +224,7 @@ def _spread(task: Task, index: int, grove: Grove, update: SparseUpdate | None) -
     known = found < len(planted)
     known[known] = ascending[found[known]] == rows[known]
     if not known.all():
-        raise MisuseError(
-            f"block {block.name!r}: row {rows[~known][0]} was not retrieved in this round, and the task allows "
-            'updates of retrieved rows only (updates="retrieved")'
-        )
+        raise MisuseError(f"block {block.name!r}: row {rows[~known][0]} {_UNKNOWN_ROW[task.selection]}")
     deferred = np.isin(rows, grove.deferred[index])
     if deferred.any():
         raise MisuseError(f"block {block.name!r}: row {rows[deferred][0]} was deferred; submit it in the next round")
