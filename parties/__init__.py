@@ -5,6 +5,7 @@ from parties.cluster import Network, simulate
 from parties.deployment import connect
 from parties.identity import Identity, PublicIdentity, Registry
 from parties.outcome import ClientOutcome, RoundOutcome
+from parties.server import Server
 
 __all__ = [
     "Client",
@@ -16,6 +17,7 @@ __all__ = [
     "RequestDeniedError",
     "RoundClosedError",
     "RoundOutcome",
+    "Server",
     "SubmissionReceipt",
     "connect",
     "simulate",

@@ -15,6 +15,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import socket
 import tempfile
 import tomllib
 import zipfile
@@ -44,6 +45,7 @@ __all__ = [
     "RoundsTable",
     "ServerFile",
     "connect",
+    "free_addresses",
     "load_model",
     "save_model",
     "server_setup",
@@ -240,6 +242,15 @@ def write_deployment(
     (folder / "task.toml").write_text(to_toml({**plain, "servers": entries}), encoding="utf-8")
     listed = [{"name": c.name, "channel": c.channel.hex(), "statement": c.statement.hex()} for c in clients]
     (folder / "clients.toml").write_text(to_toml({"clients": listed}), encoding="utf-8")
+
+
+def free_addresses(count: int) -> list[str]:
+    """Addresses on this host that nobody listens at now: for demos and tests."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    addresses = [f"127.0.0.1:{opened.getsockname()[1]}" for opened in sockets]
+    for opened in sockets:
+        opened.close()
+    return addresses
 
 
 def to_toml(table: Mapping[str, Any]) -> str:

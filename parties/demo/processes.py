@@ -8,7 +8,6 @@ client; every child belongs to a nursery, so none outlives the demo. Run as a mo
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,7 +25,7 @@ from fsl_async.task import Task
 from parties.demo.corpus import load
 from parties.demo.learner import Learner, initial_model
 from parties.demo.taking_part import PHASES, Summary, demo_task, take_part
-from parties.deployment import connect, load_model, save_model, write_deployment
+from parties.deployment import connect, free_addresses, load_model, save_model, write_deployment
 from parties.identity import Identity
 
 __all__ = ["over_tcp"]
@@ -68,7 +67,7 @@ def _write_files(folder: Path, task: Task, clients: int, rounds: int) -> None:
     members = [Identity.generate(f"client-{number:02}") for number in range(clients)]
     for identity in (*identities, *members):
         identity.save(folder / f"{identity.name}.key")
-    addresses = [f"127.0.0.1:{port}" for port in _free_ports(2)]
+    addresses = free_addresses(2)
     save_model(folder / "model.npz", initial_model())
     servers = [identity.public for identity in identities]
     write_deployment(folder, task, servers, addresses, [member.public for member in members])
@@ -79,14 +78,6 @@ def _write_files(folder: Path, task: Task, clients: int, rounds: int) -> None:
             f"handshakes_per_second = 1000.0\nhandshake_burst = {4 * clients}\n"
             f"[rounds]\nclients = {clients}\ncount = {rounds}\n"
         )
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [opened.getsockname()[1] for opened in sockets]
-    for opened in sockets:
-        opened.close()
-    return ports
 
 
 async def _serve(
