@@ -40,14 +40,14 @@ ATTEMPTS_PER_SUBMISSION = 20
 
 TASKS = (
     Task(
-        name="two levels",
+        name="four levels",
         blocks=(Sparse("items", rows=250, width=3, select=4),),
         ring=Ring(32),
         min_clients=2,
         max_clients=4,
     ),
     Task(
-        name="seven levels and a stash",
+        name="nine levels and a stash",
         blocks=(Sparse("items", rows=6000, select=4, stash=1),),
         ring=Ring(64),
         min_clients=2,

@@ -1,7 +1,7 @@
 """Malformed and honest submissions by the thousand: `python -m tests.security.trials --trials 20000` prints a table.
 
-How it is counted: a malformed *trial* is one submission, of 66 to 112 trees, in which as little as possible is wrong: one
-tree, wherever its kind allows it, with its proof made anew as well as can be. Before a trial counts, its leaves on
+How it is counted: a malformed *trial* is one submission, of 66 to 96 trees, in which as little as possible is wrong:
+one tree, wherever its kind allows it, with its proof made anew as well as can be. Before a trial counts, its leaves on
 both servers are compared in the clear, and it is skipped if it happens to be sound. It is *rejected* when the servers'
 proof digests differ. Honest trials are counted in trees: a submission is accepted only if all of its trees are.
 """
