@@ -6,6 +6,7 @@ stable exit code (see `parties.report`).
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import sys
 from collections import Counter
@@ -32,6 +33,7 @@ __all__ = ["app", "main"]
 app = App(
     name="fsl-async",
     help="Federated submodel learning on two servers: private retrieval and secure aggregation.",
+    version=partial(importlib.metadata.version, "fsl-async"),
     version_flags=["--version"],
     result_action="return_value",
 )
@@ -42,7 +44,7 @@ FormatFlag = Annotated[Format, Parameter(name="--format", help="What stdout carr
 def main() -> None:
     """Run the command line and exit with its code."""
     try:
-        code = app(exit_on_error=False, print_error=False)
+        code = app(sys.argv[1:], exit_on_error=False, print_error=False)
     except CycloptsError as error:
         words = " ".join(str(error).split())
         sys.stderr.write(f"fsl-async: {words}; `fsl-async --help` tells what there is\n")
@@ -301,7 +303,7 @@ def demo(
     rounds: int = 8,
     seed: int = 7,
     transport: Annotated[
-        str, Parameter(help="memory: one process; tcp: S0, S1 and every client a process.")
+        Literal["memory", "tcp"], Parameter(help="memory: one process; tcp: S0, S1 and every client a process.")
     ] = "memory",
     form: FormatFlag = "text",
 ) -> int:
