@@ -1,0 +1,86 @@
+"""What the documents show works: every example runs, and so does the code in the README."""
+
+import os
+import re
+import runpy
+import subprocess
+import sys
+
+import guide
+import pytest
+
+EXAMPLES = guide.ROOT / "examples"
+LONGEST = 50  # lines that are not blank
+
+
+def names(pattern: str) -> list[str]:
+    return sorted(path.name for path in EXAMPLES.glob(pattern))
+
+
+@pytest.mark.parametrize("name", [name for name in names("*.py") if not name.endswith("_test.py")])
+def test_an_example_runs_and_says_something(name, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize("name", names("*_test.py"))
+def test_a_test_among_the_examples_passes_under_pytest(name, tmp_path):
+    (tmp_path / name).write_text((EXAMPLES / name).read_text())
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", name]
+    environment = os.environ | {"PYTHONPATH": str(guide.ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"^\d+ passed", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", names("*.py"))
+def test_an_example_is_short_and_says_what_it_shows(name):
+    lines = [line for line in (EXAMPLES / name).read_text().splitlines() if line.strip()]
+    assert lines[0].startswith('"""')
+    assert len(lines) <= LONGEST
+
+
+# ---- the README
+
+
+def test_the_code_in_the_readme_prints_what_the_readme_says(capsys):
+    (code,) = guide.blocks("python")
+    exec(compile(code, "README.md", "exec"), {})
+    printed = capsys.readouterr().out.strip()
+    assert printed
+    assert f"prints `{printed}`" in (guide.ROOT / "README.md").read_text(encoding="utf-8")
+
+
+DOCUMENTS = ["README.md", "CHANGELOG.md", *(f"docs/{path.name}" for path in (guide.ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_link_between_documents_leads_somewhere(document):
+    text = (guide.ROOT / document).read_text(encoding="utf-8")
+    near = (guide.ROOT / document).parent
+    links = [target for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in target]
+    assert document != "README.md" or len(links) > 10
+    for target in links:
+        assert (near / target).exists(), f"{document} links to {target}"
+
+
+def test_every_decision_has_its_number_and_its_three_parts():
+    records = sorted((guide.ROOT / "docs" / "adr").glob("*.md"))
+    assert [int(record.name[:4]) for record in records] == list(range(1, len(records) + 1))
+    for record in records:
+        lines = record.read_text(encoding="utf-8").splitlines()
+        assert lines[0].startswith(f"# {record.name[:4]} ")
+        assert [line for line in lines if line.startswith("## ")] == ["## Context", "## Decision", "## Consequences"]
+        assert len(lines) <= 60, record.name
+
+
+def test_the_commands_of_the_readme_exist():
+    from parties.command import app
+
+    text = (guide.ROOT / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"fsl-async (\w+)", text)) - {"is"}
+    assert named <= set(app)
+    makefile = (guide.ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"make (\w+)", text):
+        assert f"\n{target}:" in makefile
