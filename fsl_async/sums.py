@@ -28,6 +28,7 @@ __all__ = ["BinSum", "UnionSum"]
 
 Rows = npt.NDArray[np.uint32]
 
+
 class BinSum:
     """A cell for every position of every bin and stash slot; allocated when the first share comes."""
 

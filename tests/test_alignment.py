@@ -112,7 +112,7 @@ def test_a_description_is_of_name_and_rows() -> None:
 def test_a_union_round_sums_one_random_number_per_row() -> None:
     task = union_task(TASK)
     assert task.blocks == (Sparse("a", rows=1000, select=50, stash=1), Sparse("b", rows=10, select=2))
-    assert (task.ring, task.updates, task.alignment) == (Ring(64), "any", "all")
+    assert (task.ring, task.updates, task.alignment) == (Ring(64), TASK.updates, "all")
     assert (task.security, task.max_clients) == (TASK.security, TASK.max_clients)
 
 
