@@ -20,7 +20,16 @@ from shop import TASK, model
 from fsl_async.errors import MisuseError, StorageError
 from fsl_async.task import Task
 from parties.command import main
-from parties.deployment import Deployment, ServerFile, load_model, save_model, server_setup, to_toml, write_deployment
+from parties.deployment import (
+    Deployment,
+    ServerFile,
+    free_addresses,
+    load_model,
+    save_model,
+    server_setup,
+    to_toml,
+    write_deployment,
+)
 from parties.identity import Identity, PublicIdentity
 from parties.report import ExitCode
 
