@@ -374,6 +374,8 @@ class Client:
         while True:
             config = await self._enter_next()
             if config.phase == phase:
+                for entry in config.union:  # all of them: which a client looks at must not show
+                    await self._union_of(config, entry.name)
                 return config
             if phase == "main":
                 raise MisuseError(f"round {config.number} finds the union first: call `unite` with this client's rows")

@@ -341,6 +341,15 @@ class OpensOnAnotherModel(Byzantine):
         super()._open(tossed)
 
 
+class OpensWithOtherKeys(Byzantine):
+    def _open(self, tossed: tossing.Tossed) -> None:
+        self.fired = True
+        peer = replace(self.setup.peer, statement=flipped(self.setup.peer.statement))
+        setup, self.setup = self.setup, replace(self.setup, peer=peer)
+        super()._open(tossed)
+        self.setup = setup
+
+
 class LowersTheMinimum(Byzantine):
     """Runs a task with another minimum, and shows the honest one's digest in every handshake."""
 
@@ -380,6 +389,13 @@ class SignsNothing(Byzantine):
     def sign(self, domain: Domain, *parts: bytes) -> bytes:
         self.fired = True
         return flipped(super().sign(domain, *parts))
+
+
+class SignsOutcomesWrongly(Byzantine):
+    def sign(self, domain: Domain, *parts: bytes) -> bytes:
+        signature = super().sign(domain, *parts)
+        self.fired |= domain is Domain.OUTCOME
+        return flipped(signature) if domain is Domain.OUTCOME else signature
 
 
 class TellsAnotherOutcome(Byzantine):
@@ -463,9 +479,11 @@ MUTATIONS = (
     Mutation("tosses ahead", TossesAhead, HALTS, "tosses for round 2 while round 1 is not settled"),
     Mutation("opens on another seed", OpensOnAnotherSeed, REFUSE, "announce different rounds: hash_seed is"),
     Mutation("opens on another model", OpensOnAnotherModel, REFUSE, "announce different rounds: model is"),
+    Mutation("opens with other keys", OpensWithOtherKeys, REFUSE, "with other server keys than the pinned ones"),
     Mutation("hides another minimum", LowersTheMinimum, REFUSE, "runs another task: min_clients is 3 there and 2"),
     Mutation("runs another task", RunsAnotherTask, REFUSE, "runs another task: min_clients is 3 there and 2 here"),
     Mutation("signs receipts wrongly", SignsNothing, REFUSE, "signed its receipt with another key", reveals=True),
+    Mutation("signs outcomes wrongly", SignsOutcomesWrongly, REFUSE, "signed the outcome with another", reveals=True),
     Mutation("tells another outcome", TellsAnotherOutcome, REFUSE, "tell different outcomes: clients is", reveals=True),
     Mutation("adds an error to its share", AddsAnError, Ending.NOTICES_NOTHING, "", reveals=True),
 )

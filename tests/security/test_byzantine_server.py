@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from fsl_async import PeerViolationError
+from parties import simulate
+from parties.server import Server
 
-from .byzantine import CLIENTS, ERROR, MUTATIONS, Account, Byzantine, Ending, Mutation, meet
+from .byzantine import CLIENTS, ERROR, MUTATIONS, TASK, Account, Byzantine, Ending, Mutation, meet
 
 SECURITY = Path(__file__).parents[2] / "docs" / "security.md"
 
@@ -75,6 +78,36 @@ async def test_without_a_mutation_all_are_counted(index: int, seed: int, autojum
     assert account.evidence == []
     exact(account)
     assert all(told.counted for told in account.clients.values())
+
+
+async def altered(server: Server, attribute: str, block: str) -> None:
+    """Let a server hold other content for one block than it has announced."""
+    run = await server.next_round(0)
+    content = {name: array.copy() for name, array in getattr(run, attribute).items()}
+    content[block][-1] += 1
+    setattr(run, attribute, content)
+
+
+async def test_a_dense_block_other_than_the_announced_one_is_not_taken(seed: int, autojump_clock) -> None:
+    async with simulate(TASK, {"items": np.zeros((64, 2)), "head": np.zeros(3)}, seed) as network:
+        for server in network.servers:
+            await altered(server, "model", "head")
+        async with network.client("anna") as anna:
+            with pytest.raises(PeerViolationError, match="sent a block 'head' that is not the announced one"):
+                await anna.retrieve({"head": ...})
+
+
+async def test_a_union_other_than_the_announced_one_is_not_taken(seed: int, autojump_clock) -> None:
+    task = msgspec.structs.replace(TASK, alignment="union")
+    model = {"items": np.zeros((64, 2)), "head": np.zeros(3)}
+    async with simulate(task, model, seed) as net, net.client("anna") as anna, net.client("ben") as ben:
+        await anna.unite({"items": [1, 2]})
+        await ben.unite({"items": [3]})
+        await net.finish_union()
+        for server in net.servers:
+            await altered(server, "_union", "items")
+        with pytest.raises(PeerViolationError, match="sent a union of 'items' that is not the announced one"):
+            await anna.retrieve({"items": [1]})
 
 
 async def test_the_documentation_says_what_cannot_be_detected(seed: int, autojump_clock) -> None:
