@@ -1,147 +1,256 @@
-"""The command line as scripts use it: one JSON object on stdout, stable exit codes, a deployment from nothing."""
+"""The command line: one JSON object on stdout, one line on stderr, exit codes that a page explains."""
 
-from __future__ import annotations
-
+import importlib.metadata
 import json
-import stat
+import os
+import re
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
-import numpy as np
+import guide
 import pytest
+import trio
 
-from fsl_async import Ring, Sparse, Task
-from parties import PublicIdentity
-from parties.deployment import free_addresses, save_model, write_deployment
+import transport.errors
+from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError, StorageError
+from parties import RequestDeniedError, RoundClosedError
+from parties.command import app, main
+from parties.report import ExitCode, Report, exit_code
+from transport import RefusedError, UnreachableError
 
-TASK = Task(
-    name="shop",
-    blocks=[Sparse("items", rows=200, width=2, select=5)],
-    ring=Ring(64, fraction_bits=16),
-    min_clients=2,
-    max_clients=2,
+COMMANDS = sorted(name for name in app if not name.startswith("-"))
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """Runs the command in this process, in an empty folder; gives its exit code and what it said where."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fsl-async", *words])
+        with pytest.raises(SystemExit) as ending:
+            main()
+        said = capsys.readouterr()
+        return ending.value.code, said.out, said.err
+
+    return run
+
+
+def test_the_commands_are_these():
+    assert COMMANDS == ["bench", "demo", "enrol", "keygen", "plan", "retrieve", "serve", "submit"]
+
+
+# ---- help and misuse
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_a_page_of_help_that_names_the_format(run, command):
+    code, out, error = run(command, "--help")
+    assert code == ExitCode.OK
+    assert out.startswith(f"Usage: fsl-async {command}")
+    assert "--format" in out
+    assert error == ""
+
+
+def test_without_words_the_command_tells_what_there_is(run):
+    code, out, _ = run()
+    assert code == ExitCode.OK
+    for command in COMMANDS:
+        assert f" {command} " in out
+
+
+def test_the_version_is_the_distributions(run):
+    code, out, _ = run("--version")
+    assert (code, out.strip()) == (ExitCode.OK, importlib.metadata.version("fsl-async"))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["kegen", "x"], "keygen"),
+        (["keygen"], "path"),
+        (["keygen", "x.key", "--nme", "x"], "--name"),
+        (["keygen", "x.key", "y.key"], "y.key"),
+        (["demo", "--clients", "many"], "many"),
+        (["demo", "--format", "xml"], "json"),
+        (["demo", "--transport", "pigeon"], "memory"),
+        (["submit", "task.toml"], "--identity"),
+        (["--nonsense"], "--nonsense"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
+def test_wrong_words_end_with_code_2_and_one_line(run, words, told, tmp_path):
+    code, out, error = run(*words)
+    assert code == ExitCode.USAGE == 2
+    assert out == ""
+    assert error.count("\n") == 1
+    assert error.startswith("fsl-async: ")
+    assert told in error
+    assert list(tmp_path.iterdir()) == []
 
 
-def run(*words: str | Path, code: int = 0) -> dict[str, Any]:
-    """Run the command with JSON output; check its exit code and envelope."""
-    command = [sys.executable, "-m", "parties", *map(str, words), "--format", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == code, done.stdout + done.stderr
-    envelope: dict[str, Any] = json.loads(done.stdout)
-    assert envelope["version"] == 1
-    assert envelope["command"] == words[0]
-    assert ("error" in envelope) == (code != 0)
-    return envelope
+# ---- what commands say
 
 
-def start(*words: str | Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "parties", *map(str, words), "--format", "json"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def test_keygen_writes_both_files_and_says_what_it_wrote(run, tmp_path):
+    code, out, error = run("keygen", "alice.key", "--format", "json")
+    assert (code, error) == (ExitCode.OK, "")
+    envelope = json.loads(out)
+    assert {key: envelope[key] for key in ("version", "command")} == {"version": 1, "command": "keygen"}
+    result = envelope["result"]
+    assert (result["name"], result["secret"], result["public"]) == ("alice", "alice.key", "alice.pub")
+    public = (tmp_path / "alice.pub").read_text()
+    assert result["channel"] in public
+    assert result["statement"] in public
+    secrets = re.findall(r"[0-9a-f]{64}", (tmp_path / "alice.key").read_text())
+    assert len(secrets) == 2
+    assert not any(secret in out for secret in secrets)
+    assert (tmp_path / "alice.key").stat().st_mode & 0o777 == 0o600
 
 
-def make_deployment(folder: Path) -> None:
-    """What two operators would do: keys, task file, list of clients, model, and a file for each server."""
-    for name in ("S0", "S1", "anna", "boris", "stranger"):
-        run("keygen", folder / f"{name}.key")
-    publics = [PublicIdentity.load(folder / f"{name}.pub") for name in ("S0", "S1", "anna", "boris")]
-    addresses = free_addresses(2)
-    write_deployment(folder, TASK, publics[:2], addresses, publics[2:])
-    save_model(folder / "model.npz", {"items": np.arange(400.0).reshape(200, 2)})
-    for number, address in enumerate(addresses):
-        (folder / f"S{number}.toml").write_text(
-            f'server = {number}\nidentity = "S{number}.key"\ntask = "task.toml"\nclients = "clients.toml"\n'
-            f'model = "model.npz"\nlisten = "{address}"\nsave_model = "after-{number}.npz"\n'
-            "handshakes_per_second = 1000.0\nhandshake_burst = 100\n[rounds]\nclients = 2\ncount = 1\n"
-        )
+def test_keygen_takes_a_name_and_says_the_same_as_text(run, tmp_path):
+    code, out, _ = run("keygen", "keys.secret", "--name", "Alice of Accounting")
+    assert code == ExitCode.OK
+    assert "keys.secret: secret keys of Alice of Accounting" in out
+    assert 'name = "Alice of Accounting"' in (tmp_path / "keys.pub").read_text()
 
 
-def test_a_deployment_from_nothing(tmp_path: Path) -> None:
-    make_deployment(tmp_path)
-    update = {"items.rows": np.array([7, 11]), "items.values": np.full((2, 2), 0.5)}
-    save_model(tmp_path / "update.npz", update)
-    servers = [start("serve", tmp_path / f"S{number}.toml") for number in (0, 1)]
-    try:
-        for server in servers:
-            assert server.stderr is not None
-            assert "listens at" in server.stderr.readline()
-        task = tmp_path / "task.toml"
-        stranger = run("retrieve", task, "--identity", tmp_path / "stranger.key", "--block", "items",
-                       "--rows", "1", "--output", tmp_path / "no.npz", code=4)  # fmt: skip
-        assert "unknown client" in stranger["error"]["message"]
-        run("retrieve", task, "--identity", tmp_path / "anna.key", "--block", "items", "--rows", "7,11",
-            "--output", tmp_path / "rows.npz")  # fmt: skip
-        found = np.load(tmp_path / "rows.npz")
-        assert found["values"].tolist() == [[14.0, 15.0], [22.0, 23.0]]
-        words = ("--update", tmp_path / "update.npz", "--wait")
-        waiting = start("submit", task, "--identity", tmp_path / "anna.key", *words)
-        second = run("submit", task, "--identity", tmp_path / "boris.key", *words)
-        first = json.loads(waiting.communicate(timeout=60)[0])
-        assert first["result"]["counted"]
-        assert second["result"]["clients"] == ["anna", "boris"]
-        for server in servers:
-            assert json.loads(server.communicate(timeout=60)[0])["result"]["rounds_done"] == 1
-            assert server.returncode == 0
-    finally:
-        for server in servers:
-            server.kill()
-            server.communicate()
-    after = [np.load(tmp_path / f"after-{number}.npz")["items"] for number in (0, 1)]
-    np.testing.assert_array_equal(after[0], after[1])
-    assert after[0][7].tolist() == [15.0, 16.0]
+@pytest.mark.parametrize("present", ["alice.key", "alice.pub"])
+def test_keygen_never_overwrites(run, tmp_path, present):
+    (tmp_path / present).write_text("precious")
+    code, out, error = run("keygen", "alice.key", "--format", "json")
+    assert code == ExitCode.STORAGE
+    assert json.loads(out)["error"]["kind"] == "StorageError"
+    assert "never overwritten" in error
+    assert (tmp_path / present).read_text() == "precious"
+    assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_keys_are_private_and_never_overwritten(tmp_path: Path) -> None:
-    path = tmp_path / "anna.key"
-    made = run("keygen", path)
-    assert made["result"]["name"] == "anna"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    before = path.read_bytes()
-    refused = run("keygen", path, code=6)
-    assert "never overwritten" in refused["error"]["message"]
-    assert path.read_bytes() == before
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["keygen", "x.pub"], ExitCode.MISUSE, "another suffix"),
+        (["keygen", "no/where/x.key"], ExitCode.STORAGE, "cannot be written"),
+        (["keygen", "x.key", "--name", 'a"b'], ExitCode.MISUSE, "printable"),
+        (["serve", "none.toml"], ExitCode.MISUSE, "none.toml cannot be read: No such file or directory"),
+        (["submit", "none.toml", "--identity", "x", "--update", "y"], ExitCode.MISUSE, "none.toml cannot be read"),
+        (
+            ["retrieve", "none.toml", "--identity", "x", "--block", "b", "--rows", "1,x", "--output", "y"],
+            ExitCode.MISUSE,
+            "a list as in 3,17,99",
+        ),
+        (["demo", "--clients", "1"], ExitCode.MISUSE, "2 to 64 clients"),
+        (["demo", "--rounds", "0"], ExitCode.MISUSE, "at least 1 round"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_an_error_is_one_object_on_stdout_and_one_line_on_stderr(run, words, code, message, tmp_path):
+    ended, out, error = run(*words, "--format", "json")
+    assert ended == code
+    envelope = json.loads(out)
+    assert set(envelope) == {"version", "command", "error"}
+    assert (envelope["version"], envelope["command"]) == (1, words[0])
+    assert envelope["error"]["code"] == code
+    assert message in envelope["error"]["message"]
+    assert error.count("\n") == 1
+    assert error.startswith(f"fsl-async {words[0]}: ")
+    assert " ".join(envelope["error"]["message"].split()) in error
+    assert list(tmp_path.iterdir()) == []
+    ended, out, text_error = run(*words)
+    assert (ended, out, text_error) == (code, "", error)
 
 
-def test_nobody_listens(tmp_path: Path) -> None:
-    make_deployment(tmp_path)
-    refused = run("retrieve", tmp_path / "task.toml", "--identity", tmp_path / "anna.key", "--block", "items",
-                  "--rows", "1", "--output", tmp_path / "no.npz", code=4)  # fmt: skip
-    assert "nothing listens" in refused["error"]["message"]
+def test_long_messages_stay_on_one_line(capsys):
+    Report("demo", "text").failure(MisuseError("a " * 500))
+    assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_an_unknown_key_is_refused_with_the_nearest(tmp_path: Path) -> None:
-    make_deployment(tmp_path)
-    file = tmp_path / "S0.toml"
-    file.write_text(file.read_text().replace("listen =", "lisen ="))
-    refused = run("serve", file, code=3)
-    assert "did you mean 'listen'" in refused["error"]["message"]
+# ---- exit codes
 
 
-@pytest.mark.parametrize("words", [["demo", "--wrong", "1"], ["nothing"], ["keygen"], ["demo", "--rounds", "many"]])
-def test_wrong_words_end_in_two(words: list[str]) -> None:
-    done = subprocess.run([sys.executable, "-m", "parties", *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert len(done.stderr.splitlines()) >= 1
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (MisuseError("x"), ExitCode.MISUSE),
+        (UnreachableError("x"), ExitCode.CHANNEL),
+        (RefusedError("x", "y"), ExitCode.CHANNEL),
+        (ChannelError("x"), ExitCode.CHANNEL),
+        (PeerViolationError("S0", "x"), ExitCode.PEER),
+        (StorageError("x"), ExitCode.STORAGE),
+        (RoundClosedError("x"), ExitCode.ROUND),
+        (RequestDeniedError(0, "conflict", "x"), ExitCode.ROUND),
+        (FslError("round 1 was aborted: x"), ExitCode.ROUND),
+        (KeyboardInterrupt(), ExitCode.INTERRUPTED),
+        (RuntimeError("a bug"), ExitCode.INTERNAL),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else value.name,
+)
+def test_every_family_of_errors_has_its_code(error, code):
+    assert exit_code(error) == code
 
 
-def test_help_names_every_command() -> None:
-    done = subprocess.run([sys.executable, "-m", "parties", "--help"], capture_output=True, text=True, check=True)
-    for name in ("demo", "keygen", "enrol", "serve", "retrieve", "submit", "plan", "bench"):
-        assert name in done.stdout
+def test_every_code_has_a_section_on_its_page():
+    page = (guide.ROOT / "docs" / "exit-codes.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (\d+): \w", page, re.MULTILINE) == [str(int(code)) for code in ExitCode]
 
 
-@pytest.mark.parametrize("transport", ["memory", "tcp"])
-def test_the_demo_is_exact_and_learns(transport: str) -> None:
-    clients = "4" if transport == "memory" else "2"
-    words = ("demo", "--clients", clients, "--rounds", "2", "--transport", transport)
-    result = run(*words)["result"]
-    assert result["exact"] is True
-    assert result["accuracy_after"] > result["accuracy_before"] + 0.05
-    assert result["bytes_up_per_client_and_round"] < result["trivial_bytes_up"]
-    if transport == "memory":
-        again = run(*words)["result"]
-        assert again["transcript"] == result["transcript"] != ""
-        assert again["accuracy_after"] == result["accuracy_after"]
+def test_every_way_to_get_no_channel_is_on_the_page():
+    page = (guide.ROOT / "docs" / "exit-codes.md").read_text(encoding="utf-8")
+    kinds = set(re.findall(r"`(\w+Error)`", page))
+    families = {kind.__name__ for kind in vars(transport.errors).values() if isinstance(kind, type)}
+    asked_of_code = {"HandshakeError", "ChannelBrokenError", "MessageTooLongError", "TooSlowError", "ChannelError"}
+    assert families - kinds <= asked_of_code
+    assert kinds <= families
+
+
+def test_a_bug_is_not_hidden(monkeypatch):
+    async def buggy() -> None:
+        await trio.lowlevel.checkpoint()
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("parties.demo.run.run_demo", lambda **words: buggy())
+    monkeypatch.setattr(sys, "argv", ["fsl-async", "demo"])
+    with pytest.raises(ZeroDivisionError):
+        main()
+
+
+# ---- processes
+
+
+def python(*words: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(guide.ROOT)}
+    return subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, timeout=120)
+
+
+def test_the_module_is_the_command():
+    both = [python("-m", "parties", "--help"), python("-c", "from parties.command import main; main()", "--help")]
+    assert both[0].stdout == both[1].stdout
+    assert both[0].returncode == both[1].returncode == 0
+    assert "Usage: fsl-async COMMAND" in both[0].stdout
+    (entry,) = [
+        point for point in importlib.metadata.entry_points(group="console_scripts") if point.name == "fsl-async"
+    ]
+    assert entry.load() is main
+
+
+def test_importing_the_library_imports_nothing_that_only_the_command_or_the_kernels_need(record_property):
+    code = (
+        "import sys, time; started = time.perf_counter(); import fsl_async, parties; "
+        "print(time.perf_counter() - started); print(*sys.modules)"
+    )
+    done = python("-c", code)
+    assert done.returncode == 0, done.stderr
+    seconds, modules = done.stdout.splitlines()
+    record_property("seconds to import", seconds)
+    unwanted = {
+        "numba",
+        "llvmlite",
+        "rich",
+        "cyclopts",
+        "matplotlib",
+        "parties.report",
+        "parties.command",
+        "parties.demo",
+    }
+    assert not unwanted & set(modules.split())
+    assert {"fsl_async", "transport", "parties"} <= set(modules.split())
