@@ -80,6 +80,7 @@ class Aggregate:
         self._dense = config.shape.ring.zeros(sum(block.size for _, block in config.shape.dense_blocks()))
         self._proof_key = kernels.key_schedule(derive_key(Domain.PROOF_KEY, proof_key))
         self._proof_mask_key = derive_key(Domain.PROOF_MASK_KEY, proof_key)
+        self._proof_masks: dict[int, Blocks] = {}
 
     def jobs(self, submission: Submission, threads: int) -> tuple[list[Job], Callable[[], bytes]]:
         """The work of adding one submission, and what to call when all of it is done.
@@ -156,9 +157,15 @@ class Aggregate:
             tag=kernels.key_schedule(tag),
             masks=kernels.keystream(mask, nonce=0, count=forest.leaves),
             digest=self._proof_key,
-            digest_masks=kernels.keystream(self._proof_mask_key, nonce=0, count=forest.leaves),
+            digest_masks=self._proof_masks_of(forest.leaves),
             corrections=np.frombuffer(corrections, dtype="<u8").reshape(forest.trees, 2),
         )
+
+    def _proof_masks_of(self, leaves: int) -> Blocks:
+        """ρ′ of so many leaves, the same for every client of the round."""
+        if leaves not in self._proof_masks:
+            self._proof_masks[leaves] = kernels.keystream(self._proof_mask_key, nonce=0, count=leaves)
+        return self._proof_masks[leaves]
 
     def _add_dense(self, submission: Submission) -> None:
         if not len(self._dense):
