@@ -1,0 +1,323 @@
+"""Every check, taken out one at a time: `python -m tests.security.guards` prints which tests notice.
+
+A guard is one line of the program and what it becomes without its check. The tree is copied, the line changed in the
+copy, and the guard's tests run there; the copy is put right again before the next. A guard that no test misses is a
+failure of this command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+__all__ = ["GUARDS", "Guard", "failing"]
+
+ROOT = Path(__file__).parents[2]
+COPIED = ("fsl_async", "transport", "parties", "tests", "docs", "pyproject.toml")
+
+BYZANTINE = "tests/security/test_byzantine_server.py"
+EQUIVOCATION = "tests/security/test_equivocation.py"
+LEAKAGE = "tests/security/test_leakage.py"
+MALFORMED = "tests/security/test_malformed_trees.py"
+TRANSCRIPTS = "tests/test_transcripts_round.py"
+TAMPERING = "tests/transport/test_tampering.py"
+RECORDS = "tests/transport/test_records.py"
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A check in one line.
+
+    Attributes:
+        name: what it guards.
+        path: where it stands.
+        line: the part of the line that changes; it must be there exactly once.
+        without: what it becomes.
+        tests: where it should be missed.
+    """
+
+    name: str
+    path: str
+    line: str
+    without: str
+    tests: tuple[str, ...]
+
+
+ROUND, TOSS, ASSEMBLY = (f"fsl_async/protocols/{name}.py" for name in ("round", "toss", "assembly"))
+SESSION, MACHINE, CLIENT_MACHINE = (f"fsl_async/protocols/{name}.py" for name in ("session", "machine", "client"))
+RECEPTION, RUN, SERVER, CLIENT = (f"parties/{name}.py" for name in ("reception", "round_run", "server", "client"))
+UPLOAD, SELECTION, CONFIG = (f"fsl_async/{name}.py" for name in ("upload", "selection", "config"))
+
+GUARDS = (
+    # trees
+    Guard("proof digests are compared", ROUND, "if same(state.proofs[client], theirs[client])}", "}", (EQUIVOCATION,)),
+    Guard(
+        "κ is bound to the seeds' commitments",
+        UPLOAD,
+        "parts = (config.round_id(), client.encode(), tree, *commitments)",
+        "parts = (config.round_id(), client.encode(), tree)",
+        (MALFORMED,),
+    ),
+    Guard(
+        "κ is bound to the trees",
+        UPLOAD,
+        "parts = (config.round_id(), client.encode(), tree, *commitments)",
+        "parts = (config.round_id(), client.encode(), *commitments)",
+        (MALFORMED,),
+    ),
+    Guard(
+        "κ is bound to the client",
+        UPLOAD,
+        "parts = (config.round_id(), client.encode(), tree, *commitments)",
+        "parts = (config.round_id(), tree, *commitments)",
+        (MALFORMED,),
+    ),
+    Guard(
+        "seed commitments are bound to the round",
+        SELECTION,
+        "msk, round_id, client.encode(), bytes([server]))",
+        "msk, client.encode(), bytes([server]))",
+        (MALFORMED,),
+    ),
+    Guard("padding is zero", RECEPTION, "if padded is not None:", "if False:", (EQUIVOCATION,)),
+    # what clients send
+    Guard(
+        "a seed is the committed one",
+        RECEPTION,
+        "or not same(expected, message.commitments[self._index]):",
+        "or False:",
+        (EQUIVOCATION,),
+    ),
+    Guard(
+        "a dense share is the announced one",
+        RECEPTION,
+        "if is_carrier and not same(",
+        "if False and not same(",
+        (EQUIVOCATION, "tests/test_bad_input.py"),
+    ),
+    Guard(
+        "both halves of a request agree", ASSEMBLY, "if same(announced, received) else", "if True else", (EQUIVOCATION,)
+    ),
+    Guard(
+        "a mismatch said again is harmless",
+        ASSEMBLY,
+        "case Mismatched(received=known), Public(public_digest=again) if known == again:",
+        "case Mismatched(received=known), Public(public_digest=again) if False:",
+        (EQUIVOCATION,),
+    ),
+    Guard(
+        "one submission per client",
+        RUN,
+        "if known != submission:",
+        "if False:",
+        (EQUIVOCATION, "tests/test_bad_input.py"),
+    ),
+    Guard(
+        "a request is for the open round",
+        SERVER,
+        "if isinstance(run, RoundRun) and run.round_id == round_id and run.admits(client):",
+        "if isinstance(run, RoundRun) and run.admits(client):",
+        (EQUIVOCATION,),
+    ),
+    Guard(
+        "a submission covers the dense share",
+        UPLOAD,
+        "identity, public, tree, *commitments, dense)",
+        "identity, public, tree, *commitments)",
+        (EQUIVOCATION,),
+    ),
+    Guard(
+        "a submission covers both seeds",
+        UPLOAD,
+        "identity, public, tree, *commitments, dense)",
+        "identity, public, tree, dense)",
+        (EQUIVOCATION,),
+    ),
+    Guard("an epoch has one hint", SESSION, "if event.hint != hint:", "if False:", (EQUIVOCATION,)),
+    Guard("epochs rise", SESSION, "if event.epoch < epoch:", "if False:", ("tests/test_transcripts.py", EQUIVOCATION)),
+    Guard("a conversion key serves one epoch", CONFIG, 'self.epoch.to_bytes(8, "little"),', "", (LEAKAGE,)),
+    Guard("a dense mask serves one epoch", UPLOAD, "nonce=DENSE_NONCE + epoch,", "nonce=DENSE_NONCE,", (LEAKAGE,)),
+    Guard("unions are downloaded whole", CLIENT, "for entry in config.union:  #", "for entry in ():  #", (LEAKAGE,)),
+    # rounds
+    Guard(
+        "a roster has equal digests",
+        ROUND,
+        "if theirs.get(client) == ours[client]}",
+        "if client in theirs}",
+        (EQUIVOCATION, TRANSCRIPTS),
+    ),
+    Guard("a roster has enough clients", ROUND, "if len(roster) < terms.minimum:", "if False:", (BYZANTINE,)),
+    Guard(
+        "enough clients are left after verification",
+        ROUND,
+        "if len(counted) < terms.minimum:",
+        "if False:",
+        (TRANSCRIPTS,),
+    ),
+    Guard("proofs are of the roster", ROUND, "if theirs.keys() != state.roster.keys():", "if False:", (BYZANTINE,)),
+    Guard(
+        "nobody says two things in one place",
+        MACHINE,
+        "if before is not None and before != event.content():",
+        "if False:",
+        (BYZANTINE,),
+    ),
+    Guard(
+        "a share matches its commitment",
+        ROUND,
+        "if not same(state.peer_commitment, expected):",
+        "if False:",
+        (BYZANTINE,),
+    ),
+    Guard(
+        "a commitment names the roster",
+        ROUND,
+        "bytes([server]), roster, share, nonce)",
+        "bytes([server]), share, nonce)",
+        (TRANSCRIPTS,),
+    ),
+    Guard(
+        "a commitment names the server",
+        ROUND,
+        "terms.round_id, bytes([server]), roster,",
+        "terms.round_id, roster,",
+        (TRANSCRIPTS,),
+    ),
+    Guard(
+        "no share comes early",
+        RUN,
+        "case Share() if isinstance(self._state, protocol.BEFORE_REVEALED):",
+        "case Share() if False:",
+        (BYZANTINE,),
+    ),
+    Guard("a share has its size", RUN, "if len(share) != expected:", "if False:", (BYZANTINE,)),
+    Guard("outcomes agree", ROUND, "if outcome != theirs:", "if False:", (BYZANTINE,)),
+    Guard("models agree", TOSS, "if model != half.model:", "if False:", (BYZANTINE,)),
+    Guard(
+        "a seed tossed is the committed one",
+        TOSS,
+        "if not same(expected, _commit(1 - half.server, half.number, seed, nonce)):",
+        "if False:",
+        (BYZANTINE,),
+    ),
+    Guard("a toss is for the present round", SERVER, "if message.number > number:", "if False:", (BYZANTINE,)),
+    Guard(
+        "a carrier forwards for its own clients",
+        SERVER,
+        "if run.config.carrier(message.client) == self.setup.index:",
+        "if False:",
+        (BYZANTINE,),
+    ),
+    Guard("a forwarded part has its size", SERVER, "if len(bulk) not in sizes:", "if False:", (BYZANTINE,)),
+    Guard(
+        "a round is one that both know",
+        SERVER,
+        "if round_id not in self._over:\n            raise PeerViolationError(",
+        "if False:\n            raise PeerViolationError(",
+        (BYZANTINE,),
+    ),
+    Guard(
+        "servers run one task",
+        SERVER,
+        "if payload != self.setup.task.digest():\n                return Refusal",
+        "if False:\n                return Refusal",
+        (BYZANTINE,),
+    ),
+    # what servers tell clients
+    Guard("servers announce one round", CLIENT_MACHINE, "if difference is not None:", "if False:", (BYZANTINE,)),
+    Guard("a round has the pinned keys", CLIENT, "if config.servers != pinned:", "if False:", (BYZANTINE,)),
+    Guard(
+        "a receipt is signed",
+        CLIENT,
+        "if not verify(\n                key, receipt.signature",
+        "if False and not verify(\n                key, receipt.signature",
+        (BYZANTINE,),
+    ),
+    Guard(
+        "an outcome is signed",
+        CLIENT,
+        "if not verify(key, finished.message.signature,",
+        "if False and not verify(key, finished.message.signature,",
+        (BYZANTINE,),
+    ),
+    Guard("outcomes told are equal", CLIENT, "if not _same_ending(*reports):", "if False:", (BYZANTINE,)),
+    Guard(
+        "a dense block is the announced one",
+        CLIENT,
+        "if not same(digest(Domain.MODEL, ",
+        "if False and not same(digest(Domain.MODEL, ",
+        (BYZANTINE,),
+    ),
+    Guard(
+        "a union is the announced one",
+        CLIENT,
+        "if not isinstance(block, Sparse) or not same(",
+        "if not isinstance(block, Sparse) or False and not same(",
+        (BYZANTINE,),
+    ),
+)
+
+
+def failing(guard: Guard, tree: Path) -> list[str]:
+    """Run a guard's tests in a copied tree without it; the tests that fail.
+
+    Raises:
+        LookupError: the line is not there exactly once: the catalogue has fallen behind the program.
+    """
+    file = tree / guard.path
+    whole = file.read_text(encoding="utf-8")
+    if whole.count(guard.line) != 1:
+        raise LookupError(f"{guard.name}: {guard.line!r} stands {whole.count(guard.line)} times in {guard.path}")
+    file.write_text(whole.replace(guard.line, guard.without), encoding="utf-8")
+    try:
+        command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-p", "no:cacheprovider", *guard.tests]
+        done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False, timeout=300)
+    finally:
+        file.write_text(whole, encoding="utf-8")
+    if done.returncode not in (0, 1):
+        raise LookupError(f"{guard.name}: the tests could not be run\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return re.findall(r"^FAILED \S+::(\S.*?)(?: - .*)?$", done.stdout, re.MULTILINE)
+
+
+def copied(to: Path) -> None:
+    """Copy what the tests need."""
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, to / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, to / name)
+
+
+def main() -> int:
+    """Run the command; the exit code tells whether every guard was missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="guards with this in their name")
+    arguments = parser.parse_args()
+    chosen = [guard for guard in GUARDS if arguments.only in guard.name]
+    table = Table("guard", "where", "failing tests", "the first of them", title="checks removed one at a time")
+    unnoticed = 0
+    with tempfile.TemporaryDirectory() as folder, Progress(console=Console(stderr=True)) as progress:
+        copied(Path(folder))
+        for guard in progress.track(chosen):
+            found = failing(guard, Path(folder))
+            unnoticed += not found
+            table.add_row(guard.name, guard.path, str(len(found)), found[0] if found else "NONE")
+    console = Console()
+    console.print(table)
+    console.print(f"{len(chosen) - unnoticed} of {len(chosen)} guards are missed by a test")
+    return 1 if unnoticed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
