@@ -30,7 +30,7 @@ from fsl_async.ring import Ring
 from fsl_async.upload import public_digest
 from parties import RoundClosedError, simulate
 from parties.server import Schedule
-from transport import ConnectionLostError, Network
+from transport import ConnectionLostError, Network, TcpTransport
 
 # ---- rounds
 
@@ -403,6 +403,19 @@ async def test_the_link_between_the_servers_breaks_and_heals(nursery, autojump_c
                     await take_part(client)
                 assert_exact(await shop.finish_round(), *names)
     assert next(seen) > occurrence, f"no {lost} was {direction}"
+    assert len(meddler.channels) == 2
+    assert shop.failures == []
+
+
+async def test_the_link_heals_over_tcp_too(nursery):
+    meddler = Meddler(TcpTransport())
+    shop = Shop(nursery, transports=(TcpTransport(), meddler))
+    await shop.open()
+    async with opened(*map(shop.client, ("anna", "ben"))) as (anna, ben):
+        await take_part(anna)
+        await meddler.channels[-1].aclose()
+        await take_part(ben)
+        assert_exact(await shop.finish_round(), "anna", "ben")
     assert len(meddler.channels) == 2
     assert shop.failures == []
 
