@@ -123,10 +123,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
                 raise MisuseError(f"task: {field} must be one of {allowed}, not {getattr(self, field)!r}")
         _check_range("task", "min_clients", self.min_clients, 2, LARGEST_CLIENTS)
         _check_range("task", "max_clients", self.max_clients, self.min_clients, LARGEST_CLIENTS)
-        if self.selection == "fixed" and self.updates == "any":
-            raise MisuseError(
-                'task: with selection="fixed" a session has one tree per bin, so updates must be "retrieved"'
-            )
         self._check_largest()
 
     def _check_blocks(self) -> None:

@@ -246,15 +246,3 @@ def test_a_task_is_immutable_and_can_be_a_key() -> None:
     with pytest.raises(AttributeError):
         GOODS.name = "other"  # type: ignore[misc]
     assert {GOODS: 1}[Task.parse(GOODS.canonical(), "S0")] == 1
-
-
-def test_a_fixed_selection_has_one_tree_per_bin() -> None:
-    with pytest.raises(MisuseError, match='updates must be "retrieved"'):
-        Task(
-            name="t",
-            blocks=[Sparse("a", rows=10, select=2)],
-            ring=Ring(64),
-            selection="fixed",
-            updates="any",
-            min_clients=2,
-        )
