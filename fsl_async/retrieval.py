@@ -75,7 +75,7 @@ class Shelves:
     def answer_jobs(self, queries: Sequence[Mapping[ForestKey, Bits]], threads: int) -> tuple[list[Job], Bits]:
         """The work of answering queries in one pass over the model, and the answers (queries, bytes) it fills."""
         size = sum(forest.trees * self._rows[key.block].shape[1] for key, forest in self._forests.items())
-        answers = np.zeros((len(queries), size), dtype=np.uint8)
+        answers = np.empty((len(queries), size), dtype=np.uint8)
         jobs: list[Job] = []
         offset = 0
         for key, forest in self._forests.items():
