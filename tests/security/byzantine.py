@@ -478,10 +478,14 @@ MUTATIONS = (
     Mutation("tosses twice", TossesTwice, HALTS, "sent two different toss commitments"),
     Mutation("tosses ahead", TossesAhead, HALTS, "tosses for round 2 while round 1 is not settled"),
     Mutation("opens on another seed", OpensOnAnotherSeed, REFUSE, "announce different rounds: hash_seed is"),
+    Mutation(
+        "opens on another seed, and closes", OpensOnAnotherSeed, HALTS, "speaks of a round .* that is unknown here"
+    ),
     Mutation("opens on another model", OpensOnAnotherModel, REFUSE, "announce different rounds: model is"),
     Mutation("opens with other keys", OpensWithOtherKeys, REFUSE, "with other server keys than the pinned ones"),
     Mutation("hides another minimum", LowersTheMinimum, REFUSE, "runs another task: min_clients is 3 there and 2"),
     Mutation("runs another task", RunsAnotherTask, REFUSE, "runs another task: min_clients is 3 there and 2 here"),
+    Mutation("runs another task, and is not met", RunsAnotherTask, WAITS, "round 1: Committing"),
     Mutation("signs receipts wrongly", SignsNothing, REFUSE, "signed its receipt with another key", reveals=True),
     Mutation("signs outcomes wrongly", SignsOutcomesWrongly, REFUSE, "signed the outcome with another", reveals=True),
     Mutation("tells another outcome", TellsAnotherOutcome, REFUSE, "tell different outcomes: clients is", reveals=True),

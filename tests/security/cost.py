@@ -132,7 +132,7 @@ def main() -> int:
     table = Table("shape", "bits per bin", "upload, bytes", "same trees", "tasks", title="verified / semi-honest")
     for line in lines(arguments.pairs):
         table.add_row(*line)
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else 150).print(table)
     return 0
 
 

@@ -156,6 +156,32 @@ async def test_a_seed_that_is_not_the_committed_one_is_refused(seed, autojump_cl
         await honest_round(network)
 
 
+async def test_a_dense_share_that_is_not_the_announced_one_is_refused(seed, autojump_clock):
+    async with simulate(TASK, model(), seed) as network:
+        config = await present(network)
+        carrier = config.carrier(MALLORY)
+        honest = submission(config, MALLORY)
+        changed = carrying(honest, flipped(honest.bulk[carrier], len(honest.bulk[carrier]) - 1))
+        (reply,) = await send(network, changed, servers=(carrier,))
+        assert reason(reply) == "malformed"
+        assert "dense share" in reply.explanation
+        await honest_round(network)
+
+
+async def test_the_same_part_with_other_words_is_a_conflict(seed, autojump_clock):
+    async with simulate(TASK, model(), seed) as network:
+        config = await present(network)
+        other = 1 - config.carrier(MALLORY)
+        honest = submission(config, MALLORY)
+        first = await send(network, honest)
+        (reply,) = await send(network, told(honest, other, dense_digest=bytes(32)), servers=(other,))
+        assert reason(reply) == "conflict"
+        (entry,) = await evidence(network, other, "two-contents")
+        assert entry.first == first[other].digest
+        outcome = await network.servers[0].next_round(0)
+        assert outcome.state.entries == {MALLORY: entry.first}
+
+
 async def test_trees_of_another_seed_fail_verification_on_both_servers(seed, autojump_clock):
     async with simulate(TASK, model(), seed) as network:
         config = await present(network)

@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from .forgeries import MALFORMATIONS, TASKS, Malformation, Workshop, honest
+from .catalogue import MALFORMATIONS, Malformation, Workshop
+from .forgeries import TASKS, honest
 
 __all__ = ["Tally", "try_honest", "try_malformed"]
 
@@ -78,7 +79,7 @@ def main() -> int:
     table = Table("kind", "trials", "rejected", "with a tree that is no point function", title="malformed submissions")
     good = True
     totals = Tally()
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 150)
     with Progress(console=Console(stderr=True)) as progress:
         bar = progress.add_task("malformed", total=each * len(MALFORMATIONS))
         for malformation in MALFORMATIONS:

@@ -1,0 +1,22 @@
+"""Both catalogues in one place: malformed submissions, and servers with one step mutated.
+
+`MALFORMATIONS` spoil an honest submission (see `forgeries`); `MUTATIONS` spoil a server (see `byzantine`). Both are plain
+values, so that other tests can run through them.
+"""
+
+from .byzantine import MUTATIONS, Account, Byzantine, Ending, Mutation, meet
+from .forgeries import MALFORMATIONS, Forgery, Judges, Malformation, Workshop
+
+__all__ = [
+    "MALFORMATIONS",
+    "MUTATIONS",
+    "Account",
+    "Byzantine",
+    "Ending",
+    "Forgery",
+    "Judges",
+    "Malformation",
+    "Mutation",
+    "Workshop",
+    "meet",
+]
