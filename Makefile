@@ -6,7 +6,7 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet install --constraint const
 PACKAGES := fsl_async transport parties
 SOURCES := $(PACKAGES) tests examples docs
 
-.PHONY: demo test lint docs bench clean
+.PHONY: demo test security lint docs bench clean
 
 .venv/python:
 	$(PYTHON) -m venv .venv
@@ -33,6 +33,10 @@ demo: .venv/demo
 
 test: .venv/test
 	$(BIN)/python -m pytest
+
+security: .venv/test
+	$(BIN)/python -m tests.security.trials --trials 20000
+	$(BIN)/python -m tests.security.guards
 
 lint: .venv/lint
 	$(BIN)/ruff format --check $(SOURCES)
