@@ -1,6 +1,6 @@
 """Both catalogues in one place: malformed submissions, and servers with one step mutated.
 
-`MALFORMATIONS` spoil an honest submission (see `forgeries`); `MUTATIONS` spoil a server (see `byzantine`). Both are plain
+`MALFORMATIONS` spoil an honest submission (see `forgeries`), `MUTATIONS` a server (see `byzantine`). Both are plain
 values, so that other tests can run through them.
 """
 
