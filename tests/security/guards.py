@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
@@ -324,10 +325,10 @@ def main() -> int:
         for guard in progress.track(chosen):
             found = failing(guard, Path(folder))
             unnoticed += not found
-            table.add_row(guard.name, guard.path, str(len(found)), found[0] if found else "NONE")
+            table.add_row(guard.name, guard.path, str(len(found)), escape(found[0]) if found else "NONE")
     console = Console(width=None if sys.stdout.isatty() else 150)
     console.print(table)
-    console.print(f"{len(chosen) - unnoticed} of {len(chosen)} guards are missed by a test")
+    console.print(f"{len(chosen) - unnoticed} of {len(chosen)} guards: a test notices their absence")
     return 1 if unnoticed else 0
 
 
