@@ -185,35 +185,39 @@ class Reception:
     async def _submit(self, run: RoundRun, client: str, message: Submit, bulk: memoryview) -> Reply:
         self._check_seed(run, client, message)
         layout = Layout.submission(run.config.shape, Trees.RETRIEVAL if message.query else Trees.OWN)
-        part, dense = await self._take_parts(run, client, message, layout, bulk, message.seed)
+        part, announced, dense = await self._take_parts(run, client, message, layout, bulk, message.seed)
         trees = self._trees(run, client, message, part)
         tree = tree_digest(run.config.shape, trees.layout, trees.data)
         submission = Submission(client, message.seed, message.commitments, tree, trees, part, dense)
-        return await self._receipt(run, submission, message.dense_digest, sessions.Brought)
+        return await self._receipt(run, submission, announced, message.dense_digest, sessions.Brought)
 
     async def _submit_hint(self, run: RoundRun, client: str, message: Hint, bulk: memoryview) -> Reply:
         session = self._server.sessions.of(client)
         layout = Layout.submission(run.config.shape, Trees.SESSION)
-        part, dense = await self._take_parts(run, client, message, layout, bulk, session.msk)
+        part, announced, dense = await self._take_parts(run, client, message, layout, bulk, session.msk)
         submission = replace(session, part=part, dense=dense)
-        return await self._receipt(run, submission, message.dense_digest, sessions.Hinted)
+        return await self._receipt(run, submission, announced, message.dense_digest, sessions.Hinted)
 
     async def _take_parts(
         self, run: RoundRun, client: str, message: Submit | Hint, layout: Layout, bulk: memoryview, msk: bytes
-    ) -> tuple[Part, memoryview]:
-        """A submission's public part, and this server's dense share where it does not expand it from the seed."""
+    ) -> tuple[Part, bytes, memoryview]:
+        """A submission's public part with its digest, and this server's dense share where it does not expand it."""
         is_carrier = run.config.carrier(client) == self._index
         public, dense = (bulk[: layout.size], bulk[layout.size :]) if is_carrier else (bulk, NOTHING)
         self._check_dense(run, message, dense, is_carrier, msk)
         announced = message.public_digest or public_digest(public)
         key = RequestKey(client, "submit", 0)
-        return Part(layout, await self._assemble(run, key, announced, public, layout)), dense
+        return Part(layout, await self._assemble(run, key, announced, public, layout)), announced, dense
 
     async def _receipt(
-        self, run: RoundRun, submission: Submission, dense: bytes, kind: type[sessions.Brought | sessions.Hinted]
+        self,
+        run: RoundRun,
+        submission: Submission,
+        announced: bytes,
+        dense: bytes,
+        kind: type[sessions.Brought | sessions.Hinted],
     ) -> Reply:
-        """Enter a submission, and sign that it is in."""
-        announced = public_digest(submission.part.data)
+        """Enter a submission, and sign that it is in; the desk has compared the announced digest with the part."""
         client = submission.client
         identity = self._server.enrolment.identity(client).digest()
         name = submission_digest(run.round_id, identity, announced, submission.tree, submission.commitments, dense)
