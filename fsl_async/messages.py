@@ -162,10 +162,11 @@ class Finished(Message, frozen=True, tag="finished", kw_only=True):
 
 
 class Refused(Message, frozen=True, tag="refused", kw_only=True):
-    """A request that was not carried out, and why."""
+    """A request that was not carried out, and why; a busy server says after how many seconds to ask again."""
 
     reason: Literal["round-closed", "no-session", "conflict", "limit", "malformed", "aborted", "busy"]
     explanation: str
+    retry_after: float = 0.0
 
 
 # ---- server to server

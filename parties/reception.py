@@ -48,6 +48,7 @@ from parties.allowance import AbuseError, Counted
 from parties.desk import ContradictionError, RequestKey, RequestRefusedError
 from parties.evidence import Evidence
 from parties.round_run import RoundRun
+from parties.store import Keep
 from transport import Channel, ChannelClosedError, Pace
 
 if TYPE_CHECKING:
@@ -241,13 +242,13 @@ class Reception:
     async def _keep(self, run: RoundRun, submission: Submission, name: bytes) -> None:
         store = self._server.setup.store
         prefix = f"{run.name}/{name.hex()}"
-        for kind, data in (
+        kinds = (
             ("trees", submission.trees.data),
             ("part", submission.part.data),
             ("dense", submission.dense),
             ("seed", submission.msk),
-        ):
-            await store.keep(f"{prefix}/{kind}", data)
+        )
+        await store.commit(*(Keep(f"{prefix}/{kind}", data) for kind, data in kinds))
 
     def _trees(self, run: RoundRun, client: str, message: Submit, part: Part) -> Part:
         """The part that brought a submission's trees."""
