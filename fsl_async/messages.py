@@ -166,7 +166,7 @@ class Refused(Message, frozen=True, tag="refused", kw_only=True):
 
     reason: Literal["round-closed", "no-session", "conflict", "limit", "malformed", "aborted", "busy"]
     explanation: str
-    retry_after: float = 0.0
+    retry_after: int = 0
 
 
 # ---- server to server
