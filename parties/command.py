@@ -22,8 +22,9 @@ from cyclopts import App, CycloptsError, Parameter
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.task import Dense
 from parties.client import Client
-from parties.deployment import Deployment, ServerFile, connect, load_model, save_model, server_setup
+from parties.deployment import Deployment, ServerFile, connect, server_setup
 from parties.identity import Identity
+from parties.model_files import load_model, save_model
 from parties.report import ExitCode, Format, Report
 from parties.server import Server
 from parties.tokens import add_tokens, new_tokens

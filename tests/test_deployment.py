@@ -24,13 +24,12 @@ from parties.deployment import (
     Deployment,
     ServerFile,
     free_addresses,
-    load_model,
-    save_model,
     server_setup,
     to_toml,
     write_deployment,
 )
 from parties.identity import Identity, PublicIdentity
+from parties.model_files import load_model, save_model
 from parties.report import ExitCode
 
 ENDS_WITHIN = 120  # seconds for a process; a hang, not slowness, is what this is to end

@@ -17,9 +17,10 @@ from test_enrolment import HOSTILE, OTHER_TOKEN, TOKEN, TOKENS, tokens
 
 from fsl_async.errors import MisuseError
 from fsl_async.messages import Receipt
-from parties.deployment import ServerFile, connect, save_model, server_setup, write_deployment
+from parties.deployment import ServerFile, connect, server_setup, write_deployment
 from parties.enrolment import Anyone, ListOnly, Policy, WithToken
 from parties.identity import Identity, Registry
+from parties.model_files import save_model
 from parties.store import MemoryStore
 from parties.tokens import TokenBook, add_tokens, read_token, voucher
 from transport import Network, RefusedError

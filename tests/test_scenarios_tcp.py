@@ -17,8 +17,9 @@ import trio
 from plaintext import Clear, Update, random_update, shape_of
 
 from fsl_async import Dense, Ring, Sparse, Task
-from parties.deployment import load_model, save_model, write_deployment
+from parties.deployment import write_deployment
 from parties.identity import Identity
+from parties.model_files import load_model, save_model
 
 SERVE = Path(sys.executable).with_name("fsl-async")
 CLIENT = Path(__file__).with_name("scenario_client.py")

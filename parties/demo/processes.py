@@ -25,8 +25,9 @@ from fsl_async.task import Task
 from parties.demo.corpus import load
 from parties.demo.learner import Learner, initial_model
 from parties.demo.taking_part import PHASES, Summary, demo_task, take_part
-from parties.deployment import connect, free_addresses, load_model, save_model, write_deployment
+from parties.deployment import connect, free_addresses, write_deployment
 from parties.identity import Identity
+from parties.model_files import load_model, save_model
 
 __all__ = ["over_tcp"]
 
