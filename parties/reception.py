@@ -1,8 +1,8 @@
-"""What a server does for one client's connection: read a request, carry it out, answer; or say why not.
+"""What a server does for a client's request: carry it out and answer, or say why not.
 
 Rules: a request's bulk has exactly the size that the task implies, else it is refused before it is read; a receipt is
 sent only after the submission is stored and stands in the round's list; the same bytes again get the same receipt,
-other bytes get a conflict. A client that breaks the message rules loses its connection, nobody else does.
+other bytes get a conflict.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import trio
 
 from fsl_async.aggregation import Submission
 from fsl_async.alignment import pack_union, union_task
-from fsl_async.codec import bulk_overhead, decode, encode
+from fsl_async.codec import bulk_overhead
 from fsl_async.digests import KEY_BYTES, Buffer, Domain, same
 from fsl_async.errors import PeerViolationError
 from fsl_async.messages import (
@@ -26,9 +26,7 @@ from fsl_async.messages import (
     Download,
     Enter,
     Finished,
-    FromClient,
     Hint,
-    Message,
     Opened,
     Recall,
     Receipt,
@@ -44,59 +42,37 @@ from fsl_async.retrieval import Query
 from fsl_async.selection import seed_commitment
 from fsl_async.task import Dense, Task
 from fsl_async.upload import dense_digest, public_digest, submission_digest, tree_digest
-from parties.allowance import AbuseError, Counted
+from parties.allowance import Counted
+from parties.conversation import Reply
 from parties.desk import ContradictionError, RequestKey, RequestRefusedError
 from parties.evidence import Evidence
 from parties.round_run import RoundRun
 from parties.store import Keep
-from transport import Channel, ChannelClosedError, Pace
 
 if TYPE_CHECKING:
     from parties.server import Server
 
 __all__ = ["Reception"]
 
-Reply = tuple[Message, Buffer]
 NOTHING = memoryview(b"")
 
 
 class Reception:
-    """Serves connections for a server."""
+    """Answers clients for a server.
+
+    Attributes:
+        longest_request: the longest request that makes sense, in bytes.
+    """
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._task = server.setup.task
         self._index = server.setup.index
         shapes = (self._task, union_task(self._task)) if self._task.alignment == "union" else (self._task,)
-        self._limit = bulk_overhead() + max(_longest_request(shape) for shape in shapes)
+        self.longest_request = bulk_overhead() + max(_longest_request(shape) for shape in shapes)
 
-    async def serve(self, channel: Channel) -> None:
-        """Serve one connection until it is closed; the peer's becomes the link between the servers."""
-        if channel.peer_key == self._server.setup.peer.channel:
-            await self._server.attach_peer(channel)
-            return
-        client = self._server.enrolment.by_channel(channel.peer_key)
-        if client is None:
-            raise PeerViolationError("client", "is not known any more")
-        with self._server.visit():
-            await self._converse(channel, client.name)
-
-    async def _converse(self, channel: Channel, client: str) -> None:
-        while True:
-            try:
-                data = await channel.receive(self._limit, pace=Pace())
-            except ChannelClosedError:
-                return
-            message, bulk = decode(data, FromClient, client)
-            try:
-                reply, content = await self._reply(client, message, bulk)
-            except AbuseError as abuse:
-                await channel.send(*encode(abuse.message))
-                raise
-            await channel.send(*encode(reply, content))
-            self._server.setup.watch(f"S{self._index}", client, reply, len(content))
-
-    async def _reply(self, client: str, message: Any, bulk: memoryview) -> Reply:
+    async def reply(self, client: str, message: Any, bulk: memoryview) -> Reply:
+        """Carry a request out; see `Answerer.reply`."""
         try:
             match message:
                 case AskTask():

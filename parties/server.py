@@ -1,10 +1,10 @@
 """A server: one actor that owns the rounds, and a task for every connection that brings it work.
 
 The actor's inbox takes the peer's messages and our own computations' results; only the actor changes a round's state,
-so there is nothing to lock. Connection tasks (see `parties.reception`) read rounds, wait on them, and post to the
+so there is nothing to lock. Connection tasks (see `parties.conversation`) read rounds, wait on them, and post to the
 inbox.
 
-    listener ──> reception tasks ──┐
+    listener ──> conversations ────┐
     peer link ─────────────────────┼──> inbox ──> actor ──> toss ──> round ──> toss ──> …
     compute tasks ─────────────────┘
 """
@@ -15,6 +15,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import trio
@@ -34,6 +35,7 @@ from fsl_async.public_part import Layout, Trees, share_bytes
 from fsl_async.randomness import Randomness
 from fsl_async.task import Task
 from parties.compute import ComputeLane
+from parties.conversation import Conversation
 from parties.desk import RequestKey, RequestRefusedError
 from parties.enrolment import Enrolment, ListOnly, Policy
 from parties.evidence import Evidence, EvidenceBook
@@ -195,8 +197,8 @@ class Server:
             )
             self._begin_toss(1)
             nursery.start_soon(self._act)
-            reception = Reception(self)
-            service = Service(self.handshake(), self._admit, reception.serve, self.setup.limits)
+            self._reception = Reception(self)
+            service = Service(self.handshake(), self._admit, self._serve, self.setup.limits)
             address = await nursery.start(self.setup.transport.listen, self.setup.address, service)
             if self.setup.index == 1:
                 nursery.start_soon(self._link.keep_dialling, self._dial_peer)
@@ -214,10 +216,6 @@ class Server:
             randomness=self.setup.randomness,
             payload=self.setup.task.digest(),
         )
-
-    async def attach_peer(self, channel: Channel) -> None:
-        """Use a channel that the peer has opened."""
-        await self._link.attach(channel)
 
     def open_round(self, round_id: bytes, client: str) -> RoundRun:
         """The round of that name, if it is open for this client.
@@ -537,6 +535,17 @@ class Server:
             f"{self._peer} serves another task: its digest is {payload.hex()[:16]}…, ours is "
             f"{self.setup.task.digest().hex()[:16]}…; give both servers the same task file"
         )
+
+    async def _serve(self, channel: Channel) -> None:
+        """Serve one connection until it is closed; the peer's becomes the link between the servers."""
+        if channel.peer_key == self.setup.peer.channel:
+            await self._link.attach(channel)
+            return
+        client = self.enrolment.by_channel(channel.peer_key)
+        if client is None:
+            raise PeerViolationError("client", "is not known any more")
+        with self.visit():
+            await Conversation(channel, client.name, self._reception, partial(self.setup.watch, self._name)).run()
 
     async def _admit(self, key: bytes, payload: bytes) -> bytes | Refusal:
         if key == self.setup.peer.channel:
