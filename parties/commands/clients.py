@@ -1,0 +1,151 @@
+"""`retrieve` and `submit`: a client's part in a round, from files to files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fsl_async.errors import MisuseError
+from fsl_async.task import Dense
+from parties.client import Client
+from parties.commands.running import FormatFlag, run
+from parties.deployment import Deployment, connect
+from parties.model_files import load_model, save_model
+from parties.report import Report
+
+__all__ = ["retrieve", "submit"]
+
+
+def retrieve(
+    task: Path,
+    *,
+    identity: Path,
+    block: str,
+    rows: str = "",
+    output: Path,
+    token: str = "",
+    form: FormatFlag = "text",
+) -> int:
+    """Fetch rows of a block privately (or a dense block whole) into an .npz file.
+
+    Parameters
+    ----------
+    task:
+        The task file.
+    identity:
+        The client's secret key file.
+    block:
+        Which block.
+    rows:
+        Of a sparse block: the rows, as in 3,17,99; or @FILE with a JSON list of them.
+    output:
+        The .npz file to write: `rows` and `values`.
+    token:
+        To enrol with, where the servers ask for one; or @FILE, which other users of this machine cannot read.
+    """
+    report = Report("retrieve", form)
+
+    async def work() -> None:
+        chosen = _rows(rows)
+        async with connect(task, identity, token=_token(token)) as client:
+            dense = isinstance(client.task.block(block), Dense)
+            if dense and rows:
+                raise MisuseError(f"block {block!r} is dense: it is fetched whole, leave out --rows")
+            values = (await client.retrieve({block: ... if dense else chosen}))[block]
+            save_model(output, {"values": values} if dense else {"rows": chosen, "values": values})
+            deferred = [int(row) for row in client.deferred.get(block, [])]
+            report.result(
+                f"{output}: {values.shape} of {values.dtype} from block {block!r}, {client.bytes_sent:,} bytes up, "
+                f"{client.bytes_received:,} down" + (f"; deferred: {deferred}" if deferred else ""),
+                {
+                    "output": str(output),
+                    "shape": list(values.shape),
+                    "dtype": str(values.dtype),
+                    "deferred": deferred,
+                    "bytes_sent": client.bytes_sent,
+                    "bytes_received": client.bytes_received,
+                },
+            )
+
+    return run(report, work)
+
+
+def submit(
+    task: Path,
+    *,
+    identity: Path,
+    update: Path,
+    wait: bool = False,
+    token: str = "",
+    form: FormatFlag = "text",
+) -> int:
+    """Add an update to the open round's sum.
+
+    Parameters
+    ----------
+    task:
+        The task file.
+    identity:
+        The client's secret key file.
+    update:
+        An .npz file: for a sparse block NAME the arrays NAME.rows and NAME.values, for a dense one NAME.
+    wait:
+        Wait until the round has ended, and tell whether the update was counted.
+    token:
+        To enrol with, where the servers ask for one; or @FILE, which other users of this machine cannot read.
+    """
+    report = Report("submit", form)
+
+    async def work() -> None:
+        updates = _updates(Deployment.load(task), load_model(update))
+        async with connect(task, identity, token=_token(token)) as client:
+            receipt = await client.submit(updates)
+            result: dict[str, Any] = {
+                "round": receipt.number,
+                "digest": receipt.digest.hex(),
+                "bytes_sent": receipt.bytes_sent,
+            }
+            text = f"round {receipt.number}: both servers hold submission {receipt.digest.hex()[:16]}…"
+            text += await _counted(client, result) if wait else ""
+            report.result(text, result)
+
+    return run(report, work)
+
+
+async def _counted(client: Client, result: dict[str, Any]) -> str:
+    outcome = await client.outcome()
+    result |= {"counted": outcome.counted, "reason": outcome.reason, "clients": list(outcome.clients)}
+    return "; counted" if outcome.counted else f"; not counted: {outcome.reason}"
+
+
+def _token(words: str) -> str:
+    """A token from the command line."""
+    try:
+        return Path(words[1:]).read_text(encoding="ascii") if words.startswith("@") else words
+    except (OSError, ValueError) as error:
+        raise MisuseError(f"token: {words[1:]} cannot be read as the file of a token") from error
+
+
+def _rows(words: str) -> Any:
+    """Rows from the command line."""
+    try:
+        listed = json.loads(Path(words[1:]).read_text()) if words.startswith("@") else json.loads(f"[{words}]")
+        return np.array(listed, dtype=np.int64)
+    except (OSError, ValueError, OverflowError) as error:
+        raise MisuseError(f"rows: a list as in 3,17,99 or @FILE with a JSON list expected, got {words!r}") from error
+
+
+def _updates(deployment: Deployment, arrays: dict[str, Any]) -> dict[str, Any]:
+    """A client's updates from the arrays of a file."""
+    updates: dict[str, Any] = {}
+    for name in dict.fromkeys(key.removesuffix(".rows").removesuffix(".values") for key in arrays):
+        if isinstance(deployment.task.block(name), Dense):
+            updates[name] = arrays[name]
+        elif {f"{name}.rows", f"{name}.values"} <= arrays.keys():
+            updates[name] = (arrays[f"{name}.rows"], arrays[f"{name}.values"])
+        else:
+            raise MisuseError(f"update: block {name!r} is sparse and needs both {name}.rows and {name}.values")
+    return updates

@@ -1,0 +1,39 @@
+"""How every subcommand is run: its work ends in a report, an error in one line on stderr and a stable exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+import trio
+from cyclopts import Parameter
+
+from fsl_async.errors import FslError
+from parties.report import ExitCode, Format, Report
+
+__all__ = ["FormatFlag", "run", "run_plainly"]
+
+FormatFlag = Annotated[Format, Parameter(name="--format", help="What stdout carries: text, or one JSON object.")]
+
+
+def run(report: Report, work: Callable[[], Awaitable[None]]) -> int:
+    """Run a subcommand's coroutine; one line and an exit code for every foreseen error."""
+    return run_plainly(report, lambda: trio.run(work, strict_exception_groups=True))
+
+
+def run_plainly(report: Report, work: Callable[[], None]) -> int:
+    """Run a subcommand's function, likewise."""
+    try:
+        work()
+    except BaseException as error:
+        reason = _root(error)
+        if not isinstance(reason, FslError | KeyboardInterrupt):
+            raise
+        return report.failure(reason)
+    return ExitCode.OK
+
+
+def _root(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,168 @@
+"""`demo`, `plan` and `bench`: what the system does, what a task will cost, how fast this machine is."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from parties.commands.running import FormatFlag, run, run_plainly
+from parties.report import Report
+
+__all__ = ["bench", "demo", "plan"]
+
+
+def demo(
+    *,
+    clients: int = 8,
+    rounds: int = 8,
+    seed: int = 7,
+    transport: Annotated[
+        Literal["memory", "tcp"], Parameter(help="memory: one process; tcp: S0, S1 and every client a process.")
+    ] = "memory",
+    form: FormatFlag = "text",
+) -> int:
+    """Learn from real text on two servers and several clients, and compare with learning in the clear.
+
+    Parameters
+    ----------
+    clients:
+        How many clients, 2 to 64.
+    rounds:
+        How many rounds.
+    seed:
+        Decides the division of the text, and in memory all randomness.
+    """
+    from parties.demo.run import run_demo
+
+    report = Report("demo", form)
+    return run(report, partial(run_demo, clients=clients, rounds=rounds, seed=seed, transport=transport, report=report))
+
+
+def plan(
+    *,
+    rows: int = 2**20,
+    select: int = 10_486,
+    width: int = 1,
+    bits: int = 64,
+    clients: int = 100,
+    rounds: int = 1,
+    security: Literal["verified", "semi-honest"] = "verified",
+    union: int = 0,
+    dtype: str = "f4",
+    upload: float = 20,
+    download: float = 100,
+    link: float = 1000,
+    latency: float = 5,
+    cores: int = 2,
+    calibrate: bool = False,
+    paper: bool = False,
+    plot: Path | None = None,
+    form: FormatFlag = "text",
+) -> int:
+    """Tell what a task will cost, which variant to use, and up to which k/m that holds; nothing is run.
+
+    Parameters
+    ----------
+    rows:
+        m, the rows of the sparse block; by default the paper's 2^20, of which 1 % are selected.
+    select:
+        k, the rows a client selects.
+    width:
+        τ, the weights of a row; more than one makes mega-elements.
+    bits:
+        l, the bits of a ring element: 32, 64 or 128.
+    clients:
+        How many take part in a round.
+    rounds:
+        How many rounds there are.
+    security:
+        As a task's.
+    union:
+        The rows that all clients of a round select together; by default the most, clients × select.
+    dtype:
+        The model's: f2, f4, f8, i1, …
+    upload:
+        A client's upload, in megabits per second.
+    download:
+        Its download, likewise.
+    link:
+        The servers' link, each way, likewise.
+    latency:
+        Of that link, one way, in milliseconds.
+    cores:
+        That each server computes on.
+    calibrate:
+        Measure this machine's speeds (about a second) instead of taking typical ones.
+    paper:
+        Also compute the paper's table of bytes and its rates, beside ours.
+    plot:
+        Draw the upload over k/m into this file (.svg, .pdf, .png); needs the extra `plot`.
+    """
+    from parties.planning.plan import question_of, typical
+    from parties.planning.run import run_plan
+
+    report = Report("plan", form)
+
+    async def work() -> None:
+        question = question_of(
+            rows=rows,
+            select=select,
+            width=width,
+            bits=bits,
+            clients=clients,
+            rounds=rounds,
+            security=security,
+            union=union,
+            dtype=dtype,
+        )
+        assumptions = typical(upload, download, link, latency, cores)
+        run_plan(question, assumptions, calibrate=calibrate, paper=paper, plot=plot, report=report)
+
+    return run(report, work)
+
+
+def bench(
+    suite: Literal["kernels", "psr", "generate", "round", "din", "growth", "all"],
+    *,
+    rows: int | None = None,
+    select: int | None = None,
+    width: int | None = None,
+    bits: Literal[32, 64, 128] | None = None,
+    clients: int | None = None,
+    threads: int | None = None,
+    isa: str = "",
+    write: Path | None = None,
+    form: FormatFlag = "text",
+) -> int:
+    """Measure this machine, and compare it with what it could do at most.
+
+    Parameters
+    ----------
+    suite:
+        What to measure: a server's evaluation, retrieval, a client's generation, a whole round, the paper's
+        recommendation network, how costs grow; or all of it in about four minutes.
+    rows:
+        m. Sizes that are given replace the suite's own set of cases by one.
+    select:
+        k; by default the same part of the rows as in the suite's first case.
+    width:
+        Weights in a row.
+    bits:
+        Of a ring element.
+    clients:
+        In a round.
+    threads:
+        How many to compute with, bounds included; by default 1, and in a round as many as there are cores.
+    isa:
+        The instruction set: vaes512, vaes256, aesni, armv8 or portable; by default the fastest one here.
+    write:
+        With `all`: the folder that gets a README.md with all figures, and plots.
+    """
+    from parties.bench import BenchReport, Options, run_bench
+
+    report = BenchReport(f"bench {suite}", form)
+    options = Options(rows, select, width, bits, clients, threads)
+    return run_plainly(report, lambda: run_bench(suite, options, isa, write, report))
