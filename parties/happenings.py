@@ -14,9 +14,11 @@ import msgspec
 from parties.outcome import RoundReport
 
 __all__ = [
+    "BudgetMoved",
     "ClientLeft",
     "ClientMet",
     "ConnectionFailed",
+    "Enrolled",
     "Evaluated",
     "Happening",
     "MessageReceived",
@@ -27,12 +29,14 @@ __all__ = [
     "PeerMet",
     "RequestRefused",
     "Resumed",
+    "Revoked",
     "RoundMoved",
     "RoundOpened",
     "RoundSettled",
     "RoundStanding",
     "ServerStanding",
     "SubmissionIn",
+    "Violated",
     "Warned",
     "unobserved",
 ]
@@ -147,6 +151,35 @@ class Warned(Happening, frozen=True, kw_only=True):
 
     about: str
     explanation: str
+
+
+class Enrolled(Happening, frozen=True, kw_only=True):
+    """A client is known from now on; `key` is the beginning of its channel key, in hexadecimal digits."""
+
+    client: str
+    key: str
+
+
+class Revoked(Happening, frozen=True, kw_only=True):
+    """A client is not known any more."""
+
+    client: str
+
+
+class Violated(Happening, frozen=True, kw_only=True):
+    """A party did something against the protocol; `kind` is one of `evidence.Kind`'s."""
+
+    number: int
+    about: str
+    kind: str
+    explanation: str
+
+
+class BudgetMoved(Happening, frozen=True, kw_only=True):
+    """So many bytes of the memory budget for messages are taken, of so many there are."""
+
+    used: int
+    limit: int
 
 
 Observe: TypeAlias = Callable[[Happening], None]
