@@ -1,0 +1,132 @@
+"""Does what a document of commands says, word for word, on the hosts it says.
+
+A document's fenced blocks are its steps, in order:
+
+    ```console      lines `PLACE$ command`, typed on that place's shell, which must succeed; a line that ends in a
+                    backslash goes on in the next; `each$` is every place but the checkout; other lines are what the command is shown to print, where `…` stands
+                    for anything in a line. Lines it prints besides do not matter
+    ```toml         a file: its first line is the comment `# PLACE: FILE` or `# PLACE, PLACE: FILE`
+    ```python       likewise
+    ```transfer     lines `FILE: PLACE -> PLACE, PLACE`: what one person sends to others
+
+In a file, `<channel of NAME.pub>` is to be replaced by what the reader finds there; so the walker does.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from hosts import Hosts
+
+FENCE = re.compile(r"^```(console|toml|python|transfer)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+PROMPT = re.compile(r"^(?P<place>[\w]+)\$ (?P<command>.*)$")
+HEADER = re.compile(r"# (?P<places>[\w, ]+): (?P<file>\S+)")
+TRANSFER = re.compile(r"(?P<file>\S+): (?P<giver>\w+) -> (?P<takers>[\w, ]+)")
+PLACEHOLDER = re.compile(r"<(channel|statement) of ([\w.]+)>")
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A command on a place, and the lines it is shown to print."""
+
+    place: str
+    command: str
+    shown: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file that is written with an editor, on each of these places."""
+
+    places: tuple[str, ...]
+    file: str
+    content: str
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A file that one person sends to others."""
+
+    file: str
+    giver: str
+    takers: tuple[str, ...]
+
+
+Step: TypeAlias = Typed | Written | Sent
+
+
+def steps(document: Path) -> list[Step]:
+    """Read a document's steps."""
+    read: dict[str, Callable[[str], Iterator[Step]]] = {"console": _typed, "transfer": _sent}
+    found = FENCE.findall(document.read_text(encoding="utf-8"))
+    return [step for language, content in found for step in read.get(language, _written)(content)]
+
+
+def walk(document: Path, hosts: Hosts, after: Callable[[Typed], None] = lambda typed: None) -> None:
+    """Do all that a document says; `after` hears of each command that has been typed.
+
+    Raises:
+        AssertionError: a command failed, or did not print what the document shows.
+    """
+    for step in steps(document):
+        match step:
+            case Typed(place="each"):
+                everywhere = [replace(step, place=place) for place in hosts.shells if place != "checkout"]
+                with ThreadPoolExecutor() as pool:
+                    list(pool.map(lambda typed: _type(typed, hosts), everywhere))
+            case Typed():
+                _type(step, hosts)
+                after(step)
+            case Written(places, file, content):
+                for place in places:
+                    home = hosts.shells[place].home
+                    (home / file).write_text(PLACEHOLDER.sub(lambda found, home=home: _filled(found, home), content))
+            case Sent(file, giver, takers):
+                for taker in takers:
+                    hosts.carry(file, giver, taker)
+
+
+def _type(step: Typed, hosts: Hosts) -> None:
+    said = hosts.shells[step.place].run(step.command)
+    assert said.code == 0, f"{step.place}$ {step.command}\nended with {said.code} and said:\n{said.output}"
+    printed = iter(said.output.splitlines())
+    for line in step.shown:
+        pattern = re.compile(".*".join(re.escape(part) for part in line.rstrip().split("…")))
+        assert any(pattern.fullmatch(other.rstrip()) for other in printed), (
+            f"{step.place}$ {step.command}\nis shown to print {line!r}, in this order; it said:\n{said.output}"
+        )
+
+
+def _typed(content: str) -> Iterator[Step]:
+    lines = re.sub(r"\\\n\s*", "", content).splitlines()
+    starts = [number for number, line in enumerate(lines) if PROMPT.match(line)]
+    assert not lines or starts[:1] == [0], f"a console block begins with a prompt: {content}"
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        found = PROMPT.match(lines[start])
+        assert found
+        shown = tuple(line for line in lines[start + 1 : end] if line.strip("… "))
+        yield Typed(found["place"], found["command"], shown)
+
+
+def _written(content: str) -> Iterator[Step]:
+    found = HEADER.match(content)
+    if found:
+        yield Written(tuple(found["places"].split(", ")), found["file"], content)
+
+
+def _sent(content: str) -> Iterator[Step]:
+    for line in content.splitlines():
+        found = TRANSFER.fullmatch(line)
+        assert found, f"FILE: PLACE -> PLACE expected, got {line!r}"
+        yield Sent(found["file"], found["giver"], tuple(found["takers"].split(", ")))
+
+
+def _filled(found: re.Match[str], home: Path) -> str:
+    """What the reader finds in a public key's file that was sent here, or made here."""
+    return str(tomllib.loads((home / found[2]).read_text())[found[1]])
