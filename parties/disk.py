@@ -1,0 +1,194 @@
+"""The disk that files are kept on: its room, its kind, one owner for a file, and files that appear whole.
+
+A store is only as durable as the disk under it. What can be known beforehand is refused here, with what to do about it:
+a disk that is nearly full, a file system that lies on another host (its locks and its memory maps do not hold for
+everybody, so two servers could write to one store), a second owner.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from fsl_async.errors import StorageError
+
+__all__ = ["check_room", "file_system", "refuse_network", "refused", "replaced_by", "room", "sole_use", "sync_folder"]
+
+LEAST_FREE_PERCENT = 10
+MOUNTS = Path("/proc/self/mountinfo")
+
+# fmt: off
+NETWORK_FILE_SYSTEMS = frozenset({
+    "9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs",
+    "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb2", "smb3", "smbfs", "vboxsf", "virtiofs", "wekafs",
+    "fuse.ceph", "fuse.ceph-fuse", "fuse.cifs", "fuse.curlftpfs", "fuse.davfs2", "fuse.gcsfuse", "fuse.glusterfs",
+    "fuse.grpcfuse", "fuse.httpdirfs", "fuse.juicefs", "fuse.mfs", "fuse.moosefs", "fuse.rclone", "fuse.s3fs",
+    "fuse.smbnetfs", "fuse.sshfs", "fuse.vmhgfs-fuse",
+})
+# fmt: on
+
+REMEDIES: Mapping[int, str] = {
+    errno.ENOENT: "its folder does not exist; create it, owned by the user who runs the server, with mode 0700",
+    errno.ENOTDIR: "what should be its folder is a file; name a file in a folder",
+    errno.EISDIR: "it is a folder; name a file in it",
+    errno.EACCES: "permission denied; the file and its folder must belong to the user who runs the server",
+    errno.EPERM: "not permitted; the file and its folder must belong to the user who runs the server",
+    errno.EROFS: "the file system is read-only; mount it for writing, or name a file on another one",
+    errno.ENOSPC: "the disk is full; free some of it",
+    errno.EDQUOT: "the quota is used up; free some of it, or raise it",
+    errno.ENOLCK: "this file system has no locks; name a file on a local disk",
+}
+
+
+def room(path: Path) -> int:
+    """Bytes that can still be written beside a file.
+
+    Raises:
+        StorageError: its folder cannot be looked at.
+    """
+    return _usage(path)[1]
+
+
+def check_room(path: Path, needed: int) -> None:
+    """Refuse where so many more bytes beside a file would leave less than a tenth of the disk free.
+
+    Raises:
+        StorageError: they would, or its folder cannot be looked at.
+    """
+    total, free = _usage(path)
+    least = total * LEAST_FREE_PERCENT // 100
+    if free - needed < least:
+        raise StorageError(
+            f"{path.parent} has {_megabytes(free)} free; {_megabytes(needed)} are needed, and {_megabytes(least)} "
+            f"({LEAST_FREE_PERCENT} % of the disk) must stay free; free some of it, or name a file on a larger disk"
+        )
+
+
+def refuse_network(path: Path) -> None:
+    """Refuse a file on another host's disk; where the system does not tell what is mounted, nothing is refused.
+
+    Raises:
+        StorageError: it is on one.
+    """
+    with suppress(FileNotFoundError):
+        kind = file_system(MOUNTS.read_text(encoding="utf-8", errors="surrogateescape"), path)
+        if kind in NETWORK_FILE_SYSTEMS:
+            raise StorageError(
+                f"{path} lies on a network file system ({kind}), where neither locks nor memory maps keep a second "
+                "server out; name a file on a local disk"
+            )
+
+
+def file_system(mounts: str, path: Path) -> str:
+    """The kind of file system that a path lies on, such as "ext4"; empty where nothing is mounted above it.
+
+    Args:
+        mounts: the text of `/proc/self/mountinfo` (proc(5)): the mount point is the fifth field, the kind the first
+            one after " - ", and of mounts at one place the last one shows.
+        path: absolute, without symbolic links.
+    """
+    found, depth = "", -1
+    for line in mounts.splitlines():
+        places, _, kinds = line.partition(" - ")
+        point = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), places.split(" ")[4]))
+        if path.is_relative_to(point) and len(point.parts) >= depth:
+            found, depth = kinds.split(" ")[0], len(point.parts)
+    return found
+
+
+@contextmanager
+def sole_use(path: Path) -> Iterator[None]:
+    """Nobody else, in this process or another, has a file in sole use at the same time.
+
+    The lock is on a file beside it: SQLite's own locks on the file itself are lost as soon as anybody in this process
+    closes that file. It ends with the process, however that ends.
+
+    Raises:
+        StorageError: somebody has, or there cannot be a lock.
+    """
+    with _lock_file(path) as descriptor:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StorageError(
+                f"{path} is in use by another server (process {_owner(descriptor)}); stop that one, or give this one "
+                "a store of its own"
+            ) from error
+        except OSError as error:
+            raise refused(path, error) from error
+        with suppress(OSError):  # the number only helps to find the owner, and a full disk must not keep it out
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        yield
+
+
+@contextmanager
+def replaced_by(path: Path) -> Iterator[IO[bytes]]:
+    """A new file (0600) that takes a path once it is whole and on disk; nothing stays of one that does not get so far.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
+        try:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            Path(file.name).replace(path)
+        finally:
+            Path(file.name).unlink(missing_ok=True)
+    sync_folder(path)
+
+
+def sync_folder(path: Path) -> None:
+    """Make a file's name as durable as its content.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def refused(path: Path, error: OSError) -> StorageError:
+    """The error for a file that the system refuses, with what to do about it."""
+    return StorageError(f"{path} cannot be used: {REMEDIES.get(error.errno or 0, error.strerror)}")
+
+
+@contextmanager
+def _lock_file(path: Path) -> Iterator[int]:
+    try:
+        descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise refused(path, error) from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _owner(descriptor: int) -> str:
+    return os.pread(descriptor, 20, 0).decode("ascii", errors="replace") or "unknown"
+
+
+def _usage(path: Path) -> tuple[int, int]:
+    try:
+        usage = shutil.disk_usage(path.parent)
+    except OSError as error:
+        raise refused(path, error) from error
+    return usage.total, usage.free
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB"

@@ -1,0 +1,327 @@
+"""What is done to a store's file, one call after the other: one connection writes, another one reads.
+
+- A commit is a savepoint in a transaction: all or none by itself, and many become durable with one `fsync`.
+- Blobs lie in chunks: neither SQLite's limit on one value nor copies of a whole blob matter.
+- Names are kept as UTF-8, which orders as the text does and never contains the byte FF: all names that begin with a
+  prefix are those from the prefix up to the prefix and FF.
+
+What is erased is overwritten in the file; then the log is emptied and the room given back to the disk, bit by bit, when
+nothing else is to be done. This is best effort: a disk or a file system that writes elsewhere (flash, snapshots, copy
+on write) may keep what was there.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from fsl_async.digests import Buffer
+from fsl_async.errors import MisuseError, StorageError
+from parties.sqlite_file import (
+    BUSY_SECONDS,
+    LOG_BYTES,
+    PAGE_BYTES,
+    RESTORE,
+    DiskFullError,
+    StoreLostError,
+    connect,
+    prepare,
+    translated,
+)
+from parties.store import Change, Erase, Keep, Put, Record
+
+__all__ = ["CHUNK_BYTES", "Commit", "ReadingEnd", "WritingEnd"]
+
+CHUNK_BYTES: Final = 4 << 20
+SHRINK_PAGES: Final = 512  # given back to the disk in one transaction
+COMMIT_BYTES: Final = 1024  # what a commit costs beside its content, about
+TRANSACTION_BYTES: Final = 4 * PAGE_BYTES
+
+CHUNKS: Final = "SELECT data FROM chunk WHERE kept = ? ORDER BY number"
+
+
+@dataclass(frozen=True)
+class Commit:
+    """Changes to make together, checked beforehand.
+
+    Attributes:
+        size: bytes it adds to the log, about.
+    """
+
+    changes: tuple[Change, ...]
+    size: int
+
+    @staticmethod
+    def of(changes: Sequence[Change]) -> Commit:
+        """Changes whose names are text and whose data are plain bytes.
+
+        Raises:
+            MisuseError: a name is not text.
+        """
+        checked = tuple(_checked(change) for change in changes)
+        return Commit(checked, COMMIT_BYTES + sum(_size(change) for change in checked))
+
+    @property
+    def erases(self) -> bool:
+        """Whether something is erased."""
+        return any(isinstance(change, Erase) for change in self.changes)
+
+
+class WritingEnd:
+    """The one connection that writes.
+
+    Attributes:
+        transactions: made so far.
+        untidy: something was erased (or did not fit), and `tidy` has not been through since.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, make it ours if it is empty, and bring it to today's schema.
+
+        Raises:
+            StorageError: it is not ours, is newer, damaged or in use, or cannot be made durable.
+        """
+        self.path = path
+        self.transactions = 0
+        self._logged = 0
+        with ExitStack() as stack:
+            self._connection = stack.enter_context(closing(connect(path)))
+            prepare(self._connection, path)
+            stack.pop_all()
+        self.untidy = self._unused() > 0
+
+    def transact(self, commits: Sequence[Commit]) -> dict[int, StorageError]:
+        """Make commits, each all or none, durable together; returns those refused for their content, by place.
+
+        Raises:
+            StorageError: none of them has been made.
+        """
+        try:
+            with translated(self.path):
+                refusals = self._transact(commits)
+        except DiskFullError:
+            self.untidy = True  # what was written of them is in the log
+            raise
+        self.transactions += 1
+        self.untidy |= any(commit.erases for commit in commits)
+        self._logged += TRANSACTION_BYTES + sum(commit.size for commit in commits)
+        return refusals
+
+    def checkpoint_if_due(self) -> None:
+        """Move the log into the file when enough of it has come together.
+
+        Raises:
+            StorageError: the disk failed or is full.
+        """
+        if self._logged >= LOG_BYTES:
+            self._checkpoint("PASSIVE")
+
+    def tidy(self) -> None:
+        """Empty the log, then give a part of what was erased back to the disk; untidy until there is nothing to give.
+
+        Raises:
+            StorageError: the disk failed or is full.
+        """
+        self.untidy = False
+        self._checkpoint("TRUNCATE")
+        if self._unused():
+            with translated(self.path):
+                self._connection.execute(f"PRAGMA incremental_vacuum({SHRINK_PAGES})").fetchall()
+            self.untidy = True
+
+    def close(self) -> None:
+        """Move the log into the file and close it."""
+        with translated(self.path):
+            self._connection.close()
+
+    def _transact(self, commits: Sequence[Commit]) -> dict[int, StorageError]:
+        refusals: dict[int, StorageError] = {}
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            for place, commit in enumerate(commits):
+                try:
+                    self._make(commit)
+                except StorageError as error:
+                    refusals[place] = error
+            self._connection.execute("COMMIT")
+        finally:
+            self._roll_back()
+        return refusals
+
+    def _make(self, commit: Commit) -> None:
+        self._connection.execute("SAVEPOINT one")
+        try:
+            for change in commit.changes:
+                self._change(change)
+        except StorageError:
+            self._connection.execute("ROLLBACK TO one")
+            self._connection.execute("RELEASE one")
+            raise
+        self._connection.execute("RELEASE one")
+
+    def _unused(self) -> int:
+        with translated(self.path):
+            (pages,) = self._connection.execute("PRAGMA freelist_count").fetchone()
+        return int(pages)
+
+    def _roll_back(self) -> None:
+        """End a transaction that has failed, unless SQLite has done so."""
+        if self._connection.in_transaction:
+            with suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+
+    def _change(self, change: Change) -> None:
+        match change:
+            case Record(journal=journal, entry=entry):
+                self._connection.execute("INSERT INTO journal (name, entry) VALUES (?, ?)", (journal.encode(), entry))
+            case Keep(key=key, data=data):
+                self._keep(key, memoryview(data))
+            case Put(key=key, data=data):
+                self._erase_kept("= ?", (key.encode(),))
+                self._insert(key, memoryview(data))
+            case Erase(prefix=prefix):
+                self._connection.execute("DELETE FROM journal WHERE name >= ? AND name < ?", _range(prefix))
+                self._erase_kept(">= ? AND key < ?", _range(prefix))
+
+    def _keep(self, key: str, data: memoryview) -> None:
+        found = self._connection.execute("SELECT id, size FROM kept WHERE key = ?", (key.encode(),)).fetchall()
+        if not found:
+            self._insert(key, data)
+            return
+        [(number, size)] = found
+        if size != len(data) or not self._equals(number, data):
+            raise StorageError(f"{key} is kept already, with other content")
+
+    def _equals(self, kept: int, data: memoryview) -> bool:
+        place = 0
+        with closing(self._connection.execute(CHUNKS, (kept,))) as chunks:
+            for (chunk,) in chunks:
+                if not np.array_equal(np.frombuffer(chunk, np.uint8), data[place : place + len(chunk)]):
+                    return False
+                place += len(chunk)
+        return place == len(data)
+
+    def _insert(self, key: str, data: memoryview) -> None:
+        row = (key.encode(), len(data))
+        kept = self._connection.execute("INSERT INTO kept (key, size) VALUES (?, ?)", row).lastrowid
+        for number, start in enumerate(range(0, len(data), CHUNK_BYTES)):
+            chunk = data[start : start + CHUNK_BYTES]
+            self._connection.execute("INSERT INTO chunk (kept, number, data) VALUES (?, ?, ?)", (kept, number, chunk))
+
+    def _erase_kept(self, condition: str, values: tuple[bytes, ...]) -> None:
+        chosen = f"FROM kept WHERE key {condition}"
+        self._connection.execute(f"DELETE FROM chunk WHERE kept IN (SELECT id {chosen})", values)  # noqa: S608
+        self._connection.execute(f"DELETE {chosen}", values)
+
+    def _checkpoint(self, mode: str) -> None:
+        """Readers are not waited for: what they hold up is moved the next time."""
+        self._logged = 0
+        with translated(self.path):
+            self._connection.execute("PRAGMA busy_timeout = 0").fetchall()
+            try:
+                self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+            finally:
+                self._connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}").fetchall()
+
+
+class ReadingEnd:
+    """A connection that reads, while the other one writes; it sees every commit that was made before it is asked."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with translated(path):
+            self._connection = connect(path)
+            self._connection.execute("PRAGMA query_only = ON")
+
+    def entries(self, journal: str) -> list[bytes]:
+        """See `Store.entries`."""
+        query = "SELECT entry FROM journal WHERE name = ? ORDER BY place"
+        with translated(self.path):
+            return [entry for (entry,) in self._connection.execute(query, (_encoded(journal),)).fetchall()]
+
+    def keys(self, prefix: str) -> list[str]:
+        """See `Store.keys`."""
+        query = "SELECT key FROM kept WHERE key >= ? AND key < ? ORDER BY key"
+        with translated(self.path):
+            return [key.decode() for (key,) in self._connection.execute(query, _range(prefix)).fetchall()]
+
+    def blob(self, key: str) -> memoryview:
+        """See `Store.blob`; the memory is the blob's own and one chunk's."""
+        with translated(self.path), self._snapshot():
+            found = self._connection.execute("SELECT id, size FROM kept WHERE key = ?", (_encoded(key),)).fetchall()
+            if not found:
+                raise StorageError(f"{key} is not kept")
+            [(kept, size)] = found
+            return self._assembled(kept, np.empty(size, np.uint8))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def _assembled(self, kept: int, buffer: npt.NDArray[np.uint8]) -> memoryview:
+        place = 0
+        for (chunk,) in self._connection.execute(CHUNKS, (kept,)):
+            buffer[place : place + len(chunk)] = np.frombuffer(chunk, np.uint8)
+            place += len(chunk)
+        if place != len(buffer):
+            raise StoreLostError(f"{self.path} is damaged: a blob of {len(buffer)} bytes has {place}; {RESTORE}")
+        return buffer.data.toreadonly()
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """One state of the file for several queries."""
+        self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._connection.execute("COMMIT")
+
+
+def _checked(change: Change) -> Change:
+    match change:
+        case Record(journal=journal):
+            _encoded(journal)
+            return change
+        case Keep(key=key, data=data):
+            _encoded(key)
+            return Keep(key, _flat(data))
+        case Put(key=key, data=data):
+            _encoded(key)
+            return Put(key, _flat(data))
+        case Erase(prefix=prefix):
+            _encoded(prefix)
+            return change
+
+
+def _flat(data: Buffer) -> memoryview:
+    view = memoryview(data)
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def _size(change: Change) -> int:
+    match change:
+        case Record(entry=entry):
+            return len(entry)
+        case Keep(data=data) | Put(data=data):
+            return len(data)
+        case Erase():
+            return 0
+
+
+def _encoded(name: str) -> bytes:
+    try:
+        return name.encode()
+    except UnicodeEncodeError as error:
+        raise MisuseError(f"{name!r} cannot name anything in a store: it is not text ({error.reason})") from error
+
+
+def _range(prefix: str) -> tuple[bytes, bytes]:
+    """From the first name that begins with a prefix up to, not including, the second; see the module."""
+    return _encoded(prefix), _encoded(prefix) + b"\xff"

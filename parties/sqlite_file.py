@@ -1,0 +1,205 @@
+"""The file of a store: how it is created, opened, brought up to date and refused.
+
+- The write-ahead log is synced at every transaction (`synchronous=FULL`), deleted content is overwritten
+  (`secure_delete=ON`). Both are read back, because SQLite ignores what it cannot do.
+- Checkpoints (from the log into the file) never happen by themselves: whoever writes makes them between transactions,
+  so that nobody's commit waits for one and its errors are seen.
+- The file, its log and the log's index are for their owner alone.
+- A file of another program, or one that a newer version wrote, is left as it is.
+- SQLite's errors are turned into ours here.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from fsl_async.errors import StorageError
+from parties.disk import refused, replaced_by, sync_folder
+
+__all__ = [
+    "BUSY_SECONDS",
+    "LOG_BYTES",
+    "PAGE_BYTES",
+    "RESTORE",
+    "DiskFullError",
+    "StoreLostError",
+    "connect",
+    "copy",
+    "create",
+    "insist",
+    "prepare",
+    "translated",
+]
+
+APPLICATION: Final = 0x46534C41  # "FSLA"
+PAGE_BYTES: Final = 8192  # measured: half the time of 4,096 for large blobs, and none lost for small commits
+LOG_BYTES: Final = 16 << 20  # a checkpoint is due after so much
+BUSY_SECONDS: Final = 5.0
+RESTORE: Final = "name another file, or restore it from a backup"
+
+SETTINGS: Final[Mapping[str, str | int]] = {
+    "journal_mode": "wal",
+    "synchronous": 2,  # FULL
+    "secure_delete": 1,  # ON
+    "wal_autocheckpoint": 0,
+    "journal_size_limit": 4 * LOG_BYTES,  # of a log that had to become longer
+}
+
+MIGRATIONS: Final = (
+    """
+    CREATE TABLE journal (place INTEGER PRIMARY KEY, name BLOB NOT NULL, entry BLOB NOT NULL);
+    CREATE INDEX journal_by_name ON journal (name);
+    CREATE TABLE kept (id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, size INTEGER NOT NULL);
+    CREATE TABLE chunk (kept INTEGER NOT NULL, number INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (kept, number));
+    """,
+)
+SCHEMA: Final = len(MIGRATIONS)
+
+
+class DiskFullError(StorageError):
+    """The disk is full: this commit has not been made, and later ones may be."""
+
+
+class StoreLostError(StorageError):
+    """The disk or the file failed: nothing more can be kept; do not try again, start again."""
+
+
+def create(path: Path) -> None:
+    """Create an empty file for a store, unless there is one that can be written; durable, and for its owner alone.
+
+    Raises:
+        StorageError: it cannot be created, or written.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        os.close(descriptor)
+        sync_folder(path)
+    except OSError as error:
+        raise refused(path, error) from error
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection that begins no transaction by itself, for one thread at a time.
+
+    Raises:
+        StorageError: there cannot be one.
+    """
+    with translated(path):
+        return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+
+
+def prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Make a file ours if it is empty, bring it to today's schema, and make what is written to it durable and private.
+
+    Raises:
+        StorageError: it is another program's, newer, damaged or in use, or cannot be made so.
+    """
+    with translated(path):
+        version = _version(connection, path)
+        if version == 0:
+            connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        for setting, value in SETTINGS.items():
+            insist(connection, setting, value)
+        _make_private(path)
+        for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
+            connection.executescript(
+                f"BEGIN; {script} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {number}; COMMIT;"
+            )
+
+
+def insist(connection: sqlite3.Connection, setting: str, value: str | int) -> None:
+    """Set something and read it back.
+
+    Raises:
+        StorageError: it did not take.
+    """
+    connection.execute(f"PRAGMA {setting} = {value}").fetchall()
+    (now,) = connection.execute(f"PRAGMA {setting}").fetchone()
+    if now != value:
+        raise StorageError(f"SQLite cannot keep this file as it must: {setting} is {now} where {value} was asked for")
+
+
+def copy(path: Path, target: Path) -> None:
+    """Copy a store as it is at this moment into a new file, whole or not at all.
+
+    Raises:
+        StorageError: there is such a file already, or it cannot be written.
+    """
+    if target.exists():
+        raise StorageError(f"{target} exists already, and is not overwritten; name a new file")
+    try:
+        with translated(target), replaced_by(target) as file:
+            _back_up(path, Path(file.name))
+    except OSError as error:
+        raise refused(target, error) from error
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into ours."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _translation(path, error) from error
+
+
+def _back_up(path: Path, target: Path) -> None:
+    with closing(connect(path)) as source, closing(connect(target)) as copied:
+        source.backup(copied)
+
+
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    """The schema that a file has; 0 where it is empty.
+
+    Raises:
+        StorageError: it is not ours, or newer.
+    """
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if application != APPLICATION and (application or version or tables):
+        raise StorageError(f"{path} is a database of another program; name another file")
+    if version > SCHEMA:
+        raise StorageError(
+            f"{path} was written by a newer version of fsl-async (schema {version}, this one knows {SCHEMA}); "
+            "run that version, or restore the backup made before the upgrade"
+        )
+    return int(version)
+
+
+def _make_private(path: Path) -> None:
+    for file in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        try:
+            with suppress(FileNotFoundError):
+                file.chmod(0o600)
+        except OSError as error:
+            raise refused(file, error) from error
+
+
+def _translation(path: Path, error: sqlite3.Error) -> StorageError:
+    """The error that a user meets; SQLite's extended result codes keep the family in their lowest byte."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)  # the module's own errors have none
+    if code == sqlite3.SQLITE_IOERR_SHMSIZE:  # so it reports a disk without room for the index of the log
+        code = sqlite3.SQLITE_FULL
+    match code & 0xFF:
+        case sqlite3.SQLITE_FULL:
+            return DiskFullError(f"{path}: the disk is full; free some of it. Nothing of this commit was kept")
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return StorageError(f"{path}: another program is at it ({error}); close that program")
+        case sqlite3.SQLITE_TOOBIG:
+            return StorageError(f"{path}: a journal entry is too large ({error}); keep large data as a blob")
+        case sqlite3.SQLITE_NOTADB:
+            return StoreLostError(f"{path} is not a store ({error}); {RESTORE}")
+        case sqlite3.SQLITE_CORRUPT:
+            return StoreLostError(f"{path} is damaged ({error}); {RESTORE}")
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_CANTOPEN:
+            return StoreLostError(f"{path} cannot be written ({error}); see who owns it and how its disk is mounted")
+        case _:
+            name = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
+            return StoreLostError(f"{path}: the disk failed ({name}: {error}); see to the disk, then start again")

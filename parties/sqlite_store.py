@@ -1,0 +1,276 @@
+"""A store in a file, which outlives its process.
+
+- Acknowledged is durable: `commit` returns once the disk has it, and does not answer a cancellation in between.
+- One thread writes. Whatever waits when it comes back from the disk goes into one transaction (group commit), in order
+  of arrival; each commit is all or none by itself, and one that is refused does not touch the others.
+- Reads have a connection of their own and wait for no `fsync`.
+- An error of the disk ends all writing: after a failed `fsync` nobody knows what the disk holds, so it is not tried
+  again. A full disk refuses the commits that do not fit, and only those.
+- A store has one owner (see `parties.disk`), and lies on a local disk.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import accumulate, islice, takewhile
+from pathlib import Path
+from typing import Final, TypeAlias, TypeVar
+
+import trio
+
+from fsl_async.errors import StorageError
+from parties.disk import refuse_network, sole_use
+from parties.sqlite_ends import Commit, ReadingEnd, WritingEnd
+from parties.sqlite_file import DiskFullError, StoreLostError, copy, create
+from parties.store import Change, Store
+
+__all__ = ["DiskFullError", "SqliteStore", "StoreLostError"]
+
+ResultT = TypeVar("ResultT")
+
+BATCH_BYTES: Final = 16 << 20  # in one transaction; a larger commit has one for itself
+
+
+class SqliteStore(Store):
+    """A store in an SQLite file; `open` makes one."""
+
+    def __init__(self, path: Path, writer: Writer, reading: ReadingEnd, held: ExitStack) -> None:
+        self._path = path
+        self._writer = writer
+        self._reading = reading
+        self._held = held
+        self._turn = trio.CapacityLimiter(1)
+        self._closed = False
+
+    @classmethod
+    async def open(cls, path: Path) -> SqliteStore:
+        """Open a store, in a new file where there is none; it must be closed again.
+
+        Raises:
+            StorageError: the file is in use, on another host's disk, read-only, damaged, another program's or a newer
+                version's, or its folder is missing.
+        """
+        return await trio.to_thread.run_sync(cls._opened, path)
+
+    async def commit(self, *changes: Change) -> None:
+        """See `Store.commit`; once it waits for the disk, it is not cancelled.
+
+        Raises:
+            MisuseError: a name is not text.
+            StorageError: it could not be kept: `DiskFullError` where there is no room, `StoreLostError` where nothing
+                more can be kept; nothing has changed.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        await _settled(self._writer.submit(Commit.of(changes)))
+
+    async def entries(self, journal: str) -> list[bytes]:
+        """See `Store.entries`."""
+        return await self._read(lambda: self._reading.entries(journal))
+
+    async def blob(self, key: str) -> memoryview:
+        """See `Store.blob`; read-only."""
+        return await self._read(lambda: self._reading.blob(key))
+
+    async def keys(self, prefix: str) -> list[str]:
+        """See `Store.keys`."""
+        return await self._read(lambda: self._reading.keys(prefix))
+
+    async def snapshot(self, path: Path) -> None:
+        """Copy the store, as it is at this moment, into a new file (0600), while it goes on; it holds all secrets.
+
+        Raises:
+            StorageError: there is such a file already, or it cannot be written.
+        """
+        self._refuse_closed()
+        await trio.to_thread.run_sync(copy, self._path, path)
+
+    async def aclose(self) -> None:
+        """Make durable what waits, and let go of the file."""
+        if not self._closed:
+            self._closed = True
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(self._close, limiter=self._turn)
+
+    @property
+    def transactions(self) -> int:
+        """Made so far; fewer than commits where many wait at a time."""
+        return self._writer.transactions
+
+    @classmethod
+    def _opened(cls, path: Path) -> SqliteStore:
+        path = Path(os.path.realpath(path))
+        refuse_network(path)
+        with ExitStack() as held:
+            held.enter_context(sole_use(path))
+            create(path)
+            writing = WritingEnd(path)
+            held.callback(writing.close)
+            reading = ReadingEnd(path)
+            held.callback(reading.close)
+            return cls(path, Writer(writing), reading, held.pop_all())
+
+    async def _read(self, query: Callable[[], ResultT]) -> ResultT:
+        def unless_closed() -> ResultT:
+            self._refuse_closed()
+            return query()
+
+        return await trio.to_thread.run_sync(unless_closed, limiter=self._turn)
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise StorageError(f"{self._path} is closed")
+
+    def _close(self) -> None:
+        with self._held:
+            self._writer.close()
+
+
+@dataclass(frozen=True)
+class Working:
+    """A writer that takes commits."""
+
+
+@dataclass(frozen=True)
+class Closing:
+    """A writer that finishes what it has taken."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A writer that writes no more."""
+
+    why: str
+
+
+Standing: TypeAlias = Working | Closing | Ended
+
+
+@dataclass(frozen=True)
+class Request:
+    """A commit that waits, and who waits for it."""
+
+    commit: Commit
+    future: Future[None] = field(default_factory=Future)
+
+
+class Writer:
+    """The thread that writes."""
+
+    def __init__(self, end: WritingEnd) -> None:
+        self._end = end
+        self._waiting: deque[Request] = deque()
+        self._standing: Standing = Working()
+        self._changed = threading.Condition()
+        # A daemon, so that a program that forgets to close its store can end; what it acknowledged is durable.
+        self._thread = threading.Thread(target=self._work, name=f"writes {end.path.name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def transactions(self) -> int:
+        """Made so far."""
+        return self._end.transactions
+
+    def submit(self, commit: Commit) -> Future[None]:
+        """Hand a commit over.
+
+        Raises:
+            StorageError: no more are taken.
+        """
+        request = Request(commit)
+        with self._changed:
+            match self._standing:
+                case Ended(why=why):
+                    raise StoreLostError(why)
+                case Closing():
+                    raise StorageError(f"{self._end.path} is closed")
+            self._waiting.append(request)
+            self._changed.notify()
+        return request.future
+
+    def close(self) -> None:
+        """Take no more commits, and wait until those that were taken are settled."""
+        with self._changed:
+            if isinstance(self._standing, Working):
+                self._standing = Closing()
+            self._changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        why = f"{self._end.path}: writing has ended by an error of this program; start again"
+        try:
+            while self._has_work():
+                if batch := self._batch():
+                    self._settle(batch)
+                    self._keep_house(self._end.checkpoint_if_due)
+                else:
+                    self._keep_house(self._end.tidy)
+            why = f"{self._end.path} is closed"
+        except StoreLostError as error:
+            why = str(error)
+        finally:
+            self._end_for(why)
+
+    def _has_work(self) -> bool:
+        """Wait for something to do; there is nothing left once the writer closes and no commit waits."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._end.untidy or not isinstance(self._standing, Working))
+            return bool(self._waiting) or isinstance(self._standing, Working)
+
+    def _batch(self) -> list[Request]:
+        """The commits that go into the next transaction: one, and as many after it as fit."""
+        with self._changed:
+            sizes = accumulate(request.commit.size for request in self._waiting)
+            fitting = sum(1 for _ in takewhile(lambda size: size <= BATCH_BYTES, sizes))
+            return list(islice(self._waiting, max(fitting, 1)))
+
+    def _settle(self, batch: Sequence[Request]) -> None:
+        """Make commits; where that fails for all of them, one by one, so that only those at fault are refused.
+
+        They wait until they are settled, the first one first: whatever happens here, nobody is forgotten.
+        """
+        try:
+            refusals = self._end.transact([request.commit for request in batch])
+        except StoreLostError:
+            raise
+        except StorageError as error:
+            if len(batch) == 1:
+                self._waiting.popleft().future.set_exception(error)
+            else:
+                for request in batch:
+                    self._settle([request])
+            return
+        for place, _ in enumerate(batch):
+            future = self._waiting.popleft().future
+            if place in refusals:
+                future.set_exception(refusals[place])
+            else:
+                future.set_result(None)
+
+    def _keep_house(self, work: Callable[[], None]) -> None:
+        """Do what may as well be done later, when the disk is full or somebody is in the way."""
+        try:
+            work()
+        except StoreLostError:
+            raise
+        except StorageError:
+            return
+
+    def _end_for(self, why: str) -> None:
+        with self._changed:
+            self._standing = Ended(why)
+        while self._waiting:
+            self._waiting.popleft().future.set_exception(StoreLostError(why))
+
+
+async def _settled(future: Future[None]) -> None:
+    """Wait for what a thread will settle; as nobody can take it back, a cancellation waits too."""
+    task, token = trio.lowlevel.current_task(), trio.lowlevel.current_trio_token()
+    future.add_done_callback(lambda _: token.run_sync_soon(trio.lowlevel.reschedule, task))
+    await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+    future.result()
