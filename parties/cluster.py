@@ -149,6 +149,7 @@ class Network:
             kind=Kind.SIMULATION,
             schedule=Schedule(clients=self.task.max_clients + 1),  # closed by `finish_round` alone
             watch=self._watch,
+            clock=trio.current_time,
         )
 
     def _watch(self, sender: str, receiver: str, message: Message, bulk: int) -> None:

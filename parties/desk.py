@@ -1,7 +1,8 @@
 """Where the two halves of a client's request meet on a server: its own message, and the public part from the carrier.
 
-Rules: a request waits for its other half only as long as the round is open, and is told what it waited for; a half that
-contradicts what is known is refused; whatever a client sends again is harmless.
+The desk knows digests; the parts themselves are in the store (see `parties.round_records`). Rules: a request waits for
+its other half only as long as the round is open, and is told what it waited for; a half that contradicts what is known
+is refused; whatever a client sends again is harmless.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import trio
 from fsl_async.messages import Refused
 from fsl_async.protocols import assembly
 from fsl_async.protocols.machine import UnexpectedEvent
-from fsl_async.upload import public_digest
 from parties.evidence import Kind
 
 __all__ = ["ContradictionError", "Desk", "RequestKey", "RequestRefusedError"]
@@ -39,9 +39,9 @@ class RequestRefusedError(Exception):
         self.message = message
 
     @staticmethod
-    def because(reason: Reason, explanation: str) -> RequestRefusedError:
+    def because(reason: Reason, explanation: str, retry_after: int = 0) -> RequestRefusedError:
         """Make one from its reason and an explanation, cut to what a message holds."""
-        return RequestRefusedError(Refused(reason=reason, explanation=explanation[:240]))
+        return RequestRefusedError(Refused(reason=reason, explanation=explanation[:240], retry_after=retry_after))
 
 
 class ContradictionError(RequestRefusedError):
@@ -65,7 +65,6 @@ class _Request:
 
     def __init__(self) -> None:
         self.state: assembly.Assembly = assembly.Expecting()
-        self.part = memoryview(b"")
         self.changed = trio.Event()
 
 
@@ -85,18 +84,26 @@ class Desk:
         """
         self._take(key, assembly.Direct(announced))
 
-    def public(self, key: RequestKey, part: memoryview) -> None:
-        """The public part has come.
+    def public(self, key: RequestKey, part: bytes) -> None:
+        """The public part with that digest has come.
 
         Raises:
             RequestRefusedError: another one came before.
         """
-        request = self._take(key, assembly.Public(public_digest(part)))
-        if not request.part:
-            request.part = part
+        self._take(key, assembly.Public(part))
 
-    async def assembled(self, key: RequestKey) -> memoryview:
-        """Wait for both halves and return the public part.
+    def has_public(self, key: RequestKey, part: bytes) -> bool:
+        """Whether the public part with that digest has come before."""
+        match self._state(key):
+            case assembly.PublicOnly(public_digest=known) | assembly.Assembled(public_digest=known):
+                return known == part
+            case assembly.Mismatched(received=known):
+                return known == part
+            case _:
+                return False
+
+    async def assembled(self, key: RequestKey) -> None:
+        """Wait until both halves are here and agree.
 
         Raises:
             RequestRefusedError: the halves differ, or the round closed first.
@@ -105,7 +112,7 @@ class Desk:
         while True:
             match request.state:
                 case assembly.Assembled():
-                    return request.part
+                    return
                 case assembly.Mismatched(announced=announced, received=received):
                     explanation = f"the public part that {self._peer} forwarded is not the one you announced"
                     raise ContradictionError("malformed", explanation, "two-parts", announced, received)
@@ -115,13 +122,10 @@ class Desk:
                 )
             await request.changed.wait()
 
-    def ready(self, key: RequestKey) -> bool:
-        """Whether a request is assembled."""
-        return key in self._requests and isinstance(self._requests[key].state, assembly.Assembled)
-
-    def part(self, key: RequestKey) -> memoryview:
-        """The public part of an assembled request."""
-        return self._requests[key].part
+    def assembled_part(self, key: RequestKey) -> bytes:
+        """The digest of an assembled request's public part; empty where there is no such request."""
+        state = self._state(key)
+        return state.public_digest if isinstance(state, assembly.Assembled) else b""
 
     def close(self, explanation: str) -> None:
         """End all waiting."""
@@ -129,7 +133,10 @@ class Desk:
         for request in self._requests.values():
             self._wake(request)
 
-    def _take(self, key: RequestKey, event: assembly.Direct | assembly.Public) -> _Request:
+    def _state(self, key: RequestKey) -> assembly.Assembly:
+        return self._requests[key].state if key in self._requests else assembly.Expecting()
+
+    def _take(self, key: RequestKey, event: assembly.Direct | assembly.Public) -> None:
         request = self._requests.setdefault(key, _Request())
         try:
             request.state = assembly.step(request.state, event)
@@ -138,7 +145,6 @@ class Desk:
             known = assembly.known_digest(request.state)
             raise ContradictionError("conflict", explanation, "two-contents", known, event.public_digest) from error
         self._wake(request)
-        return request
 
     @staticmethod
     def _wake(request: _Request) -> None:

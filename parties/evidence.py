@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from parties.happenings import Observe, Violated, unobserved
 from parties.store import Store
 
 __all__ = ["Evidence", "EvidenceBook", "Kind"]
@@ -52,11 +53,17 @@ class EvidenceBook:
 
     Args:
         store: where it is kept.
+        observe: hears of every entry.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, observe: Observe = unobserved) -> None:
         self._store = store
+        self._observe = observe
         self._kept: set[tuple[int, str, Kind]] = set()
+
+    async def restore(self) -> None:
+        """Read back what has been kept, so that nothing is kept twice."""
+        self._kept = {(entry.number, entry.about, entry.kind) for entry in await self.entries()}
 
     async def keep(self, entry: Evidence) -> None:
         """Keep an entry, unless this round has one of its kind about this party.
@@ -69,6 +76,7 @@ class EvidenceBook:
             return
         self._kept = {name, *(other for other in self._kept if other[0] == entry.number)}
         await self._store.record(JOURNAL, msgspec.msgpack.encode(entry))
+        self._observe(Violated(number=entry.number, about=entry.about, kind=entry.kind, explanation=entry.words))
 
     async def entries(self) -> list[Evidence]:
         """Everything kept, in order."""

@@ -1,15 +1,16 @@
 """The connection between the two servers, kept alive.
 
-S1 dials S0, again and again until it answers; messages leave in the order in which they were posted. A lost connection
-loses what was queued: each time the servers meet, `meet` is told, and the actor posts again what its state says the
-peer may lack. So nothing here needs to remember.
+S1 dials S0, again and again until it answers; messages leave in the order in which they were posted, and what is large
+is read from the store when its turn comes. A lost connection loses what was queued: each time the servers meet, `meet`
+is told, and the actor posts again what its state says the peer may lack. So nothing here needs to remember.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import trio
@@ -29,6 +30,16 @@ FLUSH_PATIENCE = 1.0
 
 Deliver: TypeAlias = Callable[[Received], Awaitable[None]]
 Meet: TypeAlias = Callable[[], Awaitable[None]]
+Lose: TypeAlias = Callable[[str], None]
+Sent: TypeAlias = Callable[[Message, int], None]
+Fetch: TypeAlias = Callable[[], Awaitable[Sequence[Buffer]]]
+"""Reads what goes out with a message; nothing, where the message is not wanted any more."""
+
+
+@dataclass(frozen=True)
+class _Posted:
+    message: Message
+    fetch: Fetch
 
 
 class PeerLink:
@@ -39,18 +50,23 @@ class PeerLink:
         limit: the longest message it may send, in bytes.
         deliver: takes each message of the peer's, in order.
         meet: called each time a connection stands.
+        lose: called each time one is lost, with the reason.
+        sent: hears of every message that has gone out, and of the bytes that went with it.
     """
 
-    def __init__(self, peer: str, limit: int, deliver: Deliver, meet: Meet) -> None:
+    def __init__(self, peer: str, limit: int, deliver: Deliver, meet: Meet, lose: Lose, sent: Sent) -> None:
         self.peer = peer
         self.connected = False
+        self._lose = lose
+        self._told_sent = sent
         self._limit = limit
         self._deliver = deliver
         self._meet = meet
-        self._queue: deque[list[Buffer]] = deque()
+        self._queue: deque[_Posted] = deque()
         self._posted = trio.Event()
         self._sent = trio.Event()
         self._attach = trio.Lock()
+        self._in_use = trio.CancelScope()
         self._standing: list[Channel] = []
         self._sent_before = 0
         self._received_before = 0
@@ -67,8 +83,16 @@ class PeerLink:
 
     def post(self, message: Message, *bulk: Buffer) -> None:
         """Queue a message; it is dropped if no connection stands, for `meet` will tell when one does."""
+
+        async def at_hand() -> Sequence[Buffer]:
+            return bulk or (b"",)
+
+        self.post_stored(message, at_hand)
+
+    def post_stored(self, message: Message, fetch: Fetch) -> None:
+        """Queue a message whose bulk is read when its turn comes; dropped as in `post`."""
         if self.connected:
-            self._queue.append(encode(message, *bulk))
+            self._queue.append(_Posted(message, fetch))
             self._posted.set()
 
     async def flush(self) -> None:
@@ -78,21 +102,28 @@ class PeerLink:
                 await self._sent.wait()
 
     async def attach(self, channel: Channel) -> None:
-        """Use a channel until it is lost; one at a time, a newer one waits for the older one's end."""
+        """Use a channel until it is lost; one at a time, a newer one ends the older, which may be dead unnoticed."""
+        self._in_use.cancel()
         async with self._attach:
             self.connected = True
             self._standing.append(channel)
             self._queue.clear()
+            self._in_use = trio.CancelScope()
             try:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._send_all, channel)
-                    await self._meet()
-                    await self._receive_all(channel)
+                with self._in_use:
+                    await self._use(channel)
             finally:
                 self.connected = False
+                self._lose("the connection has ended")
                 self._standing.remove(channel)
                 self._sent_before += channel.bytes_sent
                 self._received_before += channel.bytes_received
+
+    async def _use(self, channel: Channel) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._send_all, channel)
+            await self._meet()
+            await self._receive_all(channel)
 
     async def keep_dialling(self, dial: Callable[[], Awaitable[Channel]]) -> None:
         """Dial until the peer answers, use the channel, and start again when it is lost."""
@@ -111,7 +142,11 @@ class PeerLink:
     async def _send_all(self, channel: Channel) -> None:
         while True:
             while self._queue:
-                await channel.send(*self._queue[0])
+                posted = self._queue[0]
+                bulk = await posted.fetch()
+                if bulk:
+                    await channel.send(*encode(posted.message, *bulk))
+                    self._told_sent(posted.message, sum(len(part) for part in bulk))
                 self._queue.popleft()
                 sent, self._sent = self._sent, trio.Event()
                 sent.set()

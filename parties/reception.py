@@ -7,17 +7,15 @@ other bytes get a conflict.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import trio
 
-from fsl_async.aggregation import Submission
 from fsl_async.alignment import pack_union, union_task
 from fsl_async.codec import bulk_overhead
 from fsl_async.digests import KEY_BYTES, Buffer, Domain, same
-from fsl_async.errors import PeerViolationError
+from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.messages import (
     Answer,
     AskOutcome,
@@ -30,6 +28,7 @@ from fsl_async.messages import (
     Opened,
     Recall,
     Receipt,
+    Refused,
     Retrieve,
     Submit,
     TaskIs,
@@ -46,8 +45,9 @@ from parties.allowance import Counted
 from parties.conversation import Reply
 from parties.desk import ContradictionError, RequestKey, RequestRefusedError
 from parties.evidence import Evidence
+from parties.happenings import RequestRefused, Warned
+from parties.round_records import StoredSubmission
 from parties.round_run import RoundRun
-from parties.store import Keep
 
 if TYPE_CHECKING:
     from parties.server import Server
@@ -55,6 +55,9 @@ if TYPE_CHECKING:
 __all__ = ["Reception"]
 
 NOTHING = memoryview(b"")
+
+RETRY_AFTER = 30
+"""Seconds after which to ask a server again that cannot store anything: an operator has to make room."""
 
 
 class Reception:
@@ -90,7 +93,17 @@ class Reception:
                     return await self._finished(round_id)
             raise PeerViolationError(client, f"sent {type(message).__name__}, which no server answers")
         except RequestRefusedError as refusal:
-            return refusal.message, NOTHING
+            return self._refused(client, refusal.message), NOTHING
+        except StorageError as error:
+            self._server.setup.observe(Warned(about="store", explanation=str(error)))
+            busy = RequestRefusedError.because("busy", "the server cannot store anything at present", RETRY_AFTER)
+            return self._refused(client, busy.message), NOTHING
+
+    def _refused(self, client: str, message: Refused) -> Refused:
+        self._server.setup.observe(
+            RequestRefused(client=client, reason=message.reason, explanation=message.explanation)
+        )
+        return message
 
     async def _counted(
         self, kind: Counted, client: str, message: Retrieve | Recall | Submit | Hint, bulk: memoryview
@@ -141,7 +154,7 @@ class Reception:
         return Answer(round_id=run.round_id, query=message.query), answer
 
     async def _recall(self, run: RoundRun, client: str) -> Reply:
-        session = self._server.sessions.of(client)
+        session = await self._server.sessions.of(client)
         answer = await run.answer(Query(session.msk, session.trees))
         return Answer(round_id=run.round_id, query=SESSION), answer
 
@@ -161,83 +174,100 @@ class Reception:
 
     async def _submit(self, run: RoundRun, client: str, message: Submit, bulk: memoryview) -> Reply:
         self._check_seed(run, client, message)
-        layout = Layout.submission(run.config.shape, Trees.RETRIEVAL if message.query else Trees.OWN)
+        trees = Trees.RETRIEVAL if message.query else Trees.OWN
+        layout = Layout.submission(run.config.shape, trees)
         part, announced, dense = await self._take_parts(run, client, message, layout, bulk, message.seed)
-        trees = self._trees(run, client, message, part)
-        tree = tree_digest(run.config.shape, trees.layout, trees.data)
-        submission = Submission(client, message.seed, message.commitments, tree, trees, part, dense)
-        return await self._receipt(run, submission, announced, message.dense_digest, sessions.Brought)
+        query_part = self._query_part(run, client, message)
+        brought = Part(layout, part)
+        if message.query:
+            key = RequestKey(client, "retrieve", message.query)
+            brought = Part(Layout.retrieval(run.config.shape), await run.records.part(key, query_part))
+        tree = tree_digest(run.config.shape, brought.layout, brought.data)
+        submission = StoredSubmission(
+            client=client,
+            name=self._name(run, client, message, announced, tree, message.commitments),
+            msk=message.seed,
+            commitments=message.commitments,
+            tree=tree,
+            trees=trees,
+            query=message.query,
+            query_part=query_part,
+            part=announced,
+        )
+        return await self._receipt(run, submission, dense, sessions.Brought(run.config.epoch, announced))
 
     async def _submit_hint(self, run: RoundRun, client: str, message: Hint, bulk: memoryview) -> Reply:
-        session = self._server.sessions.of(client)
+        session = await self._server.sessions.of(client)
         layout = Layout.submission(run.config.shape, Trees.SESSION)
-        part, announced, dense = await self._take_parts(run, client, message, layout, bulk, session.msk)
-        submission = replace(session, part=part, dense=dense)
-        return await self._receipt(run, submission, announced, message.dense_digest, sessions.Hinted)
+        _, announced, dense = await self._take_parts(run, client, message, layout, bulk, session.msk)
+        submission = StoredSubmission(
+            client=client,
+            name=self._name(run, client, message, announced, session.tree, session.commitments),
+            msk=session.msk,
+            commitments=session.commitments,
+            tree=session.tree,
+            trees=Trees.SESSION,
+            query=0,
+            query_part=b"",
+            part=announced,
+        )
+        return await self._receipt(run, submission, dense, sessions.Hinted(run.config.epoch, announced))
 
     async def _take_parts(
         self, run: RoundRun, client: str, message: Submit | Hint, layout: Layout, bulk: memoryview, msk: bytes
-    ) -> tuple[Part, bytes, memoryview]:
+    ) -> tuple[memoryview, bytes, memoryview]:
         """A submission's public part with its digest, and this server's dense share where it does not expand it."""
         is_carrier = run.config.carrier(client) == self._index
         public, dense = (bulk[: layout.size], bulk[layout.size :]) if is_carrier else (bulk, NOTHING)
         self._check_dense(run, message, dense, is_carrier, msk)
         announced = message.public_digest or public_digest(public)
         key = RequestKey(client, "submit", 0)
-        return Part(layout, await self._assemble(run, key, announced, public, layout)), announced, dense
+        return await self._assemble(run, key, announced, public, layout), announced, dense
+
+    def _name(
+        self,
+        run: RoundRun,
+        client: str,
+        message: Submit | Hint,
+        announced: bytes,
+        tree: bytes,
+        commitments: tuple[bytes, bytes],
+    ) -> bytes:
+        """A submission's digest; the desk has compared the announced digest with the part."""
+        identity = self._server.enrolment.identity(client).digest()
+        return submission_digest(run.round_id, identity, announced, tree, commitments, message.dense_digest)
 
     async def _receipt(
         self,
         run: RoundRun,
-        submission: Submission,
-        announced: bytes,
-        dense: bytes,
-        kind: type[sessions.Brought | sessions.Hinted],
+        submission: StoredSubmission,
+        dense: memoryview,
+        event: sessions.Brought | sessions.Hinted,
     ) -> Reply:
-        """Enter a submission, and sign that it is in; the desk has compared the announced digest with the part."""
-        client = submission.client
-        identity = self._server.enrolment.identity(client).digest()
-        name = submission_digest(run.round_id, identity, announced, submission.tree, submission.commitments, dense)
-        if self._task.selection == "fixed":
-            self._server.sessions.take(client, kind(run.config.epoch, announced))
-        await self._enter(run, submission, name)
+        """Enter a submission, once, however often it comes, and sign that it is in."""
+        client, name = submission.client, submission.name
+        changes = [self._server.sessions.take(client, event)] if self._task.selection == "fixed" else []
+        if run.claim(client, name):
+            with trio.CancelScope(shield=True):
+                await run.records.store.commit(*changes, *run.records.submission_changes(submission, dense))
+                await self._server.post_event(run.round_id, protocol.Submitted(client, name))
+        if not await run.entered(client):
+            raise RequestRefusedError.because("round-closed", "the round closed before the submission was in")
         signature = self._server.sign(Domain.RECEIPT, run.round_id, client.encode(), name)
         return Receipt(round_id=run.round_id, digest=name, signature=signature), NOTHING
 
-    async def _enter(self, run: RoundRun, submission: Submission, name: bytes) -> None:
-        """Store a submission and put it on the round's list; once, however often it comes."""
-        client = submission.client
-        if run.claim(client, name):
-            with trio.CancelScope(shield=True):
-                await self._keep(run, submission, name)
-                await self._server.post_event(run.round_id, protocol.Submitted(client, name))
-            run.add(submission)
-        if not await run.entered(client):
-            raise RequestRefusedError.because("round-closed", "the round closed before the submission was in")
-
-    async def _keep(self, run: RoundRun, submission: Submission, name: bytes) -> None:
-        store = self._server.setup.store
-        prefix = f"{run.name}/{name.hex()}"
-        kinds = (
-            ("trees", submission.trees.data),
-            ("part", submission.part.data),
-            ("dense", submission.dense),
-            ("seed", submission.msk),
-        )
-        await store.commit(*(Keep(f"{prefix}/{kind}", data) for kind, data in kinds))
-
-    def _trees(self, run: RoundRun, client: str, message: Submit, part: Part) -> Part:
-        """The part that brought a submission's trees."""
+    def _query_part(self, run: RoundRun, client: str, message: Submit) -> bytes:
+        """The digest of the public part of the retrieval whose trees a submission rides on; empty if it brings some."""
         if message.query == 0:
-            return part
+            return b""
         if run.config.shape.updates != "retrieved":
             raise RequestRefusedError.because("malformed", 'with updates="any" a submission brings trees of its own')
-        key = RequestKey(client, "retrieve", message.query)
-        if not run.desk.ready(key):
+        part = run.desk.assembled_part(RequestKey(client, "retrieve", message.query))
+        if not part:
             raise RequestRefusedError.because(
                 "malformed", f"retrieval {message.query}, whose trees it rides on, is unknown"
             )
-        return Part(Layout.retrieval(run.config.shape), run.desk.part(key))
+        return part
 
     def _check_dense(
         self, run: RoundRun, message: Submit | Hint, dense: memoryview, is_carrier: bool, msk: bytes
@@ -269,11 +299,13 @@ class Reception:
             )
         run.desk.direct(key, announced)
         if is_carrier:
-            run.desk.public(key, bulk)
-        part = await run.desk.assembled(key)
+            run.desk.public(key, public_digest(bulk))
+        await run.desk.assembled(key)
+        part = bulk if is_carrier else await run.records.part(key, announced)
         _check_form(run.config.shape, layout, part)
+        await run.records.keep_request(key, announced, *((part,) if is_carrier else ()))
         if is_carrier:
-            run.forward(key, part)
+            run.forward(key, announced)
         return part
 
     async def _finished(self, round_id: bytes) -> Reply:

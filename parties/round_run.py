@@ -1,89 +1,99 @@
 """One round on one server: the machine of `fsl_async.protocols.round`, fed, recorded and obeyed.
 
 Rules: an event is recorded before the new state is adopted, and the state adopted before its effects are performed; a
-peer's message that is ahead of us waits its turn; computation happens in tasks of the server's nursery and comes back
-as events, so only the server's own task changes the state.
+peer's message that is ahead of us waits its turn; computation happens in tasks of the round's nursery and comes back
+as events, so only the server's own task changes the state. After a restart the recorded events are taken again, and
+the effects of the state they lead to are performed again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Union
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 import trio
 
-from fsl_async.aggregation import Aggregate, Submission, split_share
-from fsl_async.alignment import UnionBlock, describe_union, union_rows
+from fsl_async.aggregation import Aggregate
+from fsl_async.alignment import UnionBlock, describe_union
 from fsl_async.config import RoundConfig, describe_model
-from fsl_async.digests import DIGEST_BYTES, Buffer, Domain, digest
-from fsl_async.errors import PeerViolationError
+from fsl_async.digests import DIGEST_BYTES, Buffer
+from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.messages import Abort, Commitment, Conclusion, Forward, Proofs, RosterList, Share
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols.machine import Event, UnexpectedEvent, accepted_later
 from fsl_async.public_part import share_bytes
 from fsl_async.randomness import Randomness
-from fsl_async.retrieval import Query, Shelves
-from fsl_async.task import Sparse
+from fsl_async.retrieval import Query
+from parties.adding import Adder
 from parties.allowance import Allowance
+from parties.answering import Answerer
+from parties.combining import Model, combine, restricted
 from parties.compute import ComputeLane
 from parties.desk import ContradictionError, Desk, RequestKey, RequestRefusedError
 from parties.evidence import Evidence, EvidenceBook, Kind
+from parties.happenings import Evaluated, Observe, PastRound, RoundMoved, RoundStanding, SubmissionIn
+from parties.link import PeerLink
 from parties.outcome import RoundOutcome, RoundReport
-from parties.store import Store
+from parties.round_records import RoundRecords
+from parties.store import Record
 
-__all__ = ["Held", "Model", "Post", "RoundRun", "SettledRound", "Tools"]
-
-Model: TypeAlias = dict[str, npt.NDArray[Any]]
-Post: TypeAlias = Callable[..., None]
-
-QUERIES_PER_PASS = 16
+__all__ = ["Model", "RoundRun", "Terms", "Tools"]
 
 
 class Tools(msgspec.Struct, frozen=True):
     """What a round needs of its server.
 
     Attributes:
-        nursery: where computation runs.
-        lane: how it runs.
-        store: what must not be forgotten.
+        nursery: where the round's tasks run.
+        lane: where it computes.
         evidence: what was seen against the protocol.
         randomness: for nonces.
-        post: sends a message to the peer.
+        link: to the peer.
         report: takes an event of ours to the server's own task.
+        observe: hears what happens.
+        clock: seconds since 1970.
         grace: seconds to wait for submissions that only the peer holds in full.
+        patience: seconds to wait for the peer, before we have committed, until the round is given up.
     """
 
     nursery: trio.Nursery
     lane: ComputeLane
-    store: Store
     evidence: EvidenceBook
     randomness: Randomness
-    post: Post
+    link: PeerLink
     report: Callable[[bytes, Event], Awaitable[None]]
+    observe: Observe
+    clock: Callable[[], float]
     grace: float
+    patience: float
 
 
 @dataclass(frozen=True)
-class Held:
-    """What the servers hold when a round opens: the model, and by sparse block the union it is aligned on."""
+class Terms:
+    """What a round begins with.
 
-    model: Model
-    union: Model
-
-
-@dataclass(frozen=True)
-class SettledRound:
-    """A round that is over: its account, and the last words that a peer may have missed. All else is let go."""
+    Attributes:
+        config: the round.
+        server: 0 or 1.
+        proof_key: under which both servers hash proofs.
+        model: as both hold it.
+        union: by sparse block, the rows that the round is aligned on.
+        opened_at: when it opened, in seconds since 1970.
+        closes_at: when it closes, likewise; infinity: when enough clients are in.
+        enough: how many clients close it at once.
+    """
 
     config: RoundConfig
-    report: RoundReport
-    last_words: protocol.Send
+    server: int
+    proof_key: bytes
+    model: Model
+    union: Model
+    opened_at: float
+    closes_at: float
+    enough: int
 
 
 class RoundRun:
@@ -92,44 +102,50 @@ class RoundRun:
     Attributes:
         config: the round.
         round_id: its name in every message.
+        records: what it keeps in the store.
         desk: the clients' requests.
         allowance: how many each of them has made.
         settled: set when the round is done or aborted.
+        model: as it stands: before the round, or after it.
+        union: by sparse block, the union: the one this round found, or the one it is aligned on.
     """
 
-    def __init__(self, config: RoundConfig, server: int, proof_key: bytes, held: Held, tools: Tools) -> None:
-        self.config = config
-        self.round_id = config.round_id()
-        self.terms = protocol.Terms(self.round_id, server, config.task.min_clients, config.task.verified)
+    def __init__(self, terms: Terms, records: RoundRecords, tools: Tools) -> None:
+        self.config = terms.config
+        self.round_id = terms.config.round_id()
+        self.records = records
+        self.terms = protocol.Terms(
+            self.round_id, terms.server, self.config.task.min_clients, self.config.task.verified
+        )
         self.desk = Desk(self.terms.peer)
         self.allowance = Allowance()
         self.settled = trio.Event()
-        self.model = held.model
-        self._union = held.union
-        self.forwards: dict[RequestKey, memoryview] = {}
+        self.model = terms.model
+        self.union = terms.union
+        self._begun = terms
         self._tools = tools
         self._state: protocol.Round = protocol.Open()
         self._early: list[Event] = []
         self._claims: dict[str, bytes] = {}
         self._entered: set[str] = set()
-        self._shares: dict[bytes, Buffer] = {}
-        self._adder = _Adder(config, partial(Aggregate, config, server, proof_key, held.union), tools.lane)
-        self._answerer = _Answerer(config, server, self.table(), tools.lane)
+        self._forwards: dict[RequestKey, bytes] = {}
+        make = partial(Aggregate, self.config, terms.server, terms.proof_key, terms.union)
+        self._adder = Adder(make, records.submission, tools.lane, self._evaluated)
+        self._answerer = Answerer(self.config, terms.server, self.table(), tools.lane)
         self._outcome: RoundOutcome | None = None
         self._changed = trio.Event()
-        tools.nursery.start_soon(self._adder.work)
-        tools.nursery.start_soon(self._answerer.work)
+
+    @property
+    def _journal(self) -> str:
+        return f"{self.records.prefix}/events"
+
+    # ---- how it stands
 
     def table(self) -> Model:
         """The model as this round retrieves it: where rows are renamed, those of the union alone."""
         if not self.config.renamed:
             return self.model
-        return {name: _restricted(array, self._union.get(name)) for name, array in self.model.items()}
-
-    @property
-    def union(self) -> Model:
-        """By sparse block, the union: the one this round found, or the one it is aligned on."""
-        return self._union
+        return {name: restricted(array, self.union.get(name)) for name, array in self.model.items()}
 
     @property
     def state(self) -> protocol.Round:
@@ -137,9 +153,9 @@ class RoundRun:
         return self._state
 
     @property
-    def name(self) -> str:
-        """What the store calls this round."""
-        return f"round-{self.config.number:08}"
+    def is_full(self) -> bool:
+        """Whether as many submissions are in as close the round at once."""
+        return isinstance(self._state, protocol.Open) and len(self._state.entries) >= self._begun.enough
 
     def admits(self, client: str) -> bool:
         """Whether a submission of this client can still come in."""
@@ -151,15 +167,19 @@ class RoundRun:
             case _:
                 return False
 
+    def has(self, client: str) -> bool:
+        """Whether a submission of this client is in."""
+        return client in self._entered
+
     def outcome(self) -> RoundOutcome:
         """The sum of a round that is done."""
         if self._outcome is None:
             raise PeerViolationError(self.terms.peer, f"round {self.config.number} has no sum: it was aborted")
         return self._outcome
 
-    def counted(self) -> list[Submission]:
-        """The submissions that were counted; none where the round was aborted."""
-        return self._adder.added(self._outcome.clients) if self._outcome is not None else []
+    def counted(self) -> tuple[str, ...]:
+        """Who was counted; nobody where the round was aborted."""
+        return self._outcome.clients if self._outcome is not None else ()
 
     def report(self) -> RoundReport:
         """The public account of a settled round."""
@@ -177,12 +197,31 @@ class RoundRun:
                 return self._account()
         raise UnexpectedEvent(self._state, protocol.CloseRound(), protocol.ACCEPTS)
 
-    def settle(self) -> SettledRound:
-        """What is kept of a settled round."""
-        last_words = [
-            effect for effect in protocol.effects(self._state, self.terms) if isinstance(effect, protocol.Send)
-        ]
-        return SettledRound(self.config, self.report(), last_words[-1])
+    def past(self) -> PastRound:
+        """A settled round, as it is remembered."""
+        return PastRound(
+            report=self.report(),
+            phase=self.config.phase,
+            opened_at=self._begun.opened_at,
+            settled_at=self._tools.clock(),
+            evaluating=self._adder.seconds,
+        )
+
+    def standing(self) -> RoundStanding:
+        """How the round stands, for people."""
+        return RoundStanding(
+            number=self.config.number,
+            round_id=self.round_id,
+            phase=self.config.phase,
+            state=type(self._state).__name__,
+            opened_at=self._begun.opened_at,
+            closes_at=self._begun.closes_at,
+            submissions=len(self._entered),
+            evaluated=self._adder.added,
+            minimum=self.config.task.min_clients,
+            maximum=self._begun.enough,
+            waiting_for=_WAITING.get(type(self._state), "").format(peer=self.terms.peer),
+        )
 
     def _account(self) -> RoundReport:
         outcome = self.outcome()
@@ -196,12 +235,22 @@ class RoundRun:
             union=self.found_union(),
         )
 
+    def found_union(self) -> tuple[UnionBlock, ...]:
+        """The union this round found, as configurations and outcomes describe it; empty in a main round."""
+        if self.config.phase == "main":
+            return ()
+        return tuple(
+            describe_union(block.name, self.union[block.name], block.rows)
+            for _, block in self.config.task.sparse_blocks()
+        )
+
     # ---- what clients cause
 
-    def forward(self, key: RequestKey, part: memoryview) -> None:
-        """Send a client's public part to the peer, now and each time the servers meet again."""
-        self.forwards[key] = part
-        self._post_forward(key)
+    def forward(self, key: RequestKey, part: bytes) -> None:
+        """Send a client's stored public part to the peer, now and each time the servers meet again."""
+        if key not in self._forwards:
+            self._forwards[key] = part
+            self._post_forward(key, part)
 
     def claim(self, client: str, submission: bytes) -> bool:
         """Reserve the client's one place in the round; False if it holds it already, with the same submission.
@@ -220,10 +269,6 @@ class RoundRun:
         self._claims[client] = submission
         return True
 
-    def add(self, submission: Submission) -> None:
-        """Start adding a stored submission to the sum."""
-        self._adder.put(submission)
-
     async def answer(self, query: Query) -> memoryview:
         """Answer a retrieval, together with others that wait at the same time."""
         return await self._answerer.answer(query)
@@ -238,11 +283,37 @@ class RoundRun:
 
     # ---- what the server's own task does
 
+    async def begin(self) -> None:
+        """Take up what is recorded, and set to work; nothing is recorded of a round that has just opened."""
+        await self._replay()
+        await self._restore_desk()
+        for client in _still_needed(self._state):
+            self._adder.put(client)
+        self._tools.nursery.start_soon(self._adder.work)
+        self._tools.nursery.start_soon(self._answerer.work)
+        for effect in protocol.effects(self._state, self.terms):
+            self._perform(effect)
+        if isinstance(self._state, protocol.Open) and self._begun.closes_at != float("inf"):
+            self._tools.nursery.start_soon(self._close_when_due)
+        self._watch_peer()
+
+    async def _replay(self) -> None:
+        """Take the recorded events again; an update that has been applied is formed once more."""
+        for entry in await self.records.store.entries(self._journal):
+            before = self._state
+            self._adopt(msgspec.msgpack.decode(entry, type=_EVENTS))
+            if isinstance(before, protocol.Combined):
+                apply = (
+                    effect for effect in protocol.effects(before, self.terms) if isinstance(effect, protocol.Apply)
+                )
+                await self._conclude(next(apply))
+
     async def take(self, event: Event) -> None:
         """Record an event, adopt the new state, perform what is new in its effects; then whatever had come early.
 
         Raises:
             PeerViolationError: the peer broke the protocol.
+            StorageError: the event could not be recorded; the state is as before.
         """
         if type(event) not in protocol.ACCEPTS[type(self._state)] and accepted_later(
             protocol.ACCEPTS, self._state, event
@@ -250,23 +321,37 @@ class RoundRun:
             self._early.append(event)
             return
         before = self._state
-        after = protocol.step(before, event, self.terms)
-        if after == before:
+        if protocol.step(before, event, self.terms) == before:
             return
-        await self._tools.store.record(f"{self.name}/events", msgspec.msgpack.encode(event))
+        await self.records.store.commit(Record(self._journal, msgspec.msgpack.encode(event)))
         for seen in _seen_by(before, event, self.config.number):
             await self._tools.evidence.keep(seen)
-        self._state = after
-        if isinstance(event, protocol.Submitted):
-            self._entered.add(event.client)
-        done = protocol.effects(before, self.terms)
-        for effect in protocol.effects(after, self.terms):
-            if effect not in done:
-                self._perform(effect)
-        self._tell()
+        self._adopt(event)
+        self._begin_effects(before, event)
         early, self._early = self._early, []
         for waiting in early:
             await self.take(waiting)
+
+    def _adopt(self, event: Event) -> None:
+        before = self._state
+        self._state = protocol.step(before, event, self.terms)
+        if isinstance(event, protocol.Submitted):
+            self._entered.add(event.client)
+            self._claims[event.client] = event.digest
+        self._tell()
+
+    def _begin_effects(self, before: protocol.Round, event: Event) -> None:
+        number = self.config.number
+        if isinstance(event, protocol.Submitted):
+            self._adder.put(event.client)
+            self._tools.observe(SubmissionIn(number=number, client=event.client, total=len(self._entered)))
+        done = protocol.effects(before, self.terms)
+        for effect in protocol.effects(self._state, self.terms):
+            if effect not in done:
+                self._perform(effect)
+        if type(before) is not type(self._state):
+            self._tools.observe(RoundMoved(number=number, state=type(self._state).__name__))
+            self._watch_peer()
 
     async def take_message(self, message: Any, bulk: memoryview) -> None:
         """Take a message of the peer's that belongs to this round.
@@ -295,7 +380,7 @@ class RoundRun:
                     self.terms.peer, f"revealed its share in state {state}, before both commitments were exchanged"
                 )
             case Share(nonce=nonce):
-                await self.take(protocol.PeerShare(self._keep_share(bulk), nonce))
+                await self.take(protocol.PeerShare(await self._keep_share(bulk), nonce))
             case Conclusion(outcome=outcome):
                 await self.take(protocol.PeerConclusion(outcome))
             case Abort(explanation=explanation):
@@ -303,26 +388,27 @@ class RoundRun:
 
     def resend(self) -> None:
         """Perform again what the state says the peer may lack: after the servers have met anew."""
-        for key in self.forwards:
-            self._post_forward(key)
+        for key, part in self._forwards.items():
+            self._post_forward(key, part)
         for effect in protocol.effects(self._state, self.terms):
             if isinstance(effect, protocol.Send | protocol.SendShare):
                 self._perform(effect)
 
     def _perform(self, effect: protocol.Effect) -> None:
+        start = self._tools.nursery.start_soon
         match effect:
             case protocol.Send(message=message, bulk=bulk):
-                self._tools.post(message, bulk)
+                self._tools.link.post(message, bulk)
             case protocol.SendShare(message=message, share=share):
-                self._tools.post(message, self._shares[share])
+                self._tools.link.post_stored(message, partial(self._fetch, self.records.share, share))
             case protocol.AwaitGrace():
-                self._tools.nursery.start_soon(self._wait_for_grace)
+                start(self._wait_for_grace)
             case protocol.Evaluate(roster=roster):
-                self._tools.nursery.start_soon(self._evaluate, frozenset(roster))
+                start(self._evaluate, frozenset(roster))
             case protocol.Sum(counted=counted):
-                self._tools.nursery.start_soon(self._sum, frozenset(counted))
+                start(self._sum, frozenset(counted))
             case protocol.Apply():
-                self._tools.nursery.start_soon(self._apply, effect)
+                start(self._apply, effect)
 
     def _tell(self) -> None:
         """Wake whoever waits for this round."""
@@ -331,15 +417,42 @@ class RoundRun:
         if not isinstance(self._state, protocol.Open | protocol.Closing):
             self.desk.close(f"round {self.config.number} has closed")
         if isinstance(self._state, protocol.Done | protocol.Aborted):
-            self._adder.stop()
-            self._answerer.stop()
             self.settled.set()
+
+    def _watch_peer(self) -> None:
+        """Where the peer is awaited and nothing has been committed to, do so for a while only."""
+        if isinstance(self._state, protocol.Closed | protocol.Proved) and self._tools.patience != float("inf"):
+            self._tools.nursery.start_soon(self._lose_patience, self._state)
+
+    async def _close_when_due(self) -> None:
+        await trio.sleep(max(0.0, self._begun.closes_at - self._tools.clock()))
+        await self._tools.report(self.round_id, protocol.CloseRound())
+
+    async def _lose_patience(self, state: protocol.Round) -> None:
+        await trio.sleep(self._tools.patience)
+        if self._state is state:
+            waited = f"{self.terms.peer} was awaited in state {type(state).__name__} for {self._tools.patience:g} s"
+            await self._tools.report(self.round_id, protocol.GaveUp(waited))
 
     async def _wait_for_grace(self) -> None:
         await trio.sleep(self._tools.grace)
         await self._tools.report(self.round_id, protocol.GraceOver())
 
+    async def _restore_desk(self) -> None:
+        """Put the requests of before a restart back on the desk; the carrier forwards them once more."""
+        for key, part in await self.records.parts():
+            self.desk.public(key, part)
+            if self.config.carrier(key.client) == self.terms.server:
+                self._forwards[key] = part
+        for key, part in await self.records.requests():
+            self.desk.direct(key, part)
+
     # ---- computation
+
+    def _evaluated(self, client: str, seconds: float) -> None:
+        self._tools.observe(
+            Evaluated(number=self.config.number, client=client, seconds=seconds, total=self._adder.added)
+        )
 
     async def _evaluate(self, roster: frozenset[str]) -> None:
         proofs = await self._adder.proofs(roster)
@@ -348,169 +461,81 @@ class RoundRun:
     async def _sum(self, counted: frozenset[str]) -> None:
         share = await self._adder.share(counted)
         nonce = self._tools.randomness(DIGEST_BYTES)
-        await self._tools.report(self.round_id, protocol.Summed(self._keep_share(share), nonce))
+        await self._tools.report(self.round_id, protocol.Summed(await self._keep_share(share), nonce))
 
     async def _apply(self, effect: protocol.Apply) -> None:
-        combine = partial(_combine, self.config, self._shares[effect.share], self._shares[effect.peer_share])
-        update, elements = await self._tools.lane.run(combine)
-        if self.config.phase == "union":
-            self._union = {name: union_rows(sums) for name, sums in elements.items()}
-            update, elements = {}, {}
-        elif self.config.renamed:
-            blocks = {block.name: block for _, block in self.config.task.sparse_blocks()}
-            update, elements = (
-                {name: _spread(rows, self._union.get(name), blocks.get(name)) for name, rows in arrays.items()}
-                for arrays in (update, elements)
-            )
-        self.model = await self._tools.lane.run(partial(_updated, self.config, self.model, update, elements))
+        await self._conclude(effect)
+        await self._tools.report(self.round_id, protocol.Applied(self._account().digest()))
+
+    async def _conclude(self, effect: protocol.Apply) -> None:
+        """Form the outcome from both shares."""
+        ours, theirs = [await self.records.share(name) for name in (effect.share, effect.peer_share)]
+        combined = await self._tools.lane.run(
+            partial(combine, self.config, self._begun.model, self._begun.union, ours, theirs)
+        )
+        update, elements, self.union, self.model = combined
         self._outcome = RoundOutcome(
             number=self.config.number,
             clients=tuple(effect.counted),
             excluded=dict(effect.excluded),
             update=update,
             elements=elements,
-            union=dict(self._union),
-        )
-        await self._tools.report(self.round_id, protocol.Applied(self._account().digest()))
-
-    def found_union(self) -> tuple[UnionBlock, ...]:
-        """The union this round found, as configurations and outcomes describe it; empty in a main round."""
-        if self.config.phase == "main":
-            return ()
-        return tuple(
-            describe_union(block.name, self._union[block.name], block.rows)
-            for _, block in self.config.task.sparse_blocks()
+            union=dict(self.union),
         )
 
-    def _keep_share(self, share: Buffer) -> bytes:
+    async def _keep_share(self, share: Buffer) -> bytes:
         expected = share_bytes(self.config.shape)
         if len(share) != expected:
             raise PeerViolationError(
                 self.terms.peer, f"sent a share of {len(share)} bytes, the task implies {expected}"
             )
-        name = digest(Domain.SHARE, share)
-        self._shares[name] = share
-        return name
+        return await self.records.keep_share(share)
 
-    def _post_forward(self, key: RequestKey) -> None:
+    # ---- the outbox
+
+    def _post_forward(self, key: RequestKey, part: bytes) -> None:
         message = Forward(round_id=self.round_id, client=key.client, purpose=key.purpose, query=key.query)
-        self._tools.post(message, self.forwards[key])
+        self._tools.link.post_stored(message, partial(self._fetch, self.records.part, key, part))
 
-
-class _Adder:
-    """Adds submissions to the sum one after the other, each with all threads."""
-
-    def __init__(self, config: RoundConfig, make: Callable[[], Aggregate], lane: ComputeLane) -> None:
-        self._make = make
-        self._lane = lane
-        self._send, self._receive = trio.open_memory_channel[Submission](config.task.max_clients)
-        self._added: dict[str, Submission] = {}
-        self._proofs: dict[str, bytes] = {}
-        self._aggregate: Aggregate | None = None
-        self._progress = trio.Event()
-        self._busy = trio.Lock()
-
-    def put(self, submission: Submission) -> None:
-        with suppress(trio.ClosedResourceError):  # the round was settled without it, while it was being stored
-            self._send.send_nowait(submission)
-
-    def stop(self) -> None:
-        self._send.close()
-
-    def added(self, clients: Iterable[str]) -> list[Submission]:
-        return [self._added[client] for client in clients]
-
-    async def work(self) -> None:
-        async for submission in self._receive:
-            async with self._busy:
-                aggregate = await self._sum()
-                self._proofs[submission.client] = await self._add(aggregate, submission)
-                self._added[submission.client] = submission
-            self._progress.set()
-            self._progress = trio.Event()
-
-    async def proofs(self, roster: frozenset[str]) -> dict[str, bytes]:
-        """Wait until everyone on the roster is added, and return their proof digests."""
-        while not roster <= self._added.keys():
-            await self._progress.wait()
-        return {client: self._proofs[client] for client in sorted(roster)}
-
-    async def share(self, counted: frozenset[str]) -> bytes:
-        """Take out whoever does not count, and return our share."""
-        async with self._busy:
-            aggregate = await self._sum()
-            unwanted = [self._added[client] for client in sorted(self._added.keys() - counted)]
-            if unwanted:
-                await self._lane.run(aggregate.negate)
-                for submission in unwanted:
-                    await self._add(aggregate, submission)
-                await self._lane.run(aggregate.negate)
-            return await self._lane.run(aggregate.share)
-
-    async def _sum(self) -> Aggregate:
-        if self._aggregate is None:
-            self._aggregate = await self._lane.run(self._make)
-        return self._aggregate
-
-    async def _add(self, aggregate: Aggregate, submission: Submission) -> bytes:
-        jobs, finish = await self._lane.run(partial(aggregate.jobs, submission, self._lane.threads))
-        await self._lane.run_all(jobs)
-        return await self._lane.run(finish)
-
-
-class _Answerer:
-    """Answers retrievals; those that wait at the same time share a pass over the model."""
-
-    def __init__(self, config: RoundConfig, server: int, model: Model, lane: ComputeLane) -> None:
-        self._make = partial(Shelves, config, server, model)
-        self._lane = lane
-        self._send, self._receive = trio.open_memory_channel[tuple[Query, list[memoryview], trio.Event]](1024)
-        self._shelves: Shelves | None = None
-
-    async def answer(self, query: Query) -> memoryview:
-        answer: list[memoryview] = []
-        done = trio.Event()
+    async def _fetch(self, read: Callable[..., Awaitable[memoryview]], *name: Any) -> list[Buffer]:
+        """What goes out with a message, read when its turn comes; nothing where the round is over by then."""
+        if self.settled.is_set():
+            return []
         try:
-            await self._send.send((query, answer, done))
-        except trio.ClosedResourceError as error:
-            raise RequestRefusedError.because("round-closed", "the round ended before the retrieval was in") from error
-        await done.wait()
-        return answer[0]
+            return [await read(*name)]
+        except StorageError:
+            if self.settled.is_set():  # and erased, meanwhile
+                return []
+            raise
 
-    def stop(self) -> None:
-        self._send.close()
 
-    async def work(self) -> None:
-        async for first in self._receive:
-            if self._shelves is None:
-                self._shelves = await self._lane.run(self._make)
-            waiting = [first, *self._waiting()]
-            answers = await self._pass(self._shelves, [query for query, _, _ in waiting])
-            for (_, answer, done), data in zip(waiting, answers, strict=True):
-                answer.append(data)
-                done.set()
+_EVENTS: Any = Union[tuple(dict.fromkeys(event for _, event in protocol.TRANSITIONS))]  # noqa: UP007 - made from a table
 
-    def _waiting(self) -> list[tuple[Query, list[memoryview], trio.Event]]:
-        waiting: list[tuple[Query, list[memoryview], trio.Event]] = []
-        while len(waiting) < QUERIES_PER_PASS - 1:
-            try:
-                waiting.append(self._receive.receive_nowait())
-            except (trio.WouldBlock, trio.EndOfChannel):
-                break
-        return waiting
-
-    async def _pass(self, shelves: Shelves, queries: list[Query]) -> list[memoryview]:
-        expanded = []
-        for query in queries:
-            jobs, bits = await self._lane.run(partial(shelves.selection_jobs, query, self._lane.threads))
-            await self._lane.run_all(jobs)
-            expanded.append(bits)
-        jobs, answers = await self._lane.run(partial(shelves.answer_jobs, expanded, self._lane.threads))
-        await self._lane.run_all(jobs)
-        return [np.ascontiguousarray(row).data.cast("B") for row in answers]
-
+_WAITING = {
+    protocol.Open: "clients",
+    protocol.Closing: "submissions that {peer} has",
+    protocol.Closed: "{peer}'s list of submissions",
+    protocol.Rostered: "evaluation",
+    protocol.Proved: "{peer}'s proof digests",
+    protocol.Verified: "our share of the sum",
+    protocol.Committed: "{peer}'s commitment",
+    protocol.Revealed: "{peer}'s share",
+    protocol.Combined: "the update",
+    protocol.Concluded: "{peer}'s outcome",
+}
 
 _TWO_DIGESTS = "the two servers hold different submissions"
+
+
+def _still_needed(state: protocol.Round) -> Iterable[str]:
+    """Whose submissions must be in the sum, or may come to be."""
+    match state:
+        case protocol.Open(entries=clients) | protocol.Closed(entries=clients) | protocol.Closing(entries=clients):
+            return clients
+        case protocol.Rostered(roster=clients) | protocol.Proved(roster=clients) | protocol.Verified(counted=clients):
+            return clients
+        case _:
+            return ()
 
 
 def _seen_by(state: protocol.Round, event: Event, number: int) -> Iterator[Evidence]:
@@ -532,51 +557,3 @@ def _differing(
             yield Evidence(
                 number=number, about=client, kind=kind, first=ours[client], second=theirs[client], words=words
             )
-
-
-def _combine(config: RoundConfig, ours: Buffer, theirs: Buffer) -> tuple[Model, Model]:
-    ring = config.shape.ring
-    mine, other = split_share(config.shape, ours), split_share(config.shape, theirs)
-    total = {name: ring.add(mine[name], other[name]) for name in mine}
-    return (
-        {name: ring.decode(elements) for name, elements in total.items()},
-        {name: ring.to_integers(elements) for name, elements in total.items()},
-    )
-
-
-def _updated(config: RoundConfig, model: Model, update: Model, elements: Model) -> Model:
-    """The model after the sum is added: floats in double precision, then rounded once to their own dtype.
-
-    Integer blocks take the sum rounded to whole numbers, modulo what their dtype holds, as integers in numpy do.
-    """
-    updated = dict(model)
-    for name in update:
-        array = model[name]
-        if array.dtype.kind == "f":
-            updated[name] = (array.astype(np.float64) + update[name].reshape(array.shape)).astype(array.dtype)
-        else:
-            whole: npt.NDArray[Any] = elements[name] if config.shape.ring.fraction_bits == 0 else _whole(update[name])
-            low = whole % 2**64 if whole.dtype.kind == "O" else whole
-            updated[name] = array + low.astype(np.uint64).astype(array.dtype).reshape(array.shape)
-    return updated
-
-
-def _whole(numbers: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
-    """Rounded to Python integers: modulo 2**64, a negative number is beyond what a float can hold."""
-    return np.array([int(number) for number in np.rint(numbers).flat], dtype=object).reshape(numbers.shape)
-
-
-def _restricted(array: npt.NDArray[Any], union: npt.NDArray[np.uint32] | None) -> npt.NDArray[Any]:
-    """The rows of the union in order; one row of zeros where it is empty."""
-    if union is None:
-        return array
-    return array[union] if len(union) else np.zeros_like(array[:1])
-
-
-def _spread(rows: npt.NDArray[Any], union: npt.NDArray[np.uint32] | None, block: Sparse | None) -> npt.NDArray[Any]:
-    """Rows by rank put back in their places among all rows."""
-    if union is None or block is None:
-        return rows
-    everywhere = np.zeros((block.rows, block.width), dtype=rows.dtype)
-    everywhere[union] = rows[: len(union)]
-    return everywhere

@@ -7,46 +7,63 @@ inbox.
     listener ──> conversations ────┐
     peer link ─────────────────────┼──> inbox ──> actor ──> toss ──> round ──> toss ──> …
     compute tasks ─────────────────┘
+
+A server that is started again with the same store goes on where it was: what was acknowledged is there, and what was
+said is said again in the same bytes.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
 
+import msgspec
 import trio
 
 from fsl_async.alignment import union_task
 from fsl_async.codec import Received, bulk_overhead
 from fsl_async.config import RoundConfig, ServerKeys, describe_model
-from fsl_async.digests import DIGEST_BYTES, Domain, digest
+from fsl_async.digests import Domain, digest
 from fsl_async.errors import FslError, MisuseError, PeerViolationError
-from fsl_async.messages import Forward, Message, TossCommitment, TossReveal
+from fsl_async.messages import Abort, Conclusion, Forward, Message, TossCommitment, TossReveal
 from fsl_async.protocols import alignment as aligning
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols import toss as tossing
 from fsl_async.protocols.client import RETRIEVALS_PER_ROUND
-from fsl_async.protocols.machine import Event, UnexpectedEvent
+from fsl_async.protocols.machine import Event
 from fsl_async.public_part import Layout, Trees, share_bytes
-from fsl_async.randomness import Randomness
 from fsl_async.task import Task
-from parties.compute import ComputeLane
+from fsl_async.upload import public_digest
 from parties.conversation import Conversation
 from parties.desk import RequestKey, RequestRefusedError
-from parties.enrolment import Enrolment, ListOnly, Policy
+from parties.enrolment import Enrolment
 from parties.evidence import Evidence, EvidenceBook
-from parties.identity import Identity, PublicIdentity, Registry
+from parties.happenings import (
+    ClientLeft,
+    ClientMet,
+    ConnectionFailed,
+    MessageSent,
+    PastRound,
+    PeerLost,
+    PeerMet,
+    Resumed,
+    RoundOpened,
+    RoundSettled,
+    ServerStanding,
+)
+from parties.history import History, Standing
 from parties.link import PeerLink
 from parties.outcome import ENTRY_BYTES, RoundOutcome, RoundReport
 from parties.reception import Reception
-from parties.round_run import Held, Model, RoundRun, SettledRound, Tools
+from parties.round_records import RoundRecords
+from parties.round_run import Model, RoundRun, Terms, Tools
+from parties.server_setup import Schedule, ServerSetup, Watch, silent
 from parties.sessions import Sessions
-from parties.store import Store
-from transport import Channel, HandshakeSettings, Kind, Limits, Refusal, Role, Service, Transport
+from parties.tossing import TossRun
+from transport import Channel, HandshakeSettings, Refusal, Role, Service, log_failure
 
 __all__ = ["Schedule", "Server", "ServerSetup", "Watch", "silent"]
 
@@ -54,77 +71,19 @@ _log = logging.getLogger("parties.server")
 
 ROUNDS_REMEMBERED = 16
 
-Watch: TypeAlias = Callable[[str, str, Message, int], None]
-"""Hears of every message sent: sender, receiver, message, bytes of bulk."""
-
-
-def silent(sender: str, receiver: str, message: Message, bulk: int) -> None:
-    """Hears nothing."""
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """When rounds close, and how many there are.
-
-    Attributes:
-        clients: close as soon as so many submissions are in.
-        seconds: close so long after opening; infinity waits for the clients.
-        rounds: stop after so many rounds; 0 goes on for ever.
-        grace: when the peer has closed, wait so many seconds for submissions that are still on their way to us.
-    """
-
-    clients: int
-    seconds: float = float("inf")
-    rounds: int = 0
-    grace: float = 5.0
-
-
-@dataclass(frozen=True)
-class ServerSetup:
-    """All that a server is made of.
-
-    Attributes:
-        task: what is learnt.
-        index: 0 or 1.
-        identity: its own keys.
-        peer: the other server's public keys.
-        peer_address: where S0 listens; used by S1 alone.
-        registry: the clients it lets in from the start.
-        policy: who may enrol besides them.
-        model: the model it starts from.
-        address: where it listens.
-        transport: how.
-        store: what it must not forget.
-        lane: where it computes.
-        randomness: the operating system's, but in simulation.
-        kind: which of the two, announced in every handshake.
-        schedule: when rounds close.
-        limits: what strangers are allowed.
-        watch: hears of every message it sends.
-    """
-
-    task: Task
-    index: int
-    identity: Identity
-    peer: PublicIdentity
-    peer_address: str
-    registry: Registry
-    model: Model = field(repr=False)
-    address: str
-    transport: Transport
-    store: Store
-    lane: ComputeLane
-    randomness: Randomness = field(repr=False)
-    kind: Kind
-    schedule: Schedule
-    limits: Limits = field(default_factory=Limits)
-    policy: Policy = field(default_factory=ListOnly)
-    watch: Watch = silent
-
 
 @dataclass(frozen=True)
 class _FromPeer:
     received: Received
+
+
+@dataclass(frozen=True)
+class _Forwarded:
+    """A client's public part that the peer has carried, by its size and its digest."""
+
+    message: Forward
+    size: int
+    part: bytes
 
 
 @dataclass(frozen=True)
@@ -138,6 +97,13 @@ class _Ours:
 
     round_id: bytes
     event: Event
+
+
+@dataclass(frozen=True)
+class _Resting:
+    """No round is on, and none will be: the schedule's last is over, or the server is about to stop."""
+
+    number: int
 
 
 class Server:
@@ -158,20 +124,29 @@ class Server:
         self._name = f"S{setup.index}"
         self.enrolment = Enrolment(self._name, setup.task.digest(), setup.registry, setup.policy, setup.store)
         self._peer = f"S{1 - setup.index}"
-        self._inbox_in, self._inbox = trio.open_memory_channel[_FromPeer | _Met | _Ours](1024)
-        self._link = PeerLink(self._peer, _longest_peer_message(setup.task), self._deliver, self._met)
+        self._inbox_in, self._inbox = trio.open_memory_channel[_FromPeer | _Forwarded | _Met | _Ours](64)
+        self._link = PeerLink(
+            self._peer, _longest_peer_message(setup.task), self._deliver, self._met, self._lost, self._sent_to_peer
+        )
         self._described = describe_model(setup.task, self.model)
-        self._current: tossing.Toss | RoundRun
-        self._over: dict[bytes, SettledRound] = {}
-        self._toss_words: tuple[TossCommitment | TossReveal, ...] = ()
+        self._history = History(setup.store)
+        self._standing = Standing(
+            task=setup.task.canonical(),
+            server=setup.index,
+            keys=setup.identity.public.keys,
+            alignment=aligning.begin(setup.task),
+        )
+        self._union: Model = {}
+        self._current: TossRun | RoundRun | _Resting = _Resting(0)
+        self._tosses: list[TossRun] = []
+        self._over: dict[bytes, PastRound] = {}
         self._opened = trio.Event()
         self._settled = trio.Event()
         self._left = trio.Event()
-        self._seed = (0, b"")
-        self._union: Model = {}
-        self._alignment = aligning.begin(setup.task)
-        self.sessions = Sessions()
-        self.evidence = EvidenceBook(setup.store)
+        self._winding_up = trio.Event()
+        self._reception = Reception(self)
+        self.sessions = Sessions(setup.task, setup.store)
+        self.evidence = EvidenceBook(setup.store, setup.observe)
         self.visitors = 0
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
@@ -179,26 +154,17 @@ class Server:
 
         Raises:
             PeerViolationError: the other server broke the protocol; nothing was revealed that it should not see.
-            StorageError: what must not be forgotten cannot be read.
+            StorageError: what must not be forgotten cannot be read, or cannot be kept any more.
         """
-        await self.enrolment.restore()
+        await self._restore()
         if self.enrolment.warning:
             _log.warning("%s: %s", self._name, self.enrolment.warning)
         async with trio.open_nursery() as nursery:
-            self._tools = Tools(
-                nursery=nursery,
-                lane=self.setup.lane,
-                store=self.setup.store,
-                evidence=self.evidence,
-                randomness=self.setup.randomness,
-                post=self._post,
-                report=self._report,
-                grace=self.setup.schedule.grace,
-            )
-            self._begin_toss(1)
+            self._nursery = nursery
+            await self._begin_next()
+            await self._move_on()
             nursery.start_soon(self._act)
-            self._reception = Reception(self)
-            service = Service(self.handshake(), self._admit, self._serve, self.setup.limits)
+            service = Service(self.handshake(), self._admit, self._serve, self.setup.limits, self._tell_failure)
             address = await nursery.start(self.setup.transport.listen, self.setup.address, service)
             if self.setup.index == 1:
                 nursery.start_soon(self._link.keep_dialling, self._dial_peer)
@@ -218,13 +184,13 @@ class Server:
         )
 
     def open_round(self, round_id: bytes, client: str) -> RoundRun:
-        """The round of that name, if it is open for this client.
+        """The round of that name, if it is open for this client, or has its submission: the same again is answered.
 
         Raises:
             RequestRefusedError: it is not open (any more).
         """
         run = self._current
-        if isinstance(run, RoundRun) and run.round_id == round_id and run.admits(client):
+        if isinstance(run, RoundRun) and run.round_id == round_id and (run.admits(client) or run.has(client)):
             return run
         raise RequestRefusedError.because("round-closed", "that round is not open; enter the next one")
 
@@ -246,9 +212,9 @@ class Server:
         if isinstance(run, RoundRun) and run.round_id == round_id:
             await run.settled.wait()
             return run.report()
-        if round_id not in self._over:
-            raise RequestRefusedError.because("round-closed", "that round is unknown here, or too long ago")
-        return self._over[round_id].report
+        for past in [self._over[round_id]] if round_id in self._over else await self._history.find(round_id):
+            return past.report
+        raise RequestRefusedError.because("round-closed", "that round is unknown here")
 
     async def post_event(self, round_id: bytes, event: Event) -> None:
         """Take an event of our own to the actor."""
@@ -284,14 +250,66 @@ class Server:
 
     async def settlements(self) -> AsyncGenerator[RoundReport, None]:
         """The account of every round from now on, when it is settled; ends with the schedule's last."""
-        number = 0
+        number = self._standing.settled
         while not (self.setup.schedule.rounds and number >= self.setup.schedule.rounds):
-            fresh = [over.report for over in self._over.values() if over.config.number > number]
+            fresh = [past.report for past in self._over.values() if past.report.number > number]
             if not fresh:
                 await self._settled.wait()
                 continue
             number = fresh[0].number
             yield fresh[0]
+
+    async def abort_round(self, number: int, explanation: str) -> RoundReport:
+        """Give the running round up, and wait until it is over.
+
+        Raises:
+            MisuseError: no round of that number is running, or it cannot be given up any more.
+        """
+        run = self._current
+        if not isinstance(run, RoundRun) or run.config.number != number:
+            raise MisuseError(f"round {number} is not running; {self._name} is at: {self.state_name()}")
+        if protocol.GaveUp not in protocol.ACCEPTS[type(run.state)]:
+            raise MisuseError(
+                f"round {number} is in state {type(run.state).__name__}: both servers may have committed to their "
+                "shares, and who has committed does not give up any more; it ends when both servers are connected"
+            )
+        await self._report(run.round_id, protocol.GaveUp(explanation))
+        await run.settled.wait()
+        return run.report()
+
+    async def wind_up(self, seconds: float) -> str:
+        """Open no further round, and wait at most so many seconds for the one that is on its way to its sum.
+
+        A round that still waits for clients, or is not over by then, is parked: it goes on when the server is started
+        again with the same store.
+
+        Returns:
+            What the server was doing at the end, for people.
+        """
+        self._winding_up.set()
+        run = self._current
+        if isinstance(run, RoundRun) and not isinstance(run.state, protocol.Open):
+            with trio.move_on_after(seconds):
+                await run.settled.wait()
+        return self.state_name()
+
+    def standing(self) -> ServerStanding:
+        """How the server stands, for people."""
+        run = self._current
+        return ServerStanding(
+            server=self.setup.index,
+            task=self.setup.task.name,
+            peer_connected=self._link.connected,
+            clients_connected=self.visitors,
+            round=run.standing() if isinstance(run, RoundRun) else None,
+            waiting_for=self.state_name(),
+            rounds_done=self._standing.done,
+            rounds_aborted=self._standing.aborted,
+        )
+
+    async def past_rounds(self) -> list[PastRound]:
+        """All rounds that are over, in order."""
+        return await self._history.past()
 
     async def drain(self, seconds: float) -> None:
         """Wait until every client has gone, to hear what became of the last round; at most so many seconds."""
@@ -300,22 +318,161 @@ class Server:
                 await self._left.wait()
 
     @contextmanager
-    def visit(self) -> Iterator[None]:
+    def visit(self, client: str) -> Iterator[None]:
         """Count a client's connection."""
         self.visitors += 1
+        self.setup.observe(ClientMet(client=client))
         try:
             yield
         finally:
             self.visitors -= 1
+            self.setup.observe(ClientLeft(client=client))
             left, self._left = self._left, trio.Event()
             left.set()
 
     def state_name(self) -> str:
         """What the server is doing, for people."""
-        run = self._current
-        if isinstance(run, RoundRun):
-            return f"round {run.config.number}: {type(run.state).__name__}"
-        return f"round {run.half.number}: {type(run).__name__}, waiting for {self._peer}"
+        match self._current:
+            case RoundRun() as run:
+                return f"round {run.config.number}: {type(run.state).__name__}"
+            case TossRun() as toss:
+                return f"round {toss.number}: {type(toss.state).__name__}, waiting for {self._peer}"
+            case _Resting(number=number):
+                return f"resting after round {number}"
+
+    # ---- coming and going
+
+    async def _restore(self) -> None:
+        """Read back what the store holds."""
+        await self.enrolment.restore()
+        await self.evidence.restore()
+        await self.sessions.restore()
+        self._standing, self.model, self._union = await self._history.open(self._standing, self.model)
+        self._described = describe_model(self.setup.task, self.model)
+        await self._history.sweep(self._standing.settled, self.setup.schedule.retention)
+        recent = await self._history.recent(ROUNDS_REMEMBERED)
+        self._over = {past.report.round_id: past for past in recent}
+
+    async def _begin_next(self) -> None:
+        """Toss for the round after the last settled one, or go on with it."""
+        number, last = self._standing.settled + 1, self.setup.schedule.rounds
+        if self._winding_up.is_set() or (last and number > last):
+            self._current = _Resting(self._standing.settled)
+            return
+        model = digest(Domain.MODEL, *(entry.digest for entry in self._described))
+        setup = self.setup
+        toss = await TossRun.begin(setup.index, number, model, setup.randomness, setup.store, self._link)
+        self._tosses = [toss]
+        self._current = toss
+        await self._open_if_tossed(toss)
+
+    async def _open_if_tossed(self, toss: TossRun) -> None:
+        if not isinstance(toss.state, tossing.Tossed):
+            return
+        terms = await self._terms(toss.state)
+        run: RoundRun = await self._nursery.start(self._live, terms)
+        self._current = run
+        self.setup.observe(
+            RoundOpened(number=toss.number, round_id=run.round_id, phase=run.config.phase, closes_at=terms.closes_at)
+        )
+        if not isinstance(run.state, protocol.Open) or run.standing().submissions:
+            self.setup.observe(Resumed(number=toss.number, state=type(run.state).__name__))
+        opened, self._opened = self._opened, trio.Event()
+        opened.set()
+
+    async def _terms(self, tossed: tossing.Tossed) -> Terms:
+        """What the round begins with that this toss opens."""
+        setup, number = self.setup, tossed.half.number
+        if setup.task.selection != "fixed" or not self._standing.session:
+            self._standing = msgspec.structs.replace(self._standing, session=number, hash_seed=tossed.hash_seed)
+        own, peer = setup.identity.public.keys, setup.peer.keys
+        servers: tuple[ServerKeys, ServerKeys] = (own, peer) if setup.index == 0 else (peer, own)
+        alignment = self._standing.alignment
+        config = RoundConfig(
+            task=setup.task,
+            number=number,
+            session=self._standing.session,
+            hash_seed=self._standing.hash_seed,
+            toss=tossed.commitments,
+            servers=servers,
+            model=self._described,
+            phase="union" if isinstance(alignment, aligning.Seeking) else "main",
+            union=alignment.union if isinstance(alignment, aligning.Aligned) else (),
+        )
+        opened_at = await self._history.opened_at(number, setup.clock())
+        return Terms(
+            config=config,
+            server=setup.index,
+            proof_key=tossed.proof_key,
+            model=self.model,
+            union=self._union,
+            opened_at=opened_at,
+            closes_at=opened_at + setup.schedule.seconds,
+            enough=setup.schedule.clients,
+        )
+
+    async def _live(self, terms: Terms, *, task_status: trio.TaskStatus[RoundRun]) -> None:
+        """A round's nursery, from its beginning (or a restart) until it is settled."""
+        setup = self.setup
+        async with trio.open_nursery() as nursery:
+            tools = Tools(
+                nursery=nursery,
+                lane=setup.lane,
+                evidence=self.evidence,
+                randomness=setup.randomness,
+                link=self._link,
+                report=self._report,
+                observe=setup.observe,
+                clock=setup.clock,
+                grace=setup.schedule.grace,
+                patience=setup.schedule.patience,
+            )
+            run = RoundRun(terms, RoundRecords(setup.store, terms.config, self.sessions.of), tools)
+            await run.begin()
+            task_status.started(run)
+            await run.settled.wait()
+            nursery.cancel_scope.cancel()
+
+    async def _move_on(self) -> None:
+        """When a round is settled, begin the next."""
+        while isinstance(run := self._current, RoundRun) and run.settled.is_set():
+            await self._settle(run)
+            await self._begin_next()
+
+    async def _settle(self, run: RoundRun) -> None:
+        """Make a round's end last, in one commit."""
+        past, aborted = run.past(), bool(run.report().aborted)
+        alignment = aligning.step(self._standing.alignment, self._alignment_event(run))
+        union = run.union if run.config.phase == "union" and not aborted else self._union
+        standing = msgspec.structs.replace(
+            self._standing,
+            settled=run.config.number,
+            alignment=alignment,
+            done=self._standing.done + (not aborted),
+            aborted=self._standing.aborted + aborted,
+        )
+        changes = []
+        if self.setup.task.selection == "fixed":
+            changes = await self.sessions.settle(
+                run.config.epoch, run.config.phase, run.counted(), run.records.submission
+            )
+        standing, settling = self._history.settle(standing, past, run.model, union, self.setup.schedule.retention)
+        await self.setup.store.commit(*changes, *settling)
+        self._standing, self.model, self._union = standing, run.model, union
+        self._described = describe_model(self.setup.task, self.model)
+        self._over[run.round_id] = past
+        for forgotten in list(self._over)[:-ROUNDS_REMEMBERED]:
+            del self._over[forgotten]
+        self.setup.observe(RoundSettled(past=past))
+        settled, self._settled = self._settled, trio.Event()
+        settled.set()
+
+    def _alignment_event(self, run: RoundRun) -> Event:
+        if run.config.phase == "main":
+            return aligning.MainSettled()
+        if run.report().aborted:
+            return aligning.UnionLost()
+        return aligning.UnionFound(run.found_union(), stays=self.setup.task.selection == "fixed")
 
     # ---- the actor
 
@@ -334,18 +491,18 @@ class Server:
             match item:
                 case _Met():
                     self._resend()
+                case _Forwarded():
+                    self._take_forward(item)
                 case _FromPeer(received=received):
                     await self._take_from_peer(received)
                 case _Ours(round_id=round_id, event=event):
                     await self._take_own(round_id, event)
-            self._move_on()
+            await self._move_on()
 
     async def _take_from_peer(self, received: Received) -> None:
         match received.message:
             case TossCommitment() | TossReveal() as message:
-                self._take_toss(message)
-            case Forward() as message:
-                self._take_forward(message, received.bulk)
+                await self._take_toss(message)
             case message:
                 run = self._current
                 if isinstance(run, RoundRun) and run.round_id == message.round_id:
@@ -362,134 +519,77 @@ class Server:
                 return  # the round closed in the meantime; whoever reported it finds out from the state
             case protocol.CloseRound() if not isinstance(run.state, protocol.Open):
                 return
+            case protocol.GaveUp() if protocol.GaveUp not in protocol.ACCEPTS[type(run.state)]:
+                return  # too late: what was awaited has come
         await run.take(event)
-        entries = run.state.entries if isinstance(run.state, protocol.Open) else {}
-        if len(entries) >= self.setup.schedule.clients:
+        if run.is_full:
             await run.take(protocol.CloseRound())
 
-    def _move_on(self) -> None:
-        """When a round is settled, begin the next."""
-        run = self._current
-        if not isinstance(run, RoundRun) or not run.settled.is_set() or run.round_id in self._over:
-            return
-        self._over[run.round_id] = run.settle()
-        for forgotten in list(self._over)[:-ROUNDS_REMEMBERED]:
-            del self._over[forgotten]
-        self.model = run.model
-        self._take_union(run)
-        if self.setup.task.selection == "fixed":
-            self.sessions.settle(run.config.epoch, run.counted())
-        self._described = describe_model(self.setup.task, self.model)
-        settled, self._settled = self._settled, trio.Event()
-        settled.set()
-        if not self.setup.schedule.rounds or run.config.number < self.setup.schedule.rounds:
-            self._begin_toss(run.config.number + 1)
-
-    # ---- tossing
-
-    def _begin_toss(self, number: int) -> None:
-        seed, nonce = self.setup.randomness(DIGEST_BYTES), self.setup.randomness(DIGEST_BYTES)
-        self._adopt_toss(tossing.begin(self.setup.index, number, self._model_digest(), seed, nonce))
-
-    def _take_toss(self, message: TossCommitment | TossReveal) -> None:
+    async def _take_toss(self, message: TossCommitment | TossReveal) -> None:
         number = self._number()
-        if message.number < number:
-            return  # a repeat from before the servers met again
+        if message.number < number - 1:
+            raise PeerViolationError(
+                self._peer,
+                f"tosses for round {message.number} while round {number} is on: it has lost its store, or was given an "
+                "older copy; no two servers can go on from there",
+            )
         if message.number > number:
             raise PeerViolationError(
                 self._peer, f"tosses for round {message.number} while round {number} is not settled"
             )
-        if isinstance(self._current, RoundRun):
-            return
-        match message:
-            case TossCommitment(commitment=commitment, model=model):
-                event: Event = tossing.PeerTossCommitment(commitment, model)
-            case TossReveal(seed=seed, nonce=nonce):
-                event = tossing.PeerTossReveal(seed, nonce)
-        try:
-            self._adopt_toss(tossing.step(self._current, event, self._peer))
-        except UnexpectedEvent as error:
-            raise PeerViolationError(self._peer, f"tosses out of turn: {error}") from error
+        if isinstance(self._current, TossRun) and message.number == number:
+            await self._current.take(message)
+            await self._open_if_tossed(self._current)
+        # else a repeat from before the servers met again
 
     def _number(self) -> int:
         """The round that is open, or being tossed."""
-        return self._current.config.number if isinstance(self._current, RoundRun) else self._current.half.number
-
-    def _adopt_toss(self, state: tossing.Toss) -> None:
-        self._current = state
-        said, self._toss_words = self._toss_words, tossing.effects(state)
-        for message in self._toss_words:
-            if message not in said:
-                self._post(message)
-        if isinstance(state, tossing.Tossed):
-            self._open(state)
-
-    def _open(self, tossed: tossing.Tossed) -> None:
-        setup = self.setup
-        if setup.task.selection != "fixed" or not self._seed[0]:
-            self._seed = (tossed.half.number, tossed.hash_seed)
-        own, peer = setup.identity.public.keys, setup.peer.keys
-        servers: tuple[ServerKeys, ServerKeys] = (own, peer) if setup.index == 0 else (peer, own)
-        config = RoundConfig(
-            task=setup.task,
-            number=tossed.half.number,
-            session=self._seed[0],
-            hash_seed=self._seed[1],
-            toss=tossed.commitments,
-            servers=servers,
-            model=self._described,
-            phase="union" if isinstance(self._alignment, aligning.Seeking) else "main",
-            union=self._alignment.union if isinstance(self._alignment, aligning.Aligned) else (),
-        )
-        run = RoundRun(config, setup.index, tossed.proof_key, Held(self.model, self._union), self._tools)
-        self._current = run
-        if setup.schedule.seconds != float("inf"):
-            self._tools.nursery.start_soon(self._close_later, run)
-        opened, self._opened = self._opened, trio.Event()
-        opened.set()
-
-    def _take_union(self, run: RoundRun) -> None:
-        """After a union round keep what it found."""
-        if run.config.phase == "main":
-            event: Event = aligning.MainSettled()
-        elif run.counted():
-            self._union = run.union
-            event = aligning.UnionFound(run.found_union(), stays=self.setup.task.selection == "fixed")
-        else:
-            event = aligning.UnionLost()
-        self._alignment = aligning.step(self._alignment, event)
-
-    async def _close_later(self, run: RoundRun) -> None:
-        await trio.sleep(self.setup.schedule.seconds)
-        await self._report(run.round_id, protocol.CloseRound())
-
-    def _model_digest(self) -> bytes:
-        return digest(Domain.MODEL, *(entry.digest for entry in self._described))
+        return self._standing.settled + 1
 
     # ---- the peer
 
-    def _take_forward(self, message: Forward, bulk: memoryview) -> None:
-        """Take a client's public part that the peer carried."""
-        run = self._current
+    async def _deliver(self, received: Received) -> None:
+        """Bring a message of the peer's to the actor; a public part goes into the store on its way, not to it."""
+        message = received.message
+        if not isinstance(message, Forward):
+            await self._inbox_in.send(_FromPeer(received))
+            return
+        part, run = public_digest(received.bulk), self._current
+        forwarded = _Forwarded(message, len(received.bulk), part)
+        if isinstance(run, RoundRun) and not self._objection(run, forwarded):
+            key = RequestKey(message.client, message.purpose, message.query)
+            if not run.desk.has_public(key, part):
+                await run.records.keep_part(key, part, received.bulk)
+        await self._inbox_in.send(forwarded)
+
+    def _take_forward(self, forwarded: _Forwarded) -> None:
+        """Take note of a client's public part that the peer carried."""
+        run, message = self._current, forwarded.message
         if not isinstance(run, RoundRun) or run.round_id != message.round_id:
             self._refuse_unknown(message.round_id)
             return  # for a round that has closed; the client hears so from its own connection
-        if run.config.carrier(message.client) == self.setup.index:
-            raise PeerViolationError(self._peer, f"forwards for {message.client!r}, whose carrier it is not")
-        if message.query not in (range(1, RETRIEVALS_PER_ROUND + 1) if message.purpose == "retrieve" else (0,)):
-            raise PeerViolationError(self._peer, f"forwards a {message.purpose} numbered {message.query}")
+        objection = self._objection(run, forwarded)
+        if objection:
+            raise PeerViolationError(self._peer, objection)
         if message.client not in self.enrolment:
             _log.warning("%s forwards for %r, who is not known here: not counted", self._peer, message.client)
             return  # no violation: a client may be known to one server alone, and must not stop both by it
-        sizes = _part_sizes(run.config.shape, message.purpose)
-        if len(bulk) not in sizes:
-            raise PeerViolationError(
-                self._peer, f"forwards a {message.purpose} of {len(bulk)} bytes, the round implies {sorted(sizes)}"
-            )
         try:
-            run.desk.public(RequestKey(message.client, message.purpose, message.query), bulk)
+            run.desk.public(RequestKey(message.client, message.purpose, message.query), forwarded.part)
         except RequestRefusedError as error:
             raise PeerViolationError(self._peer, f"forwards twice for {message.client!r}: {error}") from error
+
+    def _objection(self, run: RoundRun, forwarded: _Forwarded) -> str:
+        """What is wrong with a public part that the peer forwards; empty where nothing is."""
+        message = forwarded.message
+        if run.config.carrier(message.client) == self.setup.index:
+            return f"forwards for {message.client!r}, whose carrier it is not"
+        if message.query not in (range(1, RETRIEVALS_PER_ROUND + 1) if message.purpose == "retrieve" else (0,)):
+            return f"forwards a {message.purpose} numbered {message.query}"
+        sizes = _part_sizes(run.config.shape, message.purpose)
+        if forwarded.size not in sizes:
+            return f"forwards a {message.purpose} of {forwarded.size} bytes, the round implies {sorted(sizes)}"
+        return ""
 
     def _refuse_unknown(self, round_id: bytes) -> None:
         """A round that is not the present one must be a past one: the peer's configurations are ours, byte for byte."""
@@ -497,29 +597,37 @@ class Server:
             raise PeerViolationError(
                 self._peer,
                 f"speaks of a round {round_id.hex()[:16]} that is unknown here while round {self._number()} is on: "
-                "its configuration is not ours; compare both servers' task files and models",
+                "its configuration is not ours; compare both servers' task files and models, and ask whether one of "
+                "them has lost its store",
             )
 
     def _resend(self) -> None:
-        for over in list(self._over.values())[-1:]:
-            self._post(over.last_words.message, over.last_words.bulk)  # may be what was lost
-        for message in self._toss_words:  # the peer may still lack our half of a seed that we know
-            self._post(message)
+        for past in list(self._over.values())[-1:]:
+            self._link.post(_last_words(past.report))  # may be what was lost
+        for toss in self._tosses:  # the peer may still lack our half of a seed that we know
+            toss.resend()
         if isinstance(self._current, RoundRun):
             self._current.resend()
 
-    def _post(self, message: Message, *bulk: Any) -> None:
-        self._link.post(message, *bulk)
-        self.setup.watch(self._name, self._peer, message, sum(len(part) for part in bulk))
+    async def _met(self) -> None:
+        self.setup.observe(PeerMet())
+        await self._inbox_in.send(_Met())
+
+    def _lost(self, explanation: str) -> None:
+        self.setup.observe(PeerLost(explanation=explanation))
+
+    def _sent_to_peer(self, message: Message, size: int) -> None:
+        self.setup.watch(self._name, self._peer, message, size)
+        self.setup.observe(MessageSent(receiver=self._peer, kind=type(message).__name__, size=size))
 
     async def _report(self, round_id: bytes, event: Event) -> None:
         await self._inbox_in.send(_Ours(round_id, event))
 
-    async def _deliver(self, received: Received) -> None:
-        await self._inbox_in.send(_FromPeer(received))
+    # ---- connections
 
-    async def _met(self) -> None:
-        await self._inbox_in.send(_Met())
+    def _tell_failure(self, origin: str, error: FslError) -> None:
+        log_failure(origin, error)
+        self.setup.observe(ConnectionFailed(origin=origin, kind=type(error).__name__, explanation=str(error)))
 
     async def _dial_peer(self) -> Channel:
         return await self.setup.transport.dial(
@@ -544,7 +652,7 @@ class Server:
         client = self.enrolment.by_channel(channel.peer_key)
         if client is None:
             raise PeerViolationError("client", "is not known any more")
-        with self.visit():
+        with self.visit(client.name):
             await Conversation(channel, client.name, self._reception, partial(self.setup.watch, self._name)).run()
 
     async def _admit(self, key: bytes, payload: bytes) -> bytes | Refusal:
@@ -567,3 +675,10 @@ def _longest_peer_message(task: Task) -> int:
     parts = {size for shape in shapes for purpose in ("retrieve", "submit") for size in _part_sizes(shape, purpose)}
     shares = {share_bytes(shape) for shape in shapes}
     return bulk_overhead() + max(*parts, *shares, ENTRY_BYTES * task.max_clients)
+
+
+def _last_words(report: RoundReport) -> Conclusion | Abort:
+    """What a peer may have missed of a round that is over here."""
+    if report.aborted:
+        return Abort(report.round_id, report.aborted)
+    return Conclusion(report.round_id, report.digest())

@@ -244,6 +244,7 @@ class Shop:
             kind=Kind.LIVE,
             schedule=self.schedule,
             limits=LIBERAL,
+            clock=trio.current_time,
         )
 
     def client(self, name: str, **changes: Any) -> Client:

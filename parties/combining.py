@@ -1,0 +1,90 @@
+"""From two shares to the update, and from the update to the new model."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fsl_async.aggregation import split_share
+from fsl_async.alignment import union_rows
+from fsl_async.config import RoundConfig
+from fsl_async.digests import Buffer
+from fsl_async.task import Sparse
+
+__all__ = ["Combined", "Model", "combine", "restricted"]
+
+Model: TypeAlias = dict[str, npt.NDArray[Any]]
+Combined: TypeAlias = tuple[Model, Model, Model, Model]
+"""The update as floats, the same as signed ring integers, the union, and the model after the round."""
+
+
+def combine(config: RoundConfig, model: Model, union: Model, ours: Buffer, theirs: Buffer) -> Combined:
+    """Add both servers' shares and apply the sum; in a union round, read the union off it instead.
+
+    Args:
+        config: the round.
+        model: before the round.
+        union: by sparse block, the rows that the round is aligned on; none where it is not.
+        ours: one share of the sum.
+        theirs: the other one.
+    """
+    update, elements = _sums(config, ours, theirs)
+    if config.phase == "union":
+        return {}, {}, {name: union_rows(sums) for name, sums in elements.items()}, model
+    if config.renamed:
+        blocks = {block.name: block for _, block in config.task.sparse_blocks()}
+        update, elements = (
+            {name: _spread(rows, union.get(name), blocks.get(name)) for name, rows in arrays.items()}
+            for arrays in (update, elements)
+        )
+    return update, elements, union, _updated(config, model, update, elements)
+
+
+def restricted(array: npt.NDArray[Any], union: npt.NDArray[np.uint32] | None) -> npt.NDArray[Any]:
+    """The rows of the union in order; one row of zeros where it is empty."""
+    if union is None:
+        return array
+    return array[union] if len(union) else np.zeros_like(array[:1])
+
+
+def _sums(config: RoundConfig, ours: Buffer, theirs: Buffer) -> tuple[Model, Model]:
+    ring = config.shape.ring
+    mine, other = split_share(config.shape, ours), split_share(config.shape, theirs)
+    total = {name: ring.add(mine[name], other[name]) for name in mine}
+    return (
+        {name: ring.decode(elements) for name, elements in total.items()},
+        {name: ring.to_integers(elements) for name, elements in total.items()},
+    )
+
+
+def _updated(config: RoundConfig, model: Model, update: Model, elements: Model) -> Model:
+    """The model after the sum is added: floats in double precision, then rounded once to their own dtype.
+
+    Integer blocks take the sum rounded to whole numbers, modulo what their dtype holds, as integers in numpy do.
+    """
+    updated = dict(model)
+    for name in update:
+        array = model[name]
+        if array.dtype.kind == "f":
+            updated[name] = (array.astype(np.float64) + update[name].reshape(array.shape)).astype(array.dtype)
+        else:
+            whole: npt.NDArray[Any] = elements[name] if config.shape.ring.fraction_bits == 0 else _whole(update[name])
+            low = whole % 2**64 if whole.dtype.kind == "O" else whole
+            updated[name] = array + low.astype(np.uint64).astype(array.dtype).reshape(array.shape)
+    return updated
+
+
+def _whole(numbers: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+    """Rounded to Python integers: modulo 2**64, a negative number is beyond what a float can hold."""
+    return np.array([int(number) for number in np.rint(numbers).flat], dtype=object).reshape(numbers.shape)
+
+
+def _spread(rows: npt.NDArray[Any], union: npt.NDArray[np.uint32] | None, block: Sparse | None) -> npt.NDArray[Any]:
+    """Rows by rank put back in their places among all rows."""
+    if union is None or block is None:
+        return rows
+    everywhere = np.zeros((block.rows, block.width), dtype=rows.dtype)
+    everywhere[union] = rows[: len(union)]
+    return everywhere

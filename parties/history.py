@@ -1,0 +1,204 @@
+"""What a server restarts from: the model, how far it has got, and the rounds that are over.
+
+    standing                 value: whose store this is, the last settled round, the seed of sessions, the alignment
+    model/<block>            value: the model as it stands, raw
+    union/<block>            value: the union that rounds are aligned on, raw
+    past/<number>            value: a settled round's account
+    past-number/<round id>   value: its number
+
+Rules: settling a round is one commit, so that the model, the account and the number never disagree; a store belongs to
+one server and one task for good.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+
+from fsl_async.config import ServerKeys, first_difference
+from fsl_async.digests import Buffer
+from fsl_async.errors import MisuseError, StorageError
+from fsl_async.protocols import alignment as aligning
+from fsl_async.task import Task
+from parties.combining import Model
+from parties.happenings import PastRound
+from parties.round_records import round_prefix
+from parties.store import Change, Erase, Put, Store
+
+__all__ = ["History", "Standing"]
+
+ArrayForm: TypeAlias = tuple[str, tuple[int, ...]]
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a server has got.
+
+    Attributes:
+        task: the canonical bytes of the task.
+        server: 0 or 1.
+        keys: the server's own public keys.
+        settled: the number of the last settled round; 0 before the first.
+        session: the round whose seed lays out the trees of sessions, and that seed; 0 and empty where there is none.
+        hash_seed: see `session`.
+        alignment: what the next round works on.
+        done: how many rounds are done.
+        aborted: how many were aborted.
+        forms: by key, dtype and shape of the arrays kept beside this.
+    """
+
+    task: bytes
+    server: int
+    keys: ServerKeys
+    settled: int = 0
+    session: int = 0
+    hash_seed: bytes = b""
+    alignment: aligning.Alignment
+    done: int = 0
+    aborted: int = 0
+    forms: dict[str, ArrayForm] = {}
+
+
+class History:
+    """The lasting part of one server's store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def open(self, fresh: Standing, model: Model) -> tuple[Standing, Model, Model]:
+        """Read back how far this server has got; an empty store begins at `fresh` with that model.
+
+        Returns:
+            The standing, the model, and by sparse block the union that rounds are aligned on.
+
+        Raises:
+            StorageError: the store is another server's or another task's, or cannot be read.
+        """
+        if not await self._store.keys("standing"):
+            standing = msgspec.structs.replace(fresh, forms=_forms(model, {}))
+            await self._store.commit(*_arrays(model, {}), _put(standing))
+            return standing, model, {}
+        standing = msgspec.msgpack.decode(await self._store.blob("standing"), type=Standing)
+        _check_owner(standing, fresh)
+        arrays = {key: await self._array(key, form) for key, form in standing.forms.items()}
+        return standing, _under("model/", arrays), _under("union/", arrays)
+
+    def settle(
+        self, standing: Standing, past: PastRound, model: Model, union: Model, retention: int
+    ) -> tuple[Standing, list[Change]]:
+        """What settles a round, in one commit with what others add to it.
+
+        Args:
+            standing: how far the server has got with this round.
+            past: the round.
+            model: as it stands now.
+            union: by sparse block, what later rounds are aligned on.
+            retention: how many settled rounds keep their submissions and shares.
+
+        Returns:
+            The standing as it is kept, and the changes.
+        """
+        kept = msgspec.structs.replace(standing, forms=_forms(model, union))
+        number = past.report.number
+        changes: list[Change] = [
+            Put(f"past/{number:08}", msgspec.msgpack.encode(past)),
+            Put(f"past-number/{past.report.round_id.hex()}", number.to_bytes(8, "little")),
+            _put(kept),
+        ]
+        changes += _arrays(model, union) if not past.report.aborted else []
+        if number > retention:
+            changes.append(Erase(f"{round_prefix(number - retention)}/"))
+        return kept, changes
+
+    async def past(self) -> list[PastRound]:
+        """All rounds that are over, in order."""
+        keys = await self._store.keys("past/")
+        return [msgspec.msgpack.decode(await self._store.blob(key), type=PastRound) for key in keys]
+
+    async def recent(self, count: int) -> list[PastRound]:
+        """The last rounds that are over, in order."""
+        keys = (await self._store.keys("past/"))[-count:]
+        return [msgspec.msgpack.decode(await self._store.blob(key), type=PastRound) for key in keys]
+
+    async def opened_at(self, number: int, now: float) -> float:
+        """When a round opened, in seconds since 1970; now, if it opens now."""
+        key = f"{round_prefix(number)}/opened"
+        if await self._store.keys(key):
+            return float(msgspec.msgpack.decode(await self._store.blob(key), type=float))
+        await self._store.commit(Put(key, msgspec.msgpack.encode(now)))
+        return now
+
+    async def sweep(self, settled: int, retention: int) -> None:
+        """Erase what a late request has left of rounds that are to be forgotten."""
+        left = {key.partition("/")[0] for key in await self._store.keys("round-")}
+        old = [prefix for prefix in left if int(prefix.removeprefix("round-")) <= settled - retention]
+        if old:
+            await self._store.commit(*(Erase(f"{prefix}/") for prefix in sorted(old)))
+
+    async def find(self, round_id: bytes) -> list[PastRound]:
+        """The round of that name, if it is over."""
+        if not await self._store.keys(f"past-number/{round_id.hex()}"):
+            return []
+        number = int.from_bytes(await self._store.blob(f"past-number/{round_id.hex()}"), "little")
+        return [await self.number(number)]
+
+    async def number(self, number: int) -> PastRound:
+        """A round that is over, by its number.
+
+        Raises:
+            StorageError: there is none of that number.
+        """
+        return msgspec.msgpack.decode(await self._store.blob(f"past/{number:08}"), type=PastRound)
+
+    async def _array(self, key: str, form: ArrayForm) -> np.ndarray:
+        dtype, shape = form
+        return np.frombuffer(await self._store.blob(key), dtype=dtype).reshape(shape)
+
+
+def _check_owner(kept: Standing, fresh: Standing) -> None:
+    if (kept.server, kept.keys) != (fresh.server, fresh.keys):
+        raise StorageError(
+            f"the store belongs to S{kept.server} with statement key {kept.keys.statement.hex()[:16]}…, and this is "
+            f"S{fresh.server} with {fresh.keys.statement.hex()[:16]}…; give every server a store of its own, and a new "
+            "one after its keys were replaced"
+        )
+    if kept.task != fresh.task:
+        raise StorageError(f"the store belongs to another task: {_task_difference(kept.task, fresh.task)}")
+
+
+def _task_difference(kept: bytes, ours: bytes) -> str:
+    try:
+        difference = first_difference(Task.parse(kept, "the store"), Task.parse(ours, "the task file"))
+    except MisuseError as error:
+        return str(error)
+    field, before, now = difference or ("version", "", "")
+    return (
+        f"{field} is {before!r} there and {now!r} in the task file; put the task file back, or begin with a new store"
+    )
+
+
+def _put(standing: Standing) -> Put:
+    return Put("standing", msgspec.msgpack.encode(standing))
+
+
+def _forms(model: Model, union: Model) -> dict[str, ArrayForm]:
+    return {key: (array.dtype.str, array.shape) for key, array in _keyed(model, union).items()}
+
+
+def _arrays(model: Model, union: Model) -> list[Put]:
+    return [Put(key, _bytes(array)) for key, array in _keyed(model, union).items()]
+
+
+def _keyed(model: Model, union: Model) -> Model:
+    return {f"model/{name}": array for name, array in model.items()} | {
+        f"union/{name}": array for name, array in union.items()
+    }
+
+
+def _under(prefix: str, arrays: Model) -> Model:
+    return {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+
+
+def _bytes(array: np.ndarray) -> Buffer:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

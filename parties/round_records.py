@@ -1,0 +1,208 @@
+"""What a round keeps in the store, and how it is found there again.
+
+    round-00000012/toss                              journal: our half of the seed, then what the peer said
+    round-00000012/opened                            value: when it opened
+    round-00000012/events                            journal: the events of the round's machine
+    round-00000012/requests                          journal: requests of which both halves have come and agree
+    round-00000012/parts/<client>/<purpose>-<query>/<digest>    public parts
+    round-00000012/submissions/<client>              submissions, but for the bulk
+    round-00000012/dense/<client>                    this server's shares of dense blocks
+    round-00000012/share/<digest>                    both servers' shares of the sum
+
+Rules: a public part is in the store before it is forwarded, a request before it is answered, a submission before it is
+acknowledged, a share before it is committed to; so bulk data need not stay in memory. All of it is erased with the
+round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from fsl_async.aggregation import Submission
+from fsl_async.config import RoundConfig
+from fsl_async.digests import Buffer, Domain, digest
+from fsl_async.discreet import Discreet
+from fsl_async.public_part import Layout, Part, Trees
+from parties.desk import RequestKey
+from parties.store import Change, Keep, Put, Record, Store
+
+__all__ = ["KnownPart", "RoundRecords", "SessionTrees", "StoredSubmission", "client_key", "round_prefix"]
+
+SessionTrees: TypeAlias = Callable[[str], Awaitable[Submission]]
+"""Finds the submission whose trees a client's session uses."""
+
+
+class StoredSubmission(Discreet, frozen=True, kw_only=True):
+    """A submission as it lies in the store, but for its bulk.
+
+    Attributes:
+        client: whose it is.
+        name: its digest, as receipts and rosters have it.
+        msk: this server's master seed.
+        commitments: c₀ and c₁.
+        tree: the digest of its trees.
+        trees: where they come from.
+        query: the retrieval that brought them, and `query_part` the digest of its public part; 0 and empty otherwise.
+        part: the digest of its public part.
+    """
+
+    hidden: ClassVar[frozenset[str]] = frozenset({"msk"})
+    client: str
+    name: bytes
+    msk: bytes
+    commitments: tuple[bytes, bytes]
+    tree: bytes
+    trees: Trees
+    query: int
+    query_part: bytes
+    part: bytes
+
+
+class KnownPart(NamedTuple):
+    """A public part in the store."""
+
+    key: RequestKey
+    digest: bytes
+
+
+class _Request(msgspec.Struct, frozen=True, array_like=True):
+    """An entry of the journal of requests."""
+
+    client: str
+    purpose: Literal["retrieve", "submit"]
+    query: int
+    part: bytes
+
+
+class RoundRecords:
+    """The records of one round.
+
+    Args:
+        store: where they are.
+        config: the round.
+        session_trees: finds the trees of sessions, on which hints ride.
+    """
+
+    def __init__(self, store: Store, config: RoundConfig, session_trees: SessionTrees) -> None:
+        self.store = store
+        self._config = config
+        self._session_trees = session_trees
+        self.prefix = round_prefix(config.number)
+
+    # ---- public parts and requests
+
+    async def keep_part(self, key: RequestKey, name: bytes, part: Buffer) -> None:
+        """Keep a public part under its digest.
+
+        Raises:
+            StorageError: it could not be kept.
+        """
+        await self.store.commit(Keep(self._part_key(key, name), part))
+
+    async def keep_request(self, key: RequestKey, name: bytes, *bulk: Buffer) -> None:
+        """Note that both halves of a request are here and agree; on the carrier together with the part itself."""
+        entry = msgspec.msgpack.encode(_Request(key.client, key.purpose, key.query, name))
+        parts = [Keep(self._part_key(key, name), part) for part in bulk]
+        await self.store.commit(*parts, Record(f"{self.prefix}/requests", entry))
+
+    async def part(self, key: RequestKey, name: bytes) -> memoryview:
+        """A public part that is kept.
+
+        Raises:
+            StorageError: it is not.
+        """
+        return await self.store.blob(self._part_key(key, name))
+
+    async def requests(self) -> list[KnownPart]:
+        """All requests of which both halves were here."""
+        entries = await self.store.entries(f"{self.prefix}/requests")
+        plain = [msgspec.msgpack.decode(entry, type=_Request) for entry in entries]
+        return [KnownPart(RequestKey(entry.client, entry.purpose, entry.query), entry.part) for entry in plain]
+
+    async def parts(self) -> list[KnownPart]:
+        """All public parts that are kept."""
+        return [_known_part(key) for key in await self.store.keys(f"{self.prefix}/parts/")]
+
+    # ---- submissions
+
+    def submission_changes(self, submission: StoredSubmission, dense: Buffer) -> list[Change]:
+        """What keeps a submission; its public part is kept already."""
+        client = client_key(submission.client)
+        return [
+            Put(f"{self.prefix}/submissions/{client}", msgspec.msgpack.encode(submission)),
+            Put(f"{self.prefix}/dense/{client}", dense),
+        ]
+
+    async def submission(self, client: str) -> Submission:
+        """A submission with its bulk.
+
+        Raises:
+            StorageError: there is none of that client.
+        """
+        key = client_key(client)
+        blob = await self.store.blob(f"{self.prefix}/submissions/{key}")
+        stored = msgspec.msgpack.decode(blob, type=StoredSubmission)
+        layout = Layout.submission(self._config.shape, stored.trees)
+        part = Part(layout, await self.part(RequestKey(client, "submit", 0), stored.part))
+        return Submission(
+            client=client,
+            msk=stored.msk,
+            commitments=stored.commitments,
+            tree=stored.tree,
+            trees=await self._trees(stored, part),
+            part=part,
+            dense=await self.store.blob(f"{self.prefix}/dense/{key}"),
+        )
+
+    async def _trees(self, stored: StoredSubmission, part: Part) -> Part:
+        match stored.trees:
+            case Trees.OWN:
+                return part
+            case Trees.RETRIEVAL:
+                key = RequestKey(stored.client, "retrieve", stored.query)
+                return Part(Layout.retrieval(self._config.shape), await self.part(key, stored.query_part))
+            case Trees.SESSION:
+                return (await self._session_trees(stored.client)).trees
+
+    # ---- shares
+
+    async def keep_share(self, share: Buffer) -> bytes:
+        """Keep a share of the sum; the digest that names it is returned."""
+        name = digest(Domain.SHARE, share)
+        await self.store.commit(Keep(self._share_key(name), share))
+        return name
+
+    async def share(self, name: bytes) -> memoryview:
+        """A share that is kept.
+
+        Raises:
+            StorageError: it is not.
+        """
+        return await self.store.blob(self._share_key(name))
+
+    def _share_key(self, name: bytes) -> str:
+        return f"{self.prefix}/share/{name.hex()}"
+
+    def _part_key(self, key: RequestKey, name: bytes) -> str:
+        return f"{self.prefix}/parts/{client_key(key.client)}/{key.purpose}-{key.query}/{name.hex()}"
+
+
+def round_prefix(number: int) -> str:
+    """What the names of all records of a round begin with."""
+    return f"round-{number:08}"
+
+
+def client_key(client: str) -> str:
+    """A client's name as a part of a key: no slash in it, whatever the name."""
+    return quote(client, safe="")
+
+
+def _known_part(key: str) -> KnownPart:
+    client, request, name = key.split("/")[-3:]
+    purpose, query = request.split("-")
+    kind: Literal["retrieve", "submit"] = "retrieve" if purpose == "retrieve" else "submit"
+    return KnownPart(RequestKey(unquote(client), kind, int(query)), bytes.fromhex(name))

@@ -1,0 +1,113 @@
+"""The toss that opens a round, on one server: the machine of `fsl_async.protocols.toss`, recorded and obeyed.
+
+Rules: our half is in the store before anything is said of it, and what the peer says before we act on it; so a server
+that restarts says the same again.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from fsl_async.digests import DIGEST_BYTES
+from fsl_async.errors import PeerViolationError
+from fsl_async.messages import TossCommitment, TossReveal
+from fsl_async.protocols import toss as protocol
+from fsl_async.protocols.machine import UnexpectedEvent
+from fsl_async.randomness import Randomness
+from parties.link import PeerLink
+from parties.round_records import round_prefix
+from parties.store import Record, Store
+
+__all__ = ["TossRun"]
+
+_Said: TypeAlias = protocol.PeerTossCommitment | protocol.PeerTossReveal
+
+
+class TossRun:
+    """The toss of one round.
+
+    Args:
+        begun: the machine's state at its beginning, with our half.
+        store: where it is recorded.
+        link: to the peer.
+
+    Attributes:
+        number: the round's.
+    """
+
+    def __init__(self, begun: protocol.Committing, store: Store, link: PeerLink) -> None:
+        self.number = begun.half.number
+        self._state: protocol.Toss = begun
+        self._store = store
+        self._link = link
+        self._said: tuple[TossCommitment | TossReveal, ...] = ()
+
+    @staticmethod
+    async def begin(
+        server: int, number: int, model: bytes, randomness: Randomness, store: Store, link: PeerLink
+    ) -> TossRun:
+        """Go on with the toss for a round where it was before a restart, or begin it with fresh randomness.
+
+        Args:
+            server: 0 or 1.
+            number: the round's.
+            model: the digest of the model that this server holds.
+            randomness: the operating system's, but in simulation.
+            store: where the toss is recorded.
+            link: to the peer.
+        """
+        journal = _journal(number)
+        recorded = await store.entries(journal)
+        if recorded:
+            half = msgspec.msgpack.decode(recorded[0], type=protocol.Half)
+        else:
+            half = protocol.Half(server, number, model, randomness(DIGEST_BYTES), randomness(DIGEST_BYTES))
+            await store.commit(Record(journal, msgspec.msgpack.encode(half)))
+        run = TossRun(protocol.Committing(half), store, link)
+        for entry in recorded[1:]:
+            run._state = protocol.step(run._state, msgspec.msgpack.decode(entry, type=_Said), link.peer)
+        run._say()
+        return run
+
+    @property
+    def state(self) -> protocol.Toss:
+        """The machine's state."""
+        return self._state
+
+    async def take(self, message: TossCommitment | TossReveal) -> None:
+        """Take the peer's word.
+
+        Raises:
+            PeerViolationError: it contradicts what the peer said before, or comes out of turn.
+            StorageError: it could not be recorded; the state is as before.
+        """
+        match message:
+            case TossCommitment(commitment=commitment, model=model):
+                event: _Said = protocol.PeerTossCommitment(commitment, model)
+            case TossReveal(seed=seed, nonce=nonce):
+                event = protocol.PeerTossReveal(seed, nonce)
+        try:
+            after = protocol.step(self._state, event, self._link.peer)
+        except UnexpectedEvent as error:
+            raise PeerViolationError(self._link.peer, f"tosses out of turn: {error}") from error
+        if after != self._state:
+            await self._store.commit(Record(_journal(self.number), msgspec.msgpack.encode(event)))
+            self._state = after
+            self._say()
+
+    def resend(self) -> None:
+        """Say again what the peer may lack; also when the round is open, for it may still lack our half."""
+        for message in protocol.effects(self._state):
+            self._link.post(message)
+
+    def _say(self) -> None:
+        said, self._said = self._said, protocol.effects(self._state)
+        for message in self._said:
+            if message not in said:
+                self._link.post(message)
+
+
+def _journal(number: int) -> str:
+    return f"{round_prefix(number)}/toss"
