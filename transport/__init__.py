@@ -10,9 +10,10 @@
 where `transport` is a `TcpTransport` or a memory `Network`.
 """
 
-from transport.channel import CLOSE_PATIENCE, UNHURRIED, Channel, Introduction, Pace, SecureChannel
+from transport.channel import CLOSE_PATIENCE, Channel, Introduction, SecureChannel
 from transport.errors import (
     AuthenticationError,
+    BusyError,
     ChannelBrokenError,
     ChannelClosedError,
     ConnectionLostError,
@@ -36,6 +37,7 @@ from transport.handshake import (
     Admit,
     CheckPayload,
     HandshakeSettings,
+    NoPlace,
     Refusal,
     accept_any_payload,
 )
@@ -44,9 +46,10 @@ from transport.limits import Limits
 from transport.listener import Handler, Observe, Service, log_failure
 from transport.memory import Network
 from transport.noise import KEY_SIZE, KeyPair, Randomness
+from transport.pace import UNHURRIED, Pace
 from transport.preamble import PROTOCOL_VERSION, Kind, Role
 from transport.records import LONGEST_MESSAGE, wire_size
-from transport.tcp import TcpTransport
+from transport.tcp import TcpTransport, raise_descriptor_limit
 
 __all__ = [
     "CLOSE_PATIENCE",
@@ -58,6 +61,7 @@ __all__ = [
     "UNHURRIED",
     "Admit",
     "AuthenticationError",
+    "BusyError",
     "Channel",
     "ChannelBrokenError",
     "ChannelClosedError",
@@ -75,6 +79,7 @@ __all__ = [
     "Limits",
     "MessageTooLongError",
     "Network",
+    "NoPlace",
     "Observe",
     "Pace",
     "Randomness",
@@ -94,5 +99,6 @@ __all__ = [
     "WrongServerKeyError",
     "accept_any_payload",
     "log_failure",
+    "raise_descriptor_limit",
     "wire_size",
 ]

@@ -8,6 +8,7 @@ Cancellation, which any of these coroutines takes at any checkpoint:
   may be out cannot know how many are: the channel is broken for sending, and every later `send` says so.
 - A `receive` that is cancelled loses nothing. What has arrived stays with the channel, and the next `receive` goes
   on where it stopped.
+- A `discard` that is cancelled is finished by whoever reads next.
 
 A receiver's failure breaks the channel as well: after forged, cut or ill-formed records nothing is given out any more.
 A message that is refused for its length or its pace is merely not taken.
@@ -18,50 +19,28 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import trio
 
 from fsl_async.errors import ChannelError, MisuseError
-from transport.errors import ChannelClosedError, MessageTooLongError, TooSlowError
+from transport.errors import ChannelClosedError, MessageTooLongError
+from transport.pace import UNHURRIED, Pace, Stopwatch
 from transport.preamble import Role
-from transport.records import Announced, Body, Event, NeedData, RecordReader, RecordWriter
+from transport.records import Announced, Body, Event, Finished, NeedData, RecordReader, RecordWriter
 from transport.wire import Wire
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["CLOSE_PATIENCE", "UNHURRIED", "Channel", "Introduction", "Pace", "SecureChannel"]
+__all__ = ["CLOSE_PATIENCE", "Channel", "Introduction", "SecureChannel"]
 
 CLOSE_PATIENCE = 1.0
 """Seconds that `aclose` waits for a peer that does not read before it leaves without CLOSE."""
 
 _READ_SIZE = 2**16
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How fast a peer must deliver a message once it has begun.
-
-    Attributes:
-        bytes_per_second: the least mean rate, counted from the start of `receive`; 0 demands nothing.
-        grace: seconds in which the rate is not yet judged.
-    """
-
-    bytes_per_second: float = 8_192
-    grace: float = 5.0
-
-    def latest_progress(self, started: float, received: int) -> float:
-        """Returns the time by which more must have come, on the clock that gave `started`."""
-        if not self.bytes_per_second:
-            return float("inf")
-        return started + max(self.grace, received / self.bytes_per_second)
-
-
-UNHURRIED = Pace(bytes_per_second=0)
-"""No pace at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,21 +84,31 @@ class Channel(ABC):
         """Bytes received from the wire since the connection was made: handshake, framing and all."""
 
     @abstractmethod
-    async def send(self, *parts: Buffer) -> None:
+    async def send(self, *parts: Buffer, pace: Pace = UNHURRIED) -> None:
         """Sends one message: the parts' concatenation, which is never built.
 
         Several tasks may send; their messages go out one after the other. The parts must not change meanwhile.
 
+        Args:
+            parts: C-contiguous buffers of plain items.
+            pace: how fast the peer must take it, from its first byte on.
+
         Raises:
+            TooSlowError: the peer fell below the pace.
             MisuseError: a part is not a contiguous buffer.
             ChannelError: the connection is lost, closed or broken.
         """
 
     @abstractmethod
-    async def announced(self) -> int:
+    async def announced(self, *, pace: Pace = UNHURRIED) -> int:
         """Waits for the next message to begin and returns its length in bytes; the message stays to be received.
 
+        Args:
+            pace: how fast the peer must deliver the message's beginning, from its first byte on.
+
         Raises:
+            TooSlowError: the peer fell below the pace.
+            MisuseError: another task is receiving.
             ChannelError: there is no next message: the channel was closed, lost or broken.
         """
 
@@ -137,6 +126,19 @@ class Channel(ABC):
             MisuseError: another task is receiving.
             ChannelError: the channel was closed, lost or broken.
         """
+
+    async def discard(self, *, pace: Pace = UNHURRIED) -> None:
+        """Takes the next message without keeping it.
+
+        Args:
+            pace: how fast the peer must deliver it from now on, once it has begun.
+
+        Raises:
+            TooSlowError: the peer fell below the pace.
+            MisuseError: another task is receiving.
+            ChannelError: the channel was closed, lost or broken.
+        """
+        await self.receive(await self.announced(pace=pace), pace=pace)
 
     @abstractmethod
     async def aclose(self) -> None:
@@ -158,39 +160,28 @@ class _Quiet:
 
 @dataclass(slots=True)
 class _Arriving:
-    """A message under way: room for all of it, of which the first `filled` bytes have come."""
+    """A message under way: its length, and what has come of it. Room is taken as it comes, never on the peer's word."""
 
-    content: bytearray
-    filled: int = 0
-
-    def add(self, data: memoryview) -> None:
-        self.content[self.filled : self.filled + len(data)] = data
-        self.filled += len(data)
-
-
-class _Stopwatch:
-    """Knows until when a peer that must keep a pace may be silent."""
-
-    def __init__(self, pace: Pace, wire: Wire) -> None:
-        self._pace = pace
-        self._wire = wire
-        self._started = trio.current_time()
-        self._received_before = wire.bytes_received
+    total: int
+    content: bytearray = field(default_factory=bytearray)
 
     @property
-    def received(self) -> int:
-        return self._wire.bytes_received - self._received_before
+    def taken(self) -> int:
+        return len(self.content)
 
-    @property
-    def deadline(self) -> float:
-        return self._pace.latest_progress(self._started, self.received)
+    def take(self, data: memoryview) -> None:
+        self.content += data
 
-    def too_slow(self) -> TooSlowError:
-        seconds = trio.current_time() - self._started
-        return TooSlowError(
-            f"the peer delivered {self.received:,} bytes of a message in {seconds:.1f} s, "
-            f"at least {self._pace.bytes_per_second:,.0f} bytes per second are expected"
-        )
+
+@dataclass(slots=True)
+class _Passing:
+    """A message that nobody wants: its length, and how much of it has gone by."""
+
+    total: int
+    taken: int = 0
+
+    def take(self, data: memoryview) -> None:
+        self.taken += len(data)
 
 
 class SecureChannel(Channel):
@@ -209,7 +200,7 @@ class SecureChannel(Channel):
         self._reader = reader
         self._sending = trio.Lock()
         self._receiving = trio.Lock()
-        self._message: _Quiet | Announced | _Arriving = _Quiet()
+        self._message: _Quiet | Announced | _Arriving | _Passing = _Quiet()
 
     def __repr__(self) -> str:
         return f"<SecureChannel to {self.introduction.peer_role.name} {self.peer_key.hex()}>"
@@ -224,13 +215,15 @@ class SecureChannel(Channel):
         """Bytes received from the wire since the connection was made: handshake, framing and all."""
         return self._wire.bytes_received
 
-    async def send(self, *parts: Buffer) -> None:
+    async def send(self, *parts: Buffer, pace: Pace = UNHURRIED) -> None:
         """Sends one message; see `Channel.send`."""
         records = self._writer.message(parts)
         async with self._sending:
+            stopwatch, sent = Stopwatch(pace, sum(memoryview(part).nbytes for part in parts)), 0
             with self._whole_or_broken():
                 for record in records:
-                    await self._wire.send(record)
+                    sent += len(record)
+                    await self._send_by(stopwatch, sent, record)
 
     async def ping(self) -> None:
         """Sends a record that the peer ignores, to keep the connection in use.
@@ -242,26 +235,30 @@ class SecureChannel(Channel):
             with self._whole_or_broken():
                 await self._wire.send(self._writer.ping())
 
-    async def announced(self) -> int:
+    async def announced(self, *, pace: Pace = UNHURRIED) -> int:
         """Waits for the next message to begin and returns its length; see `Channel.announced`."""
         with self._sole_receiver():
             await trio.lowlevel.checkpoint()
-            return await self._announcement()
+            return await self._announcement(pace)
 
     async def receive(self, limit: int, *, pace: Pace = UNHURRIED) -> bytearray:
         """Returns the next message; see `Channel.receive`."""
         with self._sole_receiver():
             await trio.lowlevel.checkpoint()
-            total = await self._announcement()
+            total = await self._announcement(pace)
             if total > limit:
                 raise MessageTooLongError(total, limit)
-            arriving = self._message if isinstance(self._message, _Arriving) else _Arriving(bytearray(total))
-            self._message = arriving
-            stopwatch = _Stopwatch(pace, self._wire)
-            while isinstance(event := await self._next_event(stopwatch), Body):
-                arriving.add(event.data)
-            self._message = _Quiet()
+            arriving = self._message if isinstance(self._message, _Arriving) else _Arriving(total)
+            await self._take(arriving, pace)
             return arriving.content
+
+    async def discard(self, *, pace: Pace = UNHURRIED) -> None:
+        """Takes the next message without keeping it, in constant memory; see `Channel.discard`."""
+        with self._sole_receiver():
+            await trio.lowlevel.checkpoint()
+            total = await self._announcement(pace)
+            taken = self._message.taken if isinstance(self._message, _Arriving) else 0
+            await self._take(_Passing(total, taken), pace)
 
     async def aclose(self) -> None:
         """Says CLOSE if possible, and closes; see `Channel.aclose`."""
@@ -293,41 +290,74 @@ class SecureChannel(Channel):
         finally:
             self._receiving.release()
 
-    async def _announcement(self) -> int:
+    async def _announcement(self, pace: Pace) -> int:
+        if isinstance(self._message, _Passing):
+            await self._take(self._message, pace)
         match self._message:
-            case Announced(total=total):
+            case Announced(total=total) | _Arriving(total=total):
                 return total
-            case _Arriving(content=content):
-                return len(content)
-            case _Quiet():
-                return await self._next_announcement()
+            case _:
+                return await self._next_announcement(pace)
 
-    async def _next_announcement(self) -> int:
-        match await self._next_event(_Stopwatch(UNHURRIED, self._wire)):
+    async def _next_announcement(self, pace: Pace) -> int:
+        while isinstance(event := self._next_event(), NeedData):
+            if not self._reader.buffered:
+                await self._read_more()  # a peer may be silent for long; not once it has begun
+            await self._read_whole_record(pace)
+        match event:
             case Announced(total=total) as announcement:
                 self._message = announcement
                 return total
             case _:
                 raise ChannelClosedError("the peer has closed the channel; there is no further message")
 
-    async def _next_event(self, stopwatch: _Stopwatch) -> Event:
-        """Reads until there is an event; a failure breaks both directions."""
+    async def _take(self, message: _Arriving | _Passing, pace: Pace) -> None:
+        """Takes the rest of a message that has been announced."""
+        self._message = message
+        stopwatch, before = Stopwatch(pace, message.total), message.taken
+        while not isinstance(event := self._next_event(), Finished):
+            match event:
+                case Body(data=data):
+                    message.take(data)
+                case _:
+                    await self._read_by(stopwatch, message.taken - before + self._reader.buffered)
+        self._message = _Quiet()
+
+    async def _read_whole_record(self, pace: Pace) -> None:
+        stopwatch = Stopwatch(pace)
+        while self._reader.midway:
+            await self._read_by(stopwatch, self._reader.buffered)
+
+    async def _send_by(self, stopwatch: Stopwatch, sent: int, record: bytes) -> None:
+        """Sends a record, with which `sent` bytes are out."""
+        with trio.move_on_at(stopwatch.deadline(sent)) as scope:
+            await self._wire.send(record)
+        if scope.cancelled_caught:
+            raise stopwatch.too_slow()
+
+    async def _read_by(self, stopwatch: Stopwatch, moved: int) -> None:
+        with trio.move_on_at(stopwatch.deadline(moved)) as scope:
+            await self._read_more()
+        if scope.cancelled_caught:
+            raise stopwatch.too_slow()
+
+    def _next_event(self) -> Event:
+        with self._failing_both_ways():
+            return self._reader.next_event()
+
+    async def _read_more(self) -> None:
+        with self._failing_both_ways():
+            data = await self._wire.receive_some(_READ_SIZE)
+            if data:
+                self._reader.feed(data)
+            else:
+                self._reader.feed_end()
+
+    @contextmanager
+    def _failing_both_ways(self) -> Iterator[None]:
+        """Breaks the sending direction as well when reading fails."""
         try:
-            while isinstance(event := self._reader.next_event(), NeedData):
-                await self._read_more(stopwatch)
-        except TooSlowError:
-            raise
+            yield
         except ChannelError as error:
             self._writer.abandon(str(error))
             raise
-        return event
-
-    async def _read_more(self, stopwatch: _Stopwatch) -> None:
-        with trio.move_on_at(stopwatch.deadline) as scope:
-            data = await self._wire.receive_some(_READ_SIZE)
-        if scope.cancelled_caught:
-            raise stopwatch.too_slow()
-        if data:
-            self._reader.feed(data)
-        else:
-            self._reader.feed_end()

@@ -10,6 +10,7 @@
     │   ├── RoleMismatchError          these two roles do not talk to each other in this direction
     │   ├── WrongServerKeyError        it does not hold the pinned key, or serves another context
     │   ├── RefusedError               it knows who we are and says no; carries the reason
+    │   │   └── BusyError              it says no for now: all its places are taken; ask again later
     │   └── HandshakeTimeoutError      the deadline passed first
     ├── AuthenticationError            bytes that the expected keys did not make, or that were altered
     ├── RecordError                    an authenticated peer broke the record rules
@@ -28,6 +29,7 @@ from fsl_async.errors import ChannelError
 
 __all__ = [
     "AuthenticationError",
+    "BusyError",
     "ChannelBrokenError",
     "ChannelClosedError",
     "ConnectionLostError",
@@ -89,6 +91,10 @@ class RefusedError(HandshakeError):
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class BusyError(RefusedError):
+    """The server has no place for us now; it may have one later."""
 
 
 class HandshakeTimeoutError(HandshakeError):

@@ -6,7 +6,7 @@
     Noise message 1 (48)      ─────────────────────→            not made for our key: closed in silence
                               ←─────────────────────            Noise message 2 (1,088), the server's payload
     Noise message 3 (1,088)   ─────────────────────→            the client's static key and payload
-                              ←─────────────────────            one record: WELCOME or REFUSED with the reason
+                              ←─────────────────────            one record: WELCOME; REFUSED or BUSY with the reason
 
 Every message has one size, whatever it carries, so that an observer learns neither who the client is nor what it was
 told, and a stranger cannot make either side wait for or store more than that. All failures look alike from outside: the
@@ -23,7 +23,14 @@ from dataclasses import dataclass, field
 
 from fsl_async.errors import MisuseError
 from transport.channel import Introduction, SecureChannel
-from transport.errors import ConnectionLostError, HandshakeError, RefusedError, TurnedAwayError, WrongServerKeyError
+from transport.errors import (
+    BusyError,
+    ConnectionLostError,
+    HandshakeError,
+    RefusedError,
+    TurnedAwayError,
+    WrongServerKeyError,
+)
 from transport.noise import KEY_SIZE, TAG_SIZE, HandshakeState, KeyPair, Randomness, require_key
 from transport.preamble import (
     MAGIC,
@@ -45,6 +52,7 @@ __all__ = [
     "Admit",
     "CheckPayload",
     "HandshakeSettings",
+    "NoPlace",
     "Refusal",
     "accept_any_payload",
     "initiate",
@@ -68,6 +76,7 @@ class _Verdict(bytes, enum.Enum):
 
     WELCOME = b"\x01"
     REFUSED = b"\x02"
+    BUSY = b"\x03"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +88,11 @@ class Refusal:
     """
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoPlace(Refusal):
+    """The answer to a client that would be let in if there were a place; it may ask again later."""
 
 
 Admit = Callable[[bytes, bytes], Awaitable[bytes | Refusal]]
@@ -177,6 +191,7 @@ async def respond(wire: Wire, settings: HandshakeSettings, admit: Admit) -> Secu
 
     Raises:
         RefusedError: `admit` refused, and the client knows why.
+        BusyError: `admit` found no place, and the client knows that it may ask again.
         HandshakeError: no channel came about for another reason; the class says why.
         AuthenticationError: the client wants another server, another context, or bytes were altered on the way.
         ConnectionLostError: the client left in the middle.
@@ -243,6 +258,8 @@ async def _challenge(wire: Wire, noise: HandshakeState) -> bytes:
 
 async def _send_answer(wire: Wire, writer: RecordWriter, decision: bytes | Refusal) -> None:
     match decision:
+        case NoPlace(reason=reason):
+            answer = _Verdict.BUSY + _pad(reason.encode(), _PADDED_SIZE - 1)
         case Refusal(reason=reason):
             answer = _Verdict.REFUSED + _pad(reason.encode(), _PADDED_SIZE - 1)
         case _:
@@ -253,9 +270,13 @@ async def _send_answer(wire: Wire, writer: RecordWriter, decision: bytes | Refus
 
 def _admitted(decision: bytes | Refusal) -> bytes:
     """Returns the words of welcome, or raises if there are none."""
-    if isinstance(decision, Refusal):
-        raise RefusedError(f"we refused the client: {decision.reason!r}", decision.reason)
-    return decision
+    match decision:
+        case NoPlace(reason=reason):
+            raise BusyError(f"we had no place for the client: {reason!r}", reason)
+        case Refusal(reason=reason):
+            raise RefusedError(f"we refused the client: {reason!r}", reason)
+        case welcome:
+            return welcome
 
 
 async def _read_answer(wire: Wire, reader: RecordReader) -> bytes:
@@ -279,8 +300,11 @@ def _judged(answer: bytes) -> bytes:
         case _Verdict.REFUSED:
             reason = words.decode(errors="replace")
             raise RefusedError(f"the server refused us: {reason!r}", reason)
+        case _Verdict.BUSY:
+            reason = words.decode(errors="replace")
+            raise BusyError(f"the server has no place for us now: {reason!r}; try again later", reason)
         case verdict:
-            raise HandshakeError(f"the server answers {verdict!r}, neither WELCOME nor REFUSED")
+            raise HandshakeError(f"the server answers {verdict!r}, neither WELCOME nor REFUSED nor BUSY")
 
 
 def _pad(content: bytes, size: int) -> bytes:

@@ -1,7 +1,8 @@
 """What a listener allows strangers, and the books it keeps about it.
 
-Rules kept here: whoever enters is counted before anything is read from it, and counted out however it leaves; the
-clock is trio's, so that a virtual one works.
+Rules kept here: whoever enters is counted before anything is read from it, and counted out however it leaves; who holds
+a place gives no other the power to keep the rest out: a handshake that hangs yields to a newer one, and the keys that
+must always get in (the peer server's) have places of their own; the clock is trio's, so that a virtual one works.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import trio
 
 from fsl_async.errors import MisuseError
 
-__all__ = ["KeyBook", "Limits", "RateLimiter"]
+__all__ = ["HandshakeBook", "Limits", "PlaceBook", "RateLimiter"]
 
 _ENTRIES_BEFORE_SWEEP = 4_096
 
@@ -23,29 +24,36 @@ _ENTRIES_BEFORE_SWEEP = 4_096
 class Limits:
     """A listener's limits.
 
+    An address is what one party is likely to have to itself: an IPv4 address, or the /64 network of an IPv6 one.
+
     Attributes:
-        connections: connections at a time, in all; further ones wait in the network's queue.
-        half_open: of these, connections still shaking hands.
+        connections: admitted connections at a time, in all.
+        half_open: besides these, connections still shaking hands. One more, and the oldest of the address with the
+            most is given up: an honest handshake takes a few round trips, a silent connection its whole deadline.
         handshakes_per_second: new connections per second and address, in the long run.
-        burst: new connections that one address may make at once.
-        per_key: connections at a time with one static key.
-        per_key_exceptions: other numbers for some static keys, e.g. the peer server's.
+        burst: new connections that one address may make at once: a whole office behind one address, say, that starts
+            on the hour. At half a millisecond each they are no burden, so the number is generous.
+        per_key: admitted connections at a time with one static key.
+        per_key_exceptions: other numbers for some static keys, e.g. the peer server's; these have their own places,
+            beyond `connections`.
     """
 
     connections: int = 10_000
     half_open: int = 256
     handshakes_per_second: float = 20.0
-    burst: int = 5
+    burst: int = 100
     per_key: int = 4
     per_key_exceptions: Mapping[bytes, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if min(self.connections, self.half_open, self.burst, self.per_key) < 1 or self.handshakes_per_second <= 0:
+        counts = (self.connections, self.half_open, self.burst, self.per_key, *self.per_key_exceptions.values())
+        if min(counts) < 1 or not self.handshakes_per_second > 0:
             raise MisuseError(f"every limit of a listener must be positive: {self}")
 
-    def for_key(self, key: bytes) -> int:
-        """Returns how many connections the holder of `key` may have."""
-        return self.per_key_exceptions.get(key, self.per_key)
+    @property
+    def most_at_once(self) -> int:
+        """Connections that may exist at a time, shaking hands or admitted."""
+        return self.connections + self.half_open + 1 + sum(self.per_key_exceptions.values())
 
 
 class RateLimiter:
@@ -55,6 +63,7 @@ class RateLimiter:
         self._interval = 1 / per_second
         self._depth = burst * self._interval
         self._empty_until: dict[str, float] = {}
+        self._sweep_at = _ENTRIES_BEFORE_SWEEP
 
     def admits(self, address: str) -> bool:
         """Takes a token from the address's bucket, if there is one.
@@ -63,7 +72,7 @@ class RateLimiter:
         `burst` of them (the generic cell rate algorithm).
         """
         now = trio.current_time()
-        if len(self._empty_until) >= _ENTRIES_BEFORE_SWEEP:
+        if len(self._empty_until) >= self._sweep_at:
             self._sweep(now)
         full_at = max(now, self._empty_until.get(address, now)) + self._interval
         if full_at - now > self._depth * (1 + 1e-9):
@@ -72,27 +81,71 @@ class RateLimiter:
         return True
 
     def _sweep(self, now: float) -> None:
+        """Forgets full buckets; the next time when there are twice as many as remain, so that it stays cheap."""
         self._empty_until = {address: time for address, time in self._empty_until.items() if time > now}
+        self._sweep_at = max(_ENTRIES_BEFORE_SWEEP, 2 * len(self._empty_until))
 
 
-class KeyBook:
-    """Counts the connections with each static key."""
+class HandshakeBook:
+    """The handshakes under way, by address, oldest first."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._under_way: dict[str, list[trio.CancelScope]] = {}
+
+    @contextmanager
+    def entered(self, address: str, scope: trio.CancelScope) -> Iterator[None]:
+        """Counts one handshake for as long as the block lasts; where that is one too many, another is cancelled."""
+        if sum(map(len, self._under_way.values())) >= self._most:
+            self._give_up_one()
+        self._under_way.setdefault(address, []).append(scope)
+        try:
+            yield
+        finally:
+            if scope in self._under_way.get(address, ()):
+                self._strike(address, scope)
+
+    def _give_up_one(self) -> None:
+        crowded = max(self._under_way, key=lambda address: len(self._under_way[address]))
+        oldest = self._under_way[crowded][0]
+        self._strike(crowded, oldest)
+        oldest.cancel()
+
+    def _strike(self, address: str, scope: trio.CancelScope) -> None:
+        self._under_way[address].remove(scope)
+        if not self._under_way[address]:
+            del self._under_way[address]
+
+
+class PlaceBook:
+    """The admitted connections, in all and with each static key."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._connections: dict[bytes, int] = {}
+        self._common = 0
 
-    def is_full(self, key: bytes) -> bool:
-        """Tells whether the holder of `key` has all the connections it may have."""
-        return self._connections.get(key, 0) >= self._limits.for_key(key)
+    def shortage(self, key: bytes) -> str:
+        """Returns what the holder of `key` must be told if there is no place for it; nothing if there is one."""
+        most = self._limits.per_key_exceptions.get(key, self._limits.per_key)
+        if self._connections.get(key, 0) >= most:
+            return f"{most} connections with this key are open already; close one first"
+        if self._is_common(key) and self._common >= self._limits.connections:
+            return f"all {self._limits.connections} connections are taken"
+        return ""
 
     @contextmanager
     def entered(self, key: bytes) -> Iterator[None]:
         """Counts one connection for as long as the block lasts."""
         self._connections[key] = self._connections.get(key, 0) + 1
+        self._common += self._is_common(key)
         try:
             yield
         finally:
+            self._common -= self._is_common(key)
             self._connections[key] -= 1
             if not self._connections[key]:
                 del self._connections[key]
+
+    def _is_common(self, key: bytes) -> bool:
+        return key not in self._limits.per_key_exceptions

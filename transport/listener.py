@@ -2,7 +2,8 @@
 
 Rules kept here:
 
-- Room is taken before a connection is accepted, so that a flood waits in the network's queue, not in our memory.
+- Room is taken before a connection is accepted, so that a flood waits in the network's queue, not in our memory; there
+  is always room for one more handshake, because the oldest then yields.
 - An address that comes too often is closed without a word; a handshake that fails is closed without a word.
 - Whatever a peer does, the listener goes on: every `FslError`, also one that a handler lets out, is observed and ends
   that one connection. Anything else is a bug of ours and ends the listener, in sight of whoever runs it.
@@ -14,6 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import trio
@@ -21,8 +23,8 @@ import trio
 from fsl_async.errors import FslError
 from transport.channel import SecureChannel
 from transport.errors import HandshakeTimeoutError, TurnedAwayError
-from transport.handshake import Admit, HandshakeSettings, Refusal, respond
-from transport.limits import KeyBook, Limits, RateLimiter
+from transport.handshake import Admit, HandshakeSettings, NoPlace, Refusal, respond
+from transport.limits import HandshakeBook, Limits, PlaceBook, RateLimiter
 from transport.wire import Wire
 
 __all__ = ["ConnectionSource", "Handler", "Listener", "Observe", "Service", "log_failure"]
@@ -72,10 +74,10 @@ class Listener:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._room = trio.Semaphore(service.limits.connections)
-        self._half_open = trio.Semaphore(service.limits.half_open)
+        self._room = trio.Semaphore(service.limits.most_at_once)
+        self._handshakes = HandshakeBook(service.limits.half_open)
         self._rate = RateLimiter(service.limits.handshakes_per_second, service.limits.burst)
-        self._keys = KeyBook(service.limits)
+        self._places = PlaceBook(service.limits)
 
     async def serve(self, source: ConnectionSource) -> None:
         """Serves all connections of a source, until it is cancelled or a bug comes out of a handler."""
@@ -84,22 +86,16 @@ class Listener:
                 with ExitStack() as taken:
                     await self._room.acquire()
                     taken.callback(self._room.release)
-                    await self._half_open.acquire()
-                    taken.callback(self._half_open.release)
                     stream, origin = await source.accept()
                     nursery.start_soon(self._attend, stream, origin)
                     taken.pop_all()
 
     async def _attend(self, stream: trio.abc.Stream, origin: str) -> None:
-        """Handles one connection, which has a place in both semaphores."""
+        """Handles one connection, for which room has been taken."""
         with ExitStack() as taken:
             taken.callback(self._room.release)
             try:
-                try:
-                    channel = await self._welcome(stream, origin, taken)
-                finally:
-                    self._half_open.release()
-                async with channel:
+                async with await self._welcome(stream, origin, taken) as channel:
                     await self._service.handler(channel)
             except* FslError as errors:
                 for error in _leaves(errors):
@@ -108,26 +104,25 @@ class Listener:
                 await trio.aclose_forcefully(stream)
 
     async def _welcome(self, stream: trio.abc.Stream, origin: str, taken: ExitStack) -> SecureChannel:
-        """Shakes hands; what the connection occupies from then on is noted in `taken`."""
-
-        async def admit(key: bytes, payload: bytes) -> bytes | Refusal:
-            answer = await self._service.admit(key, payload)
-            if isinstance(answer, Refusal):
-                return answer
-            if self._keys.is_full(key):
-                return Refusal(
-                    f"{self._service.limits.for_key(key)} connections with this key are open already; close one first"
-                )
-            taken.enter_context(self._keys.entered(key))
-            return answer
-
+        """Shakes hands in time; what the connection occupies from then on is noted in `taken`."""
         if not self._rate.admits(origin):
             raise TurnedAwayError(f"more than {self._service.limits.handshakes_per_second:g} connections per second")
-        with trio.move_on_after(self._service.settings.deadline):
-            return await respond(Wire(stream), self._service.settings, admit)
-        raise HandshakeTimeoutError(
-            f"the client did not finish its handshake within {self._service.settings.deadline:g} s"
-        )
+        deadline = self._service.settings.deadline
+        with trio.CancelScope() as yielding, self._handshakes.entered(origin, yielding):
+            with trio.move_on_after(deadline):
+                return await respond(Wire(stream), self._service.settings, partial(self._admit, taken))
+            raise HandshakeTimeoutError(f"the client did not finish its handshake within {deadline:g} s")
+        raise TurnedAwayError("its handshake hung while newer ones waited; it was the oldest where there were most")
+
+    async def _admit(self, taken: ExitStack, key: bytes, payload: bytes) -> bytes | Refusal:
+        answer = await self._service.admit(key, payload)
+        if isinstance(answer, Refusal):
+            return answer
+        shortage = self._places.shortage(key)
+        if shortage:
+            return NoPlace(shortage)
+        taken.enter_context(self._places.entered(key))
+        return answer
 
 
 def _leaves(group: BaseExceptionGroup[FslError]) -> list[FslError]:

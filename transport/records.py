@@ -238,6 +238,16 @@ class RecordReader:
         self._events: deque[Event] = deque()
         self._state: _Between | _Inside | _Ended | _Broken = _Between()
 
+    @property
+    def buffered(self) -> int:
+        """Bytes fed that belong to no event yet."""
+        return len(self._buffer)
+
+    @property
+    def midway(self) -> bool:
+        """Whether a record has begun and is incomplete."""
+        return 0 < len(self._buffer) < _LENGTH_SIZE + int.from_bytes(self._buffer[:_LENGTH_SIZE], "big")
+
     def feed(self, data: Buffer) -> None:
         """Takes bytes from the stream."""
         self._buffer += data

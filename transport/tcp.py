@@ -1,13 +1,18 @@
 """Channels over TCP.
 
 An address is "host:port", or "[host]:port" for IPv6. Small messages are not held back: trio sets TCP_NODELAY on both
-ends.
+ends. A peer that has vanished without a word (its host lost power, a middlebox forgot the connection) is noticed within
+about a minute even where nothing is sent, by keep-alive probes of the system's.
 """
 
 from __future__ import annotations
 
 import errno
+import ipaddress
+import logging
 import resource
+import socket as system
+from contextlib import suppress
 from dataclasses import replace
 
 import trio
@@ -18,10 +23,18 @@ from transport.interface import Transport
 from transport.limits import Limits
 from transport.listener import Listener, Service
 
-__all__ = ["TcpTransport"]
+__all__ = ["TcpTransport", "raise_descriptor_limit"]
+
+_log = logging.getLogger("transport")
 
 _ACCEPT_AGAIN = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED}
 _ACCEPT_PAUSE = 0.1
+_IPV6_NETWORK_BITS = 64
+_SHARE = 2
+"""Connections may take one in so many of a process's descriptors; handshakes one in `_HANDSHAKES_SHARE`."""
+_HANDSHAKES_SHARE = 8
+_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""Seconds before the first probe, seconds between probes, probes without an answer; where the system has these."""
 
 
 class TcpTransport(Transport):
@@ -31,11 +44,13 @@ class TcpTransport(Transport):
         """Opens a TCP connection; see `Transport.connect`."""
         host, port = _split(address)
         try:
-            return await trio.open_tcp_stream(host, port)
+            stream = await trio.open_tcp_stream(host, port)
         except OSError as error:
             raise UnreachableError(
                 f"nothing listens at {address} ({error}); check the address and that the server runs"
             ) from error
+        _keep_alive(stream)
+        return stream
 
     async def listen(
         self,
@@ -46,7 +61,7 @@ class TcpTransport(Transport):
     ) -> None:
         """Serves at an address; port 0 lets the system choose one. See `Transport.listen`.
 
-        Connections are limited to half of the descriptors that the process may open, if that is less than the limit.
+        Connections are limited, with a warning, to half of the descriptors that the process may open.
         """
         host, port = _split(address)
         sockets = await _bind(host, port)
@@ -73,7 +88,9 @@ class _SocketSource:
                 await trio.sleep(_ACCEPT_PAUSE)
                 continue
             try:
-                return stream, stream.socket.getpeername()[0]
+                origin = _origin(stream.socket.getpeername()[0])
+                _keep_alive(stream)
+                return stream, origin
             except OSError:  # the peer left before we could ask who it is
                 await stream.aclose()
 
@@ -98,11 +115,62 @@ async def _bind(host: str, port: int) -> list[trio.SocketListener]:
     return sockets
 
 
+def _origin(host: str) -> str:
+    """Returns what limits count a host under: an IPv4 address, or the network that one IPv6 host commonly has."""
+    address = ipaddress.ip_address(host.partition("%")[0])
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, _IPV6_NETWORK_BITS), strict=False))
+
+
+def _keep_alive(stream: trio.SocketStream) -> None:
+    with suppress(OSError):  # a connection that is gone already needs no probes
+        stream.setsockopt(system.SOL_SOCKET, system.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE.items():
+            if hasattr(system, name):
+                stream.setsockopt(system.IPPROTO_TCP, getattr(system, name), value)
+
+
+def raise_descriptor_limit(limits: Limits) -> int:
+    """Lets this process open enough descriptors for `limits`, as far as the system allows it.
+
+    Returns:
+        The number that it may open now.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return soft
+    enough = max(_SHARE * limits.connections, _HANDSHAKES_SHARE * limits.half_open)
+    wanted = enough if hard == resource.RLIM_INFINITY else min(enough, hard)
+    if wanted > soft:
+        with suppress(OSError, ValueError):  # some systems allow less than they say
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
 def _within_descriptors(limits: Limits) -> Limits:
+    """Lowers connections and handshakes, with a warning, to the shares of the descriptors that they may have."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         return limits
-    return replace(limits, connections=max(1, min(limits.connections, descriptors // 2)))
+    lowered = replace(
+        limits,
+        connections=max(1, min(limits.connections, descriptors // _SHARE)),
+        half_open=max(1, min(limits.half_open, descriptors // _HANDSHAKES_SHARE)),
+    )
+    if lowered != limits:
+        _log.warning(
+            "this process may open %d descriptors: %d connections and %d handshakes at a time instead of %d and %d; "
+            "raise the limit (ulimit -n, LimitNOFILE)",
+            descriptors,
+            lowered.connections,
+            lowered.half_open,
+            limits.connections,
+            limits.half_open,
+        )
+    return lowered
 
 
 def _split(address: str) -> tuple[str, int]:

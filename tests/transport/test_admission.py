@@ -20,6 +20,7 @@ from endpoints import (
 
 from fsl_async.errors import ChannelError, MisuseError
 from transport import (
+    BusyError,
     ConnectionLostError,
     ForeignPeerError,
     HandshakeTimeoutError,
@@ -182,38 +183,60 @@ async def test_a_server_that_does_not_decide_is_left_after_the_deadline(lab, aut
     assert trio.current_time() - started == pytest.approx(3)
 
 
-async def test_half_open_handshakes_are_bounded(lab, autojump_clock):
+async def test_a_handshake_that_hangs_yields_to_a_newer_one(lab, autojump_clock):
     await lab.serve(limits=replace(FREE, half_open=3))
-    silent = [await lab.transport.connect(lab.address) for _ in range(3)]
-    with pytest.raises(HandshakeTimeoutError):
-        await lab.dial(deadline=5)
-    assert lab.failures == []
-    async with await lab.dial(deadline=50) as channel:  # the silent ones are gone after 10 s
-        await channel.send(b"room again")
-        assert await channel.receive(LARGE) == b"room again"
+    silent = []
+    for _ in range(3):
+        silent.append(await lab.transport.connect(lab.address))
+        await trio.sleep(1)
+    started = trio.current_time()
+    async with await lab.dial() as channel:
+        await channel.send(b"no waiting")
+        assert await channel.receive(LARGE) == b"no waiting"
+    assert trio.current_time() - started < 1
+    (seen,) = await until_observed(lab, 1)
+    assert isinstance(seen, TurnedAwayError)
+    assert "hung" in str(seen)
+    assert await silent[0].receive_some(1) == b""  # the oldest; the others go when their own deadline comes
+    await trio.sleep(10 - (trio.current_time() - started))
+    assert [type(failure) for failure in lab.failures] == [TurnedAwayError] + [HandshakeTimeoutError] * 2
     for stream in silent:
         await stream.aclose()
 
 
+async def test_a_flood_of_silent_connections_does_not_keep_a_client_out(lab, autojump_clock):
+    await lab.serve(limits=replace(FREE, half_open=16, connections=2))
+    flood = [await lab.transport.connect(lab.address) for _ in range(100)]
+    with trio.fail_after(1):
+        async with await lab.dial() as channel:
+            await channel.send(b"through")
+            assert await channel.receive(LARGE) == b"through"
+    for stream in flood:
+        await trio.aclose_forcefully(stream)
+
+
 async def test_connections_are_bounded(lab, autojump_clock):
-    await lab.serve(limits=replace(FREE, connections=2))
+    await lab.serve(limits=replace(FREE, connections=2, per_key_exceptions={STRANGER.public: 1, SERVER.public: 1}))
     first, second = await lab.dial(), await lab.dial()
-    with pytest.raises(HandshakeTimeoutError):
-        await lab.dial()
+    with pytest.raises(BusyError, match=r"all 2 connections are taken.*try again later"):
+        await lab.dial(key_pair("bob"))
+    peer = await lab.dial(SERVER)  # has a place of its own
     await first.aclose()
-    async with await lab.dial() as third:
+    await trio.sleep(1)
+    async with await lab.dial(key_pair("bob")) as third:
         await third.send(b"room again")
         assert await third.receive(LARGE) == b"room again"
     await second.aclose()
+    await peer.aclose()
 
 
 async def test_connections_with_one_key_are_bounded(lab):
     await lab.serve(limits=replace(FREE, per_key=2, per_key_exceptions={STRANGER.public: 1, SERVER.public: 3}))
     channels = [await lab.dial(), await lab.dial()]
-    with pytest.raises(RefusedError, match="2 connections with this key"):
+    with pytest.raises(BusyError, match="2 connections with this key"):
         await lab.dial()
     channels += [await lab.dial(SERVER) for _ in range(3)]
-    with pytest.raises(RefusedError, match="3 connections with this key"):
+    with pytest.raises(BusyError, match="3 connections with this key"):
         await lab.dial(SERVER)
     async with await lab.dial(key_pair("bob")):
         pass

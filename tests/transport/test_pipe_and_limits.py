@@ -1,6 +1,9 @@
 """The memory stream under trio's own conformance suite; the books that limits are kept in; addresses."""
 
 import random
+import resource
+import socket as system
+from contextlib import ExitStack
 
 import pytest
 import trio
@@ -9,8 +12,9 @@ from trio.testing import check_two_way_stream
 
 from fsl_async.errors import MisuseError
 from transport import HandshakeSettings, KeyPair, Kind, Limits, Network, Role, TcpTransport, TurnedAwayError
-from transport.limits import KeyBook, RateLimiter
+from transport.limits import HandshakeBook, PlaceBook, RateLimiter
 from transport.pipe import BUFFER_SIZE, pipe_pair
+from transport.tcp import _origin, _SocketSource, _within_descriptors, raise_descriptor_limit
 
 
 async def test_the_pipe_is_a_stream():
@@ -52,18 +56,44 @@ async def test_addresses_are_forgotten(mock_clock):
     assert len(limiter._empty_until) <= 4_096
 
 
-def test_a_key_book_forgets_who_has_left():
-    book = KeyBook(Limits(per_key=1))
+async def test_a_flood_from_many_addresses_is_swept_seldom(mock_clock, monkeypatch):
+    limiter = RateLimiter(per_second=20, burst=100)
+    sweeps = []
+    monkeypatch.setattr(limiter, "_sweep", lambda now: (sweeps.append(now), RateLimiter._sweep(limiter, now)))
+    for number in range(40_000):  # all at once: no bucket is full again
+        limiter.admits(f"address {number}")
+    assert len(sweeps) <= 5
+
+
+async def test_the_handshake_given_up_is_the_oldest_where_there_are_most():
+    book = HandshakeBook(4)
+    addresses = ["a", "b", "c", "b", "d", "e"]
+    scopes = [trio.CancelScope() for _ in addresses]
+    with ExitStack() as entered:
+        for address, scope in zip(addresses, scopes, strict=True):
+            entered.enter_context(book.entered(address, scope))
+        # d is the fifth: b has two, and gives up its first; then all have one, and a is the oldest
+        assert [scope.cancel_called for scope in scopes] == [True, True, False, False, False, False]
+    assert book._under_way == {}
+
+
+def test_a_place_book_forgets_who_has_left():
+    book = PlaceBook(Limits(per_key=1, connections=2, per_key_exceptions={b"peer": 2}))
     with book.entered(b"a"):
-        assert book.is_full(b"a")
-        assert not book.is_full(b"b")
-    assert not book.is_full(b"a")
+        assert "1 connections with this key" in book.shortage(b"a")
+        assert book.shortage(b"b") == ""
+        with book.entered(b"b"):
+            assert book.shortage(b"c") == "all 2 connections are taken"
+            assert book.shortage(b"peer") == ""
+            with book.entered(b"peer"), book.entered(b"peer"):
+                assert "2 connections with this key" in book.shortage(b"peer")
+    assert book.shortage(b"a") == book.shortage(b"c") == ""
     assert book._connections == {}
 
 
 async def test_an_address_that_comes_too_often_is_turned_away(nursery, mock_clock):
     lab = Lab(TcpTransport(), "127.0.0.1:0", nursery)
-    await lab.serve(limits=Limits())
+    await lab.serve(limits=Limits(burst=5))
     channels = [await lab.dial() for _ in range(4)]
     async with await lab.dial(KeyPair.from_private(bytes(range(32)))):
         with pytest.raises(TurnedAwayError, match="limits how often"):
@@ -97,14 +127,76 @@ async def test_other_forms_of_addresses(nursery, host):
         assert await channel.receive(LARGE) == b"hello"
 
 
-async def test_connections_stay_below_half_the_descriptors():
-    import resource
+@pytest.mark.parametrize("descriptors", [256, 1024, 19_999])
+def test_connections_stay_below_half_the_descriptors(descriptors, monkeypatch, caplog):
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (descriptors, descriptors))
+    limits = Limits(per_key_exceptions={b"peer": 2})
+    lowered = _within_descriptors(limits)
+    assert lowered.connections == min(10_000, descriptors // 2)
+    assert lowered.most_at_once < 0.7 * descriptors
+    assert f"{lowered.connections} connections" in caplog.text
+    assert "ulimit" in caplog.text
+    assert lowered.per_key_exceptions == limits.per_key_exceptions
 
-    from transport.tcp import _within_descriptors
 
-    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert _within_descriptors(Limits(connections=10**9)).connections <= max(1, descriptors // 2) or descriptors == -1
-    assert _within_descriptors(Limits(connections=1)).connections == 1
+def test_few_connections_need_no_warning(monkeypatch, caplog):
+    few = Limits(connections=100, half_open=100)
+    for descriptors in (1024, resource.RLIM_INFINITY):
+        monkeypatch.setattr(resource, "getrlimit", lambda which, soft=descriptors: (soft, soft))
+        assert _within_descriptors(few) == few
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "expected"),
+    [(1024, 524_288, 20_000), (1024, 4096, 4096), (50_000, 524_288, 50_000), (1024, resource.RLIM_INFINITY, 20_000)],
+)
+def test_the_descriptor_limit_is_raised_as_far_as_it_is_needed_and_allowed(soft, hard, expected, monkeypatch):
+    held = [(soft, hard)]
+    monkeypatch.setattr(resource, "getrlimit", lambda which: held[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda which, limits: held.append(limits))
+    assert raise_descriptor_limit(Limits()) == expected
+    assert held[-1] == (expected, hard)
+
+
+def test_a_system_that_allows_no_more_descriptors_is_left_as_it_is(monkeypatch):
+    def refuse(which, limits):
+        raise ValueError("not allowed")
+
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 4096))
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    assert raise_descriptor_limit(Limits()) == 1024
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+    ],
+)
+def test_an_ipv6_network_counts_as_one_address(host, origin):
+    assert _origin(host) == origin
+
+
+async def test_both_ends_of_a_tcp_connection_are_probed(nursery):
+    accepted = []
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+
+    async def accept():
+        accepted.append(await _SocketSource(listener).accept())
+
+    async with listener, trio.open_nursery() as both:
+        both.start_soon(accept)
+        near = await TcpTransport().connect(f"127.0.0.1:{listener.socket.getsockname()[1]}")
+    far, origin = accepted[0]
+    assert origin == "127.0.0.1"
+    for stream in (near, far):
+        assert stream.getsockopt(system.SOL_SOCKET, system.SO_KEEPALIVE) == 1
+        await stream.aclose()
 
 
 async def test_who_waits_in_the_queue_is_turned_away_when_the_listener_ends(autojump_clock):

@@ -1,0 +1,319 @@
+"""How fast a message must move, in either direction; and messages that are let pass. On every transport."""
+
+import itertools
+import tracemalloc
+from contextlib import suppress
+
+import pytest
+import trio
+from endpoints import LARGE, echo
+from trio.testing import wait_all_tasks_blocked
+
+from fsl_async.errors import ChannelError, MisuseError
+from transport import UNHURRIED, ChannelBrokenError, ChannelClosedError, Pace, TooSlowError
+from transport.pace import Stopwatch
+
+RECORD = 65_510  # bytes of a message in its first record
+
+
+class Watching:
+    """A handler that takes one step with its channel and notes what came of it, and when."""
+
+    def __init__(self, step):
+        self.step = step
+        self.seconds = []
+        self.came = []
+
+    async def __call__(self, channel):
+        started = trio.current_time()
+        try:
+            self.came.append(await self.step(channel))
+        except ChannelError as error:
+            self.came.append(error)
+        self.seconds.append(trio.current_time() - started)
+
+
+async def trickle(channel, data, size, pause):
+    """Sends ready-made bytes in small portions, until the other side has had enough."""
+    for start in range(0, len(data), size):
+        try:
+            await channel._wire.send(data[start : start + size])
+        except ChannelError:
+            return
+        await trio.sleep(pause)
+
+
+# ---- the rule
+
+
+@pytest.mark.parametrize(
+    ("moved_at", "moved", "total", "expected"),
+    [
+        (0, 0, 0, 5),  # nothing yet: the grace
+        (1, 8_192, 100_000, 5),
+        (9, 81_920, 100_000, 10),  # at the least rate, 80 KiB are worth 10 s
+        (0, 50_000_000, 10**8, 30),  # half of it came at once: no reason to be silent for long
+        (0, 0, 416_000_000, 5),
+        (10, 2_080_000, 416_000_000, 10),  # in 2,000 s 416 MB need 208 kB/s
+    ],
+)
+def test_by_when_more_must_have_moved(moved_at, moved, total, expected):
+    pace = Pace(message_seconds=2_000)
+    assert pace.latest_progress(0, moved_at, moved, total) == pytest.approx(expected, rel=1e-3)
+    assert UNHURRIED.latest_progress(0, moved_at, moved, total) == float("inf")
+
+
+async def test_a_stopwatch_starts_anew_at_every_progress(mock_clock):
+    watch = Stopwatch(Pace(bytes_per_second=1, silence=7))
+    for second in range(0, 50, 5):
+        assert watch.deadline(100 + second) == pytest.approx(trio.current_time() + 7)
+        mock_clock.jump(5)
+    assert watch.deadline(145) == pytest.approx(trio.current_time() + 2)
+    mock_clock.jump(2)
+    assert "145 bytes of a message have moved in 52.0 s and none in the last 7.0 s" in str(watch.too_slow())
+
+
+@pytest.mark.parametrize("change", ["message_seconds", "grace", "silence"])
+def test_a_pace_is_checked(change):
+    for value in (0, -1, float("nan")):
+        with pytest.raises(MisuseError, match="positive seconds"):
+            Pace(**{change: value})
+    with pytest.raises(MisuseError, match="not negative"):
+        Pace(bytes_per_second=-1)
+
+
+# ---- receiving
+
+
+async def test_a_trickle_of_ten_bytes_a_second_is_noticed_in_a_first_record(lab, autojump_clock):
+    watching = Watching(lambda channel: channel.announced(pace=Pace()))
+    await lab.serve(watching)
+    channel = await lab.dial()
+    await trio.sleep(1_000)  # silence between messages is no trickle
+    record = next(iter(channel._writer.message([bytes(200_000)])))
+    await trickle(channel, record[:300], 10, 1)
+    assert isinstance(watching.came[0], TooSlowError)
+    assert watching.seconds == [pytest.approx(1_005)]
+    await channel.aclose()
+
+
+async def test_a_trickle_of_pings_is_no_trickle_of_a_message(lab, autojump_clock):
+    watching = Watching(lambda channel: channel.announced(pace=Pace()))
+    await lab.serve(watching)
+    async with await lab.dial() as channel:
+        for _ in range(100):
+            await channel.ping()
+            await trio.sleep(1)
+        await channel.send(b"hello")
+        await trio.sleep(1)
+    assert watching.came == [5]
+
+
+async def test_a_half_record_behind_a_ping_has_to_be_finished(lab, autojump_clock):
+    watching = Watching(lambda channel: channel.announced(pace=Pace()))
+    await lab.serve(watching)
+    channel = await lab.dial()
+    await channel._wire.send(channel._writer.ping() + next(iter(channel._writer.message([bytes(100)])))[:50])
+    await trio.sleep(10)
+    assert isinstance(watching.came[0], TooSlowError)
+    await channel.aclose()
+
+
+async def test_framing_buys_no_time(lab, autojump_clock):
+    """A message in records of one byte each, 20 bytes on the wire: fast enough there, and far too slow as a message."""
+    watching = Watching(lambda channel: channel.receive(LARGE, pace=Pace()))
+    await lab.serve(watching)
+    channel = await lab.dial()
+    writer = channel._writer
+    total = 10**6
+    await channel._wire.send(writer._records(0, [total.to_bytes(8, "big"), b"x"]))
+    for _ in range(30):
+        data = b"".join(writer._records(0, [b"x"]) for _ in range(500))
+        with suppress(ChannelError):
+            await channel._wire.send(data)
+        await trio.sleep(len(data) / 10_000)
+    assert isinstance(watching.came[0], TooSlowError)
+    await channel.aclose()
+
+
+async def test_a_burst_does_not_buy_a_long_silence(lab, autojump_clock):
+    watching = Watching(lambda channel: channel.receive(LARGE, pace=Pace()))
+    await lab.serve(watching)
+    channel = await lab.dial()
+    records = iter(channel._writer.message([bytes(10_000_000)]))
+    for record in itertools.islice(records, 100):
+        await channel._wire.send(record)
+    await trio.sleep(1_000)
+    assert isinstance(watching.came[0], TooSlowError)
+    assert watching.seconds == [pytest.approx(30, abs=0.1)]
+    await channel.aclose()
+
+
+# ---- sending
+
+
+async def test_a_reader_that_does_not_read_is_left(lab, autojump_clock):
+    watching = Watching(lambda channel: channel.send(bytes(30_000_000), pace=Pace()))
+    await lab.serve(watching)
+    channel = await lab.dial()
+    await trio.sleep(100)
+    assert isinstance(watching.came[0], TooSlowError)
+    assert watching.seconds[0] <= 31
+    with pytest.raises(ChannelError):
+        await channel.receive(LARGE)
+    await channel.aclose()
+
+
+async def test_a_slow_reader_at_the_agreed_pace_gets_all(lab, autojump_clock):
+    message = bytes(400_000)
+    watching = Watching(lambda channel: channel.send(message, pace=Pace()))
+    await lab.serve(watching)
+    channel = await lab.dial()
+    taken = bytearray()
+    while not watching.came or len(taken) < 400_000:
+        data = await channel._wire.receive_some(30_000)
+        channel._reader.feed(data)
+        taken += data
+        await trio.sleep(1.5)
+    assert watching.came == [None]
+    assert await channel.receive(LARGE) == message
+    await channel.aclose()
+
+
+async def test_after_a_message_that_was_too_slow_nothing_is_sent(lab, autojump_clock):
+    async def step(channel):
+        with pytest.raises(TooSlowError):
+            await channel.send(bytes(30_000_000), pace=Pace())
+        await channel.send(b"more")
+
+    watching = Watching(step)
+    await lab.serve(watching)
+    channel = await lab.dial()
+    await trio.sleep(100)
+    assert isinstance(watching.came[0], ChannelBrokenError)
+    await channel.aclose()
+
+
+# ---- letting pass
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, RECORD, 300_000])
+async def test_a_message_is_let_pass_and_the_next_one_taken(lab, size):
+    async def handler(channel):
+        assert await channel.announced() == size
+        await channel.discard()
+        await channel.send(await channel.receive(LARGE))
+
+    await lab.serve(handler)
+    async with await lab.dial() as channel:
+        await channel.send(bytes(size))
+        await channel.send(b"kept")
+        assert await channel.receive(LARGE) == b"kept"
+    assert lab.failures == []
+
+
+async def test_letting_pass_takes_no_room(lab):
+    async def handler(channel):
+        tracemalloc.start()
+        await channel.discard()
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        await channel.send(b"done")
+
+    peaks = []
+    await lab.serve(handler)
+    message = bytes(10_000_000)
+    async with await lab.dial() as channel:
+        await channel.send(message)
+        assert await channel.receive(LARGE) == b"done"
+    assert peaks[0] < 2_000_000
+
+
+async def test_what_is_let_pass_must_keep_the_pace(lab, autojump_clock):
+    watching = Watching(lambda channel: channel.discard(pace=Pace()))
+    await lab.serve(watching)
+    channel = await lab.dial()
+    await channel._wire.send(next(iter(channel._writer.message([bytes(200_000)]))))
+    await trio.sleep(60)
+    assert isinstance(watching.came[0], TooSlowError)
+    await channel.aclose()
+
+
+async def test_a_cancelled_letting_pass_is_finished_by_whoever_reads_next(lab, autojump_clock):
+    async def handler(channel):
+        with trio.move_on_after(1) as scope:
+            await channel.discard()
+        assert scope.cancelled_caught
+        assert await channel.announced() == 4
+        await channel.send(await channel.receive(LARGE))
+
+    await lab.serve(handler)
+    channel = await lab.dial()
+    records = list(channel._writer.message([bytes(200_000)]))
+    await channel._wire.send(records[0])
+    await trio.sleep(2)
+    for record in records[1:]:
+        await channel._wire.send(record)
+    await channel.send(b"kept")
+    assert await channel.receive(LARGE) == b"kept"
+    await channel.aclose()
+    assert lab.failures == []
+
+
+async def test_a_message_half_received_may_still_be_let_pass(lab, autojump_clock):
+    async def handler(channel):
+        with trio.move_on_after(1):
+            await channel.receive(LARGE)
+        await channel.discard()
+        await channel.send(await channel.receive(LARGE))
+
+    await lab.serve(handler)
+    channel = await lab.dial()
+    records = list(channel._writer.message([bytes(200_000)]))
+    await channel._wire.send(records[0])
+    await trio.sleep(2)
+    for record in records[1:]:
+        await channel._wire.send(record)
+    await channel.send(b"kept")
+    assert await channel.receive(LARGE) == b"kept"
+    await channel.aclose()
+
+
+async def test_an_announced_message_takes_no_room_before_it_comes(lab, autojump_clock):
+    """Room is taken as bytes come: a peer's word costs nothing."""
+
+    async def handler(channel):
+        tracemalloc.start()
+        with trio.move_on_after(5):
+            await channel.receive(LARGE)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+
+    peaks, message = [], bytes(50_000_000)
+    await lab.serve(handler)
+    channel = await lab.dial()
+    await channel._wire.send(next(iter(channel._writer.message([message]))))
+    await trio.sleep(10)
+    assert peaks[0] < 2_000_000
+    await channel.aclose()
+
+
+async def test_only_one_task_reads(lab):
+    await lab.serve(echo)
+    async with await lab.dial() as channel, trio.open_nursery() as nursery:
+        nursery.start_soon(channel.announced)
+        await wait_all_tasks_blocked()
+        with pytest.raises(MisuseError, match="another task"):
+            await channel.discard()
+        nursery.cancel_scope.cancel()
+
+
+async def test_closing_ends_a_wait_for_a_message_to_let_pass(lab):
+    watching = Watching(lambda channel: channel.discard())
+    await lab.serve(watching)
+    async with await lab.dial():
+        pass
+    with trio.fail_after(5):
+        while not watching.came:
+            await trio.lowlevel.checkpoint()
+    assert isinstance(watching.came[0], ChannelClosedError)

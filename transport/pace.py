@@ -1,0 +1,89 @@
+"""How fast a message must move once it has begun, in either direction.
+
+Rules kept here: what counts is progress of the message itself, not bytes on the wire, so that nobody buys time with
+framing; a message that has begun moves at a mean rate and never stands still for long; a long one must be as fast as
+it takes to be through in time, since for as long as it moves it occupies room that others want.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import trio
+
+from fsl_async.errors import MisuseError
+from transport.errors import TooSlowError
+
+__all__ = ["UNHURRIED", "Pace", "Stopwatch"]
+
+_FOREVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What is demanded of a message under way.
+
+    Attributes:
+        bytes_per_second: the least mean rate; 0 demands none.
+        message_seconds: in which a whole message must be through, however long it is: the least mean rate of a message
+            of n bytes is therefore the larger of `bytes_per_second` and n / `message_seconds`.
+        grace: seconds in which the rate is not yet judged.
+        silence: seconds for which it may stand still.
+    """
+
+    bytes_per_second: float = 8_192
+    message_seconds: float = 1_800
+    grace: float = 5.0
+    silence: float = 30.0
+
+    def __post_init__(self) -> None:
+        if not (self.bytes_per_second >= 0 and self.message_seconds > 0 and self.grace > 0 and self.silence > 0):
+            raise MisuseError(f"a pace has positive seconds and a rate that is not negative: {self}")
+
+    def latest_progress(self, started: float, moved_at: float, moved: int, total: int) -> float:
+        """Returns the time by which more must have moved.
+
+        Args:
+            started: when the message began, on trio's clock.
+            moved_at: when it last moved.
+            moved: how many of its bytes have.
+            total: how many it has; 0 while that is unknown.
+        """
+        rate = max(self.bytes_per_second, total / self.message_seconds)
+        mean = started + max(self.grace, moved / rate) if rate else _FOREVER
+        return min(mean, moved_at + self.silence)
+
+
+UNHURRIED = Pace(bytes_per_second=0, message_seconds=_FOREVER, silence=_FOREVER)
+"""No pace at all."""
+
+
+class Stopwatch:
+    """Judges one message's progress; it runs from the moment it is made.
+
+    Args:
+        pace: what is demanded.
+        total: the message's length in bytes; 0 while that is unknown.
+    """
+
+    def __init__(self, pace: Pace, total: int = 0) -> None:
+        self._pace = pace
+        self._total = total
+        self._started = self._moved_at = trio.current_time()
+        self._moved = 0
+
+    def deadline(self, moved: int) -> float:
+        """Returns the time by which more must move, now that `moved` bytes have."""
+        if moved > self._moved:
+            self._moved, self._moved_at = moved, trio.current_time()
+        return self._pace.latest_progress(self._started, self._moved_at, self._moved, self._total)
+
+    def too_slow(self) -> TooSlowError:
+        """Returns the error that says what moved and what is expected."""
+        now = trio.current_time()
+        rate = max(self._pace.bytes_per_second, self._total / self._pace.message_seconds)
+        return TooSlowError(
+            f"{self._moved:,} bytes of a message have moved in {now - self._started:.1f} s and none in the last "
+            f"{now - self._moved_at:.1f} s; at least {rate:,.0f} bytes per second are expected, and no pause of more "
+            f"than {self._pace.silence:g} s"
+        )
