@@ -16,7 +16,6 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
 
 from fsl_async.errors import StorageError
 
@@ -131,20 +130,22 @@ def sole_use(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def replaced_by(path: Path) -> Iterator[IO[bytes]]:
+def replaced_by(path: Path) -> Iterator[Path]:
     """A new file (0600) that takes a path once it is whole and on disk; nothing stays of one that does not get so far.
 
     Raises:
         OSError: it cannot be written.
     """
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
-        try:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            Path(file.name).replace(path)
-        finally:
-            Path(file.name).unlink(missing_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    os.close(descriptor)
+    new = Path(name)
+    try:
+        yield new
+        with new.open("rb") as written:  # by its name: a library may have put another file there
+            os.fsync(written.fileno())
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
     sync_folder(path)
 
 
@@ -163,7 +164,7 @@ def sync_folder(path: Path) -> None:
 
 def refused(path: Path, error: OSError) -> StorageError:
     """The error for a file that the system refuses, with what to do about it."""
-    return StorageError(f"{path} cannot be used: {REMEDIES.get(error.errno or 0, error.strerror)}")
+    return StorageError(f"{path} cannot be written: {REMEDIES.get(error.errno or 0, error.strerror)}")
 
 
 @contextmanager

@@ -134,8 +134,8 @@ def copy(path: Path, target: Path) -> None:
     if target.exists():
         raise StorageError(f"{target} exists already, and is not overwritten; name a new file")
     try:
-        with translated(target), replaced_by(target) as file:
-            _back_up(path, Path(file.name))
+        with translated(target), replaced_by(target) as new:
+            _back_up(path, new)
     except OSError as error:
         raise refused(target, error) from error
 
