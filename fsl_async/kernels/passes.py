@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.kernels.isa import Keys
-from fsl_async.kernels.lowering import compiled
+from fsl_async.kernels.lowering import compiled, compiled_inline
 from fsl_async.kernels.vectors import (
     RING_32,
     RING_64,
@@ -142,7 +142,7 @@ class Slots(NamedTuple):
     positions: int
 
 
-@compiled
+@compiled_inline
 def grow(left: Keys, right: Keys, group: Group, level: int, side: int) -> None:
     """Both children of a row of nodes: H(n) ^ t(n)·correction (design, sections 5 and 6)."""
     nodes, corrections, width = group.nodes, group.corrections, group.width
@@ -157,7 +157,7 @@ def grow(left: Keys, right: Keys, group: Group, level: int, side: int) -> None:
         store(nodes, rights + children + i, right_child)
 
 
-@compiled
+@compiled_inline
 def grow_left(left: Keys, group: Group, level: int, side: int) -> None:
     """The left children alone, where all leaves to the right lie outside the tree."""
     nodes, corrections, width = group.nodes, group.corrections, group.width
@@ -199,7 +199,7 @@ def _read_bits(packed: Bytes, first: int) -> int:
     return word >> (first & 7)
 
 
-@compiled
+@compiled_inline
 def add_leaf(conversion: Conversion, leaves: Blocks, row: int, leaf: int, target: Target) -> None:
     """Add every plane of a row of leaves' shares, C(n) + t(n)·hint, to its place in the accumulator."""
     if conversion.ring_bits == 32:
@@ -238,7 +238,7 @@ def _add_planes(ring: Ring, conversion: Conversion, leaves: Blocks, row: int, le
         store_part(cells, place + last, total, rest)
 
 
-@compiled
+@compiled_inline
 def prove_leaf(check: TagCheck, leaf: int, leaves: Blocks, row: int, corrections: Blocks, proofs: Blocks) -> None:
     """Fold π_q(v ^ ρ'_x) into every tree's proof, v = T(n, x) ^ t(n)·correction (design, section 8)."""
     mask = repeat_block(check.tag, check.masks, leaf)
@@ -252,7 +252,7 @@ def prove_leaf(check: TagCheck, leaf: int, leaves: Blocks, row: int, corrections
         store(proofs, i, folded)
 
 
-@compiled
+@compiled_inline
 def pack_controls(keys: Keys, leaves: Blocks, row: int, count: int, packed: Bytes, first: int) -> None:
     """The control bits of `count` leaves, eight to a byte, from byte `first` on."""
     whole = count - count % lanes(keys)
@@ -264,7 +264,7 @@ def pack_controls(keys: Keys, leaves: Blocks, row: int, count: int, packed: Byte
         write_bits(bits_at(load(keys, leaves, row + whole), 0), count - whole, packed, first + (whole >> 3))
 
 
-@compiled
+@compiled_inline
 def pack_slots(slots: Slots, leaves: Blocks, row: int, hints: Blocks, count: int, packed: Bytes, first: int) -> None:
     """The low `positions` bits of H(n) ^ t(n)·hint of `count` leaves, side by side, from byte `first` on."""
     keys, positions = slots.keys, slots.positions

@@ -14,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.errors import FslError
+from fsl_async.kernels.evaluate import Span, leaves_of
 from fsl_async.kernels.growth import Pair, grow_pairs
 from fsl_async.kernels.isa import Isa, Keys, schedule
 from fsl_async.kernels.passes import encrypt_row
 from fsl_async.kernels.vectors import Blocks, lanes
-from fsl_async.kernels.walk import Trees, climb, new_group, plant
+from fsl_async.kernels.walk import Trees
 
 __all__ = ["KernelFaultError", "check_isa"]
 
@@ -62,17 +63,17 @@ def _leaves_digest(left: Keys, right: Keys) -> str:
     words = np.empty((DEPTH, TREES, 2), dtype=np.uint64)
     bits = np.zeros((DEPTH, 1), dtype=np.uint8)
     grow_pairs(left, right, _constant(np.array([0, 5, 7], dtype=np.uint32)), roots, words, bits)
-    views = [Trees(left, right, _constant(_roots(i)), _constant(words), _constant(bits)) for i in (0, 1)]
-    groups = [new_group(view, TREES) for view in views]
-    for view, group in zip(views, groups, strict=True):
-        plant(view, group, 0, TREES)
-    digest = hashlib.blake2b(digest_size=16)
-    for leaf in range(2**DEPTH):
-        previous = leaf - 1 if leaf else 2**DEPTH
-        for view, group in zip(views, groups, strict=True):
-            row = climb(view, group, leaf, previous, 2**DEPTH)
-            digest.update(group.nodes[row : row + TREES].tobytes())
-    return digest.hexdigest()
+    leaves = np.empty((2**DEPTH, 2, TREES, 2), dtype=np.uint64)
+    for server in (0, 1):
+        leaves[:, server] = _leaves(Trees(left, right, _constant(_roots(server)), _constant(words), _constant(bits)))
+    return hashlib.blake2b(leaves.tobytes(), digest_size=16).hexdigest()
+
+
+def _leaves(trees: Trees) -> Blocks:
+    """Every leaf of every tree: shape (leaves, trees, 2)."""
+    leaves = np.empty((2**DEPTH, TREES, 2), dtype=np.uint64)
+    leaves_of(trees, Span(0, 0, TREES, len(leaves)), _constant(np.arange(len(leaves), dtype=np.uint32)), leaves)
+    return leaves
 
 
 def _roots(server: int) -> Blocks:

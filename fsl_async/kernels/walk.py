@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.kernels.isa import Keys
-from fsl_async.kernels.lowering import compiled
+from fsl_async.kernels.lowering import compiled, compiled_inline
 from fsl_async.kernels.passes import Group, copy_blocks, grow, grow_left, spread_corrections
 from fsl_async.kernels.vectors import Blocks, lanes
 
@@ -84,7 +84,7 @@ def plant(trees: Trees, group: Group, first: int, count: int) -> None:
         spread_corrections(trees.left, trees.words[level], trees.bits[level], first, count, group, level)
 
 
-@compiled
+@compiled_inline
 def climb(trees: Trees, group: Group, leaf: int, previous: int, leaves: int) -> int:
     """Bring a group from leaf `previous` to a later leaf and return the place of that leaf's row.
 
