@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from fsl_async.errors import StorageError
 
@@ -130,22 +131,24 @@ def sole_use(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def replaced_by(path: Path) -> Iterator[Path]:
+def replaced_by(path: Path) -> Iterator[IO[bytes]]:
     """A new file (0600) that takes a path once it is whole and on disk; nothing stays of one that does not get so far.
+
+    It may also be written, or replaced, by its name.
 
     Raises:
         OSError: it cannot be written.
     """
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    os.close(descriptor)
-    new = Path(name)
-    try:
-        yield new
-        with new.open("rb") as written:  # by its name: a library may have put another file there
-            os.fsync(written.fileno())
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
+        new = Path(file.name)
+        try:
+            yield file
+            file.flush()
+            with new.open("rb") as named:
+                os.fsync(named.fileno())
+            new.replace(path)
+        finally:
+            new.unlink(missing_ok=True)
     sync_folder(path)
 
 

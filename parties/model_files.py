@@ -119,7 +119,7 @@ def save_model(path: Path, model: Model) -> None:
                 case ModelForm.NPZ:
                     _save_npz(new, arrays)
                 case ModelForm.SAFETENSORS:
-                    _save_safetensors(new, arrays)
+                    _save_safetensors(Path(new.name), arrays)
     except OSError as error:
         raise refused(path, error) from error
 
@@ -215,9 +215,9 @@ def _refuse_larger(file: IO[bytes], member: zipfile.ZipInfo) -> None:
         raise ValueError(f"{member.filename} declares {shape} of {dtype}, and has {member.file_size} bytes")
 
 
-def _save_npz(path: Path, arrays: Model) -> None:
+def _save_npz(file: IO[bytes], arrays: Model) -> None:
     """What `numpy.savez` does, but for any name: that function keeps some, such as "file", for its own arguments."""
-    with zipfile.ZipFile(path, "w") as archive:
+    with zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
             if array.dtype.hasobject:
                 raise MisuseError(f"Object arrays cannot be saved: {name} is of {array.dtype}; make it one of numbers")

@@ -135,7 +135,7 @@ def copy(path: Path, target: Path) -> None:
         raise StorageError(f"{target} exists already, and is not overwritten; name a new file")
     try:
         with translated(target), replaced_by(target) as new:
-            _back_up(path, new)
+            _back_up(path, Path(new.name))
     except OSError as error:
         raise refused(target, error) from error
 
