@@ -43,11 +43,11 @@ async def main() -> None:
         for number, address in enumerate(addresses):
             (folder / f"S{number}.toml").write_text(
                 f'server = {number}\nidentity = "S{number}.key"\ntask = "task.toml"\nclients = "clients.toml"\n'
-                f'model = "model.npz"\nlisten = "{address}"\n[rounds]\nclients = 2\ncount = 1\n'
+                f'model = "model.npz"\nstore = "memory"\nlisten = "{address}"\n[rounds]\nclients = 2\ncount = 1\n'
             )
         async with trio.open_nursery() as nursery:
             for number in (0, 1):
-                await nursery.start(Server(server_setup(folder / f"S{number}.toml")).run)
+                await nursery.start(Server(await server_setup(folder / f"S{number}.toml")).run)
             async with trio.open_nursery() as clients:
                 for party in ("anna", "boris"):
                     clients.start_soon(take_part, folder, party)

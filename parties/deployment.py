@@ -1,61 +1,69 @@
 """The files that a deployment is made of, and the parties made from them.
 
-    task.toml       what all parties share: the task, and both servers' addresses and public keys
-    server.toml     one server's own: its number, keys, listening address, clients, model, when rounds close
-    *.key, *.pub    a party's secret and public keys (see `parties.identity`)
-    clients.toml    the public keys of the clients a server lets in
-    tokens.toml     where clients enrol with tokens: their digests (see `parties.tokens`)
-
-Rules: an unknown key is refused with the nearest known one; paths are relative to the file that names them; secrets
-stand in key files only.
+task.toml       what all parties share: the task, and both servers' addresses and public keys
+server.toml     one server's own, client.toml one client's (see `parties.party_files`)
+*.key, *.pub    a party's secret and public keys (see `parties.identity`)
+clients.toml    the public keys of the clients a server lets in (see `parties.membership`)
+tokens.toml     where clients enrol with tokens: their digests (see `parties.tokens`)
 """
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import socket
-import tomllib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any
 
 import msgspec
+import trio
 
 from fsl_async.errors import MisuseError
 from fsl_async.task import Task
 from parties.client import Client, ClientSetup
 from parties.compute import ThreadLane
-from parties.enrolment import Anyone, ListOnly, Policy, WithToken
+from parties.configuration import OnDisk, StorePlace, load
 from parties.identity import Identity, PublicIdentity, Registry
 from parties.model_files import load_model
+from parties.party_files import LimitsTable, RoundsTable, ServerFile
 from parties.server import Schedule, ServerSetup, Watch, silent
-from parties.store import MemoryStore
-from parties.tokens import TokenBook, read_token
+from parties.sqlite_store import SqliteStore
+from parties.store import MemoryStore, Store
+from parties.tokens import read_token
 from transport import Kind, Limits, TcpTransport
 
 __all__ = [
     "Deployment",
-    "RoundsTable",
     "ServerFile",
     "connect",
     "free_addresses",
+    "open_store",
+    "own_identity",
     "server_setup",
     "to_toml",
     "write_deployment",
 ]
 
-StructT = TypeVar("StructT", bound=msgspec.Struct)
-
 
 class ServerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A server as everybody knows it."""
+    """A server as everybody knows it; the operator's name is for people."""
 
     address: str
     channel: str
     statement: str
+    operator: str = ""
+
+
+class RevokedKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Keys that are no server's any more."""
+
+    name: str
+    channel: str
+    statement: str
+    revoked_at: datetime
 
 
 class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,15 +71,24 @@ class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     task: Task
     servers: tuple[ServerEntry, ServerEntry]
+    revoked: tuple[RevokedKeys, ...] = ()
 
     @staticmethod
     def load(path: Path) -> Deployment:
         """Read a task file.
 
         Raises:
-            MisuseError: it is missing, not TOML, or a field is unknown, missing or out of range.
+            MisuseError: it is missing, not TOML, a field is unknown, missing or out of range, or a server's keys are
+                revoked.
         """
-        return _load(path, Deployment)
+        deployment = load(path, Deployment, {})
+        for index, server in enumerate(deployment.servers):
+            if server.channel.lower() in {keys.channel.lower() for keys in deployment.revoked} or not server.channel:
+                raise MisuseError(
+                    f"{path}: the keys of S{index} have been revoked; get the new ones from its operator, and "
+                    f"`fsl-async peers add {path} S{index}.pub --server {index}`"
+                )
+        return deployment
 
     def identity(self, index: int) -> PublicIdentity:
         """A server's public keys."""
@@ -90,100 +107,59 @@ class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.servers[0].address, self.servers[1].address
 
 
-class RoundsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When rounds close: after so many clients or seconds (0: no limit), with a grace period; how many (0: no end)."""
-
-    clients: int = 0
-    seconds: float = 0.0
-    grace: float = 5.0
-    count: int = 0
-
-
-class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A server's own file."""
-
-    server: int
-    identity: str
-    task: str
-    model: str
-    listen: str
-    clients: str = ""
-    enrolment: Literal["list", "token", "open"] = "list"
-    tokens: str = ""
-    save_model: str = ""
-    threads: int = 0
-    handshakes_per_second: float = 20.0
-    handshake_burst: int = 5
-    drain_seconds: float = 10.0
-    rounds: RoundsTable = RoundsTable()
-
-    @staticmethod
-    def load(path: Path) -> ServerFile:
-        """Read a server's file.
-
-        Raises:
-            MisuseError: it is missing, not TOML, or a field is unknown, missing or out of range.
-        """
-        file = _load(path, ServerFile)
-        if file.server not in (0, 1):
-            raise MisuseError(f"{path}: server must be 0 or 1, not {file.server}")
-        if file.enrolment == "list" and not file.clients:
-            raise MisuseError(f'{path}: enrolment = "list" needs clients = "FILE", the list')
-        if (file.enrolment == "token") != bool(file.tokens):
-            raise MisuseError(
-                f'{path}: tokens = "FILE" belongs to enrolment = "token", and neither goes without the other'
-            )
-        return file
-
-    def policy(self, near: Path) -> Policy:
-        """Who may enrol; `near` is the folder of this file.
-
-        Raises:
-            MisuseError: the file of tokens is missing or malformed.
-        """
-        match self.enrolment:
-            case "list":
-                return ListOnly()
-            case "token":
-                return WithToken(TokenBook.load(near / self.tokens, self.server))
-            case "open":
-                return Anyone()
-
-
-def server_setup(path: Path, watch: Watch = silent) -> ServerSetup:
-    """Everything a server needs, from its file.
+async def server_setup(path: Path, watch: Watch = silent) -> ServerSetup:
+    """Everything a server needs, from its file; the store is open, and it is for the caller to close it.
 
     Raises:
         MisuseError: a file is missing or wrong, or the keys are not those of the task file.
+        StorageError: the store cannot be used.
     """
     file = ServerFile.load(path)
-    near = path.parent
-    deployment = Deployment.load(near / file.task)
-    identity = Identity.load(near / file.identity)
-    if identity.public.keys != deployment.identity(file.server).keys:
-        raise MisuseError(
-            f"{path}: {file.identity} does not hold the keys that {file.task} gives for server {file.server}"
-        )
-    peer = deployment.identity(1 - file.server)
+    deployment = Deployment.load(file.task)
+    model = await trio.to_thread.run_sync(load_model, file.model)
     return ServerSetup(
         task=deployment.task,
         index=file.server,
-        identity=identity,
-        peer=peer,
+        identity=own_identity(file, deployment),
+        peer=deployment.identity(1 - file.server),
         peer_address=deployment.addresses[0],
-        registry=Registry.load(near / file.clients) if file.clients else Registry(),
-        policy=file.policy(near),
-        model=load_model(near / file.model),
+        registry=Registry.load(file.clients) if file.clients else Registry(),
+        policy=file.policy(),
+        model=model,
         address=file.listen,
         transport=TcpTransport(),
-        store=MemoryStore(),
         lane=ThreadLane(file.threads or None),
         randomness=os.urandom,
         kind=Kind.LIVE,
-        schedule=_schedule(file, deployment.task),
-        limits=Limits(handshakes_per_second=file.handshakes_per_second, burst=file.handshake_burst),
+        schedule=_schedule(path, file.rounds, deployment.task),
+        limits=_limits(file.limits),
         watch=watch,
+        store=await open_store(file.store),
     )
+
+
+async def open_store(place: StorePlace) -> Store:
+    """Open a server's store.
+
+    Raises:
+        StorageError: it cannot be used; the message says what to do.
+    """
+    return await SqliteStore.open(place.path) if isinstance(place, OnDisk) else MemoryStore()
+
+
+def own_identity(file: ServerFile, deployment: Deployment) -> Identity:
+    """A server's keys, which must be those that the task file gives it.
+
+    Raises:
+        MisuseError: they are others, or cannot be read.
+    """
+    identity = Identity.load(file.identity)
+    if identity.public.keys != deployment.identity(file.server).keys:
+        raise MisuseError(
+            f"{file.identity} does not hold the keys that {file.task} gives for server {file.server}; correct the "
+            f"number or the file name, or `fsl-async peers` the keys in"
+        )
+    return identity
 
 
 @asynccontextmanager
@@ -268,49 +244,19 @@ def _write_table(lines: list[str], table: Mapping[str, Any], path: tuple[str, ..
                 _write_table(lines, item, (*path, key))
 
 
-def _schedule(file: ServerFile, task: Task) -> Schedule:
-    rounds = file.rounds
-    if not 0 <= rounds.clients <= task.max_clients or min(rounds.seconds, rounds.count, rounds.grace) < 0:
+def _schedule(path: Path, rounds: RoundsTable, task: Task) -> Schedule:
+    if rounds.clients > task.max_clients:
         raise MisuseError(
-            f"rounds: clients from 0 to {task.max_clients}, seconds and count from 0 expected, got {rounds}"
+            f"{path}: rounds.clients must be at most {task.max_clients}, the task's max_clients, not {rounds.clients}"
         )
     return Schedule(rounds.clients or task.max_clients, rounds.seconds or float("inf"), rounds.count, rounds.grace)
 
 
-def _load(path: Path, kind: type[StructT]) -> StructT:
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise MisuseError(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise MisuseError(f"{path} is not TOML: {error}") from error
-    _refuse_unknown(table, kind, str(path))
-    try:
-        return msgspec.convert(table, kind)
-    except msgspec.ValidationError as error:
-        raise MisuseError(f"{path}: {error}") from error
-
-
-def _refuse_unknown(value: Any, kind: Any, where: str) -> None:
-    """Refuse keys that no struct at this place has, here and in everything below."""
-    if isinstance(value, list):
-        for number, item in enumerate(value, start=1):
-            _refuse_unknown(item, kind, f"{where} {number}")
-    if not isinstance(value, dict):
-        return
-    known = [field for struct in _structs(kind, value) for field in msgspec.structs.fields(struct)]
-    fields = {field.encode_name: field.type for field in known}
-    for key, inner in value.items():
-        if fields and key not in fields and key != "type":
-            near = difflib.get_close_matches(key, fields, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(fields)}"
-            raise MisuseError(f"{where}: unknown key {key!r}; {hint}")
-        _refuse_unknown(inner, fields.get(key), f"{where}, {key}")
-
-
-def _structs(kind: Any, value: Mapping[str, Any]) -> list[type[msgspec.Struct]]:
-    """The structs that a type may be at a place; of a tagged union, the one that the value names."""
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return [kind]
-    found = [struct for inner in get_args(kind) for struct in _structs(inner, value)]
-    return [struct for struct in found if struct.__struct_config__.tag == value.get("type")] or found
+def _limits(table: LimitsTable) -> Limits:
+    return Limits(
+        connections=table.connections,
+        half_open=table.half_open,
+        handshakes_per_second=table.handshakes_per_second,
+        burst=table.burst,
+        per_key=table.per_key,
+    )

@@ -1,5 +1,6 @@
 """Who may take part: whether a server lets in the holder of a key, and under which name.
 
+    revoked key ────────────────────────────────────────> refused
     known key ──────────────────────────────────────────> in, under the name and keys it is known by
     unknown key ── list ────────────────────────────────> refused
                 ── token ── a voucher nobody has used ──┐
@@ -7,7 +8,8 @@
 
 Rules: a name belongs to one key for good, and so does a token, on each server; an enrolment is in the store before the
 client hears of it, and read back at the start; whatever a stranger sends, the answer is a reason, never an error; where
-the operator's list and an enrolment contradict each other, the list holds.
+the operator's list and an enrolment contradict each other, the list holds. The list can be replaced while the server
+runs: who is not known any more is let go, and what it has submitted by then stays.
 
 The two servers decide apart. A client that one of them knows otherwise, or not at all, cannot be counted: a
 submission's digest has the client's name and keys in it, so the rosters do not meet.
@@ -30,7 +32,17 @@ from parties.store import Store
 from parties.tokens import TokenBook
 from transport import Refusal
 
-__all__ = ["MOST_ENROLLED", "NO_VOUCHER", "Anyone", "Credentials", "Enrolment", "ListOnly", "Policy", "WithToken"]
+__all__ = [
+    "MOST_ENROLLED",
+    "NO_VOUCHER",
+    "RESERVED",
+    "Anyone",
+    "Credentials",
+    "Enrolment",
+    "ListOnly",
+    "Policy",
+    "WithToken",
+]
 
 _log = logging.getLogger("parties.enrolment")
 
@@ -149,7 +161,7 @@ class Enrolment:
     Args:
         server: the server's name, for messages.
         task: the digest of its task.
-        listed: the operator's list; the caller may add to it at any time.
+        listed: the operator's list; the caller may add to it at any time, and `reload` replaces it.
         policy: who else may come.
         store: where enrolments are recorded.
     """
@@ -163,6 +175,7 @@ class Enrolment:
         self._enrolled = Registry()
         self._spent: set[bytes] = set()
         self._turn = trio.Lock()
+        self._reloaded = trio.Event()
 
     @property
     def warning(self) -> str:
@@ -186,8 +199,29 @@ class Enrolment:
 
     # ---- who is known
 
+    def reload(self, listed: Registry) -> tuple[PublicIdentity, ...]:
+        """Take another list in place of the operator's; its revocations hold for those who enrolled as well.
+
+        Returns:
+            Who is not known any more; their connections end (see `dismissed`).
+        """
+        known = [client for registry in (self._listed, self._enrolled) for client in registry]
+        before = [client for client in known if self.by_channel(client.channel) == client]
+        self._listed = listed
+        reloaded, self._reloaded = self._reloaded, trio.Event()
+        reloaded.set()
+        return tuple(client for client in before if self.by_channel(client.channel) != client)
+
+    async def dismissed(self, client: PublicIdentity) -> Refusal:
+        """Wait until a client is not known any more, under these keys and this name; the answer is why."""
+        while self.by_channel(client.channel) == client:
+            await self._reloaded.wait()
+        return self._revoked(client.channel) or Refusal(f"{client.name!r} is not on {self._server}'s list any more")
+
     def by_channel(self, key: bytes) -> PublicIdentity | None:
         """The client that holds a channel key."""
+        if self._listed.revocation(key) is not None:
+            return None
         listed, enrolled = self._listed.by_channel(key), self._enrolled.by_channel(key)
         if listed is not None or enrolled is None:
             return listed
@@ -195,7 +229,10 @@ class Enrolment:
 
     def by_name(self, name: str) -> PublicIdentity | None:
         """The client of that name."""
-        return self._listed.by_name(name) or self._enrolled.by_name(name)
+        listed, enrolled = self._listed.by_name(name), self._enrolled.by_name(name)
+        if listed is not None or enrolled is None or self._listed.revocation(enrolled.channel) is None:
+            return listed or enrolled
+        return None
 
     def identity(self, name: str) -> PublicIdentity:
         """The client of that name, which is connected.
@@ -244,6 +281,9 @@ class Enrolment:
 
     def _judge(self, key: bytes, credentials: Credentials) -> _Enrolled | Refusal:
         """What becomes of an unknown key. A stranger who may not enrol learns nothing about names."""
+        revoked = self._revoked(key)
+        if revoked is not None:
+            return revoked
         match self._policy:
             case ListOnly():
                 return Refusal(
@@ -257,6 +297,16 @@ class Enrolment:
             return token
         return self._objection(key, credentials) or _Enrolled(
             name=credentials.name, channel=key, statement=credentials.statement, token=token
+        )
+
+    def _revoked(self, key: bytes) -> Refusal | None:
+        revocation = self._listed.revocation(key)
+        if revocation is None:
+            return None
+        when = f" at {revocation.revoked_at}" if revocation.revoked_at else ""
+        return Refusal(
+            f"the key {key.hex()} of {revocation.name!r} was revoked{when}; make new keys (`fsl-async keygen`) and ask "
+            f"{self._server}'s operator to add them"
         )
 
     def _unspent(self, book: TokenBook, shown: bytes) -> bytes | Refusal:
@@ -277,7 +327,7 @@ class Enrolment:
                 f"{self._server} serves another task: its digest is {self._task.hex()[:16]}…, yours is "
                 f"{credentials.task.hex()[:16]}…; use the servers' task file. You are not enrolled"
             )
-        if name in RESERVED or name in self:
+        if name in RESERVED or name in self or name in self._enrolled or self._listed.was_revoked(name):
             return Refusal(
                 f"the name {name!r} belongs to somebody else at {self._server}; make keys with a name of your own "
                 "(`fsl-async keygen --name`), and ask for a new token if yours is used at the other server"

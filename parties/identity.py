@@ -1,7 +1,8 @@
 """Who a party is: two key pairs, never one for both uses, and the list of those we know.
 
 X25519 authenticates the channel, Ed25519 signs statements (receipts, outcomes). Secret keys hide from `repr`; their
-file belongs to its owner alone (0600) and is never overwritten.
+file belongs to its owner alone (0600), in a folder that not everybody can write, and is never overwritten. What is
+checked of a file is checked of the one that is read, not of whatever has its name.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError, StorageError
 from fsl_async.randomness import Randomness
 
-__all__ = ["Identity", "PublicIdentity", "Registry", "check_name", "verify"]
+__all__ = ["Identity", "PublicIdentity", "Registry", "Revocation", "check_name", "read_private", "verify"]
 
 
 @dataclass(frozen=True)
@@ -124,24 +125,46 @@ class Identity:
         """Read a secret file.
 
         Raises:
-            MisuseError: the file is missing or malformed, or others than its owner can read it.
+            MisuseError: the file is missing or malformed, is not the user's own, or others can read or replace it.
         """
-        _check_private(path)
-        table = _read_toml(path)
+        table = _parse_toml(read_private(path, "make one with `fsl-async keygen`"), str(path))
         name = PublicIdentity.from_table(
             {"name": table.get("name"), "channel": "00" * 32, "statement": "00" * 32}, str(path)
         ).name
         return Identity(name, *(_hex_key(table, key, str(path)) for key in ("channel_secret", "statement_secret")))
 
 
-class Registry:
-    """The clients a server lets in, by the keys of their channels."""
+@dataclass(frozen=True)
+class Revocation:
+    """A channel key that is never let in again: whose it was, and when it was revoked (empty where nobody wrote)."""
 
-    def __init__(self, clients: Iterable[PublicIdentity] = ()) -> None:
+    name: str
+    channel: bytes
+    revoked_at: str
+
+    @staticmethod
+    def from_table(table: Mapping[str, Any], source: str) -> Revocation:
+        """Read a table with `name`, `channel` and `revoked_at`.
+
+        Raises:
+            MisuseError: name or key is missing, or is not what it should be.
+        """
+        name = check_name(table.get("name"), source)
+        moment = table.get("revoked_at", "")
+        return Revocation(name, _hex_key(table, "channel", source), str(moment))
+
+
+class Registry:
+    """The clients a server lets in, by the keys of their channels; a revoked key is not let in, though it be listed."""
+
+    def __init__(self, clients: Iterable[PublicIdentity] = (), revoked: Iterable[Revocation] = ()) -> None:
         self._by_channel: dict[bytes, PublicIdentity] = {}
         self._by_name: dict[str, PublicIdentity] = {}
+        self._revoked = {revocation.channel: revocation for revocation in revoked}
+        self._revoked_names = {revocation.name for revocation in self._revoked.values()}
         for client in clients:
-            self.add(client)
+            if client.channel not in self._revoked:
+                self.add(client)
 
     def add(self, client: PublicIdentity) -> None:
         """Let a client in.
@@ -162,20 +185,38 @@ class Registry:
         """The client of that name."""
         return self._by_name.get(name)
 
+    def revocation(self, key: bytes) -> Revocation | None:
+        """The revocation of a channel key."""
+        return self._revoked.get(key)
+
+    def was_revoked(self, name: str) -> bool:
+        """Whether keys of somebody with that name are revoked."""
+        return name in self._revoked_names
+
     def __contains__(self, name: object) -> bool:
         return name in self._by_name
+
+    def __iter__(self) -> Iterator[PublicIdentity]:
+        return iter(self._by_name.values())
 
     def __len__(self) -> int:
         return len(self._by_name)
 
     @staticmethod
     def load(path: Path) -> Registry:
-        """Read a file with one `[[clients]]` table per client."""
+        """Read a file with one `[[clients]]` table per client, and a `[[revoked]]` one per key that is revoked.
+
+        Raises:
+            MisuseError: it cannot be read, or a table is not what it should be.
+        """
         table = _read_toml(path)
-        entries = table.get("clients", [])
-        if set(table) - {"clients"} or not isinstance(entries, list):
-            raise MisuseError(f"{path}: only [[clients]] tables expected")
-        return Registry(PublicIdentity.from_table(entry, f"{path}, client {i + 1}") for i, entry in enumerate(entries))
+        clients, revoked = table.get("clients", []), table.get("revoked", [])
+        if set(table) - {"clients", "revoked"} or not (_are_tables(clients) and _are_tables(revoked)):
+            raise MisuseError(f"{path}: only [[clients]] and [[revoked]] tables expected")
+        return Registry(
+            [PublicIdentity.from_table(entry, f"{path}, client {i}") for i, entry in enumerate(clients, start=1)],
+            [Revocation.from_table(entry, f"{path}, revoked {i}") for i, entry in enumerate(revoked, start=1)],
+        )
 
 
 def check_name(name: object, source: str) -> str:
@@ -201,37 +242,85 @@ def verify(statement_key: bytes, signature: bytes, domain: Domain, *parts: bytes
     return True
 
 
-def _create(path: Path, text: str, mode: int) -> None:
+def read_private(path: Path, remedy: str) -> str:
+    """Read a file that is the user's own secret.
+
+    Args:
+        path: the file.
+        remedy: what to do where there is none.
+
+    Raises:
+        MisuseError: it is missing, no file, belongs to another user, or others can read or replace it.
+    """
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for a writer
+    except OSError as error:
+        raise MisuseError(f"{path} cannot be read: {error.strerror}; {remedy}") from error
+    try:
+        _check_private(path, os.fstat(descriptor))
+        with open(descriptor, encoding="utf-8", closefd=False) as file:
+            return file.read()
+    except UnicodeDecodeError as error:
+        raise MisuseError(f"{path} is not a text: {error.reason}") from error
+    finally:
+        os.close(descriptor)
+
+
+def _check_private(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise MisuseError(f"{path} is not a file; a secret is read from a regular one")
+    if status.st_uid != os.geteuid():
+        raise MisuseError(f"{path} belongs to another user; a secret must belong to the one who uses it")
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        raise MisuseError(
+            f"{path} can be read by others; `chmod 600` it, and replace what is in it if others may have seen it"
+        )
+    folder = path.absolute().parent.stat().st_mode
+    if folder & stat.S_IWOTH and not folder & stat.S_ISVTX:
+        raise MisuseError(f"{path} is in a folder where everybody can replace it; `chmod o-w` the folder")
+
+
+def _create(path: Path, text: str, mode: int) -> None:
+    """Write a file that was not there; what could not be written whole does not stay."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     except FileExistsError as error:
         raise StorageError(f"{path} exists; keys are never overwritten, choose another name") from error
     except OSError as error:
         raise StorageError(f"{path} cannot be written: {error.strerror}") from error
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-
-
-def _check_private(path: Path) -> None:
     try:
-        mode = path.stat()
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
     except OSError as error:
-        raise MisuseError(f"{path} cannot be read: {error.strerror}; make one with `fsl-async keygen`") from error
-    if mode.st_uid != os.geteuid():
-        raise MisuseError(f"{path} belongs to another user; a secret key must belong to the one who uses it")
-    if stat.S_IMODE(mode.st_mode) & 0o077:
-        raise MisuseError(
-            f"{path} can be read by others; `chmod 600` it, and replace the keys if others may have seen them"
-        )
+        path.unlink()
+        raise StorageError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return _parse_toml(path.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError as error:
+        raise MisuseError(f"{path} is not TOML: {error}") from error
     except OSError as error:
         raise MisuseError(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise MisuseError(f"{path} is not TOML: {error}") from error
+
+
+def _parse_toml(text: str, source: str) -> dict[str, Any]:
+    """The tables of a TOML text.
+
+    Raises:
+        MisuseError: it is none. The message tells the place in it, and repeats none of it.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise MisuseError(f"{source} is not TOML: {error}") from error
+
+
+def _are_tables(entries: Any) -> bool:
+    return isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
 
 
 def _hex_key(table: Mapping[str, Any], key: str, source: str) -> bytes:

@@ -6,10 +6,12 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import guide
 import pytest
 import trio
+from cyclopts import App
 
 import transport.errors
 from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError, StorageError
@@ -18,7 +20,16 @@ from parties.command import app, main
 from parties.report import ExitCode, Report, exit_code
 from transport import RefusedError, UnreachableError
 
-COMMANDS = sorted(name for name in app if not name.startswith("-"))
+
+def words_of(group: App, *before: str) -> Iterator[tuple[str, ...]]:
+    """The words of every command, those of groups included."""
+    for name in group:
+        if not name.startswith("-"):
+            inner = list(words_of(group[name], *before, name))
+            yield from inner or [(*before, name)]
+
+
+COMMANDS = sorted(words_of(app))
 
 
 @pytest.fixture
@@ -37,17 +48,20 @@ def run(monkeypatch, capsys, tmp_path):
 
 
 def test_the_commands_are_these():
-    assert COMMANDS == ["bench", "demo", "enrol", "keygen", "plan", "retrieve", "serve", "submit"]
+    assert [" ".join(words) for words in COMMANDS] == [
+        "bench", "clients add", "clients list", "clients revoke", "demo", "enrol", "keygen", "peers add", "peers list",
+        "peers revoke", "plan", "retrieve", "serve", "submit",
+    ]  # fmt: skip
 
 
 # ---- help and misuse
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_every_command_has_a_page_of_help_that_names_the_format(run, command):
-    code, out, error = run(command, "--help")
+    code, out, error = run(*command, "--help")
     assert code == ExitCode.OK
-    assert out.startswith(f"Usage: fsl-async {command}")
+    assert out.startswith(f"Usage: fsl-async {' '.join(command)}")
     assert "--format" in out
     assert error == ""
 
@@ -55,7 +69,7 @@ def test_every_command_has_a_page_of_help_that_names_the_format(run, command):
 def test_without_words_the_command_tells_what_there_is(run):
     code, out, _ = run()
     assert code == ExitCode.OK
-    for command in COMMANDS:
+    for command, *_ in COMMANDS:
         assert f" {command} " in out
 
 

@@ -176,7 +176,7 @@ def test_the_guide_to_two_hosts_works_as_it_is_written(hosts, start, command):
 def test_whoever_does_not_belong_is_turned_away_and_the_round_goes_on(hosts, start, command):
     for name in ("s0", "s1"):  # this one host comes more often than five clients would
         file = hosts[name] / f"{name}.toml"
-        file.write_text("handshake_burst = 50\n" + file.read_text())
+        file.write_text(file.read_text() + "\n[limits]\nburst = 50\n")
     servers = serving(start, hosts)
     submit = ("submit", "task.toml", "--update", "update.npz", "--identity")
     alice = hosts["alice"]
@@ -260,17 +260,17 @@ def folder(tmp_path) -> Path:
     save_model(tmp_path / "model.npz", model())
     (tmp_path / "server.toml").write_text(
         'server = 0\nidentity = "S0.key"\ntask = "task.toml"\nclients = "clients.toml"\nmodel = "model.npz"\n'
-        'listen = "127.0.0.1:0"\n'
+        'listen = "127.0.0.1:0"\nstore = "memory"\n'
     )
     return tmp_path
 
 
-def test_a_written_deployment_is_read_back_as_it_was(folder):
+async def test_a_written_deployment_is_read_back_as_it_was(folder):
     deployment = Deployment.load(folder / "task.toml")
     assert deployment.task == TASK
     assert deployment.task.digest() == TASK.digest()
     assert deployment.addresses == ("127.0.0.1:7000", "127.0.0.1:7001")
-    setup = server_setup(folder / "server.toml")
+    setup = await server_setup(folder / "server.toml")
     assert setup.task == TASK
     assert setup.peer.keys == deployment.identity(1).keys
     assert "anna" in setup.registry
@@ -322,13 +322,13 @@ UNKNOWN_KEYS = {
 
 
 @pytest.mark.parametrize("case", UNKNOWN_KEYS)
-def test_an_unknown_key_is_refused_with_the_nearest_known_one(folder, case):
+async def test_an_unknown_key_is_refused_with_the_nearest_known_one(folder, case):
     name, old, new, message = UNKNOWN_KEYS[case]
     text = (folder / name).read_text()
     assert old in text
     (folder / name).write_text(text.replace(old, new, 1))
     with pytest.raises(MisuseError, match=re.escape(message)):
-        server_setup(folder / "server.toml")
+        await server_setup(folder / "server.toml")
 
 
 BAD_VALUES = {
@@ -337,12 +337,12 @@ BAD_VALUES = {
     "type": ("task.toml", "select = 8", 'select = "eight"', "Expected `int`, got `str`"),
     "choice": ("task.toml", '"verified"', '"verfied"', "Invalid enum value 'verfied'"),
     "not TOML": ("task.toml", "[task]", "[task", "is not TOML"),
-    "server number": ("server.toml", "server = 0", "server = 2", "server must be 0 or 1, not 2"),
+    "server number": ("server.toml", "server = 0", "server = 2", "server must be a whole number from 0 to 1, not 2"),
     "missing file": ("server.toml", "model.npz", "modle.npz", "modle.npz cannot be read as a model"),
     "missing task": ("server.toml", "task.toml", "tusk.toml", "tusk.toml cannot be read"),
     "no list": ("server.toml", 'clients = "clients.toml"\n', "", 'needs clients = "FILE"'),
-    "rounds": ("server.toml", "listen", "rounds = {clients = 99}\nlisten", "clients from 0 to 6"),
-    "address": ("server.toml", '"127.0.0.1:0"', '"localhost"', "not an address of the form host:port"),
+    "rounds": ("server.toml", "listen", "rounds = {clients = 99}\nlisten", "clients must be at most 6"),
+    "address": ("server.toml", '"127.0.0.1:0"', '"localhost"', "must be an address of the form host:port or"),
     "key": ("task.toml", 'channel = "', 'channel = "0', "channel must be 64 hexadecimal digits"),
     "another's name": ("clients.toml", '"ben"', '"anna"', "another client has this name or this key"),
 }

@@ -232,7 +232,10 @@ async def test_open_enrolment_is_announced_in_the_log(gates, caplog):
 # ---- files and the command
 
 
-SERVER_FILE = 'server = 0\nidentity = "S0.key"\ntask = "task.toml"\nmodel = "model.npz"\nlisten = "127.0.0.1:0"\n'
+SERVER_FILE = (
+    'server = 0\nidentity = "S0.key"\ntask = "task.toml"\nmodel = "model.npz"\nlisten = "127.0.0.1:0"\n'
+    'store = "memory"\n'
+)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +247,7 @@ SERVER_FILE = 'server = 0\nidentity = "S0.key"\ntask = "task.toml"\nmodel = "mod
         ('enrolment = "token"\ntokens = "tokens.toml"', WithToken),
     ],
 )
-def test_a_servers_file_names_who_may_enrol(tmp_path, lines, policy):
+async def test_a_servers_file_names_who_may_enrol(tmp_path, lines, policy):
     identity = Identity.generate("S0")
     identity.save(tmp_path / "S0.key")
     servers = [identity.public, Identity.generate("S1").public]
@@ -252,7 +255,7 @@ def test_a_servers_file_names_who_may_enrol(tmp_path, lines, policy):
     save_model(tmp_path / "model.npz", model())
     add_tokens(tmp_path / "tokens.toml", TOKENS)
     (tmp_path / "S0.toml").write_text(SERVER_FILE + lines)
-    setup = server_setup(tmp_path / "S0.toml")
+    setup = await server_setup(tmp_path / "S0.toml")
     assert isinstance(setup.policy, policy)
     assert len(setup.registry) == ("clients.toml" in lines)
     if isinstance(setup.policy, WithToken):

@@ -81,7 +81,7 @@ class Deployment:
                 f'server = {server}\nidentity = "{SERVERS[server]}.key"\ntask = "task.toml"\n'
                 f'clients = "clients.toml"\nmodel = "model.npz"\nlisten = "{address}"\n'
                 f'save_model = "after-{server}.npz"\nthreads = 1\n'
-                "handshakes_per_second = 1000.0\nhandshake_burst = 20\n"
+                'store = "memory"\n[limits]\nhandshakes_per_second = 1000.0\nburst = 20\n'
                 f"[rounds]\nclients = {len(NAMES)}\ncount = {rounds}\n"
             )
 

@@ -14,6 +14,7 @@ from cyclopts import App, CycloptsError
 
 from parties.commands.clients import retrieve, submit
 from parties.commands.keys import enrol, keygen
+from parties.commands.members import clients, peers
 from parties.commands.serve import serve
 from parties.commands.trying import bench, demo, plan
 from parties.report import ExitCode
@@ -30,6 +31,8 @@ app = App(
 
 for command in (bench, demo, enrol, keygen, plan, retrieve, serve, submit):
     app.command(command)
+for group in (clients, peers):
+    app.command(group)
 
 
 def main() -> None:

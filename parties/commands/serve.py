@@ -31,7 +31,7 @@ def serve(config: Path, *, form: FormatFlag = "text") -> int:
 
 async def _serve(config: Path, report: Report) -> None:
     file = ServerFile.load(config)
-    server = Server(server_setup(config))
+    server = Server(await server_setup(config))
     if server.enrolment.warning:
         report.progress(f"warning: {server.enrolment.warning}")
     ended: Counter[str] = Counter()
@@ -43,7 +43,7 @@ async def _serve(config: Path, report: Report) -> None:
             ended["aborted" if account.aborted else "done"] += 1
             report.progress(f"round {account.number}: {ending}")
             if file.save_model:
-                await trio.to_thread.run_sync(save_model, config.parent / file.save_model, server.model)
+                await trio.to_thread.run_sync(save_model, file.save_model, server.model)
         await server.drain(file.drain_seconds)
         nursery.cancel_scope.cancel()
     report.result(

@@ -76,7 +76,7 @@ def _write_files(folder: Path, task: Task, clients: int, rounds: int) -> None:
         (folder / f"{SERVERS[server]}.toml").write_text(
             f'server = {server}\nidentity = "{SERVERS[server]}.key"\ntask = "task.toml"\nclients = "clients.toml"\n'
             f'model = "model.npz"\nlisten = "{address}"\nsave_model = "model-{server}.npz"\nthreads = 1\n'
-            f"handshakes_per_second = 1000.0\nhandshake_burst = {4 * clients}\n"
+            f'store = "memory"\n[limits]\nhandshakes_per_second = 1000.0\nburst = {4 * clients}\n'
             f"[rounds]\nclients = {clients}\ncount = {rounds}\n"
         )
 
