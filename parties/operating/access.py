@@ -1,0 +1,87 @@
+"""Who may change anything: whoever can read a file that only the server's own user can.
+
+The server writes a fresh token when it starts, and takes it away when it ends. Reading what an operator sees needs no
+token, which is why the port is a local one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fsl_async.digests import same
+from fsl_async.errors import MisuseError, StorageError
+
+__all__ = ["OperatorToken", "read_operator_token", "written_token"]
+
+TOKEN_BYTES = 32
+
+
+class OperatorToken:
+    """The token of one run of a server."""
+
+    def __init__(self) -> None:
+        self._text = secrets.token_hex(TOKEN_BYTES)
+
+    def __repr__(self) -> str:
+        return "OperatorToken()"
+
+    def opens(self, header: bytes) -> bool:
+        """Whether an Authorization header shows this token; takes the same time for every wrong one."""
+        return same(b"Bearer " + self._text.encode(), header)
+
+    def write(self, path: Path) -> None:
+        """Write it into a file that only this user reads, in place of an older one.
+
+        Raises:
+            StorageError: it cannot be written there.
+        """
+        try:
+            descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600 from the start
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                file.write(self._text + "\n")
+            os.replace(name, path)
+        except OSError as error:
+            raise StorageError(f"{path}: the operator's token cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def written_token(path: Path) -> Iterator[OperatorToken]:
+    """A fresh token, in a file for as long as the block lasts.
+
+    Raises:
+        StorageError: it cannot be written there.
+    """
+    token = OperatorToken()
+    token.write(path)
+    try:
+        yield token
+    finally:
+        with suppress(OSError, MisuseError):  # a server that started since has written its own
+            if token.opens(b"Bearer " + read_operator_token(path).encode()):
+                path.unlink()
+
+
+def read_operator_token(path: Path) -> str:
+    """The token of the server that is running.
+
+    Raises:
+        MisuseError: there is none, or others can read it.
+    """
+    try:
+        mode = path.stat().st_mode
+        text = path.read_text(encoding="ascii").strip()
+    except FileNotFoundError as error:
+        raise MisuseError(
+            f"{path}: no operator's token; the server writes it when it starts: is it running?"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise MisuseError(f"{path}: the operator's token cannot be read: {error}; run as the server's user") from error
+    if stat.S_IMODE(mode) & 0o077:
+        raise MisuseError(f"{path}: others can read the operator's token; `chmod 600 {path}`, then restart the server")
+    return text

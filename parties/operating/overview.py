@@ -1,0 +1,30 @@
+"""What the operator's side needs of a server: to be asked how it stands, and to be told to give a round up."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from parties.happenings import PastRound, ServerStanding
+
+__all__ = ["Overview"]
+
+
+class Overview(Protocol):
+    """A server, as `parties.operating` sees it; `parties.server.Server` is one."""
+
+    def standing(self) -> ServerStanding:
+        """How the server stands now."""
+
+    async def past_rounds(self) -> list[PastRound]:
+        """The settled rounds that it still knows, oldest first.
+
+        Raises:
+            StorageError: they cannot be read.
+        """
+
+    async def abort_round(self, number: int, explanation: str) -> None:
+        """Give the running round up.
+
+        Raises:
+            MisuseError: that round is not running, or it is too late for it.
+        """

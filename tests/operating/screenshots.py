@@ -1,0 +1,48 @@
+"""Takes the pictures of docs/operating.md: `python tests/operating/screenshots.py docs/images`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import trio
+from browser import browser
+from stage import Stage, play_day
+
+from parties.operating import serve_operator
+
+SIZES = {"wide": (1180, 900), "phone": (390, 844)}
+
+
+async def take(folder: Path) -> None:
+    stage = Stage(now=time.time())
+    play_day(stage)
+    stage.now = time.time()
+    with tempfile.TemporaryDirectory() as scratch:
+        async with trio.open_nursery() as nursery:
+            address = await nursery.start(
+                partial(serve_operator, stage.operations, stage, "127.0.0.1:0", Path(scratch) / "token")
+            )
+            await trio.to_thread.run_sync(photograph, f"http://{address}/", folder, Path(scratch))
+            nursery.cancel_scope.cancel()
+
+
+def photograph(url: str, folder: Path, scratch: Path) -> None:
+    with browser(scratch) as window:
+        for form, (width, height) in SIZES.items():
+            for scheme in ("light", "dark"):
+                window.resize(width, height)
+                window.prefer(scheme)
+                window.open(url)
+                window.wait_for("document.querySelectorAll('#past tr').length > 3")
+                time.sleep(0.6)  # the bars grow
+                window.screenshot(folder / f"operator-page-{form}-{scheme}.png")
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    target.mkdir(parents=True, exist_ok=True)
+    trio.run(take, target)
