@@ -97,9 +97,10 @@ class Shell:
         script.unlink()
         if not ended:
             raise TimeoutError(f"{self.name}$ {command}\nnot ended after {seconds} s; it said:\n{''.join(said)}")
-        output, (ending,) = [line for line in said if not line.startswith(mark)], [
-            line for line in said if line.startswith(mark)
-        ]
+        output, (ending,) = (
+            [line for line in said if not line.startswith(mark)],
+            [line for line in said if line.startswith(mark)],
+        )
         return Said(int(ending.split()[1]), "".join(output).strip("\n"))
 
     def close(self) -> None:
