@@ -137,6 +137,7 @@ class Server:
             alignment=aligning.begin(setup.task),
         )
         self._union: Model = {}
+        self._settled_before = 0
         self._current: TossRun | RoundRun | _Resting = _Resting(0)
         self._tosses: list[TossRun] = []
         self._over: dict[bytes, PastRound] = {}
@@ -249,8 +250,8 @@ class Server:
         return run.outcome()
 
     async def settlements(self) -> AsyncGenerator[RoundReport, None]:
-        """The account of every round from now on, when it is settled; ends with the schedule's last."""
-        number = self._standing.settled
+        """The account of every round settled since this server was started; ends with the schedule's last."""
+        number = self._settled_before
         while not (self.setup.schedule.rounds and number >= self.setup.schedule.rounds):
             fresh = [past.report for past in self._over.values() if past.report.number > number]
             if not fresh:
@@ -348,6 +349,7 @@ class Server:
         await self.evidence.restore()
         await self.sessions.restore()
         self._standing, self.model, self._union = await self._history.open(self._standing, self.model)
+        self._settled_before = self._standing.settled
         self._described = describe_model(self.setup.task, self.model)
         await self._history.sweep(self._standing.settled, self.setup.schedule.retention)
         recent = await self._history.recent(ROUNDS_REMEMBERED)

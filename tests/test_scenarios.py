@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -20,13 +19,16 @@ from plaintext import Clear, Rows, Update, random_model, random_rows, random_tas
 from shop import leaves, meddled
 
 from fsl_async import Dense, FslError, MisuseError, PeerViolationError, Ring, Sparse, Task, geometry
+from fsl_async.aggregation import Submission
 from fsl_async.alignment import union_rows
 from fsl_async.codec import decode, encode
 from fsl_async.messages import FromClient, Hint, Message, Submit
 from fsl_async.protocols import session
-from parties import Client, Network, RequestDeniedError, RoundClosedError, round_run, simulate
+from fsl_async.public_part import Layout, Part, Trees
+from parties import Client, Network, RequestDeniedError, RoundClosedError, combining, simulate
 from parties.desk import RequestRefusedError
 from parties.sessions import Sessions
+from parties.store import MemoryStore
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 NAMES = ("ada", "bob", "cyd", "dan")
@@ -243,7 +245,7 @@ async def test_without_a_session_neither_recall_nor_hint_is_of_use(
     task = task_of(selection="fixed")
     async with parties(task) as (network, ada, bob):
         await begin_session(network, ada, bob)
-        network.servers[server].sessions = Sessions()
+        network.servers[server].sessions = Sessions(task, MemoryStore())
         with pytest.raises(RequestDeniedError, match=rf"S{server} refused \(no-session\): you have no session here"):
             await (ada.retrieve({"items": [1]}) if request_kind == "retrieve" else ada.submit({}))
         with pytest.raises(FslError, match="0 clients are in with both servers"):
@@ -286,12 +288,18 @@ async def test_a_hint_for_an_epoch_that_is_over_is_refused() -> None:
             await replaying.submit({"items": ([1], [[1.0, 2.0]])})
 
 
-def test_a_server_takes_epochs_that_rise_and_one_hint_for_each() -> None:
-    sessions = Sessions()
+async def a_submission(client: str) -> Submission:
+    layout = Layout.submission(task_of(selection="fixed"), Trees.OWN)
+    part = Part(layout, memoryview(bytes(layout.size)))
+    return Submission(client, bytes(16), (bytes(32), bytes(32)), bytes(32), part, part, memoryview(b""))
+
+
+async def test_a_server_takes_epochs_that_rise_and_one_hint_for_each() -> None:
+    sessions = Sessions(task_of(selection="fixed"), MemoryStore())
     with pytest.raises(RequestRefusedError, match="Hinted in state Absent"):
         sessions.take("ada", session.Hinted(4, b"first"))
     sessions.take("ada", session.Brought(4, b"first"))
-    sessions.settle(4, [SimpleNamespace(client="ada")])
+    await sessions.settle(4, "main", ["ada"], a_submission)
     sessions.take("ada", session.Hinted(6, b"second"))
     sessions.take("ada", session.Hinted(6, b"second"))
     with pytest.raises(RequestRefusedError, match="gave two different hints for epoch 6"):
@@ -323,7 +331,7 @@ async def test_servers_that_find_different_unions_end_with_a_violation(monkeypat
     def drops_a_row(sums: np.ndarray) -> np.ndarray:
         return union_rows(sums)[: -1 if next(calls) else None]
 
-    monkeypatch.setattr(round_run, "union_rows", drops_a_row)
+    monkeypatch.setattr(combining, "union_rows", drops_a_row)
     with pytest.raises(BaseExceptionGroup) as ended:
         await find_a_union()
     errors = leaves(ended.value)

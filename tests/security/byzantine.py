@@ -8,9 +8,11 @@ be out by then.
 from __future__ import annotations
 
 import enum
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -39,8 +41,11 @@ from parties.cluster import Network
 from parties.compute import InlineLane
 from parties.determinism import seeded_scheduling
 from parties.evidence import Evidence
+from parties.link import Fetch, PeerLink
 from parties.outcome import ClientOutcome, RoundReport
+from parties.round_run import Terms
 from parties.server import Server, ServerSetup
+from parties.store import Put
 from transport import HandshakeSettings
 
 __all__ = ["CLIENTS", "ERROR", "MUTATIONS", "TASK", "VICTIM", "Account", "Byzantine", "Ending", "Mutation", "meet"]
@@ -61,6 +66,32 @@ PATIENCE = 120.0
 Said = Iterable[tuple[Message, bytes]]
 
 
+class Mouth(PeerLink):
+    """Says to the peer what a byzantine server would rather say."""
+
+    owner: Byzantine
+
+    def post_stored(self, message: Message, fetch: Fetch) -> None:
+        content = b"".join(bytes(part) for part in at_once(fetch()))
+        said = list(self.owner.say(message, content))
+        self.owner.fired |= said != [(message, content)]
+        for changed, data in said:
+            super().post_stored(changed, partial(_at_hand, data))
+
+
+async def _at_hand(data: bytes) -> tuple[bytes]:
+    return (data,)
+
+
+def at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """What a coroutine returns that never waits: those of a store in memory."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value
+    raise AssertionError("a store in memory has waited")
+
+
 class Byzantine(Server):
     """A server that may say something else than the protocol has it say.
 
@@ -70,14 +101,9 @@ class Byzantine(Server):
 
     def __init__(self, setup: ServerSetup) -> None:
         super().__init__(setup)
+        self._link.__class__ = Mouth
+        self._link.owner = self  # type: ignore[attr-defined]
         self.fired = False
-
-    def _post(self, message: Message, *bulk: bytes) -> None:
-        content = b"".join(bytes(part) for part in bulk)
-        said = list(self.say(message, content))
-        self.fired |= said != [(message, content)]
-        for changed, data in said:
-            super()._post(changed, data)
 
     async def _take_own(self, round_id: bytes, event: Event) -> None:
         changed = self.hear(event)
@@ -115,10 +141,19 @@ class DropsAllButOne(Byzantine):
 
 
 class InsertsAClient(Byzantine):
+    """Lists somebody who has submitted nothing, with a copy of what somebody else has."""
+
     def hear(self, event: Event) -> tuple[Event, ...]:
         if isinstance(event, protocol.Submitted) and not self.fired:
+            self._copy(event.client, "mallory")
             return event, protocol.Submitted("mallory", digest(Domain.SUBMISSION, b"nothing"))
         return (event,)
+
+    def _copy(self, client: str, other: str) -> None:
+        store = self.setup.store
+        for key in at_once(store.keys("round-")):
+            if f"/{client}" in key:
+                at_once(store.commit(Put(key.replace(f"/{client}", f"/{other}"), at_once(store.blob(key)))))
 
 
 class NamesAnotherSubmission(Byzantine):
@@ -284,8 +319,8 @@ class AddsAnError(Byzantine):
     def hear(self, event: Event) -> tuple[Event, ...]:
         if isinstance(event, protocol.Summed):
             run = self._current
-            share = np.frombuffer(run._shares[event.share], "<u8") + np.uint64(ERROR)  # type: ignore[union-attr]
-            event = protocol.Summed(run._keep_share(share.tobytes()), event.nonce)  # type: ignore[union-attr]
+            share = np.frombuffer(at_once(run.records.share(event.share)), "<u8") + np.uint64(ERROR)  # type: ignore[union-attr]
+            event = protocol.Summed(at_once(run.records.keep_share(share.tobytes())), event.nonce)  # type: ignore[union-attr]
         return (event,)
 
 
@@ -328,26 +363,27 @@ class TossesAhead(Byzantine):
 
 
 class OpensOnAnotherSeed(Byzantine):
-    def _open(self, tossed: tossing.Tossed) -> None:
+    async def _terms(self, tossed: tossing.Tossed) -> Terms:
         self.fired = True
-        super()._open(msgspec.structs.replace(tossed, hash_seed=flipped(tossed.hash_seed)))
+        return await super()._terms(msgspec.structs.replace(tossed, hash_seed=flipped(tossed.hash_seed)))
 
 
 class OpensOnAnotherModel(Byzantine):
-    def _open(self, tossed: tossing.Tossed) -> None:
+    async def _terms(self, tossed: tossing.Tossed) -> Terms:
         self.fired = True
         first, *rest = self._described
         self._described = (msgspec.structs.replace(first, digest=flipped(first.digest)), *rest)
-        super()._open(tossed)
+        return await super()._terms(tossed)
 
 
 class OpensWithOtherKeys(Byzantine):
-    def _open(self, tossed: tossing.Tossed) -> None:
+    async def _terms(self, tossed: tossing.Tossed) -> Terms:
         self.fired = True
         peer = replace(self.setup.peer, statement=flipped(self.setup.peer.statement))
         setup, self.setup = self.setup, replace(self.setup, peer=peer)
-        super()._open(tossed)
+        terms = await super()._terms(tossed)
         self.setup = setup
+        return terms
 
 
 class LowersTheMinimum(Byzantine):
@@ -533,7 +569,7 @@ async def meet(mutation: Mutation, index: int, seed: int) -> Account:
                 await server.post_event(run.round_id, protocol.CloseRound())
             await trio.sleep(PATIENCE)
             nursery.cancel_scope.cancel()
-        account.report = [over.report for over in account.honest._over.values() if over.config.number == 1]
+        account.report = [over.report for over in account.honest._over.values() if over.report.number == 1]
         for server, run in runs:
             if server is account.honest and account.report and not account.report[0].aborted:
                 account.sums = run.outcome().elements

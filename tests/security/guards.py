@@ -126,8 +126,8 @@ GUARDS = (
     Guard(
         "a request is for the open round",
         SERVER,
-        "if isinstance(run, RoundRun) and run.round_id == round_id and run.admits(client):",
-        "if isinstance(run, RoundRun) and run.admits(client):",
+        "and run.round_id == round_id and (run.admits(client) or run.has(client)):",
+        "and (run.admits(client) or run.has(client)):",
         (EQUIVOCATION,),
     ),
     Guard(
@@ -219,7 +219,7 @@ GUARDS = (
         "if False:",
         (BYZANTINE,),
     ),
-    Guard("a forwarded part has its size", SERVER, "if len(bulk) not in sizes:", "if False:", (BYZANTINE,)),
+    Guard("a forwarded part has its size", SERVER, "if forwarded.size not in sizes:", "if False:", (BYZANTINE,)),
     Guard(
         "a round is one that both know",
         SERVER,

@@ -105,7 +105,7 @@ async def test_a_union_other_than_the_announced_one_is_not_taken(seed: int, auto
         await ben.unite({"items": [3]})
         await net.finish_union()
         for server in net.servers:
-            await altered(server, "_union", "items")
+            await altered(server, "union", "items")
         with pytest.raises(PeerViolationError, match="sent a union of 'items' that is not the announced one"):
             await anna.retrieve({"items": [1]})
 

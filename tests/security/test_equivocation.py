@@ -282,7 +282,7 @@ async def test_padding_is_refused_by_the_carrier_and_goes_no_further(seed, autoj
 
 
 def test_a_second_hint_for_an_epoch_is_refused_with_both_digests():
-    sessions = Sessions()
+    sessions = Sessions(TASK, MemoryStore())
     sessions.take(MALLORY, protocol.Brought(3, bytes(32)))
     sessions.take(MALLORY, protocol.Brought(3, bytes(32)))
     for event in (protocol.Brought(3, b"\x01" * 32), protocol.Brought(2, b"\x01" * 32)):
