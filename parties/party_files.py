@@ -15,7 +15,7 @@ import msgspec
 
 from fsl_async.errors import MisuseError
 from fsl_async.task import LARGEST_CLIENTS
-from parties.configuration import About, StorePlace, load, read_toml, refuse_strange_variables
+from parties.configuration import About, OnDisk, StorePlace, load, read_toml, refuse_strange_variables
 from parties.enrolment import Anyone, ListOnly, Policy, WithToken
 from parties.tokens import TokenBook
 
@@ -91,7 +91,7 @@ class LimitsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     handshakes_per_second: Annotated[
         float, About("new connections from one address, in the long run", unit="1/s", low=0.01, high=10**6)
     ] = 20.0
-    burst: Annotated[int, About("new connections from one address at once", low=1, high=10**6)] = 5
+    burst: Annotated[int, About("new connections from one address at once", low=1, high=10**6)] = 100
     memory_bytes: Annotated[
         int,
         About(
@@ -126,6 +126,10 @@ class OperatorTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             is_address=True,
         ),
     ] = ""
+    token: Annotated[
+        Path | None,
+        About("where the server writes the token that lets its operator change something; by default beside the store"),
+    ] = None
 
 
 class LogTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -187,6 +191,11 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
                 f'{path}: tokens = "FILE" belongs to enrolment = "token", and neither goes without the other'
             )
         return file
+
+    def operator_token(self, config: Path) -> Path:
+        """Where the operator's token is; `config` is this file, beside which it is where there is no store's folder."""
+        beside = self.store.path if isinstance(self.store, OnDisk) else config
+        return self.operator.token or beside.with_suffix(".operator-token")
 
     def policy(self) -> Policy:
         """Who may enrol besides the list.
