@@ -15,6 +15,7 @@ from cyclopts import App, CycloptsError
 from parties.commands.clients import retrieve, submit
 from parties.commands.keys import enrol, keygen
 from parties.commands.members import clients, peers
+from parties.commands.operating import log_level, rounds, status
 from parties.commands.serve import serve
 from parties.commands.trying import bench, demo, plan
 from parties.report import ExitCode
@@ -29,9 +30,9 @@ app = App(
     result_action="return_value",
 )
 
-for command in (bench, demo, enrol, keygen, plan, retrieve, serve, submit):
+for command in (bench, demo, enrol, keygen, log_level, plan, retrieve, serve, status, submit):
     app.command(command)
-for group in (clients, peers):
+for group in (clients, peers, rounds):
     app.command(group)
 
 

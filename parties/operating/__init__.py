@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from parties.operating.access import token_place
 from parties.operating.log import Form, Log
 from parties.operating.operations import Operations, OperationsSetup
 from parties.operating.overview import Overview
 from parties.operating.port import serve_operator
 
-__all__ = ["Form", "Log", "Operations", "OperationsSetup", "Overview", "serve_operator"]
+__all__ = ["Form", "Log", "Operations", "OperationsSetup", "Overview", "serve_operator", "token_place"]

@@ -16,10 +16,18 @@ from pathlib import Path
 
 from fsl_async.digests import same
 from fsl_async.errors import MisuseError, StorageError
+from parties.configuration import OnDisk
+from parties.party_files import ServerFile
 
-__all__ = ["OperatorToken", "read_operator_token", "written_token"]
+__all__ = ["OperatorToken", "read_operator_token", "token_place", "written_token"]
 
 TOKEN_BYTES = 32
+
+
+def token_place(file: ServerFile) -> Path:
+    """Where a server writes its operator's token: beside its store, or beside its keys where it has none on disk."""
+    beside = file.store.path if isinstance(file.store, OnDisk) else file.identity
+    return beside.with_name(f"{beside.name}.operator-token")
 
 
 class OperatorToken:

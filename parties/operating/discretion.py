@@ -17,7 +17,7 @@ from copy import copy
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
-__all__ = ["FAILURE", "FIELDS", "WITHHELD", "admitted", "discreet_record", "only_listed", "plain_text"]
+__all__ = ["FAILURE", "FIELDS", "WITHHELD", "admitted", "discreet_record", "only_listed", "plain_text", "printable"]
 
 WITHHELD = "(withheld)"
 FAILURE = "failure"
@@ -43,12 +43,19 @@ def plain_text(words: str) -> str:
     words = _shortened(words, LONGEST_TEXT)
     for pattern in (_BYTES_LITERAL, _KEY_IN_DIGITS):
         words = pattern.sub(WITHHELD, words)
-    return _printable(_LONG_WORD.sub(_unless_base64, words))
+    return printable(_LONG_WORD.sub(_unless_base64, words))
 
 
 def _unless_base64(match: re.Match[str]) -> str:
     """A long word, unless capitals, small letters and digits are mixed in it."""
     return WITHHELD if all(any(map(kind, match[0])) for kind in _MIXTURE) else match[0]
+
+
+def printable(words: str) -> str:
+    """Words with every character escaped that would move a cursor, ring a bell or begin a line."""
+    if words.isprintable():
+        return words
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in words)
 
 
 def _text(value: Any) -> str:
@@ -63,7 +70,7 @@ def _name(value: Any) -> str:
     """A name may look like anything, a key's digits included; it was public before it came here."""
     if not isinstance(value, str):
         raise _Refused
-    return _shortened(_printable(value), LONGEST_NAME)
+    return _shortened(printable(value), LONGEST_NAME)
 
 
 def _number(value: Any) -> int | float:
@@ -140,12 +147,6 @@ def _argument(value: object) -> object:
     if value is None or type(value) in (str, int, float, bool) or isinstance(value, BaseException | PurePath):
         return value
     return value.name if isinstance(value, enum.Enum) else WITHHELD
-
-
-def _printable(words: str) -> str:
-    if words.isprintable():
-        return words
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in words)
 
 
 def _shortened(words: str, longest: int) -> str:

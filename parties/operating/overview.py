@@ -22,8 +22,8 @@ class Overview(Protocol):
             StorageError: they cannot be read.
         """
 
-    async def abort_round(self, number: int, explanation: str) -> None:
-        """Give the running round up.
+    async def abort_round(self, number: int, explanation: str) -> object:
+        """Give the running round up, and wait until it is over.
 
         Raises:
             MisuseError: that round is not running, or it is too late for it.

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from parties.happenings import PastRound, RoundStanding, ServerStanding
+from parties.operating.discretion import plain_text
 from parties.operating.operations import Operations
 
 __all__ = ["MOST_NAMES", "VERSION", "round_view", "rounds_view", "status_view"]
@@ -38,6 +39,7 @@ def status_view(standing: ServerStanding, operations: Operations) -> dict[str, A
         "peer": {"name": f"S{1 - standing.server}", "connected": standing.peer_connected},
         "clients": {
             "connected": standing.clients_connected,
+            "known": len(operations.company),
             "names": sorted(operations.company)[:MOST_NAMES],
         },
         "memory": {"resident": resident_bytes(), "budget_used": used, "budget": limit},
@@ -94,7 +96,7 @@ def _summary(past: PastRound) -> dict[str, Any]:
     return {
         "number": report.number,
         "phase": past.phase,
-        "aborted": report.aborted,
+        "aborted": plain_text(report.aborted),
         "counted": len(report.clients),
         "not_counted": dict(sorted(Counter(report.excluded.values()).items())),
         "opened_at": past.opened_at,

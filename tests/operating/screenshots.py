@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import tempfile
 import time
@@ -12,15 +13,15 @@ import trio
 from browser import browser
 from stage import Stage, play_day
 
-from parties.operating import serve_operator
+from parties.operating import Log, serve_operator
 
 SIZES = {"wide": (1180, 900), "phone": (390, 844)}
 
 
 async def take(folder: Path) -> None:
-    stage = Stage(now=time.time())
-    play_day(stage)
-    stage.now = time.time()
+    stage = Stage(Log("S0", "json", stream=io.StringIO()), now=time.time())
+    with stage.log.installed():
+        play_day(stage)
     with tempfile.TemporaryDirectory() as scratch:
         async with trio.open_nursery() as nursery:
             address = await nursery.start(

@@ -170,6 +170,7 @@ def settled_round(
 def play_day(stage: Stage, rounds: int = 24, seed: int = 5) -> None:
     """A day of a busy server, up to a round that is open."""
     chance = random.Random(seed)
+    end = stage.now
     stage.now -= 330.0 * rounds
     stage.meet_peer()
     for number in range(1, rounds + 1):
@@ -179,19 +180,22 @@ def play_day(stage: Stage, rounds: int = 24, seed: int = 5) -> None:
         stage.now += chance.uniform(200, 310)
         _play_round(stage, chance, names, aborted=number in (7, 15))
         stage.now += 10
+    stage.now = end - 400
     stage.connect(*NAMES[:23])
     stage.tell(ConnectionFailed(origin="203.0.113.9", kind="HandshakeTimeoutError", explanation="no handshake in 10 s"))
     stage.tell(ConnectionFailed(origin="203.0.113.9", kind="HandshakeTimeoutError", explanation="no handshake in 10 s"))
+    stage.now = end - 200
     stage.tell(RequestRefused(client=NASTY, reason="conflict", explanation="another submission of yours is in already"))
     stage.tell(
         Warned(about="event-loop", explanation="tasks ran 83 ms late, more than 50 ms; is the machine overloaded?")
     )
+    stage.now = end - 96
     stage.open_round(rounds + 1)
     for client in NAMES[:37]:
         stage.submit(client)
     for client in NAMES[:29]:
         stage.evaluate(client)
-    stage.now += 96
+    stage.now = end
 
 
 def _play_round(stage: Stage, chance: random.Random, names: list[str], *, aborted: bool) -> None:

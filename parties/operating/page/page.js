@@ -63,8 +63,7 @@ function showRound({ round, waiting_for }) {
   say("countdown-words", !round || state !== "Open" ? "" : closes === null ? "closes when enough clients are in" : "closes in");
   tick();
   showProgress(round);
-  const waits = (round && round.waiting_for) || waiting_for;
-  say("waiting", waits ? `Waiting for ${waits}` : "");
+  say("waiting", round && round.waiting_for ? `Waiting for ${round.waiting_for}` : waiting_for);
 }
 
 function drawPath(state) {
@@ -113,8 +112,7 @@ function showParties({ peer, clients }) {
   const other = make("li", "peer", `${peer.name}, the other server: ${peer.connected ? "connected" : "not connected"}`);
   if (!peer.connected) other.classList.add("poor-text");
   at("parties").replaceChildren(other, ...clients.names.map((name) => make("li", "", name)));
-  const more = clients.connected - clients.names.length;
-  say("parties-more", clients.connected ? `${count(clients.connected, "connection")} of clients${more > 0 && clients.names.length ? `, ${more} more than are named` : ""}` : "No client is connected.");
+  say("parties-more", clients.connected ? `${count(clients.connected, "connection")} of ${count(clients.known, "client")}${clients.known > clients.names.length ? `; the first ${clients.names.length} are named` : ""}.` : "No client is connected.");
 }
 
 function troubles(list) {

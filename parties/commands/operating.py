@@ -1,0 +1,146 @@
+"""`status`, `rounds` and `log-level`: what an operator asks a running server, and tells it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from cyclopts import App
+from rich.console import Console
+
+from fsl_async.errors import MisuseError
+from parties.commands.running import FormatFlag, run
+from parties.operating.inquiry import Inquiry
+from parties.operating.terminal import PAST_SHOWN, as_text, round_screen, rounds_table, status_screen, watch
+from parties.report import Report
+
+__all__ = ["log_level", "rounds", "status"]
+
+rounds = App(name="rounds", help="The rounds of a running server: list them, show one, give the running one up.")
+
+
+def status(where: str, *, once: bool = False, form: FormatFlag = "text") -> int:
+    """Show how a running server stands, live in a terminal.
+
+    Parameters
+    ----------
+    where:
+        The server's TOML file, or its operator's port as http://host:port.
+    once:
+        Show it once; so it is, too, where stdout is no terminal, or carries JSON.
+    """
+    report = Report("status", form)
+
+    async def work() -> None:
+        inquiry = Inquiry.of(where)
+        if not once and form == "text" and sys.stdout.isatty():
+            await watch(inquiry, Console())
+            return
+        now = await inquiry.get("/status.json")
+        past = (await inquiry.get(f"/rounds.json?last={PAST_SHOWN}"))["rounds"]
+        report.result(as_text(status_screen(now, past)), now)
+
+    return run(report, work)
+
+
+@rounds.command(name="list")
+def list_rounds(where: str, *, last: int = 50, form: FormatFlag = "text") -> int:
+    """List the settled rounds, and the running one.
+
+    Parameters
+    ----------
+    where:
+        The server's TOML file, or its operator's port as http://host:port.
+    last:
+        At most so many, the latest.
+    """
+    report = Report("rounds list", form)
+
+    async def work() -> None:
+        if not 1 <= last <= 999_999:
+            raise MisuseError(f"last: from 1 to 999,999 rounds can be listed, not {last:,}")
+        inquiry = Inquiry.of(where)
+        running = (await inquiry.get("/status.json"))["round"]
+        past = (await inquiry.get(f"/rounds.json?last={last}"))["rounds"]
+        text = as_text(rounds_table(past)) if past else "no round is settled yet"
+        text += f"\nround {running['number']} is running: {running['state']}" if running else ""
+        report.result(text, {"rounds": past, "running": running})
+
+    return run(report, work)
+
+
+@rounds.command
+def show(where: str, number: int, *, form: FormatFlag = "text") -> int:
+    """Show a settled round: who was counted, who was not and why.
+
+    Parameters
+    ----------
+    where:
+        The server's TOML file, or its operator's port as http://host:port.
+    number:
+        The round's number.
+    """
+    report = Report("rounds show", form)
+
+    async def work() -> None:
+        past = await Inquiry.of(where).get(f"/rounds/{_checked(number)}.json")
+        report.result(as_text(round_screen(past)), past)
+
+    return run(report, work)
+
+
+@rounds.command
+def abort(where: str, number: int, *, because: str, token_file: Path | None = None, form: FormatFlag = "text") -> int:
+    """Give the running round up, on both servers; nothing of it is revealed, and clients enter the next one.
+
+    Parameters
+    ----------
+    where:
+        The server's TOML file, or its operator's port as http://host:port.
+    number:
+        The round's number, so that it is not another one by now.
+    because:
+        Why; the other server and the clients read it.
+    token_file:
+        The file of the operator's token, where no TOML file leads to it.
+    """
+    report = Report("rounds abort", form)
+
+    async def work() -> None:
+        inquiry = Inquiry.of(where, token_file)
+        answer = await inquiry.change("POST", f"/rounds/{_checked(number)}/abort", because=because)
+        report.result(f"round {number} is given up: {because}", _without_version(answer))
+
+    return run(report, work)
+
+
+def log_level(where: str, level: str, *, token_file: Path | None = None, form: FormatFlag = "text") -> int:
+    """Change what a running server logs, until it is restarted.
+
+    Parameters
+    ----------
+    where:
+        The server's TOML file, or its operator's port as http://host:port.
+    level:
+        The least level that is written: debug, info, warning or error.
+    token_file:
+        The file of the operator's token, where no TOML file leads to it.
+    """
+    report = Report("log-level", form)
+
+    async def work() -> None:
+        answer = await Inquiry.of(where, token_file).change("PUT", "/log-level", level=level)
+        report.result(f"logs from level {answer['level']} on", _without_version(answer))
+
+    return run(report, work)
+
+
+def _checked(number: int) -> int:
+    if not 1 <= number < 10**9:
+        raise MisuseError(f"rounds are numbered from 1, there is no round {number}")
+    return number
+
+
+def _without_version(answer: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in answer.items() if name != "version"}
