@@ -1,126 +1,63 @@
 """A client: retrieves its rows and submits its updates, privately, with both servers.
 
 The calls below are the whole interface; the order in which a round allows them is `fsl_async.protocols.client`. The
-same code runs in memory (`parties.simulate`) and over TCP (`parties.connect`).
+same code runs in memory (`parties.simulate`) and over TCP (`parties.connect`), and what belongs to one concern stands
+in a module of its own: requests and repeats (`parties.requests`, `parties.patience`), entering, retrieving, drafts of
+submissions, a round's end, the session, and what is kept of all that (`parties.client_state`).
 
-Rules: nothing is sent before the caller's input has been checked whole; a submission's bytes are made once and a repeat
-sends the same ones; a server's statement counts only with its signature.
+Rules: nothing is sent before the caller's input has been checked whole; a submission's bytes are made once, kept before
+the first of them is sent, and the same in every repeat; a server's statement counts only with its signature.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, TypeVar
+from typing import Any, Literal, Self, TypeAlias
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import trio
 
-from fsl_async.alignment import unpack_union
-from fsl_async.codec import Received, bulk_overhead, decode, encode
-from fsl_async.config import RoundConfig, first_difference
-from fsl_async.digests import Buffer, Domain, digest, same
-from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError
-from fsl_async.messages import (
-    Answer,
-    AskOutcome,
-    AskTask,
-    Block,
-    Download,
-    Enter,
-    Finished,
-    FromServer,
-    Hint,
-    Message,
-    Opened,
-    Recall,
-    Receipt,
-    Refused,
-    Retrieve,
-    Submit,
-    TaskIs,
-)
+from fsl_async.config import RoundConfig
+from fsl_async.errors import MisuseError
+from fsl_async.messages import Receipt
 from fsl_async.protocols import client as protocol
-from fsl_async.protocols import session as session_protocol
+from fsl_async.protocols.machine import Event
 from fsl_async.public_part import Trees
-from fsl_async.randomness import Randomness
 from fsl_async.ring import Elements
-from fsl_async.selection import Grove, MasterSeeds, plant, rows_by_block
-from fsl_async.task import Sparse, Task
-from fsl_async.upload import (
-    SparseUpdate,
-    answer_bytes,
-    dense_digest,
-    dense_shares,
-    public_digest,
-    read_answers,
-    retrieval_part,
-    submission_digest,
-    submission_part,
-)
+from fsl_async.selection import rows_by_block
+from fsl_async.upload import SparseUpdate
 from parties.arguments import Rows, encoded_updates, wanted_rows
-from parties.compute import ComputeLane
-from parties.enrolment import NO_VOUCHER, Credentials
-from parties.identity import Identity, PublicIdentity, verify
-from parties.line import Line
-from parties.outcome import ENTRY_BYTES, ClientOutcome, RoundReport
-from parties.tokens import voucher
-from transport import Channel, HandshakeSettings, Kind, Role, Transport
+from parties.client_session import NoSession, OwnSession, TreeSession, settled, submitted
+from parties.client_setup import ClientSetup
+from parties.client_state import ClientState, Received, Remembered, Retrieval, Told
+from parties.downloads import Downloads
+from parties.drafts import Draft, Ride, draft_submission
+from parties.ending import check_receipt, learn_outcome
+from parties.entrance import Entrance
+from parties.outcome import ClientOutcome
+from parties.planting import Planting
+from parties.refusals import OutcomeUnknownError, RequestDeniedError, RoundClosedError, ServerBusyError
+from parties.requests import Requests
+from parties.retrieving import Retriever, check_session_rows
 
-__all__ = ["Client", "ClientSetup", "RequestDeniedError", "RoundClosedError", "SubmissionReceipt"]
+__all__ = [
+    "Client",
+    "ClientSetup",
+    "OutcomeUnknownError",
+    "RequestDeniedError",
+    "RoundClosedError",
+    "ServerBusyError",
+    "SubmissionReceipt",
+]
 
-ResultT = TypeVar("ResultT")
 Phase: TypeAlias = Literal["main", "union"]
-NOTHING = memoryview(b"")
-
-
-class RoundClosedError(FslError):
-    """The round closed before the request was carried out; the next call enters the next round."""
-
-
-class RequestDeniedError(FslError):
-    """A server refused a request; the message says which and why.
-
-    Attributes:
-        reason: one of the reasons of `messages.Refused`.
-    """
-
-    def __init__(self, server: int, reason: str, explanation: str) -> None:
-        super().__init__(f"S{server} refused ({reason}): {explanation}")
-        self.reason = reason
-
-
-@dataclass(frozen=True)
-class ClientSetup:
-    """All that a client is made of.
-
-    Attributes:
-        task: what is learnt.
-        identity: its own keys.
-        servers: S0's and S1's public keys.
-        addresses: where they listen.
-        transport: how to reach them.
-        lane: where it computes.
-        randomness: the operating system's, but in simulation.
-        kind: which of the two, announced in every handshake.
-        watch: hears of every message it sends.
-        token: to enrol with, where the servers ask for one; else empty.
-    """
-
-    task: Task
-    identity: Identity
-    servers: tuple[PublicIdentity, PublicIdentity]
-    addresses: tuple[str, str]
-    transport: Transport
-    lane: ComputeLane
-    randomness: Randomness = field(repr=False)
-    kind: Kind
-    watch: Callable[[str, str, Message, int], None]
-    token: bytes = field(default=b"", repr=False)
+BY_OUTCOME = b""
+"""Stands for the receipt of a server that never sent one, of a submission that both servers' outcome lists."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +67,9 @@ class SubmissionReceipt:
     Attributes:
         number: the round.
         digest: the submission, as receipts, rosters and proofs name it.
-        signatures: S0's and S1's, over round, client and digest.
-        bytes_sent: what the submission took on the wire, to both servers, framing included.
+        signatures: S0's and S1's, over round, client and digest; empty where a server's receipt was lost for good and
+            the round's outcome, which both have signed, counts the client instead.
+        bytes_sent: what the call sent for it, to both servers, framing included.
     """
 
     number: int
@@ -140,84 +78,59 @@ class SubmissionReceipt:
     bytes_sent: int
 
 
-@dataclass(frozen=True)
-class _Session:
-    """Trees that both servers keep: of which seed, and what only the client knows of them."""
-
-    number: int
-    grove: Grove
-    commitments: tuple[bytes, bytes]
-
-
-@dataclass(frozen=True)
-class _Draft:
-    """A submission whose bytes are fixed."""
-
-    client: str
-    config: RoundConfig
-    grove: Grove
-    trees: Trees
-    query: int
-    commitments: tuple[bytes, bytes]
-    public_digest: bytes
-    dense_digest: bytes
-
-    def message(self, server: int) -> Submit | Hint:
-        """What goes to one server, besides the bulk."""
-        round_id = self.config.round_id()
-        if self.trees is Trees.SESSION:
-            dense = self.dense_digest if any(self.config.shape.dense_blocks()) else b""
-            is_carrier = self.config.carrier(self.client) == server
-            return Hint(round_id, b"" if is_carrier else self.public_digest, dense)
-        return Submit(
-            round_id=round_id,
-            query=self.query,
-            seed=self.grove.seeds.msk[server],
-            commitments=self.commitments,
-            public_digest=self.public_digest,
-            dense_digest=self.dense_digest,
-        )
-
-
 class Client:
-    """A client of both servers; made by `simulate` or `connect`, used as an async context manager."""
+    """A client of both servers; made by `simulate` or `connect`, used as an async context manager.
+
+    A connection that is lost is made anew, and what was asked over it is asked again with the same bytes, for as long
+    as `ClientSetup.patience` says. Every call may be cancelled at any point, and the next one goes on from there.
+
+    Attributes:
+        setup: what it is made of.
+        task: what is learnt.
+        name: its own.
+        deferred: by sparse block, the rows of the last retrieval that found no place.
+    """
 
     def __init__(self, setup: ClientSetup) -> None:
         self.setup = setup
         self.task = setup.task
         self.name = setup.identity.name
-        self._state: protocol.ClientRound = protocol.Outside(0)
-        self._grove: Grove | None = None
-        self._last: tuple[RoundConfig, bytes] | None = None
-        self._session: _Session | None = None
-        self._candidate: _Session | None = None
-        self._standing: session_protocol.Session = session_protocol.Absent()
-        self._unions: dict[bytes, npt.NDArray[np.uint32]] = {}
-        limit = self._reply_limit()
-        self._lines = tuple(Line(partial(self._connect, server), limit) for server in (0, 1))
-        self._turn = trio.Lock()
         self.deferred: dict[str, npt.NDArray[np.uint32]] = {}
+        self._requests = Requests(setup)
+        self._state = ClientState(setup.store, setup.identity.public, setup.task, setup.lane)
+        self._entrance = Entrance(setup, self._requests)
+        self._downloads = Downloads(setup.task, self.name, self._requests)
+        self._retriever = Retriever(setup, self._requests, self._answered)
+        self._round: protocol.ClientRound = protocol.Outside(0)
+        self._session: OwnSession = NoSession()
+        self._answered_trees: dict[int, Planting] = {}
+        self._drafts: dict[bytes, Draft] = {}
+        self._last: list[RoundConfig] = []
+        self._turn = trio.Lock()
+        self._noting = trio.Lock()
 
     # ---- life
 
     async def open(self) -> None:
-        """Connect to both servers and check that they run the same task.
+        """Take up what the store remembers, connect to both servers, and check that they run the same task.
 
         Raises:
             ChannelError: a server could not be reached, or does not know this client; the class says which.
-            MisuseError: a server runs another task; the message names the first field that differs.
+            MisuseError: a server runs another task, and the message names the first field that differs; or the store is
+                another client's.
+            StorageError: what is kept cannot be read.
         """
+        remembered = await self._state.load()
+        self._take_up(remembered)
         try:
-            for line in self._lines:
-                await line.open()
+            await self._requests.open(met_before=remembered.lived)
         except BaseException:
             await self.aclose()
             raise
 
     async def aclose(self) -> None:
         """Close both connections."""
-        for line in self._lines:
-            await line.aclose()
+        await self._requests.aclose()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -231,28 +144,38 @@ class Client:
     @property
     def bytes_sent(self) -> int:
         """Bytes sent to both servers so far: handshakes, framing and all."""
-        return sum(line.bytes_sent for line in self._lines)
+        return self._requests.bytes_sent
 
     @property
     def bytes_received(self) -> int:
         """Bytes received from both servers so far: handshakes, framing and all."""
-        return sum(line.bytes_received for line in self._lines)
+        return self._requests.bytes_received
 
     @property
     def round_number(self) -> int:
         """The number of the round this client is in; 0 outside."""
-        match self._state:
+        match self._round:
             case protocol.Outside() | protocol.HalfEntered() | protocol.Over():
                 return 0
             case state:
                 return state.config.number
+
+    @property
+    def pending(self) -> int:
+        """The round of a submission that is on its way, lacks a receipt, and can be finished with `resume`; else 0."""
+        match self._round:
+            case protocol.Submitting(config=config):
+                return config.number
+            case _:
+                return 0
 
     # ---- the calls
 
     async def retrieve(self, rows: Rows) -> dict[str, npt.NDArray[Any]]:
         """Fetch rows of sparse blocks privately, and dense blocks whole.
 
-        A retrieval always moves as much for every sparse block, named or not: its shape tells the servers nothing.
+        A retrieval always moves as much for every sparse block, named or not: its shape tells the servers nothing. One
+        that fails or is cancelled does not end the round for this client: the next one goes on in it.
 
         Args:
             rows: by sparse block, the distinct rows wanted, at most `select`; by dense block, `...`.
@@ -262,18 +185,18 @@ class Client:
             Rows that found no place (with probability 2^-40) are zero and named in `deferred`.
 
         Raises:
-            MisuseError: a block or a row is not what the task allows; nothing was sent.
+            MisuseError: a block or a row is not what the task allows, or a submission is pending; nothing was sent.
             RoundClosedError: the round closed meanwhile; call again.
+            RequestDeniedError: a server refused it; the message says why.
             PeerViolationError: a server broke the protocol, or the two contradict each other.
-            ChannelError: a connection was lost.
+            ChannelError: a connection was lost, and patience is over.
         """
         wanted, dense = wanted_rows(self.task, rows)
-        async with self._turn:
-            config = await self._enter("main")
-            ranks = {index: await self._named(config, index, chosen) for index, chosen in wanted.items()}
+        async with self._in_round("main") as config:
+            ranks = {index: self._downloads.named(config, index, chosen) for index, chosen in wanted.items()}
             found = await self._retrieve_sparse(config, ranks) if ranks else {}
             arrays = {self.task.sparse(index).name: array for index, array in found.items()}
-            return arrays | {name: await self._download_dense(config, name) for name in dense}
+            return arrays | {name: await self._downloads.dense(config, name) for name in dense}
 
     async def submit(self, updates: Mapping[str, Any]) -> SubmissionReceipt:
         """Add updates to the round's sum; the only submission of this client in this round.
@@ -286,17 +209,19 @@ class Client:
             Both servers' receipts. With them the submission counts, unless `outcome` says otherwise.
 
         Raises:
-            MisuseError: a block, row or value is not what the task allows; nothing was sent.
-            RoundClosedError: the round closed meanwhile; nothing counts, call again.
+            MisuseError: a block, row or value is not what the task allows, or an earlier submission is pending in a
+                round that is still open (see `resume`); nothing was sent.
+            RoundClosedError: the round closed meanwhile; the submission counts nowhere, call again.
+            OutcomeUnknownError: whether this or an earlier, pending submission was counted cannot be learnt any more.
             RequestDeniedError: a server refused it; the message says why.
             PeerViolationError: a server broke the protocol.
-            ChannelError: a connection was lost.
+            ChannelError: a connection was lost, and patience is over; `resume` goes on.
+            StorageError: the submission could not be kept; nothing was sent.
         """
         sparse, dense = encoded_updates(self.task, updates)
-        async with self._turn:
-            config = await self._enter("main")
+        async with self._in_round("main") as config:
             renamed = {
-                index: (await self._named(config, index, rows), values) for index, (rows, values) in sparse.items()
+                index: (self._downloads.named(config, index, rows), values) for index, (rows, values) in sparse.items()
             }
             return await self._submit(config, renamed, dense)
 
@@ -313,412 +238,290 @@ class Client:
 
         Raises:
             MisuseError: the task has no union rounds, its only one is over, or the rows are not what it allows.
-            RoundClosedError, RequestDeniedError, PeerViolationError, ChannelError: as for `submit`.
+            FslError: as for `submit`.
         """
         if self.task.alignment != "union":
             raise MisuseError('this task is aligned on all rows; only one with alignment="union" has union rounds')
         wanted = rows_by_block(self.task, rows)
-        async with self._turn:
-            config = await self._enter("union")
+        async with self._in_round("union") as config:
             numbers = {index: (chosen, self._fresh_numbers(len(chosen))) for index, chosen in wanted.items()}
             return await self._submit(config, numbers, {})
 
-    def _fresh_numbers(self, count: int) -> Elements:
-        """Random elements of Z_2^64, none of them 0: what marks a row without telling how often it is marked."""
-        numbers = np.frombuffer(self.setup.randomness(8 * count), dtype="<u8")
-        return np.where(numbers == 0, np.uint64(1), numbers).reshape(count, 1)
+    async def resume(self) -> SubmissionReceipt:
+        """Finish the pending submission: send its bytes, as they were, to each server that owes its receipt.
+
+        Returns:
+            Both servers' receipts.
+
+        Raises:
+            MisuseError: none is pending; see `pending`.
+            RoundClosedError: its round has closed without it; it counts nowhere.
+            FslError: as for `submit`.
+        """
+        async with self._turn:
+            match self._round:
+                case protocol.Submitting(digest=digest):
+                    return await self._deliver(self._drafts[digest], in_doubt=True)
+                case _:
+                    raise MisuseError("no submission is pending: there is nothing to resume")
 
     async def outcome(self) -> ClientOutcome:
         """Wait until the round of the last submission has ended, and tell whether it was counted.
 
         Raises:
             MisuseError: nothing was submitted.
+            OutcomeUnknownError: the round is too long ago.
             PeerViolationError: the servers tell different outcomes, or a signature is wrong.
+            ChannelError: a connection was lost, and patience is over.
         """
         async with self._turn:
             return await self._learn_outcome()
 
     def forget_session(self) -> None:
         """Begin anew: the next retrieval or submission brings new trees, and may select other rows."""
-        self._session = self._candidate = self._grove = None
-        self._standing = session_protocol.Absent()
+        self._session = NoSession()
+        self._answered_trees.clear()
 
-    def _settle_session(self, epoch: int, counted: bool) -> None:
-        """After a round: trees that were counted with it stand from now on."""
-        event = session_protocol.Counted(epoch) if counted else session_protocol.Dropped(epoch)
-        self._standing = session_protocol.step(self._standing, event, self.name)
-        if self.task.selection == "fixed" and isinstance(self._standing, session_protocol.Standing):
-            self._session = self._session or self._candidate
-        self._candidate = None
+    # ---- where it stands
 
-    async def _learn_outcome(self) -> ClientOutcome:
-        if self._last is None:
-            raise MisuseError("nothing has been submitted yet")
-        config, _ = self._last
-        reports = await self._both(partial(self._outcome_of, config))
-        if not _same_ending(*reports):
-            field_name, first, second = first_difference(*reports) or ("", "", "")
-            raise PeerViolationError("S0 and S1", f"tell different outcomes: {field_name} is {first!r} and {second!r}")
-        if isinstance(self._state, protocol.Submitted):
-            self._step(protocol.Finish())
-        report = reports[0]
-        counted = not report.aborted and self.name in report.clients
-        self._settle_session(config.epoch, counted)
-        reason = report.aborted or report.excluded.get(self.name, "") or ("" if counted else "not submitted in time")
-        return ClientOutcome(number=report.number, counted=counted, reason=reason, clients=report.clients)
+    def _step(self, event: Event) -> None:
+        self._round = protocol.step(self._round, event)
 
-    # ---- entering
+    def _answered(self, server: int, query: int) -> None:
+        self._step(protocol.Answered(server, query))
+
+    def _take_up(self, remembered: Remembered) -> None:
+        """Stand where an earlier life of this client stood."""
+        self._session = remembered.session
+        match remembered.submission:
+            case Draft(config=config, words=words, receipts=receipts) as draft:
+                self._round = protocol.Submitting(config, words.digest, frozenset(receipts))
+                self._drafts = {words.digest: draft}
+                self._last = [config]
+            case Received(config=config, digest=digest):
+                self._round = protocol.Submitted(config, digest)
+                self._last = [config]
+            case Told(config=config):
+                self._last = [config]
+        match remembered.retrieval:
+            case Retrieval(query=query, planting=planting, answered=answered):
+                self._round = protocol.Retrieving(planting.config, query, frozenset())
+                self._answered_trees = {query: planting} if answered else {}
+
+    @asynccontextmanager
+    async def _in_round(self, phase: Phase) -> AsyncIterator[RoundConfig]:
+        """Have a turn in an open round of a phase; one that turns out to be gone is left."""
+        async with self._turn:
+            try:
+                yield await self._enter(phase)
+            except RoundClosedError:
+                if isinstance(self._round, protocol.Inside | protocol.Retrieving | protocol.Holding):
+                    await self._leave(protocol.RoundGone())
+                raise
+
+    async def _leave(self, event: protocol.RoundGone | protocol.Leave) -> None:
+        """Be outside, with nothing left of the round's retrievals."""
+        self._step(event)
+        self._answered_trees.clear()
+        await self._state.forget_retrieval()
 
     async def _enter(self, phase: Phase) -> RoundConfig:
         """Be in an open round of a phase: the present one, or the first after the last submission."""
         while True:
             config = await self._enter_next()
             if config.phase == phase:
-                for entry in config.union:  # all of them: which a client looks at must not show
-                    await self._union_of(config, entry.name)
+                await self._downloads.unions(config)
                 return config
             if phase == "main":
                 raise MisuseError(f"round {config.number} finds the union first: call `unite` with this client's rows")
             if self.task.selection == "fixed":
                 raise MisuseError("the union of this session has been found; retrieve and submit rows that are in it")
-            self._state = protocol.Outside(config.number)
+            await self._leave(protocol.Leave())
 
     async def _enter_next(self) -> RoundConfig:
-        match self._state:
+        match self._round:
             case protocol.Inside(config=config) | protocol.Holding(config=config):
                 return config
-            case (
-                protocol.Submitted(config=config)
-                | protocol.Submitting(config=config)
-                | protocol.Retrieving(config=config)
-            ):
-                self._state = protocol.Outside(config.number)
-            case protocol.Over(number=number):
-                self._state = protocol.Outside(number)
-            case protocol.HalfEntered(after=after):
-                self._state = protocol.Outside(after)
-        self._grove = None
-        if self.task.selection == "fixed" and self._candidate is not None:
-            await self._learn_outcome()  # whether its trees are a session now
-        while True:
-            after = self._state.after if isinstance(self._state, protocol.Outside | protocol.HalfEntered) else 0
-            behind = (0, 1)
-            if isinstance(self._state, protocol.HalfEntered):
-                behind = (1 - self._state.server,) * 2
-                after = self._state.config.number - 1
-            for server in dict.fromkeys(behind):
-                opened = await self._ask(server, Enter(after), NOTHING, Opened)
-                config = RoundConfig.parse(opened.message.config, f"S{server}")
-                self._check_config(server, config)
-                self._step(protocol.Announced(server, config))
-                if isinstance(self._state, protocol.Inside):
-                    return self._state.config
+            case protocol.Retrieving(config=config, query=query) if await self._still_open(config):
+                for server in (0, 1) if query in self._answered_trees else ():
+                    self._answered(server, query)
+                return config
+            case protocol.Submitting(config=config):
+                await self._end_pending(config)
+            case protocol.Submitted() if isinstance(self._session, TreeSession) and not self._session.stands:
+                await self._learn_outcome()  # whether its trees are a session now
+        if not isinstance(self._round, protocol.Outside):
+            await self._leave(protocol.Leave())
+        while isinstance(self._round, protocol.Outside | protocol.HalfEntered):
+            await self._hear(self._round)
+        return await self._enter_next()
 
-    def _check_config(self, server: int, config: RoundConfig) -> None:
-        if config.task != self.task:
-            raise MisuseError(_task_difference(server, self.task, config.task))
-        if self._session is not None and config.session != self._session.number:
-            raise PeerViolationError(
-                f"S{server}",
-                f"announces the seed of round {config.session}, this session's is of round {self._session.number}; "
-                "`forget_session` begins a new one",
+    async def _hear(self, state: protocol.Outside | protocol.HalfEntered) -> None:
+        """Hear of a round from the server that is behind."""
+        match state:
+            case protocol.Outside(after=after):
+                server = 0
+            case protocol.HalfEntered(server=other, config=config):
+                server, after = 1 - other, config.number - 1
+        self._step(protocol.Announced(server, await self._entrance.announced(server, after, self._session)))
+
+    async def _still_open(self, config: RoundConfig) -> bool:
+        return await self._entrance.still_open(config, self._session)
+
+    async def _end_pending(self, config: RoundConfig) -> None:
+        """Before another round is entered: learn what became of a pending submission whose round is gone.
+
+        Raises:
+            MisuseError: its round is still open.
+            OutcomeUnknownError: nobody can tell any more; the next call goes on without it.
+        """
+        if await self._still_open(config):
+            raise MisuseError(
+                f"a submission to round {config.number} is pending, and the round is open: `resume` finishes it"
             )
-        pinned = tuple(identity.keys for identity in self.setup.servers)
-        if config.servers != pinned:
-            raise PeerViolationError(f"S{server}", "announces a round with other server keys than the pinned ones")
-
-    async def _named(self, config: RoundConfig, index: int, rows: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-        """The names of rows in this round: their ranks in its union, where it renames."""
-        if not config.union:
-            return rows
-        name = self.task.sparse(index).name
-        union = await self._union_of(config, name)
-        outside = rows[~np.isin(rows, union)]
-        if len(outside):
-            raise MisuseError(f"block {name!r}: row {outside[0]} is not in this round's union of {len(union)} rows")
-        return np.searchsorted(union, rows).astype(np.uint32) if config.renamed else rows
-
-    async def _union_of(self, config: RoundConfig, name: str) -> npt.NDArray[np.uint32]:
-        """The union of one block, downloaded once and checked against what both servers announced."""
-        announced = next(entry for entry in config.union if entry.name == name)
-        if announced.digest not in self._unions:
-            block = self.task.block(name)
-            content = await self._download(config, name)
-            if not isinstance(block, Sparse) or not same(
-                digest(Domain.UNION, name.encode(), content), announced.digest
-            ):
-                raise PeerViolationError(
-                    f"S{config.carrier(self.name)}", f"sent a union of {name!r} that is not the announced one"
-                )
-            current = {entry.digest for entry in config.union}
-            self._unions = {key: rows for key, rows in self._unions.items() if key in current}
-            self._unions[announced.digest] = unpack_union(content, block.rows, f"S{config.carrier(self.name)}")
-        return self._unions[announced.digest]
+        await self._learn_outcome()
 
     # ---- retrieving
 
     async def _retrieve_sparse(
         self, config: RoundConfig, wanted: Mapping[int, npt.NDArray[np.uint32]]
     ) -> dict[int, npt.NDArray[Any]]:
-        if self._session is not None:
-            grove, answers = self._session.grove, await self._recall(config, self._session, wanted)
-        else:
-            grove, answers = await self._query(config, wanted)
-        self._grove = grove
+        match self._session:
+            case TreeSession(planting=planting) as session if session.stands:
+                check_session_rows(self.task, session, wanted)
+                self._step(protocol.Recollect())
+                answers = await self._retriever.recall(config)
+            case _:
+                planting, answers = await self._query(config, wanted)
         names = {index: block.name for index, block in self.task.sparse_blocks()}
-        self.deferred = {names[index]: rows for index, rows in grove.deferred.items() if len(rows)}
-        found = await self.setup.lane.run(partial(read_answers, config, grove, answers))
-        return {index: found[index][_places(grove.rows[index], rows)] for index, rows in wanted.items()}
+        self.deferred = {names[index]: rows for index, rows in planting.grove.deferred.items() if len(rows)}
+        return await self._retriever.read(config, planting.grove, answers, wanted)
 
     async def _query(
-        self, config: RoundConfig, wanted: Mapping[int, Any]
-    ) -> tuple[Grove, tuple[memoryview, memoryview]]:
+        self, config: RoundConfig, wanted: Mapping[int, npt.NDArray[np.uint32]]
+    ) -> tuple[Planting, tuple[memoryview, memoryview]]:
         """Plant trees at the wanted rows and have them answered.
 
         A number that this client has used in this round before it was started anew is passed over.
         """
         while True:
             self._step(protocol.Ask())
-            query = self._state.query if isinstance(self._state, protocol.Retrieving) else 0
+            query = self._round.query if isinstance(self._round, protocol.Retrieving) else 0
+            planting = await self._retriever.plant(config, wanted)
+            await self._state.keep_retrieval(Retrieval(query, planting, answered=False), self._session)
             try:
-                return await self._query_as(config, wanted, query)
+                answers = await self._retriever.query(planting, query)
             except RequestDeniedError as error:
                 if error.reason != "conflict":
                     raise
-                self._state, self._grove = protocol.Holding(config, query), None
-
-    async def _query_as(
-        self, config: RoundConfig, wanted: Mapping[int, Any], query: int
-    ) -> tuple[Grove, tuple[memoryview, memoryview]]:
-        seeds = MasterSeeds.fresh(self.setup.randomness)
-        grove = await self.setup.lane.run(partial(plant, config, wanted, seeds, self.setup.randomness))
-        part = await self.setup.lane.run(partial(retrieval_part, config, grove))
-        announced = public_digest(part)
-        commitments = seeds.commitments(config.round_id(), self.name)
-
-        async def ask(server: int) -> memoryview:
-            message = Retrieve(
-                round_id=config.round_id(),
-                query=query,
-                seed=seeds.msk[server],
-                commitments=commitments,
-                public_digest=announced,
-            )
-            bulk = part if config.carrier(self.name) == server else NOTHING
-            return await self._answer(server, message, bulk)
-
-        return grove, await self._both(ask)
-
-    async def _recall(
-        self, config: RoundConfig, session: _Session, wanted: Mapping[int, Any]
-    ) -> tuple[memoryview, memoryview]:
-        """Have the session's trees answered again."""
-        for index, rows in wanted.items():
-            new = rows[~np.isin(rows, session.grove.rows[index])]
-            if len(new):
-                raise MisuseError(
-                    f"block {self.task.sparse(index).name!r}: row {new[0]} is not among the session's rows, and the "
-                    "task's selection is fixed; start a new session (`forget_session`) to select other rows"
-                )
-        self._step(protocol.Recollect())
-        return await self._both(lambda server: self._answer(server, Recall(config.round_id()), NOTHING))
-
-    async def _answer(self, server: int, message: Retrieve | Recall, bulk: Any) -> memoryview:
-        answer = await self._ask(server, message, bulk, Answer)
-        self._step(protocol.Answered(server, answer.message.query))
-        return answer.bulk
-
-    async def _download(self, config: RoundConfig, name: str) -> memoryview:
-        """A dense block, or the union of a sparse one, from the carrier."""
-        message = Download(round_id=config.round_id(), block=name)
-        return (await self._ask(config.carrier(self.name), message, NOTHING, Block)).bulk
-
-    async def _download_dense(self, config: RoundConfig, name: str) -> npt.NDArray[Any]:
-        content = await self._download(config, name)
-        model = config.block_model(name)
-        if not same(digest(Domain.MODEL, name.encode(), model.dtype.encode(), content), model.digest):
-            raise PeerViolationError(
-                f"S{config.carrier(self.name)}", f"sent a block {name!r} that is not the announced one"
-            )
-        return np.frombuffer(content, dtype=model.dtype).copy()
+                continue
+            self._answered_trees[query] = planting
+            await self._state.keep_retrieval(Retrieval(query, planting, answered=True), self._session)
+            return planting, answers
 
     # ---- submitting
+
+    def _fresh_numbers(self, count: int) -> Elements:
+        """Random elements of Z_2^64, none of them 0: what marks a row without telling how often it is marked."""
+        numbers = np.frombuffer(self.setup.randomness(8 * count), dtype="<u8")
+        return np.where(numbers == 0, np.uint64(1), numbers).reshape(count, 1)
 
     async def _submit(
         self, config: RoundConfig, sparse: Mapping[int, SparseUpdate], dense: Mapping[int, Elements]
     ) -> SubmissionReceipt:
-        trees, grove = await self._trees_for(config, sparse)
-        run = self.setup.lane.run
-        part = await run(partial(submission_part, config, self.name, grove, sparse, trees))
-        carrier = config.carrier(self.name)
-        shares = await run(partial(dense_shares, config, grove, carrier, dense))
-        draft = _Draft(
-            client=self.name,
-            config=config,
-            grove=grove,
-            trees=trees,
-            query=self._state.query if isinstance(self._state, protocol.Holding) and trees is Trees.RETRIEVAL else 0,
-            commitments=self._session.commitments
-            if self._session
-            else grove.seeds.commitments(config.round_id(), self.name),
-            public_digest=public_digest(part),
-            dense_digest=dense_digest(shares, grove.seeds.msk[carrier]),
-        )
-        tree = await run(lambda: grove.digest)
-        name = submission_digest(
-            config.round_id(),
-            self.setup.identity.public.digest(),
-            draft.public_digest,
-            tree,
-            draft.commitments,
-            draft.dense_digest,
-        )
-        self._step(protocol.Submit(name))
-        self._last = (config, name)
-        self._candidate = _Session(config.session, grove, draft.commitments)
-        kind = session_protocol.Hinted if trees is Trees.SESSION else session_protocol.Brought
-        self._standing = session_protocol.step(self._standing, kind(config.epoch, draft.public_digest), self.name)
-        before = self.bytes_sent
+        ride = await self._ride(config, sparse)
+        public = self.setup.identity.public
+        draft = await self.setup.lane.run(partial(draft_submission, config, public, ride, sparse, dense))
+        session = submitted(self._session, draft, ride)
+        with trio.CancelScope(shield=True):  # what is kept and what is known here do not part
+            await self._state.keep_draft(draft, session)
+            self._step(protocol.Submit(draft.words.digest))
+            self._session, self._drafts, self._last = session, {draft.words.digest: draft}, [config]
+        return await self._deliver(draft, in_doubt=False)
 
-        async def send(server: int) -> bytes:
-            bulk = (part, shares) if server == carrier else (NOTHING,)
-            receipt = (await self._ask(server, draft.message(server), bulk, Receipt)).message
-            key = self.setup.servers[server].statement
-            if not verify(
-                key, receipt.signature, Domain.RECEIPT, config.round_id(), self.name.encode(), receipt.digest
-            ):
-                raise PeerViolationError(f"S{server}", "signed its receipt with another key than the pinned one")
-            self._step(protocol.Receipted(server, receipt.digest))
-            return bytes(receipt.signature)
-
-        first, second = await self._both(send)
-        return SubmissionReceipt(config.number, name, (first, second), self.bytes_sent - before)
-
-    async def _trees_for(self, config: RoundConfig, sparse: Mapping[int, SparseUpdate]) -> tuple[Trees, Grove]:
+    async def _ride(self, config: RoundConfig, sparse: Mapping[int, SparseUpdate]) -> Ride:
         """Which trees a submission rides on: decided by the task and by what went before, never by its rows."""
-        if self._session is not None:
-            return Trees.SESSION, self._session.grove
-        if isinstance(self._state, protocol.Holding) and self.task.updates == "retrieved" and self._grove is not None:
-            return Trees.RETRIEVAL, self._grove
-        return Trees.OWN, await self._plant_for(config, sparse)
+        if isinstance(self._session, TreeSession) and self._session.stands:
+            return self._session.ride()
+        match self._round:
+            case protocol.Holding(query=query) if self.task.updates == "retrieved" and query in self._answered_trees:
+                trees, planting = Trees.RETRIEVAL, self._answered_trees[query]
+            case _:
+                rows = {index: rows for index, (rows, _) in sparse.items()}
+                trees, query, planting = Trees.OWN, 0, await self._retriever.plant(config, rows)
+        return Ride(trees, query, planting, planting.grove.seeds.commitments(config.round_id(), self.name))
 
-    async def _plant_for(self, config: RoundConfig, sparse: Mapping[int, SparseUpdate]) -> Grove:
-        """Trees of its own for a submission that rides on none."""
-        rows = {index: rows for index, (rows, _) in sparse.items()}
-        seeds = MasterSeeds.fresh(self.setup.randomness)
-        return await self.setup.lane.run(partial(plant, config, rows, seeds, self.setup.randomness))
+    async def _deliver(self, draft: Draft, *, in_doubt: bool) -> SubmissionReceipt:
+        """Send a draft to each server that owes its receipt, until both are in or its round is over.
 
-    async def _outcome_of(self, config: RoundConfig, server: int) -> RoundReport:
-        finished = await self._ask(server, AskOutcome(config.round_id()), NOTHING, Finished)
-        key = self.setup.servers[server].statement
-        if not verify(key, finished.message.signature, Domain.OUTCOME, bytes(finished.bulk)):
-            raise PeerViolationError(f"S{server}", "signed the outcome with another key than the pinned one")
-        report = RoundReport.parse(finished.bulk, self.task.max_clients, f"S{server}")
-        if report.round_id != config.round_id():
-            raise PeerViolationError(f"S{server}", "answered with another round's outcome")
-        return report
+        Args:
+            draft: the submission.
+            in_doubt: whether a server may have it from a try that this call does not know of.
+        """
+        before = self.bytes_sent
+        try:
+            signatures = await self._requests.both(partial(self._receipt, draft))
+        except RoundClosedError as error:
+            if not in_doubt and not error.unanswered:
+                await self._settle(draft.config, protocol.RoundGone(), counted=False)  # one server never lists it
+                raise
+            signatures = await self._signatures_by_outcome(draft, error)
+        self._drafts = {}
+        return SubmissionReceipt(draft.config.number, draft.words.digest, signatures, self.bytes_sent - before)
 
-    # ---- asking
+    async def _receipt(self, draft: Draft, server: int) -> bytes:
+        """One server's receipt: the one that is here, or the one it sends."""
+        if server not in draft.receipts:
+            reply = await self._requests.ask(server, draft.message(server), draft.bulk(server), Receipt)
+            signature = check_receipt(self.setup, server, draft, reply.message)
+            with trio.CancelScope(shield=True):
+                await self._take_receipt(protocol.Receipted(server, reply.message.digest), signature)
+        return self._drafts[draft.words.digest].receipts[server]
 
-    async def _ask(self, server: int, message: Message, bulk: Any, expected: type[Message]) -> Received:
-        """Send one request to one server and return its reply.
+    async def _take_receipt(self, event: protocol.Receipted, signature: bytes) -> None:
+        async with self._noting:  # the two servers' come at the same time
+            after = protocol.step(self._round, event)
+            draft = self._drafts[event.digest].receipted(event.server, signature)
+            await self._state.keep_receipt(draft)
+            self._round, self._drafts = after, {event.digest: draft}
+
+    async def _signatures_by_outcome(self, draft: Draft, error: RoundClosedError) -> tuple[bytes, bytes]:
+        """Of a submission whose round closed while nobody knows who has it: what the outcome says.
 
         Raises:
-            RoundClosedError: the round is gone.
-            RequestDeniedError: the server refused for another reason.
-            PeerViolationError: the reply is of another kind than expected.
+            RoundClosedError: it was not counted.
         """
-        parts: tuple[Buffer, ...] = bulk if isinstance(bulk, tuple) else (bulk,)
-        self.setup.watch(self.name, f"S{server}", message, sum(len(part) for part in parts))
-        received = decode(await self._lines[server].request(*encode(message, *parts)), FromServer, f"S{server}")
-        match received.message:
-            case Refused(reason="round-closed", explanation=explanation):
-                raise RoundClosedError(f"S{server}: {explanation}")
-            case Refused(reason=reason, explanation=explanation):
-                raise RequestDeniedError(server, reason, explanation)
-            case reply if isinstance(reply, expected):
-                return received
-            case reply:
-                raise PeerViolationError(f"S{server}", f"answered {type(message).__name__} with {type(reply).__name__}")
+        receipts = self._drafts[draft.words.digest].receipts
+        outcome = await self._learn_outcome()
+        if not outcome.counted:
+            raise RoundClosedError(
+                f"round {outcome.number} has ended without this submission ({outcome.reason}); it counts nowhere"
+            ) from error
+        return receipts.get(0, BY_OUTCOME), receipts.get(1, BY_OUTCOME)
 
-    async def _both(self, ask: Callable[[int], Awaitable[ResultT]]) -> tuple[ResultT, ResultT]:
-        """Ask both servers at once; the first failure ends both, and a round that is gone is left."""
-        results: dict[int, ResultT] = {}
+    # ---- the end
 
-        async def one(server: int) -> None:
-            results[server] = await ask(server)
-
+    async def _learn_outcome(self) -> ClientOutcome:
+        if not self._last:
+            raise MisuseError("nothing has been submitted yet")
+        (config,) = self._last
         try:
-            async with trio.open_nursery() as nursery:
-                for server in (0, 1):
-                    nursery.start_soon(one, server)
-        except BaseExceptionGroup as group:
-            error = _first_reason(group)
-            if isinstance(error, RoundClosedError):
-                self._step(protocol.RoundGone())
-            raise error from None
-        return results[0], results[1]
+            outcome = await learn_outcome(self.setup, self._requests, config)
+        except RoundClosedError as error:
+            await self._settle(config, protocol.Leave(), counted=False)
+            raise OutcomeUnknownError(
+                f"{error}: whether the submission to round {config.number} was counted cannot be learnt any more"
+            ) from error
+        await self._settle(config, protocol.Finish(), counted=outcome.counted)
+        return outcome
 
-    def _step(self, event: Any) -> None:
-        self._state = protocol.step(self._state, event)
-
-    def _reply_limit(self) -> int:
-        """The longest reply that makes sense; exact sizes are checked where a reply is read."""
-        widest = {index: 8 * block.width for index, block in self.task.sparse_blocks()}
-        blocks = max(8 * block.weights for block in self.task.blocks)
-        return bulk_overhead() + max(answer_bytes(self.task, widest), blocks, 3 * ENTRY_BYTES * self.task.max_clients)
-
-    # ---- connecting
-
-    async def _dial(self, server: int) -> Channel:
-        shown = voucher(self.setup.token, server) if self.setup.token else NO_VOUCHER
-        settings = HandshakeSettings(
-            private_key=self.setup.identity.channel_secret,
-            role=Role.CLIENT,
-            kind=self.setup.kind,
-            randomness=self.setup.randomness,
-            payload=Credentials.of(self.setup.identity, self.task.digest(), shown).encode(),
-        )
-        return await self.setup.transport.dial(
-            self.setup.addresses[server], self.setup.servers[server].channel, settings
-        )
-
-    async def _connect(self, server: int) -> Channel:
-        """Connect to a server and check that it runs the same task."""
-        channel = await self._dial(server)
-        try:
-            self.setup.watch(self.name, f"S{server}", AskTask(), 0)
-            await channel.send(*encode(AskTask()))
-            reply = decode(await channel.receive(self._reply_limit()), FromServer, f"S{server}").message
-            if not isinstance(reply, TaskIs):
-                raise PeerViolationError(f"S{server}", f"answered AskTask with {type(reply).__name__}")
-            if reply.task != self.task.canonical():
-                raise MisuseError(_task_difference(server, self.task, Task.parse(reply.task, f"S{server}")))
-        except BaseException:
-            await channel.aclose()
-            raise
-        return channel
-
-
-def _same_ending(first: RoundReport, second: RoundReport) -> bool:
-    """Whether two servers tell the same of a round; why it was aborted, each tells in its own words."""
-    if first.aborted and second.aborted:
-        return first == msgspec.structs.replace(second, aborted=first.aborted)
-    return first == second
-
-
-def _first_reason(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error of a group that tells most: a refusal or violation, not a connection that broke because of it."""
-    leaves = [_first_reason(error) if isinstance(error, BaseExceptionGroup) else error for error in group.exceptions]
-    return min(leaves, key=lambda error: (isinstance(error, ChannelError), isinstance(error, trio.Cancelled)))
-
-
-def _task_difference(server: int, ours: Task, theirs: Task) -> str:
-    field_name, mine, other = first_difference(ours, theirs) or ("", "", "")
-    return f"S{server} runs another task: {field_name} is {other!r} there and {mine!r} here; use the servers' task file"
-
-
-def _places(rows: npt.NDArray[np.uint32], wanted: npt.NDArray[np.uint32]) -> npt.NDArray[np.intp]:
-    """Where each wanted row stands among the selected ones."""
-    order = np.argsort(rows)
-    return np.asarray(order[np.searchsorted(rows, wanted, sorter=order)])
+    async def _settle(
+        self, config: RoundConfig, event: protocol.Finish | protocol.RoundGone | protocol.Leave, *, counted: bool
+    ) -> None:
+        """Note how a submission's round ended, and erase what was kept for it."""
+        with trio.CancelScope(shield=True):
+            session = settled(self._session, config.epoch, self.name, counted=counted)
+            await self._state.keep_end(config, session)
+            self._session, self._drafts = session, {}
+            if isinstance(self._round, protocol.Submitting | protocol.Submitted):
+                self._step(event)

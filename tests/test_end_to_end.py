@@ -19,10 +19,10 @@ from fsl_async import Dense, FslError, MisuseError, Ring, Sparse, Task, kernels
 from fsl_async.config import RoundConfig
 from fsl_async.public_part import Layout, Trees
 from fsl_async.selection import Grove
-from parties import client as parties_client
-from parties import simulate
+from parties import drafts, simulate
 from parties.client import Client
 from parties.cluster import Network
+from parties.planting import Planting
 
 PATIENCE = 60.0
 """Seconds after which a simulation counts as stuck."""
@@ -287,11 +287,11 @@ def damaged_trees(grove: Grove, kind: str) -> Grove:
 
 def make_a_cheat(monkeypatch: pytest.MonkeyPatch, mallory: Client, kind: str) -> None:
     """From now on this client damages its trees, or else its tag corrections; both servers get the same bytes."""
-    honest_plant, honest_part = parties_client.plant, parties_client.submission_part
+    honest_plant, honest_part = mallory._retriever.plant, drafts.submission_part
 
-    def plant(config: RoundConfig, rows: Any, seeds: Any, randomness: Any) -> Grove:
-        grove = honest_plant(config, rows, seeds, randomness)
-        return damaged_trees(grove, kind) if randomness is mallory.setup.randomness else grove
+    async def plant(config: RoundConfig, rows: Any) -> Planting:
+        planting = await honest_plant(config, rows)
+        return dataclasses.replace(planting, grove=damaged_trees(planting.grove, kind))
 
     def submission_part(config: RoundConfig, client: str, grove: Grove, updates: Any, trees: Trees) -> bytearray:
         part = honest_part(config, client, grove, updates, trees)
@@ -300,8 +300,8 @@ def make_a_cheat(monkeypatch: pytest.MonkeyPatch, mallory: Client, kind: str) ->
             part[next(piece.start for piece in pieces if piece.kind == "proof")] ^= 1
         return part
 
-    monkeypatch.setattr(parties_client, "plant", plant)
-    monkeypatch.setattr(parties_client, "submission_part", submission_part)
+    monkeypatch.setattr(mallory._retriever, "plant", plant)
+    monkeypatch.setattr(drafts, "submission_part", submission_part)
 
 
 @pytest.mark.parametrize("retrieves", [True, False])

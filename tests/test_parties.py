@@ -351,7 +351,7 @@ async def test_a_client_whose_connection_broke_connects_again(shop, autojump_clo
 
     meddler = Meddler(network, incoming=break_once)
     others = (shop.client(each, transport=network) for each in ("anna", "ben"))
-    async with opened(*others, shop.client("carol", transport=meddler)) as (anna, ben, carol):
+    async with opened(*others, shop.client("carol", transport=meddler, patience=0)) as (anna, ben, carol):
         with pytest.raises(ConnectionLostError):
             await take_part(carol)
         for client in (anna, ben):

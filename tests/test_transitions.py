@@ -106,7 +106,7 @@ def client_walks() -> Iterator[Walk]:
             *(client.Announced(server, config) for server in (0, 1) for config in configs),
             *(client.Answered(server, query) for server in (0, 1) for query in (client.SESSION, 1, 2)),
             *(client.Receipted(server, digest) for server in (0, 1) for digest in (A, B)),
-            *(client.Ask(), client.Recollect(), client.Submit(A), client.Finish(), client.RoundGone()),
+            *(client.Ask(), client.Recollect(), client.Submit(A), client.Finish(), client.RoundGone(), client.Leave()),
         ],
     )
 

@@ -5,10 +5,14 @@
                                                          └──Submit──> SUBMITTING <──────Submit──────┘
                                           SUBMITTING ──Receipted×2──> SUBMITTED ──Finish──> OVER
 
+Whoever has done with a round, or has lost it, leaves it: Leave and RoundGone lead to OUTSIDE.
+
 Rules:
 
 - A round is entered only when both servers announce the same configuration; the first field that differs is named.
-- One submission per round; it is done only with both servers' receipts for its digest.
+- A query's number is used once. A retrieval that failed, or whose number the servers know with other trees, goes on
+  under the next number, in the same round.
+- One submission per round; it is done only with both servers' receipts for its digest, or with its round's outcome.
 - Whether an update rides on a retrieval's trees is decided by the task and by whether there was a retrieval, never by
   the rows themselves.
 
@@ -35,6 +39,7 @@ __all__ = [
     "HalfEntered",
     "Holding",
     "Inside",
+    "Leave",
     "Outside",
     "Over",
     "Receipted",
@@ -74,7 +79,7 @@ class Inside(State, frozen=True):
 
 
 class Retrieving(State, frozen=True):
-    """A retrieval is on its way; `answered` tells by which servers it has been answered."""
+    """A retrieval is on its way, or has failed; `answered` tells by which servers it has been answered."""
 
     config: RoundConfig
     query: int
@@ -120,7 +125,7 @@ class Announced(Event, frozen=True):
 
 
 class Ask(Event, frozen=True):
-    """The caller wants rows."""
+    """The caller wants rows; the next query's number is taken for it."""
 
 
 class Recollect(Event, frozen=True):
@@ -152,7 +157,11 @@ class Finish(Event, frozen=True):
 
 
 class RoundGone(Event, frozen=True):
-    """A server refused a request because the round is not open any more."""
+    """A server refused a request because the round is not open any more; what was submitted is certain not to count."""
+
+
+class Leave(Event, frozen=True):
+    """The client turns to the next round."""
 
 
 INITIAL: tuple[type[State], ...] = (Outside,)
@@ -161,19 +170,30 @@ TRANSITIONS: Transitions = {
     (Outside, Announced): frozenset({HalfEntered}),
     (HalfEntered, Announced): frozenset({HalfEntered, Inside}),
     (HalfEntered, RoundGone): frozenset({Outside}),
+    (HalfEntered, Leave): frozenset({Outside}),
     (Inside, Ask): frozenset({Retrieving}),
     (Inside, Recollect): frozenset({Retrieving}),
     (Inside, Submit): frozenset({Submitting}),
     (Inside, RoundGone): frozenset({Outside}),
+    (Inside, Leave): frozenset({Outside}),
     (Retrieving, Answered): frozenset({Retrieving, Holding}),
+    (Retrieving, Ask): frozenset({Retrieving}),
+    (Retrieving, Recollect): frozenset({Retrieving}),
+    (Retrieving, Submit): frozenset({Submitting}),
     (Retrieving, RoundGone): frozenset({Outside}),
+    (Retrieving, Leave): frozenset({Outside}),
     (Holding, Ask): frozenset({Retrieving}),
     (Holding, Recollect): frozenset({Retrieving}),
     (Holding, Submit): frozenset({Submitting}),
     (Holding, RoundGone): frozenset({Outside}),
+    (Holding, Leave): frozenset({Outside}),
     (Submitting, Receipted): frozenset({Submitting, Submitted}),
+    (Submitting, Finish): frozenset({Over}),
     (Submitting, RoundGone): frozenset({Outside}),
+    (Submitting, Leave): frozenset({Outside}),
     (Submitted, Finish): frozenset({Over}),
+    (Submitted, Leave): frozenset({Outside}),
+    (Over, Leave): frozenset({Outside}),
 }
 
 ACCEPTS = accepts(ClientRound, TRANSITIONS)
@@ -194,32 +214,34 @@ def step(state: ClientRound, event: Event) -> ClientRound:
             return _enter(state, event)
         case Inside(config=config), Ask():
             return Retrieving(config, 1, frozenset())
-        case Holding(config=config, query=query), Ask():
+        case Retrieving(config=config, query=query) | Holding(config=config, query=query), Ask():
             if query >= RETRIEVALS_PER_ROUND:
                 raise MisuseError(f"{query} retrievals in one round are the most; submit, or wait for the next round")
             return Retrieving(config, query + 1, frozenset())
-        case Inside(config=config) | Holding(config=config, query=0), Recollect():
+        case Inside(config=config) | Retrieving(config=config, query=0) | Holding(config=config, query=0), Recollect():
             return Retrieving(config, SESSION, frozenset())
         case Retrieving(config=config, query=query), Answered(server=server, query=answered):
             if answered != query:
                 raise PeerViolationError(f"S{server}", f"answered query {answered}, {query} was asked")
             both = state.answered | {server}
             return Holding(config, query) if len(both) == 2 else Retrieving(config, query, both)
-        case Inside(config=config) | Holding(config=config), Submit(digest=submission):
+        case Inside(config=config) | Retrieving(config=config) | Holding(config=config), Submit(digest=submission):
             return Submitting(config, submission, frozenset())
         case Submitting(config=config, digest=submission), Receipted(server=server, digest=receipted):
             if receipted != submission:
                 raise PeerViolationError(f"S{server}", "acknowledged another submission than the one sent")
             both = state.receipts | {server}
             return Submitted(config, submission) if len(both) == 2 else Submitting(config, submission, both)
-        case Submitted(config=config), Finish():
+        case Submitting(config=config) | Submitted(config=config), Finish():
             return Over(config.number)
-        case HalfEntered(after=after), RoundGone():
+        case HalfEntered(after=after), RoundGone() | Leave():
             return Outside(after)
-        case Inside(config=config) | Retrieving(config=config) | Holding(config=config) | Submitting(
-            config=config
-        ), RoundGone():
+        case Inside() | Retrieving() | Holding() | Submitting(), RoundGone() | Leave():
+            return Outside(state.config.number)
+        case Submitted(config=config), Leave():
             return Outside(config.number)
+        case Over(number=number), Leave():
+            return Outside(number)
     raise UnexpectedEvent(state, event, ACCEPTS)
 
 

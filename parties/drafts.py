@@ -1,0 +1,164 @@
+"""A submission whose bytes are fixed: made once, kept before the first of them is sent, and the same in every repeat.
+
+A submission that is sent in two versions is refused at best; in a session it would be a second hint for one epoch, and
+the difference of the two tells the values. So nothing here is made again after a restart: it is kept byte by byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from fsl_async.config import RoundConfig
+from fsl_async.digests import Buffer
+from fsl_async.discreet import Discreet
+from fsl_async.messages import Hint, Submit
+from fsl_async.public_part import Trees
+from fsl_async.ring import Elements
+from fsl_async.upload import (
+    SparseUpdate,
+    dense_digest,
+    dense_shares,
+    public_digest,
+    submission_digest,
+    submission_part,
+)
+from parties.identity import PublicIdentity
+from parties.planting import Planting
+
+__all__ = ["Draft", "KeptDraft", "Ride", "Words", "draft_submission"]
+
+
+@dataclass(frozen=True)
+class Ride:
+    """The trees that a submission rides on.
+
+    Attributes:
+        trees: where the servers have them from.
+        query: the retrieval that brought them; 0 where none did.
+        planting: the trees.
+        commitments: to their master seeds.
+    """
+
+    trees: Trees
+    query: int
+    planting: Planting
+    commitments: tuple[bytes, bytes]
+
+
+class Words(Discreet, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a submission's messages say besides the bulk.
+
+    Attributes:
+        digest: what receipts, rosters and proofs call the submission.
+        trees: where the servers have its trees from.
+        query: the retrieval that brought them; 0 where none did.
+        seeds: both servers' master seeds.
+        commitments: to them.
+        public_digest: of the public part.
+        dense_digest: of the dense shares; empty where there are none.
+    """
+
+    hidden: ClassVar[frozenset[str]] = frozenset({"seeds"})
+    digest: bytes
+    trees: Trees
+    query: int
+    seeds: tuple[bytes, bytes]
+    commitments: tuple[bytes, bytes]
+    public_digest: bytes
+    dense_digest: bytes
+
+
+class KeptDraft(Discreet, frozen=True, forbid_unknown_fields=True):
+    """What is kept of a submission on its way, besides its bulk: its round, its words, and its receipts by server."""
+
+    config: bytes
+    words: Words
+    receipts: dict[int, bytes]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A submission.
+
+    Attributes:
+        config: its round.
+        client: whose it is.
+        words: what its messages say.
+        part: the public part, for the carrier.
+        shares: the dense shares, for the carrier.
+        receipts: the servers' signatures so far.
+    """
+
+    config: RoundConfig
+    client: str
+    words: Words
+    part: Buffer = field(repr=False)
+    shares: Buffer = field(repr=False)
+    receipts: Mapping[int, bytes] = field(default_factory=dict)
+
+    def message(self, server: int) -> Submit | Hint:
+        """What goes to one server, besides the bulk."""
+        round_id, words = self.config.round_id(), self.words
+        if words.trees is Trees.SESSION:
+            dense = words.dense_digest if any(self.config.shape.dense_blocks()) else b""
+            return Hint(round_id, b"" if self._carried_by(server) else words.public_digest, dense)
+        return Submit(
+            round_id=round_id,
+            query=words.query,
+            seed=words.seeds[server],
+            commitments=words.commitments,
+            public_digest=words.public_digest,
+            dense_digest=words.dense_digest,
+        )
+
+    def bulk(self, server: int) -> tuple[Buffer, ...]:
+        """The bulk that goes to one server."""
+        return (self.part, self.shares) if self._carried_by(server) else ()
+
+    def receipted(self, server: int, signature: bytes) -> Draft:
+        """The same with one more receipt."""
+        return replace(self, receipts={**self.receipts, server: signature})
+
+    def kept(self) -> KeptDraft:
+        """What must be kept of it, besides part and shares."""
+        return KeptDraft(self.config.canonical(), self.words, dict(self.receipts))
+
+    def _carried_by(self, server: int) -> bool:
+        return self.config.carrier(self.client) == server
+
+
+def draft_submission(
+    config: RoundConfig,
+    client: PublicIdentity,
+    ride: Ride,
+    sparse: Mapping[int, SparseUpdate],
+    dense: Mapping[int, Elements],
+) -> Draft:
+    """Fix a submission's bytes.
+
+    Args:
+        config: the round.
+        client: who submits.
+        ride: the trees.
+        sparse: by sparse block, rows as this round names them, and their elements.
+        dense: the elements of dense blocks.
+
+    Raises:
+        MisuseError: a row is not among the trees' rows, or was deferred.
+    """
+    grove, carrier = ride.planting.grove, config.carrier(client.name)
+    part = submission_part(config, client.name, grove, sparse, ride.trees)
+    shares = dense_shares(config, grove, carrier, dense)
+    public, of_dense = public_digest(part), dense_digest(shares, grove.seeds.msk[carrier])
+    words = Words(
+        digest=submission_digest(config.round_id(), client.digest(), public, grove.digest, ride.commitments, of_dense),
+        trees=ride.trees,
+        query=ride.query,
+        seeds=grove.seeds.msk,
+        commitments=ride.commitments,
+        public_digest=public,
+        dense_digest=of_dense,
+    )
+    return Draft(config, client.name, words, part, shares)

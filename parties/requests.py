@@ -1,0 +1,218 @@
+"""A client's requests to both servers: sent, sent again when a connection is lost, and answered or refused.
+
+Rules: a repeat is the same message with the same bulk, over a new connection; a server is connected to only if it holds
+its pinned key and runs the same task; a reply of another kind than the request's is a violation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar, assert_never
+
+import trio
+
+from fsl_async.codec import Received, bulk_overhead, decode, encode
+from fsl_async.config import first_difference
+from fsl_async.digests import Buffer
+from fsl_async.errors import ChannelError, MisuseError, PeerViolationError
+from fsl_async.messages import (
+    AskOutcome,
+    AskTask,
+    Download,
+    Enter,
+    FromClient,
+    FromServer,
+    Hint,
+    Message,
+    Recall,
+    Refused,
+    Retrieve,
+    Submit,
+    TaskIs,
+)
+from fsl_async.task import Task
+from fsl_async.upload import answer_bytes
+from parties.client_setup import ClientSetup
+from parties.enrolment import NO_VOUCHER, Credentials
+from parties.line import Line
+from parties.outcome import ENTRY_BYTES
+from parties.patience import Errand, Trouble
+from parties.refusals import RoundClosedError, ServerBusyError, refusal
+from parties.tokens import voucher
+from transport import Channel, HandshakeSettings, Role
+
+__all__ = ["Requests", "task_difference"]
+
+ResultT = TypeVar("ResultT")
+
+
+class Requests:
+    """Both servers, each of which is asked for one thing at a time."""
+
+    def __init__(self, setup: ClientSetup) -> None:
+        self._setup = setup
+        self._name = setup.identity.name
+        limit = self._reply_limit()
+        self._lines = tuple(Line(partial(self._connect, server), limit) for server in (0, 1))
+        self._met: set[int] = set()
+
+    async def open(self, *, met_before: bool) -> None:
+        """Connect to both servers, and check that they run the same task.
+
+        Args:
+            met_before: whether this client has been connected in an earlier life: then nobody listening at an address
+                is a server that is away, and not a wrong address.
+
+        Raises:
+            ChannelError: a server could not be reached, or does not know this client; the class says which.
+            MisuseError: a server runs another task; the message names the first field that differs.
+        """
+        self._met = {0, 1} if met_before else set()
+        for server, line in enumerate(self._lines):
+            await self._try(Errand(self._whom(server), "connecting"), server, line.open)
+
+    async def aclose(self) -> None:
+        """Close both connections."""
+        for line in self._lines:
+            await line.aclose()
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes sent to both servers so far: handshakes, framing and all."""
+        return sum(line.bytes_sent for line in self._lines)
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes received from both servers so far: handshakes, framing and all."""
+        return sum(line.bytes_received for line in self._lines)
+
+    async def ask(
+        self, server: int, message: FromClient, bulk: tuple[Buffer, ...], expected: type[Message]
+    ) -> Received:
+        """Send one request to one server until it is answered, and return the reply.
+
+        Raises:
+            RoundClosedError: the round is gone.
+            RequestDeniedError: the server refused for another reason.
+            PeerViolationError: the reply is of another kind than expected.
+            ChannelError: the connection was lost, and patience is over.
+        """
+        errand = Errand(self._whom(server), _doing(message), waits=isinstance(message, Enter | AskOutcome))
+        return await self._try(errand, server, partial(self._ask_once, server, message, bulk, expected))
+
+    async def both(self, ask: Callable[[int], Awaitable[ResultT]]) -> tuple[ResultT, ResultT]:
+        """Ask both servers at once; the first failure ends both."""
+        results: dict[int, ResultT] = {}
+
+        async def one(server: int) -> None:
+            results[server] = await ask(server)
+
+        try:
+            async with trio.open_nursery() as nursery:
+                for server in (0, 1):
+                    nursery.start_soon(one, server)
+        except BaseExceptionGroup as group:
+            raise _first_reason(group) from None
+        return results[0], results[1]
+
+    async def _try(self, errand: Errand, server: int, attempt: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        """Attempt something until it comes about, or cannot, or patience is over."""
+        stranger = server not in self._met
+        trouble = Trouble(errand, self._setup.patience, self._setup.randomness, stranger=stranger)
+        while True:
+            try:
+                return await attempt()
+            except RoundClosedError as error:
+                raise RoundClosedError(str(error), trouble.unanswered) from error
+            except (ChannelError, ServerBusyError) as error:
+                await trouble.bear(error)
+
+    async def _ask_once(
+        self, server: int, message: FromClient, bulk: tuple[Buffer, ...], expected: type[Message]
+    ) -> Received:
+        self._setup.watch(self._name, f"S{server}", message, sum(len(part) for part in bulk))
+        reply = await self._lines[server].request(*encode(message, *bulk))
+        return _expect(server, message, decode(reply, FromServer, f"S{server}"), expected)
+
+    def _whom(self, server: int) -> str:
+        return f"S{server} ({self._setup.addresses[server]})"
+
+    def _reply_limit(self) -> int:
+        """The longest reply that makes sense; exact sizes are checked where a reply is read."""
+        task = self._setup.task
+        widest = {index: 8 * block.width for index, block in task.sparse_blocks()}
+        blocks = max(8 * block.weights for block in task.blocks)
+        return bulk_overhead() + max(answer_bytes(task, widest), blocks, 3 * ENTRY_BYTES * task.max_clients)
+
+    # ---- connecting
+
+    async def _connect(self, server: int) -> Channel:
+        """Connect to a server, and check that it runs the same task."""
+        channel = await self._dial(server)
+        try:
+            self._setup.watch(self._name, f"S{server}", AskTask(), 0)
+            await channel.send(*encode(AskTask()))
+            received = decode(await channel.receive(self._reply_limit()), FromServer, f"S{server}")
+            theirs = _expect(server, AskTask(), received, TaskIs).message.task
+            if theirs != self._setup.task.canonical():
+                raise MisuseError(task_difference(server, self._setup.task, Task.parse(theirs, f"S{server}")))
+        except BaseException:
+            await channel.aclose()
+            raise
+        self._met.add(server)
+        return channel
+
+    async def _dial(self, server: int) -> Channel:
+        setup = self._setup
+        shown = voucher(setup.token, server) if setup.token else NO_VOUCHER
+        settings = HandshakeSettings(
+            private_key=setup.identity.channel_secret,
+            role=Role.CLIENT,
+            kind=setup.kind,
+            randomness=setup.randomness,
+            payload=Credentials.of(setup.identity, setup.task.digest(), shown).encode(),
+        )
+        return await setup.transport.dial(setup.addresses[server], setup.servers[server].channel, settings)
+
+
+def task_difference(server: int, ours: Task, theirs: Task) -> str:
+    """What to say of a server that runs another task."""
+    field_name, mine, other = first_difference(ours, theirs) or ("", "", "")
+    return f"S{server} runs another task: {field_name} is {other!r} there and {mine!r} here; use the servers' task file"
+
+
+def _expect(server: int, message: FromClient, received: Received, expected: type[Message]) -> Received:
+    """A reply of the expected kind; else what it stands for is raised."""
+    match received.message:
+        case Refused() as refused:
+            raise refusal(server, refused)
+        case reply if isinstance(reply, expected):
+            return received
+        case reply:
+            raise PeerViolationError(f"S{server}", f"answered {type(message).__name__} with {type(reply).__name__}")
+
+
+def _doing(message: FromClient) -> str:
+    """What a request is for, for people."""
+    match message:
+        case AskTask():
+            return "asking for its task"
+        case Enter(after=after):
+            return f"waiting for a round after round {after}" if after else "waiting for a round"
+        case Retrieve() | Recall():
+            return "retrieving rows"
+        case Download(block=block):
+            return f"downloading block {block!r}"
+        case Submit() | Hint():
+            return "submitting"
+        case AskOutcome():
+            return "waiting for a round's outcome"
+        case _:
+            assert_never(message)
+
+
+def _first_reason(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error of a group that tells most: a refusal or violation, not a connection that broke because of it."""
+    leaves = [_first_reason(error) if isinstance(error, BaseExceptionGroup) else error for error in group.exceptions]
+    return min(leaves, key=lambda error: (isinstance(error, ChannelError), isinstance(error, trio.Cancelled)))
