@@ -29,6 +29,7 @@ class Counted(enum.Enum):
     ATTEMPT = ("submission attempts", 10)
     CONFLICT = ("contradicting requests", 3)
     RETRIEVAL = ("retrievals", RETRIEVALS_PER_ROUND)
+    DOWNLOAD = ("downloads of one block", 16)
 
     @property
     def people(self) -> str:
@@ -57,28 +58,33 @@ class Allowance:
     """What every client has asked for in one round."""
 
     def __init__(self) -> None:
-        self._counts: Counter[tuple[str, Counted]] = Counter()
+        self._counts: Counter[tuple[str, Counted, str]] = Counter()
         self._refused: Counter[str] = Counter()
 
     @contextmanager
-    def request(self, client: str, kind: Counted) -> Iterator[None]:
+    def request(self, client: str, kind: Counted, what: str = "") -> Iterator[None]:
         """Count a request before it is carried out, and afterwards a conflict if it ended in one.
+
+        Args:
+            client: who asks.
+            kind: of which kind its request is.
+            what: it asks for, where each of several things has a count of its own.
 
         Raises:
             RequestRefusedError: it is one too many, or refused by the block itself.
             AbuseError: it is one too many, and not the first of those.
         """
-        self._count(client, kind)
+        self._count(client, kind, what)
         try:
             yield
         except RequestRefusedError as refusal:
             if refusal.message.reason == "conflict":
-                self._count(client, Counted.CONFLICT)
+                self._count(client, Counted.CONFLICT, "")
             raise
 
-    def _count(self, client: str, kind: Counted) -> None:
-        if self._counts[client, kind] < kind.limit:
-            self._counts[client, kind] += 1
+    def _count(self, client: str, kind: Counted, what: str) -> None:
+        if self._counts[client, kind, what] < kind.limit:
+            self._counts[client, kind, what] += 1
             return
         self._refused[client] += 1
         refusal = RequestRefusedError.because(

@@ -7,13 +7,12 @@ other bytes get a conflict.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import trio
 
 from fsl_async.alignment import pack_union, union_task
-from fsl_async.codec import bulk_overhead
 from fsl_async.digests import KEY_BYTES, Buffer, Domain, same
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.messages import (
@@ -28,7 +27,6 @@ from fsl_async.messages import (
     Opened,
     Recall,
     Receipt,
-    Refused,
     Retrieve,
     Submit,
     TaskIs,
@@ -45,7 +43,7 @@ from parties.allowance import Counted
 from parties.conversation import Reply
 from parties.desk import ContradictionError, RequestKey, RequestRefusedError
 from parties.evidence import Evidence
-from parties.happenings import RequestRefused, Warned
+from parties.happenings import Warned
 from parties.round_records import StoredSubmission
 from parties.round_run import RoundRun
 
@@ -56,6 +54,9 @@ __all__ = ["Reception"]
 
 NOTHING = memoryview(b"")
 
+CountedRequest: TypeAlias = Retrieve | Recall | Download | Submit | Hint
+"""Of these a client has only so many in a round."""
+
 RETRY_AFTER = 30
 """Seconds after which to ask a server again that cannot store anything: an operator has to make room."""
 
@@ -64,15 +65,25 @@ class Reception:
     """Answers clients for a server.
 
     Attributes:
-        longest_request: the longest request that makes sense, in bytes.
+        longest_bulk: of all requests that the task ever implies, in bytes.
     """
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._task = server.setup.task
         self._index = server.setup.index
-        shapes = (self._task, union_task(self._task)) if self._task.alignment == "union" else (self._task,)
-        self.longest_request = bulk_overhead() + max(_longest_request(shape) for shape in shapes)
+        known = union_task(self._task) if self._task.alignment == "union" else self._task
+        self._sizes = {b"": _bulk_sizes(known)}
+        self.longest_bulk = max(_bulk_sizes(known) | _bulk_sizes(self._task))
+
+    def bulk_sizes(self) -> frozenset[int]:
+        """The exact sizes of a request's bulk: in the running round, and in the last, whose late clients hear so."""
+        for run in self._server.running():
+            if self._task.alignment == "union" and run.round_id not in self._sizes:
+                self._sizes[run.round_id] = _bulk_sizes(run.config.shape)
+        for forgotten in list(self._sizes)[1:-2]:
+            del self._sizes[forgotten]
+        return frozenset().union(*self._sizes.values())
 
     async def reply(self, client: str, message: Any, bulk: memoryview) -> Reply:
         """Carry a request out; see `Answerer.reply`."""
@@ -88,29 +99,23 @@ class Reception:
                 case Submit() | Hint():
                     return await self._counted(Counted.ATTEMPT, client, message, bulk)
                 case Download():
-                    return self._download(client, message)
+                    return await self._counted(Counted.DOWNLOAD, client, message, bulk)
                 case AskOutcome(round_id=round_id):
                     return await self._finished(round_id)
             raise PeerViolationError(client, f"sent {type(message).__name__}, which no server answers")
         except RequestRefusedError as refusal:
-            return self._refused(client, refusal.message), NOTHING
+            return refusal.message, NOTHING
         except StorageError as error:
             self._server.setup.observe(Warned(about="store", explanation=str(error)))
             busy = RequestRefusedError.because("busy", "the server cannot store anything at present", RETRY_AFTER)
-            return self._refused(client, busy.message), NOTHING
+            return busy.message, NOTHING
 
-    def _refused(self, client: str, message: Refused) -> Refused:
-        self._server.setup.observe(
-            RequestRefused(client=client, reason=message.reason, explanation=message.explanation)
-        )
-        return message
-
-    async def _counted(
-        self, kind: Counted, client: str, message: Retrieve | Recall | Submit | Hint, bulk: memoryview
-    ) -> Reply:
-        """Carry out a request of which a client has only so many in a round."""
+    async def _counted(self, kind: Counted, client: str, message: CountedRequest, bulk: memoryview) -> Reply:
+        """Carry out a request that is counted."""
         run = self._server.open_round(message.round_id, client)
-        with run.allowance.request(client, kind):
+        names = {block.name for block in self._task.blocks}
+        what = message.block if isinstance(message, Download) and message.block in names else ""
+        with run.allowance.request(client, kind, what):
             try:
                 return await self._carry_out(run, client, message, bulk)
             except ContradictionError as seen:
@@ -126,10 +131,10 @@ class Reception:
                 )
                 raise
 
-    async def _carry_out(
-        self, run: RoundRun, client: str, message: Retrieve | Recall | Submit | Hint, bulk: memoryview
-    ) -> Reply:
+    async def _carry_out(self, run: RoundRun, client: str, message: CountedRequest, bulk: memoryview) -> Reply:
         match message:
+            case Download():
+                return self._download(run, message)
             case Retrieve():
                 return await self._retrieve(run, client, message, bulk)
             case Recall():
@@ -158,8 +163,7 @@ class Reception:
         answer = await run.answer(Query(session.msk, session.trees))
         return Answer(round_id=run.round_id, query=SESSION), answer
 
-    def _download(self, client: str, message: Download) -> Reply:
-        run = self._server.open_round(message.round_id, client)
+    def _download(self, run: RoundRun, message: Download) -> Reply:
         names = {block.name: block for block in self._task.blocks}
         block = names.get(message.block)
         if isinstance(block, Dense):
@@ -327,5 +331,7 @@ def _check_form(task: Task, layout: Layout, part: memoryview) -> None:
         )
 
 
-def _longest_request(task: Task) -> int:
-    return max(Layout.retrieval(task).size, Layout.submission(task, Trees.OWN).size + dense_bytes(task))
+def _bulk_sizes(shape: Task) -> frozenset[int]:
+    """The bytes that a request brings to its client's carrier, for every request that has any."""
+    submissions = {Layout.submission(shape, trees).size + dense_bytes(shape) for trees in Trees}
+    return frozenset({Layout.retrieval(shape).size, *submissions})

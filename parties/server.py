@@ -17,8 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 
 import msgspec
 import trio
@@ -28,7 +27,7 @@ from fsl_async.codec import Received, bulk_overhead
 from fsl_async.config import RoundConfig, ServerKeys, describe_model
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import FslError, MisuseError, PeerViolationError
-from fsl_async.messages import Abort, Conclusion, Forward, Message, TossCommitment, TossReveal
+from fsl_async.messages import Abort, Conclusion, Forward, Message, Refused, TossCommitment, TossReveal
 from fsl_async.protocols import alignment as aligning
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols import toss as tossing
@@ -37,18 +36,21 @@ from fsl_async.protocols.machine import Event
 from fsl_async.public_part import Layout, Trees, share_bytes
 from fsl_async.task import Task
 from fsl_async.upload import public_digest
-from parties.conversation import Conversation
+from parties.conversation import Conversations
 from parties.desk import RequestKey, RequestRefusedError
 from parties.enrolment import Enrolment
 from parties.evidence import Evidence, EvidenceBook
 from parties.happenings import (
+    BudgetMoved,
     ClientLeft,
     ClientMet,
     ConnectionFailed,
+    MessageReceived,
     MessageSent,
     PastRound,
     PeerLost,
     PeerMet,
+    RequestRefused,
     Resumed,
     RoundOpened,
     RoundSettled,
@@ -63,13 +65,16 @@ from parties.round_run import Model, RoundRun, Terms, Tools
 from parties.server_setup import Schedule, ServerSetup, Watch, silent
 from parties.sessions import Sessions
 from parties.tossing import TossRun
-from transport import Channel, HandshakeSettings, Refusal, Role, Service, log_failure
+from transport import Channel, HandshakeSettings, Limits, Refusal, Role, Service, log_failure
 
 __all__ = ["Schedule", "Server", "ServerSetup", "Watch", "silent"]
 
 _log = logging.getLogger("parties.server")
 
 ROUNDS_REMEMBERED = 16
+
+PEER_CONNECTIONS = 2
+"""One in use, and one that is about to end it."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +150,10 @@ class Server:
         self._settled = trio.Event()
         self._left = trio.Event()
         self._winding_up = trio.Event()
-        self._reception = Reception(self)
+        reception = Reception(self)
+        self._conversations = Conversations(
+            reception, reception.longest_bulk, setup.conversations, self._asked, self._answered, self._budget_moved
+        )
         self.sessions = Sessions(setup.task, setup.store)
         self.evidence = EvidenceBook(setup.store, setup.observe)
         self.visitors = 0
@@ -165,7 +173,7 @@ class Server:
             await self._begin_next()
             await self._move_on()
             nursery.start_soon(self._act)
-            service = Service(self.handshake(), self._admit, self._serve, self.setup.limits, self._tell_failure)
+            service = Service(self.handshake(), self._admit, self._serve, self._limits(), self._tell_failure)
             address = await nursery.start(self.setup.transport.listen, self.setup.address, service)
             if self.setup.index == 1:
                 nursery.start_soon(self._link.keep_dialling, self._dial_peer)
@@ -194,6 +202,10 @@ class Server:
         if isinstance(run, RoundRun) and run.round_id == round_id and (run.admits(client) or run.has(client)):
             return run
         raise RequestRefusedError.because("round-closed", "that round is not open; enter the next one")
+
+    def running(self) -> list[RoundRun]:
+        """The round that is on; none between rounds."""
+        return [self._current] if isinstance(self._current, RoundRun) else []
 
     async def next_round(self, after: int) -> RoundRun:
         """Wait for an open round with a number above `after`."""
@@ -243,7 +255,8 @@ class Server:
         Raises:
             FslError: the round was aborted; the message says why.
         """
-        await run.settled.wait()
+        while run.round_id not in self._over:
+            await self._settled.wait()
         aborted = run.report().aborted
         if aborted:
             raise FslError(f"round {run.config.number} was aborted: {aborted}")
@@ -275,7 +288,8 @@ class Server:
                 "shares, and who has committed does not give up any more; it ends when both servers are connected"
             )
         await self._report(run.round_id, protocol.GaveUp(explanation))
-        await run.settled.wait()
+        while run.round_id not in self._over:
+            await self._settled.wait()
         return run.report()
 
     async def wind_up(self, seconds: float) -> str:
@@ -655,7 +669,24 @@ class Server:
         if client is None:
             raise PeerViolationError("client", "is not known any more")
         with self.visit(client.name):
-            await Conversation(channel, client.name, self._reception, partial(self.setup.watch, self._name)).run()
+            await self._conversations.hold(channel, client.name)
+
+    def _limits(self) -> Limits:
+        """What strangers are allowed; the peer has places of its own, so that clients can never keep it out."""
+        own = {self.setup.peer.channel: PEER_CONNECTIONS}
+        return replace(self.setup.limits, per_key_exceptions=own | dict(self.setup.limits.per_key_exceptions))
+
+    def _asked(self, client: str, message: Message, size: int) -> None:
+        self.setup.observe(MessageReceived(sender=client, kind=type(message).__name__, size=size))
+
+    def _answered(self, client: str, message: Message, size: int) -> None:
+        self.setup.watch(self._name, client, message, size)
+        self.setup.observe(MessageSent(receiver=client, kind=type(message).__name__, size=size))
+        if isinstance(message, Refused):
+            self.setup.observe(RequestRefused(client=client, reason=message.reason, explanation=message.explanation))
+
+    def _budget_moved(self, used: int, limit: int) -> None:
+        self.setup.observe(BudgetMoved(used=used, limit=limit))
 
     async def _admit(self, key: bytes, payload: bytes) -> bytes | Refusal:
         if key == self.setup.peer.channel:

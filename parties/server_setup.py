@@ -12,6 +12,7 @@ from fsl_async.randomness import Randomness
 from fsl_async.task import Task
 from parties.combining import Model
 from parties.compute import ComputeLane
+from parties.conversation import ConversationLimits
 from parties.enrolment import ListOnly, Policy
 from parties.happenings import Observe, unobserved
 from parties.identity import Identity, PublicIdentity, Registry
@@ -70,6 +71,7 @@ class ServerSetup:
         kind: which of the two, announced in every handshake.
         schedule: when rounds close.
         limits: what strangers are allowed.
+        conversations: what clients are allowed that have been let in.
         watch: hears of every message it sends.
         observe: hears what happens.
         clock: seconds since 1970.
@@ -90,6 +92,7 @@ class ServerSetup:
     kind: Kind
     schedule: Schedule
     limits: Limits = field(default_factory=Limits)
+    conversations: ConversationLimits = field(default_factory=ConversationLimits)
     policy: Policy = field(default_factory=ListOnly)
     watch: Watch = silent
     observe: Observe = unobserved

@@ -230,7 +230,11 @@ WIRE_FAULTS = {
     "not a message": (with_bytes(lambda data: b"\xc1" * 100), ChannelError, None),
     "deeply nested": (with_bytes(lambda data: b"\x91" * 1000 + b"\xc0"), ChannelError, None),
     "an announced giant": (with_bytes(lambda data: b"\xdf\xff\xff\xff\xff"), ChannelError, None),
-    "more than control": (with_bytes(lambda data: b"\xc6\0\2\0\0" + bytes(2 * CONTROL_LIMIT)), ChannelError, None),
+    "more than control": (
+        with_bytes(lambda data: b"\xc6\0\2\0\0" + bytes(2 * CONTROL_LIMIT)),
+        RequestDeniedError,
+        "no request of this task has 131,077 bytes",
+    ),
     "seed of another client": (with_field(Retrieve | Submit, seed=bytes(16)), RequestDeniedError, "master seed"),
     "seed of no length": (with_field(Retrieve | Submit, seed=b""), RequestDeniedError, "master seed"),
     "another digest": (with_field(Retrieve | Submit, public_digest=bytes(32)), RequestDeniedError, "you announced"),

@@ -42,7 +42,7 @@ from transport.handshake import (
     accept_any_payload,
 )
 from transport.interface import Transport
-from transport.limits import Limits
+from transport.limits import Limits, RateLimiter
 from transport.listener import Handler, Observe, Service, log_failure
 from transport.memory import Network
 from transport.noise import KEY_SIZE, KeyPair, Randomness
@@ -83,6 +83,7 @@ __all__ = [
     "Observe",
     "Pace",
     "Randomness",
+    "RateLimiter",
     "RecordError",
     "Refusal",
     "RefusedError",

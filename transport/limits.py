@@ -57,7 +57,11 @@ class Limits:
 
 
 class RateLimiter:
-    """Token buckets, one per address; full buckets are forgotten, so that memory follows recent activity."""
+    """Token buckets, one per name; full buckets are forgotten, so that memory follows recent activity.
+
+    A bucket is kept as the time at which it would be full again: a token costs one interval, and the bucket holds
+    `burst` of them (the generic cell rate algorithm).
+    """
 
     def __init__(self, per_second: float, burst: int) -> None:
         self._interval = 1 / per_second
@@ -65,20 +69,26 @@ class RateLimiter:
         self._empty_until: dict[str, float] = {}
         self._sweep_at = _ENTRIES_BEFORE_SWEEP
 
-    def admits(self, address: str) -> bool:
-        """Takes a token from the address's bucket, if there is one.
-
-        A bucket is kept as the time at which it would be full again: a token costs one interval, and the bucket holds
-        `burst` of them (the generic cell rate algorithm).
-        """
+    def admits(self, name: str) -> bool:
+        """Takes a token from a bucket, if there is one."""
         now = trio.current_time()
-        if len(self._empty_until) >= self._sweep_at:
-            self._sweep(now)
-        full_at = max(now, self._empty_until.get(address, now)) + self._interval
+        full_at = self._full_at(name, now)
         if full_at - now > self._depth * (1 + 1e-9):
             return False
-        self._empty_until[address] = full_at
+        self._empty_until[name] = full_at
         return True
+
+    async def wait(self, name: str) -> None:
+        """Takes a token from a bucket, and waits until it is there."""
+        now = trio.current_time()
+        full_at = self._empty_until[name] = self._full_at(name, now)
+        await trio.sleep(max(0.0, full_at - now - self._depth))
+
+    def _full_at(self, name: str, now: float) -> float:
+        """Returns when a bucket will be full again if a token is taken now."""
+        if len(self._empty_until) >= self._sweep_at:
+            self._sweep(now)
+        return max(now, self._empty_until.get(name, now)) + self._interval
 
     def _sweep(self, now: float) -> None:
         """Forgets full buckets; the next time when there are twice as many as remain, so that it stays cheap."""
