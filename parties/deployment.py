@@ -13,7 +13,7 @@ import json
 import os
 import socket
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from parties.configuration import OnDisk, StorePlace, load
 from parties.identity import Identity, PublicIdentity, Registry
 from parties.model_files import load_model
 from parties.party_files import LimitsTable, RoundsTable, ServerFile
+from parties.patience import PATIENCE
 from parties.server import Schedule, ServerSetup, Watch, silent
 from parties.sqlite_store import SqliteStore
 from parties.store import MemoryStore, Store
@@ -164,7 +165,13 @@ def own_identity(file: ServerFile, deployment: Deployment) -> Identity:
 
 @asynccontextmanager
 async def connect(
-    task_file: str | Path, identity: str | Path | Identity, watch: Watch = silent, *, token: str = ""
+    task_file: str | Path,
+    identity: str | Path | Identity,
+    watch: Watch = silent,
+    *,
+    token: str = "",
+    state: str | Path = "",
+    patience: float = PATIENCE,
 ) -> AsyncIterator[Client]:
     """A client of deployed servers, connected over TCP.
 
@@ -173,27 +180,37 @@ async def connect(
         identity: the client's keys, or the file they are in.
         watch: hears of every message the client sends.
         token: to enrol with, as `fsl-async enrol` printed it; needed once, harmless later, empty where there is none.
+        state: the file of what this client must not forget, made where there is none; a client that is killed goes on
+            from it. Empty: a client that is started again begins anew.
+        patience: seconds to go on trying when a server is away; infinity goes on until the caller cancels.
 
     Raises:
-        MisuseError: a file or the token is missing or wrong, or a server runs another task.
+        MisuseError: a file or the token is missing or wrong, a server runs another task, or the state is another
+            client's.
         ChannelError: a server cannot be reached, or does not know this client; the class says which.
+        StorageError: the state's file cannot be used.
     """
     deployment = Deployment.load(Path(task_file))
     keys = identity if isinstance(identity, Identity) else Identity.load(Path(identity))
-    setup = ClientSetup(
-        task=deployment.task,
-        identity=keys,
-        servers=deployment.identities,
-        addresses=deployment.addresses,
-        transport=TcpTransport(),
-        lane=ThreadLane(),
-        randomness=os.urandom,
-        kind=Kind.LIVE,
-        watch=watch,
-        token=read_token(token) if token else b"",
-    )
-    async with Client(setup) as client:
-        yield client
+    shown = read_token(token) if token else b""
+    store: Store = await SqliteStore.open(Path(state)) if state else MemoryStore()
+    async with aclosing(store):
+        setup = ClientSetup(
+            task=deployment.task,
+            identity=keys,
+            servers=deployment.identities,
+            addresses=deployment.addresses,
+            transport=TcpTransport(),
+            lane=ThreadLane(),
+            randomness=os.urandom,
+            kind=Kind.LIVE,
+            watch=watch,
+            token=shown,
+            store=store,
+            patience=patience,
+        )
+        async with Client(setup) as client:
+            yield client
 
 
 def write_deployment(
