@@ -19,7 +19,7 @@ from fsl_async.codec import Received, decode, encode
 from fsl_async.digests import Buffer
 from fsl_async.errors import ChannelError
 from fsl_async.messages import FromPeer, Message
-from transport import Channel
+from transport import Channel, Pace
 
 __all__ = ["PeerLink"]
 
@@ -27,6 +27,9 @@ _log = logging.getLogger("parties.link")
 
 LONGEST_PAUSE = 5.0
 FLUSH_PATIENCE = 1.0
+PACE = Pace(grace=30.0, silence=120.0)
+"""Of a message under way, in either direction: the peer is not trusted to finish what it begins. It may be slow for a
+while when it stores what it takes; a link that is given up is made anew, and costs what was under way."""
 
 Deliver: TypeAlias = Callable[[Received], Awaitable[None]]
 Meet: TypeAlias = Callable[[], Awaitable[None]]
@@ -145,7 +148,7 @@ class PeerLink:
                 posted = self._queue[0]
                 bulk = await posted.fetch()
                 if bulk:
-                    await channel.send(*encode(posted.message, *bulk))
+                    await channel.send(*encode(posted.message, *bulk), pace=PACE)
                     self._told_sent(posted.message, sum(len(part) for part in bulk))
                 self._queue.popleft()
                 sent, self._sent = self._sent, trio.Event()
@@ -155,7 +158,7 @@ class PeerLink:
 
     async def _receive_all(self, channel: Channel) -> None:
         while True:
-            data = await channel.receive(self._limit)
+            data = await channel.receive(self._limit, pace=PACE)
             await self._deliver(decode(data, FromPeer, self.peer))
 
 

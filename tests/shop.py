@@ -148,15 +148,15 @@ class MeddledChannel(Channel):
     def bytes_received(self) -> int:
         return self.inner.bytes_received
 
-    async def send(self, *parts) -> None:
+    async def send(self, *parts, **words) -> None:
         data = b"".join(parts)
         message = decode(data, FromClient | FromPeer, "the test").message
         changed = await self.meddler.outgoing(self.address, message, data)
         if changed is not None:
-            await self.inner.send(changed)
+            await self.inner.send(changed, **words)
 
-    async def announced(self) -> int:
-        return await self.inner.announced()
+    async def announced(self, **words) -> int:
+        return await self.inner.announced(**words)
 
     async def receive(self, limit: int, **words) -> bytearray:
         """A message that a hook is cancelled over is kept: a receive that is cancelled loses nothing."""
