@@ -1,0 +1,184 @@
+"""Some of a crowd's clients as one process: `python -m tests.soak.crowd_process FOLDER FIRST LAST SEED`.
+
+Every client is a task of its own with connections of its own. The submissions are made first: each client enters the
+round and plants its trees, and its bytes wait at a gate until all clients of all processes are ready; the parent opens
+the gate (SIGUSR1). What is told then is measured from the gate on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import trio
+
+from fsl_async import Dense
+from fsl_async.codec import decode
+from fsl_async.messages import FromClient, Hint, Submit
+from fsl_async.task import Task
+from parties.client import Client, ClientSetup
+from parties.compute import ThreadLane
+from parties.deployment import Deployment
+from parties.identity import Identity
+from parties.server import silent
+from transport import Channel, Kind, TcpTransport
+
+from .site import UNIT, Site, say
+
+__all__ = ["name_of", "update_of"]
+
+SPREAD = 2**12
+"""Update values are whole numbers of units below this."""
+
+
+def name_of(number: int) -> str:
+    """What a client of the crowd is called."""
+    return f"client-{number:04}"
+
+
+def update_of(task: Task, seed: int, number: int) -> dict[str, Any]:
+    """What a client submits, in units: by sparse block rows and whole numbers, by dense block whole numbers."""
+    rng = np.random.default_rng((seed, number))
+    update: dict[str, Any] = {}
+    for block in task.blocks:
+        if isinstance(block, Dense):
+            update[block.name] = rng.integers(-SPREAD, SPREAD, size=block.size)
+        else:
+            rows = rng.choice(block.rows, block.select, replace=False).astype(np.uint32)
+            update[block.name] = (rows, rng.integers(-SPREAD, SPREAD, size=(block.select, block.width)))
+    return update
+
+
+def in_weights(update: dict[str, Any]) -> dict[str, Any]:
+    """The same update as a client is given it: in floats."""
+    return {
+        name: (values[0], values[1] * UNIT) if isinstance(values, tuple) else values * UNIT
+        for name, values in update.items()
+    }
+
+
+class Gate:
+    """Where submissions wait for each other."""
+
+    def __init__(self, expected: int) -> None:
+        self.expected = expected
+        self.waiting: set[str] = set()
+        self.ready = trio.Event()
+        self.opened = trio.Event()
+        self.opened_at = 0.0
+
+    def open(self) -> None:
+        """Let everybody pass."""
+        self.opened_at = time.monotonic()
+        self.opened.set()
+
+    async def pass_through(self, client: str) -> None:
+        """Wait until it opens."""
+        self.waiting.add(client)
+        if len(self.waiting) == self.expected:
+            self.ready.set()
+        await self.opened.wait()
+
+
+class GatedTransport(TcpTransport):
+    """TCP whose submissions wait at a gate."""
+
+    def __init__(self, gate: Gate, client: str) -> None:
+        self._gate = gate
+        self._client = client
+
+    async def dial(self, *words: Any) -> Channel:
+        return GatedChannel(await super().dial(*words), self._gate, self._client)
+
+
+class GatedChannel(Channel):
+    """A channel that holds a submission back until the gate is open."""
+
+    def __init__(self, inner: Channel, gate: Gate, client: str) -> None:
+        self._inner = inner
+        self._gate = gate
+        self._client = client
+        self.peer_key = inner.peer_key
+        self.handshake_hash = inner.handshake_hash
+
+    @property
+    def bytes_sent(self) -> int:
+        return self._inner.bytes_sent
+
+    @property
+    def bytes_received(self) -> int:
+        return self._inner.bytes_received
+
+    async def send(self, *parts: Any) -> None:
+        message = decode(parts[0], FromClient, "ourselves").message  # bulk comes in parts of its own
+        if isinstance(message, Submit | Hint):
+            await self._gate.pass_through(self._client)
+        await self._inner.send(*parts)
+
+    async def announced(self) -> int:
+        return await self._inner.announced()
+
+    async def receive(self, *words: Any, **more: Any) -> bytearray:
+        return await self._inner.receive(*words, **more)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+async def crowd(site: Site, first: int, last: int, seed: int) -> None:
+    """Live through one round with all of these clients, and tell what it took."""
+    gate = Gate(last - first)
+    deployment = Deployment.load(site.task_file)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_wait_for_parent, gate)
+        async with trio.open_nursery() as clients:
+            lane = ThreadLane(1)
+            for number in range(first, last):
+                setup = ClientSetup(
+                    task=deployment.task,
+                    identity=Identity.load(site.key(name_of(number))),
+                    servers=deployment.identities,
+                    addresses=deployment.addresses,
+                    transport=GatedTransport(gate, name_of(number)),
+                    lane=lane,
+                    randomness=os.urandom,
+                    kind=Kind.LIVE,
+                    watch=silent,
+                )
+                clients.start_soon(_take_part, Client(setup), gate, seed, number)
+        nursery.cancel_scope.cancel()
+
+
+async def _take_part(client: Client, gate: Gate, seed: int, number: int) -> None:
+    async with client:
+        receipt = await client.submit(in_weights(update_of(client.task, seed, number)))
+        say(submitted=client.name, seconds=time.monotonic() - gate.opened_at, bytes_sent=receipt.bytes_sent)
+        outcome = await client.outcome()
+        say(told=client.name, counted=outcome.counted, reason=outcome.reason, at=time.monotonic())
+
+
+async def _wait_for_parent(gate: Gate) -> None:
+    with trio.open_signal_receiver(signal.SIGUSR1) as signals:
+        await gate.ready.wait()
+        say(ready=gate.expected)
+        await anext(signals)
+        gate.open()
+        say(opened=gate.opened_at)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    for word in ("first", "last", "seed"):
+        parser.add_argument(word, type=int)
+    arguments = parser.parse_args()
+    trio.run(crowd, Site(arguments.folder), arguments.first, arguments.last, arguments.seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""A round of large submissions against their evaluation alone: `python -m tests.soak.large_round --clients 100`.
+
+First two processes evaluate as many submissions as the round has, each with all threads, as two servers that share
+this machine do: the pure evaluation time. Then the round: two servers, and clients whose submissions are made before
+the clock starts; it runs from the moment they are let go until both servers have settled, and includes what the
+clients' side of the connections costs the same cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+from rich.console import Console
+from rich.table import Table
+
+from fsl_async import Ring, Sparse, Task
+
+from .children import Child, python_module
+from .crowd import MIB, shown
+from .one_round import Measured, measure
+from .site import SERVERS
+
+__all__ = ["ASKED", "pure_evaluation"]
+
+ASKED = 2.5
+"""The whole round may take so many times the pure evaluation."""
+
+
+async def pure_evaluation(folder: Path, rows: int, select: int, bits: int, clients: int) -> dict[str, float]:
+    """Seconds that two servers take to evaluate, and to fold, side by side; of the slower one."""
+    told: list[dict[str, float]] = []
+    ready = [trio.Event(), trio.Event()]
+
+    def heard(index: int, line: dict[str, Any]) -> None:
+        if "ready" in line:
+            ready[index].set()
+        else:
+            told.append(line)
+
+    async with trio.open_nursery() as nursery:
+        children = []
+        for index in (0, 1):
+            command = python_module("tests.soak.evaluation_process", index, rows, select, bits, clients)
+            children.append(Child(SERVERS[index], command, folder / f"evaluation-{index}.log", partial(heard, index)))
+            nursery.start_soon(children[index].run_well)
+        for event in ready:
+            await event.wait()
+        for child in children:
+            child.send(signal.SIGUSR1)
+    return {name: max(line[name] for line in told) for name in ("evaluated", "folded")}
+
+
+def large_task(clients: int, rows: int, select: int, bits: int) -> Task:
+    """One sparse block, verified."""
+    ring = Ring(bits, fraction_bits=8)
+    return Task(
+        name="large", blocks=(Sparse("items", rows=rows, select=select),), ring=ring, min_clients=2, max_clients=clients
+    )
+
+
+def figures(pure: dict[str, float], measured: Measured) -> dict[str, Any]:
+    """What is reported."""
+    return {
+        "clients": len(measured.submit),
+        "pure_evaluation_seconds": pure["evaluated"],
+        "pure_fold_seconds": pure["folded"],
+        "round_seconds": max(measured.settled),
+        "ratio": max(measured.settled) / pure["evaluated"],
+        "asked": ASKED,
+        "last_receipt_seconds": max(measured.submit.values()),
+        "bytes_up_per_client": max(measured.sent.values()),
+        "said": measured.said,
+        "seconds": measured.seconds,
+        "peak_memory_mib": [memory / MIB for memory in measured.memory],
+        "exact": True,
+    }
+
+
+async def run(folder: Path, words: argparse.Namespace, progress: Any) -> dict[str, Any]:
+    """Measure both, one after the other."""
+    pure = await pure_evaluation(folder, words.rows, words.select, words.bits, words.clients)
+    task = large_task(words.clients, words.rows, words.select, words.bits)
+    return figures(pure, await measure(folder, task, words.clients, words.processes, words.seed, progress))
+
+
+def main() -> int:
+    """Run the command; the exit code tells whether the ratio is kept."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clients", type=int, default=100)
+    parser.add_argument("--rows", type=int, default=2**20)
+    parser.add_argument("--select", type=int, default=10_486)
+    parser.add_argument("--bits", type=int, default=64)
+    parser.add_argument("--processes", type=int, default=2, help="in how many processes the clients are")
+    parser.add_argument("--seed", type=int, default=1)
+    words = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="fsl-async-large-") as folder, shown(words.clients) as progress:
+        told = trio.run(run, Path(folder), words, progress)
+    _print(told, words)
+    print(json.dumps(told))
+    return 0 if told["ratio"] <= ASKED else 1
+
+
+def _print(told: dict[str, Any], words: argparse.Namespace) -> None:
+    title = f"{words.clients} clients, m = {words.rows:,}, k = {words.select:,}, l = {words.bits}, seed {words.seed}"
+    table = Table("what", *SERVERS, title=title)
+    table.add_row("upload of one client", f"{told['bytes_up_per_client']:,} bytes", "")
+    for kind in dict.fromkeys([*told["said"][0], *told["said"][1]]):
+        moments = [said.get(kind) for said in told["said"]]
+        table.add_row(f"first {kind} sent after", *("" if at is None else f"{at:.2f} s" for at in moments))
+    table.add_row("last client has both receipts after", f"{told['last_receipt_seconds']:.2f} s", "")
+    table.add_section()
+    for kind in sorted({*told["seconds"][0], *told["seconds"][1]}):
+        table.add_row(f"time in {kind}", *(f"{seconds.get(kind, 0.0):.2f} s" for seconds in told["seconds"]))
+    table.add_row("peak memory", *(f"{memory:,.0f} MiB" for memory in told["peak_memory_mib"]))
+    table.add_section()
+    table.add_row("pure evaluation, both servers at once", f"{told['pure_evaluation_seconds']:.2f} s", "")
+    table.add_row("the whole round", f"{told['round_seconds']:.2f} s", "")
+    table.add_row("ratio", f"{told['ratio']:.2f}", f"at most {ASKED} asked")
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
