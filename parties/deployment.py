@@ -26,6 +26,7 @@ from fsl_async.task import Task
 from parties.client import Client, ClientSetup
 from parties.compute import ThreadLane
 from parties.configuration import OnDisk, StorePlace, load
+from parties.conversation import ConversationLimits
 from parties.identity import Identity, PublicIdentity, Registry
 from parties.model_files import load_model
 from parties.party_files import LimitsTable, RoundsTable, ServerFile
@@ -134,6 +135,7 @@ async def server_setup(path: Path, watch: Watch = silent) -> ServerSetup:
         kind=Kind.LIVE,
         schedule=_schedule(path, file.rounds, deployment.task),
         limits=_limits(file.limits),
+        conversations=_conversations(file.limits),
         watch=watch,
         store=await open_store(file.store),
     )
@@ -266,7 +268,14 @@ def _schedule(path: Path, rounds: RoundsTable, task: Task) -> Schedule:
         raise MisuseError(
             f"{path}: rounds.clients must be at most {task.max_clients}, the task's max_clients, not {rounds.clients}"
         )
-    return Schedule(rounds.clients or task.max_clients, rounds.seconds or float("inf"), rounds.count, rounds.grace)
+    return Schedule(
+        clients=rounds.clients or task.max_clients,
+        seconds=rounds.seconds or float("inf"),
+        rounds=rounds.count,
+        grace=rounds.grace,
+        patience=rounds.patience,
+        retention=rounds.retention,
+    )
 
 
 def _limits(table: LimitsTable) -> Limits:
@@ -276,4 +285,16 @@ def _limits(table: LimitsTable) -> Limits:
         handshakes_per_second=table.handshakes_per_second,
         burst=table.burst,
         per_key=table.per_key,
+    )
+
+
+def _conversations(table: LimitsTable) -> ConversationLimits:
+    return ConversationLimits(
+        memory_bytes=table.memory_bytes or None,
+        minimum_rate=table.minimum_rate,
+        message_seconds=table.message_seconds,
+        idle_seconds=table.idle_seconds,
+        queue_seconds=table.queue_seconds,
+        requests_per_second=table.requests_per_second,
+        request_burst=table.request_burst,
     )

@@ -15,7 +15,7 @@ import msgspec
 
 from fsl_async.errors import MisuseError
 from fsl_async.task import LARGEST_CLIENTS
-from parties.configuration import About, OnDisk, StorePlace, load, read_toml, refuse_strange_variables
+from parties.configuration import About, StorePlace, load, read_toml, refuse_strange_variables
 from parties.enrolment import Anyone, ListOnly, Policy, WithToken
 from parties.tokens import TokenBook
 
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 HOUR, DAY, YEAR = 3_600, 86_400, 31_536_000
-MIB, TIB = 2**20, 2**40
+TIB = 2**40
 
 
 class RoundsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -95,24 +95,34 @@ class LimitsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_bytes: Annotated[
         int,
         About(
-            "memory for messages that are being received, taken before they are read; who finds none is told when to "
-            "come back",
+            "memory for requests, taken before they are read; 0: 256 MiB, or room for the task's two longest requests, "
+            "whichever is more",
             unit="bytes",
-            low=MIB,
+            low=0,
             high=TIB,
         ),
-    ] = 256 * MIB
+    ] = 0
+    queue_seconds: Annotated[
+        float,
+        About(
+            "a request waits so long for that memory, then its client is told to come back", unit="s", low=1, high=HOUR
+        ),
+    ] = 30.0
     minimum_rate: Annotated[
         float,
-        About("who sends more slowly than this is cut off, after five seconds", unit="bytes/s", low=1, high=TIB),
+        About("a message that moves more slowly is cut off, in either direction", unit="bytes/s", low=1, high=TIB),
     ] = 8_192.0
     message_seconds: Annotated[
         float, About("a message that has begun must be over within this", unit="s", low=1, high=DAY)
-    ] = 600.0
+    ] = 1_800.0
     idle_seconds: Annotated[
         float,
-        About("a client that asks nothing for so long is cut off, and may come back", unit="s", low=1, high=DAY),
+        About("a client that asks for nothing for so long is let go, and may come back", unit="s", low=1, high=DAY),
     ] = 60.0
+    requests_per_second: Annotated[
+        float, About("requests of one client, in the long run; more wait", unit="1/s", low=0.01, high=10**6)
+    ] = 50.0
+    request_burst: Annotated[int, About("requests of one client at once", low=1, high=10**6)] = 200
 
 
 class OperatorTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,10 +136,6 @@ class OperatorTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             is_address=True,
         ),
     ] = ""
-    token: Annotated[
-        Path | None,
-        About("where the server writes the token that lets its operator change something; by default beside the store"),
-    ] = None
 
 
 class LogTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -191,11 +197,6 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
                 f'{path}: tokens = "FILE" belongs to enrolment = "token", and neither goes without the other'
             )
         return file
-
-    def operator_token(self, config: Path) -> Path:
-        """Where the operator's token is; `config` is this file, beside which it is where there is no store's folder."""
-        beside = self.store.path if isinstance(self.store, OnDisk) else config
-        return self.operator.token or beside.with_suffix(".operator-token")
 
     def policy(self) -> Policy:
         """Who may enrol besides the list.

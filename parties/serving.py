@@ -28,7 +28,7 @@ from parties.deployment import server_setup
 from parties.disk import check_room
 from parties.happenings import ServerStanding, Warned
 from parties.model_files import ModelForm, checkpoint, save_model
-from parties.operating import Log, Operations, OperationsSetup, serve_operator
+from parties.operating import Log, Operations, OperationsSetup, serve_operator, token_place
 from parties.party_files import ServerFile
 from parties.server import Server
 from parties.store import Store
@@ -126,7 +126,7 @@ class _Runner:
         address = await nursery.start(self._server.run)
         _log.info("S%d listens at %s", self._file.server, address)
         if self._file.operator.listen:
-            token = self._file.operator_token(self._config)
+            token = token_place(self._file)
             serving = partial(serve_operator, self._operations, self._server, self._file.operator.listen, token)
             _log.info("the operator's page is at http://%s/", await nursery.start(serving))
         for listed in self._lists:

@@ -145,20 +145,20 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def _replace(path: Path, text: str) -> None:
-    with replaced_by(path) as new:
-        new.write_text(text, encoding="utf-8")
-        _take_over(path, new)
+    with replaced_by(path) as file:
+        file.write(text.encode())
+        _take_over(path, file.fileno())
 
 
-def _take_over(path: Path, new: Path) -> None:
+def _take_over(path: Path, descriptor: int) -> None:
     """Give a new file the mode and the owner of the one that it replaces."""
     if not path.exists():
-        new.chmod(_NEW_FILE_MODE)
+        os.fchmod(descriptor, _NEW_FILE_MODE)
         return
     old = path.stat()
-    new.chmod(stat.S_IMODE(old.st_mode))
+    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
     if os.geteuid() == 0:  # an operator who edits as root must not lock the server out
-        os.chown(new, old.st_uid, old.st_gid)
+        os.fchown(descriptor, old.st_uid, old.st_gid)
 
 
 def _value(value: Any) -> str:

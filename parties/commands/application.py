@@ -12,6 +12,7 @@ from functools import partial
 
 from cyclopts import App, CycloptsError
 
+from parties.commands.checking import preflight
 from parties.commands.clients import retrieve, submit
 from parties.commands.keys import enrol, keygen
 from parties.commands.members import clients, peers
@@ -30,7 +31,7 @@ app = App(
     result_action="return_value",
 )
 
-for command in (bench, demo, enrol, keygen, log_level, plan, retrieve, serve, status, submit):
+for command in (bench, demo, enrol, keygen, log_level, plan, preflight, retrieve, serve, status, submit):
     app.command(command)
 for group in (clients, peers, rounds):
     app.command(group)

@@ -1,0 +1,60 @@
+"""`preflight`: what stands in a party's way, before it starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from parties.commands.running import FormatFlag, run
+from parties.report import ExitCode, Report
+
+if TYPE_CHECKING:
+    from parties.preflight import Finding
+
+__all__ = ["preflight"]
+
+
+def preflight(config: Path, *, form: FormatFlag = "text") -> int:
+    """Check a server's or a client's file and all that it names, and ask the other parties.
+
+    Ends with 0 if nothing stands in the way, else with the code that the party would end with.
+
+    Parameters
+    ----------
+    config:
+        The server's or the client's TOML file.
+    """
+    report = Report("preflight", form)
+    findings: list[Finding] = []
+
+    async def work() -> None:
+        from parties import preflight as checks
+
+        findings.extend(await checks.preflight(config))
+        await trio.lowlevel.checkpoint()
+        report.result(_table(config, findings), {"passed": checks.passed(findings), "findings": _plain(findings)})
+
+    return run(report, work) or next((finding.code for finding in findings if finding.code), ExitCode.OK)
+
+
+def _table(config: Path, findings: list[Finding]) -> str:
+    width = max(len(finding.check) for finding in findings)
+    lines = [f"{finding.verdict.value} {finding.check.ljust(width)}  {finding.words}" for finding in findings]
+    return "\n".join([*lines, "", _ending(config, findings)])
+
+
+def _ending(config: Path, findings: list[Finding]) -> str:
+    bad = [finding for finding in findings if finding.code]
+    doubtful = sum(finding.verdict.name == "DOUBTFUL" for finding in findings)
+    if bad:
+        return f"FAILED: {config}: {bad[0].words}"
+    return f"PASSED: {config}" + (f", with {doubtful} warnings (!)" if doubtful else "")
+
+
+def _plain(findings: list[Finding]) -> list[dict[str, str]]:
+    return [
+        {"check": finding.check, "verdict": finding.verdict.name.lower(), "words": finding.words}
+        for finding in findings
+    ]
