@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import trio
 import trio.testing
-from hand_made import added_by, ask, connected, post, reply, retrieval, submission
+from hand_made import Request, added_by, ask, connected, post, reply, retrieval, submission
 from shop import Meddler, Shop, leaves, plain_sum, take_part
 
 from fsl_async.codec import decode, encode
 from fsl_async.errors import ChannelError, PeerViolationError
-from fsl_async.messages import Answer, Forward, FromPeer, Receipt, Refused
+from fsl_async.messages import Answer, Block, Download, Forward, FromPeer, Receipt, Refused
 from parties.allowance import REFUSALS_BORNE, AbuseError, Allowance, Counted
 from parties.desk import RequestRefusedError
 from transport import ChannelClosedError, Limits, Network, RefusedError
@@ -76,7 +76,7 @@ def outcome_of(allowance, name, kind, reason=None):
     return "done"
 
 
-@pytest.mark.parametrize(("kind", "limit"), [(Counted.ATTEMPT, 10), (Counted.RETRIEVAL, 8)])
+@pytest.mark.parametrize(("kind", "limit"), [(Counted.ATTEMPT, 10), (Counted.RETRIEVAL, 8), (Counted.DOWNLOAD, 16)])
 def test_requests_up_to_the_limit_are_carried_out_and_no_more(kind, limit):
     allowance = Allowance()
     outcomes = [outcome_of(allowance, "mallory", kind) for _ in range(limit + 5)]
@@ -103,6 +103,17 @@ def test_kinds_are_counted_apart_and_patience_together():
             assert outcome_of(allowance, "mallory", kind) == "done"
     kinds = [Counted.ATTEMPT, Counted.RETRIEVAL, Counted.ATTEMPT, Counted.RETRIEVAL]
     assert [outcome_of(allowance, "mallory", kind) for kind in kinds] == ["limit", "limit", "limit", "abuse"]
+
+
+def test_each_block_has_a_count_of_its_own():
+    allowance = Allowance()
+    for block in ("head", "items"):
+        for _ in range(16):
+            with allowance.request("mallory", Counted.DOWNLOAD, block):
+                pass
+    for block in ("head", "items"):
+        with pytest.raises(RequestRefusedError, match="at most 16 downloads of one block"):
+            allowance.request("mallory", Counted.DOWNLOAD, block).__enter__()
 
 
 def test_a_refusal_names_the_numbers():
@@ -156,6 +167,21 @@ async def test_a_ninth_retrieval_is_refused_though_it_is_an_old_one_again(shop, 
         assert isinstance(await ask(channel, submission(config, mallory.name), 0), Receipt)  # that is counted apart
     outcome = await honest(shop)
     assert outcome.excluded == {mallory.name: "only_s0"}
+
+
+async def test_a_block_is_downloaded_so_often_and_unknown_ones_cost_no_memory(shop, autojump_clock):
+    config, mallory = await carried(shop)
+    request = Request((Download(round_id=config.round_id(), block="head"),) * 2, (b"", b""))
+    async with connected(mallory, 0) as channel:
+        for _ in range(16):
+            assert isinstance(await ask(channel, request, 0), Block)
+        is_limit(await ask(channel, request, 0), "16 downloads of one block")
+    async with connected(mallory, 1) as channel:
+        for number in range(16):
+            unknown = Request((Download(round_id=config.round_id(), block=f"no {number}"),) * 2, (b"", b""))
+            assert (await ask(channel, unknown, 1)).reason == "malformed"
+        is_limit(await ask(channel, unknown, 1), "16 downloads of one block")
+    await honest(shop)
 
 
 async def test_who_goes_on_loses_the_connection_and_every_later_one_in_this_round(shop, autojump_clock):
