@@ -27,10 +27,9 @@ from parties.client import Client, ClientSetup
 from parties.compute import ThreadLane
 from parties.configuration import OnDisk, StorePlace, load
 from parties.conversation import ConversationLimits
-from parties.identity import Identity, PublicIdentity, Registry
+from parties.identity import Identity, PublicIdentity, Registry, read_private
 from parties.model_files import load_model
-from parties.party_files import LimitsTable, RoundsTable, ServerFile
-from parties.patience import PATIENCE
+from parties.party_files import ClientFile, LimitsTable, RoundsTable, ServerFile
 from parties.server import Schedule, ServerSetup, Watch, silent
 from parties.sqlite_store import SqliteStore
 from parties.store import MemoryStore, Store
@@ -167,24 +166,25 @@ def own_identity(file: ServerFile, deployment: Deployment) -> Identity:
 
 @asynccontextmanager
 async def connect(
-    task_file: str | Path,
-    identity: str | Path | Identity,
+    config: str | Path,
+    identity: str | Path | Identity = "",
     watch: Watch = silent,
     *,
     token: str = "",
     state: str | Path = "",
-    patience: float = PATIENCE,
+    patience: float | None = None,
 ) -> AsyncIterator[Client]:
     """A client of deployed servers, connected over TCP.
 
     Args:
-        task_file: the task file that the servers' operators gave out.
-        identity: the client's keys, or the file they are in.
+        config: the client's own file; or, with an identity, the task file that the servers' operators gave out.
+        identity: the client's keys, or the file they are in; left out, what the client's own file says.
         watch: hears of every message the client sends.
         token: to enrol with, as `fsl-async enrol` printed it; needed once, harmless later, empty where there is none.
         state: the file of what this client must not forget, made where there is none; a client that is killed goes on
             from it. Empty: a client that is started again begins anew.
-        patience: seconds to go on trying when a server is away; infinity goes on until the caller cancels.
+        patience: seconds to go on trying when a server is away; infinity goes on until the caller cancels. Left out, a
+            minute, or what the client's own file says.
 
     Raises:
         MisuseError: a file or the token is missing or wrong, a server runs another task, or the state is another
@@ -192,10 +192,12 @@ async def connect(
         ChannelError: a server cannot be reached, or does not know this client; the class says which.
         StorageError: the state's file cannot be used.
     """
-    deployment = Deployment.load(Path(task_file))
-    keys = identity if isinstance(identity, Identity) else Identity.load(Path(identity))
-    shown = read_token(token) if token else b""
-    store: Store = await SqliteStore.open(Path(state)) if state else MemoryStore()
+    given = _given(Path(config), identity)
+    deployment = Deployment.load(given.task)
+    keys = identity if isinstance(identity, Identity) else Identity.load(given.identity)
+    shown = read_token(token) if token else _token_in(given)
+    place = state or given.state
+    store: Store = await SqliteStore.open(Path(place)) if place else MemoryStore()
     async with aclosing(store):
         setup = ClientSetup(
             task=deployment.task,
@@ -209,10 +211,23 @@ async def connect(
             watch=watch,
             token=shown,
             store=store,
-            patience=patience,
+            patience=given.patience if patience is None else patience,
         )
         async with Client(setup) as client:
             yield client
+
+
+def _given(config: Path, identity: str | Path | Identity) -> ClientFile:
+    """The client's own file; or what would stand there, if it had one besides the task file and its keys."""
+    if identity == "":
+        return ClientFile.load(config)
+    return ClientFile(task=config, identity=Path() if isinstance(identity, Identity) else Path(identity))
+
+
+def _token_in(file: ClientFile) -> bytes:
+    if file.token is None:
+        return b""
+    return read_token(read_private(file.token, "ask the servers' operators for a token"))
 
 
 def write_deployment(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -17,6 +17,7 @@ from fsl_async.errors import MisuseError
 from fsl_async.task import LARGEST_CLIENTS
 from parties.configuration import About, StorePlace, load, read_toml, refuse_strange_variables
 from parties.enrolment import Anyone, ListOnly, Policy, WithToken
+from parties.patience import PATIENCE
 from parties.tokens import TokenBook
 
 __all__ = [
@@ -229,7 +230,7 @@ class ClientFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             low=0,
             high=30 * DAY,
         ),
-    ] = 60.0
+    ] = PATIENCE
     token: Annotated[
         Path | None, About("a file with the token to enrol with, which only its owner can read; needed once")
     ] = None
@@ -242,6 +243,7 @@ class ClientFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             MisuseError: it cannot be read, or a key is unknown, missing or out of range.
         """
         refuse_strange_variables(KINDS, environment)
+        _refuse_task_file(path, read_toml(path))
         return load(path, ClientFile, environment)
 
 
@@ -257,7 +259,14 @@ def load_party(path: Path, environment: Mapping[str, str] = os.environ) -> Party
         MisuseError: it cannot be read, is neither's, or has a mistake in it.
     """
     table = read_toml(path)
-    if isinstance(table.get("task"), dict) or "servers" in table:
-        raise MisuseError(f"{path} is a task file, which all parties share; give the file of one server or one client")
+    _refuse_task_file(path, table)
     kind = ServerFile if table.keys() & {"server", "listen", "store", "model"} else ClientFile
     return kind.load(path, environment)
+
+
+def _refuse_task_file(path: Path, table: Mapping[str, Any]) -> None:
+    if isinstance(table.get("task"), dict) or "servers" in table:
+        raise MisuseError(
+            f"{path} is a task file, which all parties share; give the party's own file, or --identity and its keys "
+            "besides"
+        )

@@ -112,8 +112,7 @@ class _Runner:
             nursery.start_soon(self._obey, signals, nursery)
             await self._open(nursery)
             await self._keep_model()
-            async for account in self._server.settlements():
-                _log.info("round %d is settled", account.number)
+            async for _ in self._server.settlements():
                 await self._keep_model()
             await self._server.drain(self._file.drain_seconds)
             nursery.cancel_scope.cancel()

@@ -49,8 +49,9 @@ def run(monkeypatch, capsys, tmp_path):
 
 def test_the_commands_are_these():
     assert [" ".join(words) for words in COMMANDS] == [
-        "bench", "clients add", "clients list", "clients revoke", "demo", "enrol", "keygen", "peers add", "peers list",
-        "peers revoke", "plan", "retrieve", "serve", "submit",
+        "bench", "clients add", "clients list", "clients revoke", "demo", "enrol", "keygen", "log-level", "peers add",
+        "peers list", "peers revoke", "plan", "preflight", "retrieve", "rounds abort", "rounds list", "rounds show",
+        "serve", "status", "submit",
     ]  # fmt: skip
 
 
@@ -88,7 +89,7 @@ def test_the_version_is_the_distributions(run):
         (["demo", "--clients", "many"], "many"),
         (["demo", "--format", "xml"], "json"),
         (["demo", "--transport", "pigeon"], "memory"),
-        (["submit", "task.toml"], "--identity"),
+        (["submit", "task.toml"], "--update"),
         (["--nonsense"], "--nonsense"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -147,7 +148,7 @@ def test_keygen_never_overwrites(run, tmp_path, present):
         (["keygen", "no/where/x.key"], ExitCode.STORAGE, "cannot be written"),
         (["keygen", "x.key", "--name", 'a"b'], ExitCode.MISUSE, "printable"),
         (["serve", "none.toml"], ExitCode.MISUSE, "none.toml cannot be read: No such file or directory"),
-        (["submit", "none.toml", "--identity", "x", "--update", "y"], ExitCode.MISUSE, "none.toml cannot be read"),
+        (["submit", "none.toml", "--identity", "x", "--update", "y.npz"], ExitCode.MISUSE, "y.npz cannot be read"),
         (
             ["retrieve", "none.toml", "--identity", "x", "--block", "b", "--rows", "1,x", "--output", "y"],
             ExitCode.MISUSE,

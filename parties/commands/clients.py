@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from fsl_async.errors import MisuseError
-from fsl_async.task import Dense
+from fsl_async.task import Dense, Task
 from parties.client import Client
 from parties.commands.running import FormatFlag, run
-from parties.deployment import Deployment, connect
+from parties.deployment import connect
 from parties.model_files import load_model, save_model
 from parties.report import Report
 
@@ -20,37 +20,43 @@ __all__ = ["retrieve", "submit"]
 
 
 def retrieve(
-    task: Path,
+    config: Path,
     *,
-    identity: Path,
     block: str,
     rows: str = "",
     output: Path,
+    identity: Path | None = None,
     token: str = "",
+    state: Path | None = None,
+    patience: float | None = None,
     form: FormatFlag = "text",
 ) -> int:
     """Fetch rows of a block privately (or a dense block whole) into an .npz file.
 
     Parameters
     ----------
-    task:
-        The task file.
-    identity:
-        The client's secret key file.
+    config:
+        The client's own TOML file; or, with --identity, the task file.
     block:
         Which block.
     rows:
         Of a sparse block: the rows, as in 3,17,99; or @FILE with a JSON list of them.
     output:
         The .npz file to write: `rows` and `values`.
+    identity:
+        The client's secret key file; by default what its own file says, and so for the following.
     token:
         To enrol with, where the servers ask for one; or @FILE, which other users of this machine cannot read.
+    state:
+        A file that a client which was killed goes on from.
+    patience:
+        Seconds to go on trying when a server is away.
     """
     report = Report("retrieve", form)
 
     async def work() -> None:
         chosen = _rows(rows)
-        async with connect(task, identity, token=_token(token)) as client:
+        async with connect(config, identity or "", token=_token(token), state=state or "", patience=patience) as client:
             dense = isinstance(client.task.block(block), Dense)
             if dense and rows:
                 raise MisuseError(f"block {block!r} is dense: it is fetched whole, leave out --rows")
@@ -74,35 +80,41 @@ def retrieve(
 
 
 def submit(
-    task: Path,
+    config: Path,
     *,
-    identity: Path,
     update: Path,
     wait: bool = False,
+    identity: Path | None = None,
     token: str = "",
+    state: Path | None = None,
+    patience: float | None = None,
     form: FormatFlag = "text",
 ) -> int:
     """Add an update to the open round's sum.
 
     Parameters
     ----------
-    task:
-        The task file.
-    identity:
-        The client's secret key file.
+    config:
+        The client's own TOML file; or, with --identity, the task file.
     update:
         An .npz file: for a sparse block NAME the arrays NAME.rows and NAME.values, for a dense one NAME.
     wait:
         Wait until the round has ended, and tell whether the update was counted.
+    identity:
+        The client's secret key file; by default what its own file says, and so for the following.
     token:
         To enrol with, where the servers ask for one; or @FILE, which other users of this machine cannot read.
+    state:
+        A file that a client which was killed goes on from.
+    patience:
+        Seconds to go on trying when a server is away.
     """
     report = Report("submit", form)
 
     async def work() -> None:
-        updates = _updates(Deployment.load(task), load_model(update))
-        async with connect(task, identity, token=_token(token)) as client:
-            receipt = await client.submit(updates)
+        arrays = load_model(update)
+        async with connect(config, identity or "", token=_token(token), state=state or "", patience=patience) as client:
+            receipt = await client.submit(_updates(client.task, arrays))
             result: dict[str, Any] = {
                 "round": receipt.number,
                 "digest": receipt.digest.hex(),
@@ -138,11 +150,11 @@ def _rows(words: str) -> Any:
         raise MisuseError(f"rows: a list as in 3,17,99 or @FILE with a JSON list expected, got {words!r}") from error
 
 
-def _updates(deployment: Deployment, arrays: dict[str, Any]) -> dict[str, Any]:
+def _updates(task: Task, arrays: dict[str, Any]) -> dict[str, Any]:
     """A client's updates from the arrays of a file."""
     updates: dict[str, Any] = {}
     for name in dict.fromkeys(key.removesuffix(".rows").removesuffix(".values") for key in arrays):
-        if isinstance(deployment.task.block(name), Dense):
+        if isinstance(task.block(name), Dense):
             updates[name] = arrays[name]
         elif {f"{name}.rows", f"{name}.values"} <= arrays.keys():
             updates[name] = (arrays[f"{name}.rows"], arrays[f"{name}.values"])
