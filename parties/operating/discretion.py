@@ -29,7 +29,6 @@ LONGEST_NAME = 128
 _KEY_IN_DIGITS = re.compile(r"[0-9A-Fa-f]{17,}")
 _BYTES_LITERAL = re.compile(r"\bb(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")")
 _LONG_WORD = re.compile(r"[A-Za-z0-9+/]{22,}={0,2}")
-_MIXTURE = (str.isupper, str.islower, str.isdigit)
 
 Guard: TypeAlias = Callable[[Any], Any]
 
@@ -47,8 +46,10 @@ def plain_text(words: str) -> str:
 
 
 def _unless_base64(match: re.Match[str]) -> str:
-    """A long word, unless capitals, small letters and digits are mixed in it."""
-    return WITHHELD if all(any(map(kind, match[0])) for kind in _MIXTURE) else match[0]
+    """A long word, unless it has capitals, small letters and something else: as base64 has and class names have not."""
+    word = match[0]
+    is_mixed = word.lower() != word != word.upper() and not word.isalpha()
+    return WITHHELD if is_mixed else word
 
 
 def printable(words: str) -> str:
@@ -93,8 +94,8 @@ def _reasons(value: Any) -> dict[str, str]:
 
 FIELDS: Mapping[str, Guard] = {
     **dict.fromkeys(("time", "level", "logger", "server", "client", "party", "origin"), _name),
-    **dict.fromkeys(("phase", "state", "kind", "reason", "about", "key", "round_id", "closes_at"), _name),
-    **dict.fromkeys(("event", "explanation", "exception"), _text),
+    **dict.fromkeys(("event", "explanation", "exception", "phase", "state", "kind", "reason", "about"), _text),
+    **dict.fromkeys(("key", "round_id", "closes_at"), _text),
     **dict.fromkeys(("round", "total", "bytes", "limit", "counted", "not_counted", "part", "parts"), _number),
     **dict.fromkeys(("seconds", "evaluating"), _number),
     "clients": _names,

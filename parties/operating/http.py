@@ -21,7 +21,7 @@ import trio
 
 __all__ = ["Answer", "HttpLimits", "Request", "Response", "attend", "refusal", "serve_http", "with_json"]
 
-CHUNK = 16_384
+CHUNK = 4_096
 PARTING = 1.0
 _ACCEPT_AGAIN = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED}
 _ACCEPT_PAUSE = 0.1
@@ -54,7 +54,7 @@ class HttpLimits:
     """
 
     connections: int = 64
-    head: int = 16_384
+    head: int = 8_192
     body: int = 4_096
     request_seconds: float = 15.0
     send_seconds: float = 15.0
@@ -138,8 +138,8 @@ async def attend(stream: trio.abc.HalfCloseableStream, answer: Answer, limits: H
     try:
         while await connection.serve_one(answer):
             pass
-    except (trio.BrokenResourceError, trio.ClosedResourceError, h11.LocalProtocolError):
-        pass  # the client has gone, or has sent what leaves nothing to say
+    except trio.BrokenResourceError:
+        pass  # the client has gone
     finally:
         await trio.aclose_forcefully(stream)
 

@@ -57,8 +57,8 @@ async def serve_operator(
 
 
 async def _bind(address: str) -> list[trio.SocketListener]:
-    host, port = host_of(address), address.rpartition(":")[2]
-    if not host or not port.isdecimal() or int(port) > 65_535:
+    host, (_, colon, port) = host_of(address), address.rpartition(":")
+    if not host or not colon or not port.isdecimal() or int(port) > 65_535:
         raise MisuseError(f"{address!r} is not an address of the form host:port or [host]:port")
     try:
         sockets = await trio.open_tcp_listeners(int(port), host=host)

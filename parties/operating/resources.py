@@ -212,7 +212,7 @@ async def _within(seconds: float, event: trio.Event) -> None:
 
 def host_of(header: str) -> str:
     """The host in an address or a Host header, in small letters and without port and brackets."""
-    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.%]+)\]|([^:\[\]]*))(?::\d{1,5})?", header)
+    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+(?:%\w+)?)\]|([^:\[\]]*))(?::\d{1,5})?", header)
     return (match[1] or match[2]).lower() if match else ""
 
 
