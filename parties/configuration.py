@@ -128,8 +128,6 @@ class Setting:
         """What it must be, in words."""
         if self.choices:
             return "one of " + ", ".join(f'"{choice}"' for choice in self.choices)
-        if self.kind is bool:
-            return "true or false"
         if self.kind in (int, float):
             noun = "a whole number" if self.kind is int else "a number"
             return f"{noun} from {self.about.low:,} to {self.about.high:,}"
@@ -151,8 +149,6 @@ class Setting:
     def _allows(self, value: Any) -> bool:
         if self.choices:
             return value in self.choices
-        if self.kind is bool:
-            return isinstance(value, bool)
         if self.kind in (int, float):
             numbers = (int,) if self.kind is int else (int, float)
             return type(value) in numbers and math.isfinite(value) and self.about.low <= value <= self.about.high
@@ -160,8 +156,6 @@ class Setting:
 
     def parse(self, words: str) -> Any:
         """The value that a variable's text stands for, unchecked."""
-        if self.kind is bool:
-            return {"true": True, "false": False}.get(words, words)
         try:
             return self.kind(words) if self.kind in (int, float) else words
         except ValueError:

@@ -44,13 +44,13 @@ class RoundsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         About("a round closes with so many submissions; 0: with the task's max_clients", low=0, high=LARGEST_CLIENTS),
     ] = 0
     seconds: Annotated[
-        float, About("a round closes so long after it opened; 0: when enough are in", unit="s", low=0, high=YEAR)
+        float, About("a round closes so long after it opened; 0: when enough are in", unit="seconds", low=0, high=YEAR)
     ] = 0.0
     grace: Annotated[
         float,
         About(
             "when the other server has closed, wait so long for submissions that it has and this one has not",
-            unit="s",
+            unit="seconds",
             low=0,
             high=HOUR,
         ),
@@ -60,7 +60,7 @@ class RoundsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         About(
             "wait so long for the other server while a round can still be given up; after that, for as long as it "
             "takes",
-            unit="s",
+            unit="seconds",
             low=1,
             high=30 * DAY,
         ),
@@ -69,10 +69,10 @@ class RoundsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         int,
         About("of so many settled rounds the clients' shares and seeds are kept, then erased", low=0, high=10_000),
     ] = 0
-    count: Annotated[int, About("the server ends after so many rounds; 0: never", low=0, high=10**9)] = 0
+    count: Annotated[int, About("the server ends after the round of this number; 0: never", low=0, high=10**9)] = 0
     wind_up: Annotated[
         float,
-        About("after SIGTERM the running round has so long to end; then it is parked", unit="s", low=0, high=DAY),
+        About("after SIGTERM the running round has so long to end; then it is parked", unit="seconds", low=0, high=DAY),
     ] = 60.0
 
 
@@ -90,7 +90,7 @@ class LimitsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     per_key: Annotated[int, About("of them with one key", low=1, high=1_000)] = 4
     half_open: Annotated[int, About("of them still shaking hands", low=1, high=10**6)] = 256
     handshakes_per_second: Annotated[
-        float, About("new connections from one address, in the long run", unit="1/s", low=0.01, high=10**6)
+        float, About("new connections from one address, in the long run", unit="per second", low=0.01, high=10**6)
     ] = 20.0
     burst: Annotated[int, About("new connections from one address at once", low=1, high=10**6)] = 100
     memory_bytes: Annotated[
@@ -106,22 +106,29 @@ class LimitsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queue_seconds: Annotated[
         float,
         About(
-            "a request waits so long for that memory, then its client is told to come back", unit="s", low=1, high=HOUR
+            "a request waits so long for that memory, then its client is told to come back",
+            unit="seconds",
+            low=1,
+            high=HOUR,
         ),
     ] = 30.0
     minimum_rate: Annotated[
         float,
-        About("a message that moves more slowly is cut off, in either direction", unit="bytes/s", low=1, high=TIB),
+        About(
+            "a message that moves more slowly is cut off, in either direction", unit="bytes per second", low=1, high=TIB
+        ),
     ] = 8_192.0
     message_seconds: Annotated[
-        float, About("a message that has begun must be over within this", unit="s", low=1, high=DAY)
+        float, About("a message that has begun must be over within this", unit="seconds", low=1, high=DAY)
     ] = 1_800.0
     idle_seconds: Annotated[
         float,
-        About("a client that asks for nothing for so long is let go, and may come back", unit="s", low=1, high=DAY),
+        About(
+            "a client that asks for nothing for so long is let go, and may come back", unit="seconds", low=1, high=DAY
+        ),
     ] = 60.0
     requests_per_second: Annotated[
-        float, About("requests of one client, in the long run; more wait", unit="1/s", low=0.01, high=10**6)
+        float, About("requests of one client, in the long run; more wait", unit="per second", low=0.01, high=10**6)
     ] = 50.0
     request_burst: Annotated[int, About("requests of one client at once", low=1, high=10**6)] = 200
 
@@ -175,7 +182,7 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     threads: Annotated[int, About("to compute with; 0: as many as there are cores", low=0, high=1_024)] = 0
     drain_seconds: Annotated[
         float,
-        About("after the last round, clients have so long to ask what became of it", unit="s", low=0, high=DAY),
+        About("after the last round, clients have so long to ask what became of it", unit="seconds", low=0, high=DAY),
     ] = 10.0
     rounds: RoundsTable = RoundsTable()
     limits: LimitsTable = LimitsTable()
@@ -226,7 +233,7 @@ class ClientFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         float,
         About(
             "a call tries again for so long when a server cannot be reached; 0: not at all",
-            unit="s",
+            unit="seconds",
             low=0,
             high=30 * DAY,
         ),
