@@ -5,9 +5,12 @@
 - Names are kept as UTF-8, which orders as the text does and never contains the byte FF: all names that begin with a
   prefix are those from the prefix up to the prefix and FF.
 
-What is erased is overwritten in the file; then the log is emptied and the room given back to the disk, bit by bit, when
-nothing else is to be done. This is best effort: a disk or a file system that writes elsewhere (flash, snapshots, copy
-on write) may keep what was there.
+- To erase a blob is to take its name away, so that even the largest round is erased at once, and on a full disk. Its
+  bytes are overwritten, the log emptied and the room given back to the disk bit by bit, between other transactions;
+  after a crash that goes on.
+
+Erasing is best effort: a disk or a file system that writes elsewhere (flash, snapshots, copy on write) may keep what
+was there.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +28,7 @@ import numpy.typing as npt
 
 from fsl_async.digests import Buffer
 from fsl_async.errors import MisuseError, StorageError
+from parties.disk import room
 from parties.sqlite_file import (
     BUSY_SECONDS,
     LOG_BYTES,
@@ -40,11 +45,17 @@ from parties.store import Change, Erase, Keep, Put, Record
 __all__ = ["CHUNK_BYTES", "Commit", "ReadingEnd", "WritingEnd"]
 
 CHUNK_BYTES: Final = 4 << 20
-SHRINK_PAGES: Final = 512  # given back to the disk in one transaction
+PORTION_BYTES: Final = 4 << 20  # tidied in one transaction
+LITTLE_BYTES: Final = 128 << 10  # on a full disk
 COMMIT_BYTES: Final = 1024  # what a commit costs beside its content, about
 TRANSACTION_BYTES: Final = 4 * PAGE_BYTES
 
 CHUNKS: Final = "SELECT data FROM chunk WHERE kept = ? ORDER BY number"
+ERASED_CHUNKS: Final = """
+    SELECT chunk.rowid, kept.id, length(chunk.data)
+    FROM kept JOIN chunk ON chunk.kept = kept.id WHERE key IS NULL LIMIT 512
+"""
+DELETE_EMPTY: Final = "DELETE FROM kept WHERE id = ?1 AND NOT EXISTS (SELECT * FROM chunk WHERE kept = ?1)"
 
 
 @dataclass(frozen=True)
@@ -73,13 +84,18 @@ class Commit:
         """Whether something is erased."""
         return any(isinstance(change, Erase) for change in self.changes)
 
+    @property
+    def adds(self) -> bool:
+        """Whether something is added."""
+        return not all(isinstance(change, Erase) for change in self.changes)
+
 
 class WritingEnd:
     """The one connection that writes.
 
     Attributes:
         transactions: made so far.
-        untidy: something was erased (or did not fit), and `tidy` has not been through since.
+        untidy: something was erased, or did not fit, and there is something for `tidy` to do.
     """
 
     def __init__(self, path: Path) -> None:
@@ -90,12 +106,14 @@ class WritingEnd:
         """
         self.path = path
         self.transactions = 0
+        self.untidy = True  # a process before this one may have been killed while it was
         self._logged = 0
+        self._portion = PORTION_BYTES
+        self._behind = False
         with ExitStack() as stack:
             self._connection = stack.enter_context(closing(connect(path)))
             prepare(self._connection, path)
             stack.pop_all()
-        self.untidy = self._unused() > 0
 
     def transact(self, commits: Sequence[Commit]) -> dict[int, StorageError]:
         """Make commits, each all or none, durable together; returns those refused for their content, by place.
@@ -104,13 +122,14 @@ class WritingEnd:
             StorageError: none of them has been made.
         """
         try:
+            self._refuse_without_room(commits)
             with translated(self.path):
                 refusals = self._transact(commits)
         except DiskFullError:
             self.untidy = True  # what was written of them is in the log
             raise
         self.transactions += 1
-        self.untidy |= any(commit.erases for commit in commits)
+        self.untidy |= self._behind or any(commit.erases for commit in commits)
         self._logged += TRANSACTION_BYTES + sum(commit.size for commit in commits)
         return refusals
 
@@ -124,36 +143,67 @@ class WritingEnd:
             self._checkpoint("PASSIVE")
 
     def tidy(self) -> None:
-        """Empty the log, then give a part of what was erased back to the disk; untidy until there is nothing to give.
+        """Empty the log, and overwrite or give back a part of what was erased; untidy until nothing is left of it.
+
+        Where the disk is too full even for that, smaller parts are tried; what remains is left until the next commit.
 
         Raises:
             StorageError: the disk failed or is full.
         """
-        self.untidy = False
-        self._checkpoint("TRUNCATE")
-        if self._unused():
+        self.untidy, self._behind = False, True
+        held_up = self._checkpoint("TRUNCATE")
+        try:
             with translated(self.path):
-                self._connection.execute(f"PRAGMA incremental_vacuum({SHRINK_PAGES})").fetchall()
-            self.untidy = True
+                self.untidy = self._overwrite() or self._give_back()
+        except DiskFullError:
+            if self._portion == LITTLE_BYTES:
+                raise
+            self._portion, self.untidy = LITTLE_BYTES, True
+        if not self.untidy:
+            self._portion, self._behind = PORTION_BYTES, held_up
 
     def close(self) -> None:
         """Move the log into the file and close it."""
         with translated(self.path):
             self._connection.close()
 
+    def _refuse_without_room(self, commits: Sequence[Commit]) -> None:
+        """Keep room to move the log into the file, or a full disk would stay full whatever is erased."""
+        adding = TRANSACTION_BYTES + sum(commit.size for commit in commits if commit.adds)
+        if room(self.path) >= self._logged + 2 * adding or not any(commit.adds for commit in commits):
+            return
+        self._checkpoint("TRUNCATE")
+        if room(self.path) < 2 * adding:
+            raise DiskFullError(
+                f"{self.path}: the disk is full, and nothing of this was kept; free {2 * adding / 1e6:,.1f} MB of it"
+            )
+
     def _transact(self, commits: Sequence[Commit]) -> dict[int, StorageError]:
         refusals: dict[int, StorageError] = {}
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
+        with self._transaction():
             for place, commit in enumerate(commits):
                 try:
                     self._make(commit)
                 except StorageError as error:
                     refusals[place] = error
-            self._connection.execute("COMMIT")
-        finally:
-            self._roll_back()
         return refusals
+
+    def _overwrite(self) -> bool:
+        """Delete some chunks of erased blobs, and the blobs that have none left; whether there were any."""
+        chunks = self._connection.execute(ERASED_CHUNKS).fetchall()
+        sizes = accumulate(size for _, _, size in chunks)
+        chosen = [chunk for chunk, size in zip(chunks, sizes, strict=True) if size <= self._portion] or chunks[:1]
+        with self._transaction():
+            self._connection.executemany("DELETE FROM chunk WHERE rowid = ?", [(row,) for row, _, _ in chosen])
+            self._connection.executemany(DELETE_EMPTY, {(kept,) for _, kept, _ in chosen})
+        return bool(chosen)
+
+    def _give_back(self) -> bool:
+        """Make the file shorter by some unused pages; whether there were any."""
+        (unused,) = self._connection.execute("PRAGMA freelist_count").fetchone()
+        if unused:  # not with `execute`, which stops after one page, as it gets rows without columns
+            self._connection.executescript(f"PRAGMA incremental_vacuum({self._portion // PAGE_BYTES})")
+        return bool(unused)
 
     def _make(self, commit: Commit) -> None:
         self._connection.execute("SAVEPOINT one")
@@ -166,10 +216,14 @@ class WritingEnd:
             raise
         self._connection.execute("RELEASE one")
 
-    def _unused(self) -> int:
-        with translated(self.path):
-            (pages,) = self._connection.execute("PRAGMA freelist_count").fetchone()
-        return int(pages)
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        finally:
+            self._roll_back()
 
     def _roll_back(self) -> None:
         """End a transaction that has failed, unless SQLite has done so."""
@@ -184,11 +238,11 @@ class WritingEnd:
             case Keep(key=key, data=data):
                 self._keep(key, memoryview(data))
             case Put(key=key, data=data):
-                self._erase_kept("= ?", (key.encode(),))
-                self._insert(key, memoryview(data))
+                self._replace(key, memoryview(data))
             case Erase(prefix=prefix):
                 self._connection.execute("DELETE FROM journal WHERE name >= ? AND name < ?", _range(prefix))
-                self._erase_kept(">= ? AND key < ?", _range(prefix))
+                self._connection.execute("DELETE FROM kept WHERE key >= ? AND key < ? AND size = 0", _range(prefix))
+                self._connection.execute("UPDATE kept SET key = NULL WHERE key >= ? AND key < ?", _range(prefix))
 
     def _keep(self, key: str, data: memoryview) -> None:
         found = self._connection.execute("SELECT id, size FROM kept WHERE key = ?", (key.encode(),)).fetchall()
@@ -198,6 +252,12 @@ class WritingEnd:
         [(number, size)] = found
         if size != len(data) or not self._equals(number, data):
             raise StorageError(f"{key} is kept already, with other content")
+
+    def _replace(self, key: str, data: memoryview) -> None:
+        one = (key.encode(),)
+        self._connection.execute("DELETE FROM chunk WHERE kept IN (SELECT id FROM kept WHERE key = ?)", one)
+        self._connection.execute("DELETE FROM kept WHERE key = ?", one)
+        self._insert(key, data)
 
     def _equals(self, kept: int, data: memoryview) -> bool:
         place = 0
@@ -215,20 +275,16 @@ class WritingEnd:
             chunk = data[start : start + CHUNK_BYTES]
             self._connection.execute("INSERT INTO chunk (kept, number, data) VALUES (?, ?, ?)", (kept, number, chunk))
 
-    def _erase_kept(self, condition: str, values: tuple[bytes, ...]) -> None:
-        chosen = f"FROM kept WHERE key {condition}"
-        self._connection.execute(f"DELETE FROM chunk WHERE kept IN (SELECT id {chosen})", values)  # noqa: S608
-        self._connection.execute(f"DELETE {chosen}", values)
-
-    def _checkpoint(self, mode: str) -> None:
-        """Readers are not waited for: what they hold up is moved the next time."""
+    def _checkpoint(self, mode: str) -> bool:
+        """Move the log into the file; whether readers hold a part of it up, which are not waited for."""
         self._logged = 0
         with translated(self.path):
             self._connection.execute("PRAGMA busy_timeout = 0").fetchall()
             try:
-                self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+                (held_up, _, _) = self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
             finally:
                 self._connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}").fetchall()
+        return bool(held_up)
 
 
 class ReadingEnd:

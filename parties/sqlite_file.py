@@ -54,7 +54,7 @@ MIGRATIONS: Final = (
     """
     CREATE TABLE journal (place INTEGER PRIMARY KEY, name BLOB NOT NULL, entry BLOB NOT NULL);
     CREATE INDEX journal_by_name ON journal (name);
-    CREATE TABLE kept (id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, size INTEGER NOT NULL);
+    CREATE TABLE kept (id INTEGER PRIMARY KEY, key BLOB UNIQUE, size INTEGER NOT NULL);
     CREATE TABLE chunk (kept INTEGER NOT NULL, number INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (kept, number));
     """,
 )
@@ -189,7 +189,7 @@ def _translation(path: Path, error: sqlite3.Error) -> StorageError:
         code = sqlite3.SQLITE_FULL
     match code & 0xFF:
         case sqlite3.SQLITE_FULL:
-            return DiskFullError(f"{path}: the disk is full; free some of it. Nothing of this commit was kept")
+            return DiskFullError(f"{path}: the disk is full, and nothing of this was kept; free some of it")
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return StorageError(f"{path}: another program is at it ({error}); close that program")
         case sqlite3.SQLITE_TOOBIG:

@@ -35,6 +35,7 @@ __all__ = ["DiskFullError", "SqliteStore", "StoreLostError"]
 ResultT = TypeVar("ResultT")
 
 BATCH_BYTES: Final = 16 << 20  # in one transaction; a larger commit has one for itself
+TIDY_EVERY: Final = 16  # transactions; where nothing waits, at once
 
 
 class SqliteStore(Store):
@@ -205,10 +206,11 @@ class Writer:
         why = f"{self._end.path}: writing has ended by an error of this program; start again"
         try:
             while self._has_work():
-                if batch := self._batch():
+                batch = self._batch()
+                if batch:
                     self._settle(batch)
                     self._keep_house(self._end.checkpoint_if_due)
-                else:
+                if self._end.untidy and (not batch or self._end.transactions % TIDY_EVERY == 0):
                     self._keep_house(self._end.tidy)
             why = f"{self._end.path} is closed"
         except StoreLostError as error:
@@ -227,7 +229,7 @@ class Writer:
         with self._changed:
             sizes = accumulate(request.commit.size for request in self._waiting)
             fitting = sum(1 for _ in takewhile(lambda size: size <= BATCH_BYTES, sizes))
-            return list(islice(self._waiting, max(fitting, 1)))
+            return list(islice(self._waiting, max(fitting, 1)))  # none where none waits
 
     def _settle(self, batch: Sequence[Request]) -> None:
         """Make commits; where that fails for all of them, one by one, so that only those at fault are refused.
