@@ -6,7 +6,7 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet install --constraint const
 PACKAGES := fsl_async transport parties
 SOURCES := $(PACKAGES) tests examples docs
 
-.PHONY: demo test security lint docs bench clean
+.PHONY: demo test security soak lint docs bench clean
 
 .venv/python:
 	$(PYTHON) -m venv .venv
@@ -38,6 +38,12 @@ security: .venv/test
 	$(BIN)/python -m tests.security.trials --trials 20000
 	$(BIN)/python -m tests.security.guards
 
+soak: .venv/test
+	$(BIN)/python -m tests.soak.kills --kills 300
+	$(BIN)/python -m tests.soak.crowd --clients 1000
+	$(BIN)/python -m tests.soak.hostile
+	$(BIN)/python -m tests.soak.large_round --clients 100
+
 lint: .venv/lint
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
@@ -46,6 +52,7 @@ lint: .venv/lint
 
 docs: .venv/demo
 	$(BIN)/python docs/generate_machines.py
+	$(BIN)/python docs/generate_configuration.py
 
 bench: .venv/bench
 	$(BIN)/fsl-async bench all --write docs/benchmarks
