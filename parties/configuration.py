@@ -211,8 +211,9 @@ def refuse_strange_variables(kinds: tuple[type[msgspec.Struct], ...], environmen
     known = sorted({found.variable for kind in kinds for found in settings(kind)})
     for variable in environment:
         if variable.startswith(PREFIX) and variable not in known:
-            near = difflib.get_close_matches(variable, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else "docs/configuration.md lists the settings; unset it"
+            bare = [name.removeprefix(PREFIX) for name in known]
+            near = difflib.get_close_matches(variable.removeprefix(PREFIX), bare, n=1)
+            hint = f"did you mean {PREFIX}{near[0]}?" if near else "docs/configuration.md lists the settings; unset it"
             raise MisuseError(f"{variable} in the environment is no setting; {hint}")
 
 
