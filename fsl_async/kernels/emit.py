@@ -23,6 +23,7 @@ __all__ = [
     "constant",
     "control_mask",
     "encrypt",
+    "encrypt_onto",
     "load_part",
     "orthomorphism",
     "prefetch",
@@ -149,7 +150,17 @@ def encrypt(builder: Builder, isa: Isa, schedule: Value, vector: Value) -> Value
     """AES-128 of every block; `schedule` points to the instruction set's round keys."""
     registers = _cut(builder, vector, 2 * isa.register)
     round_keys = _RoundKeys(builder, schedule, registers[0].type)
-    return _join(builder, _ROUNDS[isa.keys](builder, round_keys, registers))
+    last = round_keys[ROUNDS]
+    return _join(builder, _ROUNDS[isa.keys](builder, round_keys, registers, [last] * len(registers)))
+
+
+def encrypt_onto(builder: Builder, isa: Isa, schedule: Value, vector: Value) -> Value:
+    """AES-128 of every block, XORed with the block: it joins the last round key while AES is still at work."""
+    registers = _cut(builder, vector, 2 * isa.register)
+    round_keys = _RoundKeys(builder, schedule, registers[0].type)
+    last = round_keys[ROUNDS]
+    lasts = [builder.xor(last, register) for register in registers]
+    return _join(builder, _ROUNDS[isa.keys](builder, round_keys, registers, lasts))
 
 
 class _RoundKeys:
@@ -178,35 +189,38 @@ def _join(builder: Builder, registers: list[Value]) -> Value:
     return registers[0]
 
 
-def _x86(suffix: str) -> Callable[[Builder, _RoundKeys, list[Value]], list[Value]]:
+# Rounds of several registers under the same keys but the last, of which every register has its own.
+_Rounds = Callable[[Builder, _RoundKeys, list[Value], list[Value]], list[Value]]
+
+
+def _x86(suffix: str) -> _Rounds:
     """AESENC of one register width; its last round adds the key, its first key is added before."""
 
-    def rounds(builder: Builder, keys: _RoundKeys, states: list[Value]) -> list[Value]:
+    def rounds(builder: Builder, keys: _RoundKeys, states: list[Value], lasts: list[Value]) -> list[Value]:
         states = [builder.xor(state, keys[0]) for state in states]
-        for index in range(1, ROUNDS + 1):
-            name = "llvm.x86.aesni.aesenc" + ("last" if index == ROUNDS else "") + suffix
-            states = _each(builder, name, states, keys[index])
-        return states
+        for index in range(1, ROUNDS):
+            states = _each(builder, "llvm.x86.aesni.aesenc" + suffix, states, [keys[index]] * len(states))
+        return _each(builder, "llvm.x86.aesni.aesenclast" + suffix, states, lasts)
 
     return rounds
 
 
-def _armv8(builder: Builder, keys: _RoundKeys, states: list[Value]) -> list[Value]:
+def _armv8(builder: Builder, keys: _RoundKeys, states: list[Value], lasts: list[Value]) -> list[Value]:
     """AESE adds its key first and mixes no columns; AESMC does."""
-    last = keys[ROUNDS]
     states = [builder.bitcast(state, BYTES) for state in states]
     for index in range(ROUNDS):
-        states = _each(builder, "llvm.aarch64.crypto.aese", states, builder.bitcast(keys[index], BYTES))
+        key = builder.bitcast(keys[index], BYTES)
+        states = _each(builder, "llvm.aarch64.crypto.aese", states, [key] * len(states))
         if index < ROUNDS - 1:
             states = _each(builder, "llvm.aarch64.crypto.aesmc", states)
-    return [builder.xor(builder.bitcast(state, last.type), last) for state in states]
+    return [builder.xor(builder.bitcast(state, last.type), last) for state, last in zip(states, lasts, strict=True)]
 
 
-def _each(builder: Builder, name: str, states: list[Value], *operands: Value) -> list[Value]:
-    register = states[0].type
-    kind = ir.FunctionType(register, [register] * (1 + len(operands)))
+def _each(builder: Builder, name: str, *operands: list[Value]) -> list[Value]:
+    register = operands[0][0].type
+    kind = ir.FunctionType(register, [register] * len(operands))
     function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-    return [builder.call(function, [state, *operands]) for state in states]
+    return [builder.call(function, values) for values in zip(*operands, strict=True)]
 
 
 class _Lanes:
@@ -235,7 +249,7 @@ _PLANES = 8
 _TURNS = tuple([4 * (i // 4) + (i + by) % 4 for i in range(16)] for by in (1, 2, 3))
 
 
-def _portable(builder: Builder, keys: _RoundKeys, states: list[Value]) -> list[Value]:
+def _portable(builder: Builder, keys: _RoundKeys, states: list[Value], lasts: list[Value]) -> list[Value]:
     """The circuit on eight blocks at a time: bit i of a plane's byte belongs to block i."""
     zero = ir.Constant(states[0].type, [0, 0])
     filled = states + [zero] * (-len(states) % _PLANES)
@@ -244,7 +258,7 @@ def _portable(builder: Builder, keys: _RoundKeys, states: list[Value]) -> list[V
     for start in range(0, len(filled), _PLANES):
         result = builder.call(function, [keys.pointer, *filled[start : start + _PLANES]])
         done += [builder.extract_value(result, i) for i in range(_PLANES)]
-    return done[: len(states)]
+    return [builder.xor(state, last) for state, last in zip(done, lasts, strict=False)]
 
 
 def _portable_function(module: Any, pointer: Any, block: Any) -> Any:
@@ -267,12 +281,12 @@ def _portable_function(module: Any, pointer: Any, block: Any) -> Any:
 
 
 def _portable_eight(builder: Builder, keys: _RoundKeys, blocks: list[Value]) -> list[Value]:
-    """Ten rounds; the nine alike are a loop in the emitted code too."""
+    """Ten rounds but the last key; the nine rounds alike are a loop in the emitted code too."""
     planes = _transpose(builder, [builder.xor(block, keys[0]) for block in blocks])
     mixed = _middle_rounds(builder, keys, planes)
     final = circuit.substitute([_Lanes(builder, value) for value in mixed])
     shifted = [plane.turned(circuit.SHIFT_ROWS).value for plane in final]
-    return [builder.xor(block, keys[ROUNDS]) for block in _transpose(builder, shifted, blocks[0].type)]
+    return _transpose(builder, shifted, blocks[0].type)
 
 
 def _middle_rounds(builder: Builder, keys: _RoundKeys, planes: list[Value]) -> list[Value]:
@@ -320,7 +334,7 @@ def _transpose(builder: Builder, rows: list[Value], kind: Any = BYTES) -> list[V
     return [builder.bitcast(row, kind) for row in rows]
 
 
-_ROUNDS: dict[type[Keys], Callable[[Builder, _RoundKeys, list[Value]], list[Value]]] = {
+_ROUNDS: dict[type[Keys], _Rounds] = {
     Vaes512Keys: _x86(".512"),
     Vaes256Keys: _x86(".256"),
     AesniKeys: _x86(""),

@@ -159,8 +159,7 @@ def _encrypt(context: Context, builder: Builder, signature: Signature, values: V
 def _hash(context: Context, builder: Builder, signature: Signature, values: Values) -> Value:
     orthomorphism = emit.orthomorphism(builder, values[1])
     schedule = _schedule(context, builder, signature, values)
-    image = emit.encrypt(builder, isa_of(signature.args[0].instance_class), schedule, orthomorphism)
-    return builder.xor(image, orthomorphism)
+    return emit.encrypt_onto(builder, isa_of(signature.args[0].instance_class), schedule, orthomorphism)
 
 
 # Bits

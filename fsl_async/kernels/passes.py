@@ -19,6 +19,7 @@ from fsl_async.kernels.vectors import (
     RING_128,
     Blocks,
     Ring,
+    Vector,
     add,
     bits_at,
     control_mask,
@@ -51,6 +52,7 @@ __all__ = [
     "pack_slots",
     "prove_leaf",
     "spread_corrections",
+    "take_row",
     "write_bits",
 ]
 
@@ -172,30 +174,31 @@ def grow_left(left: Keys, group: Group, level: int, side: int) -> None:
 def spread_corrections(
     keys: Keys, words: Blocks, packed: Bytes, first: int, count: int, group: Group, level: int
 ) -> None:
-    """Lay out one level's corrections of `count` trees from tree `first` on.
+    """Lay out one level's corrections of `count` trees from tree `first` on; meanwhile fetch those that come next.
 
     Left children take the words as they are, right children the words with their lowest bits from `packed`.
     """
-    seeds = repeat(keys, -2, -1)
-    lefts, rights = 2 * level * group.width, (2 * level + 1) * group.width
-    for i in range(0, count, lanes(keys)):
+    step, lefts = lanes(keys), 2 * level * group.width
+    last = (count - 1) // step * step
+    for i in range(0, last, step):
         prefetch(keys, words, first + count + i)
-        word = load_part(keys, words, first + i, min(lanes(keys), count - i))
-        store(group.corrections, lefts + i, word)
-        controls = spread_bits(keys, _read_bits(packed, first + i))
-        store(group.corrections, rights + i, (word & seeds) ^ controls)
+        _spread_vector(keys, load(keys, words, first + i), _read_bits(packed, first + i, step), group, lefts + i)
+    word = load_part(keys, words, first + last, count - last)
+    _spread_vector(keys, word, _read_bits(packed, first + last, count - last), group, lefts + last)
 
 
-@compiled
-def _read_bits(packed: Bytes, first: int) -> int:
-    """At least 16 bits from bit `first` on; zeros beyond the last byte."""
-    start, last = first >> 3, len(packed) - 1
-    if start + 2 <= last:
-        word = int(packed[start]) | int(packed[start + 1]) << 8 | int(packed[start + 2]) << 16
-    else:
-        word = int(packed[start])
-        if start < last:
-            word |= int(packed[last]) << 8
+@compiled_inline
+def _spread_vector(keys: Keys, word: Vector, controls: int, group: Group, left: int) -> None:
+    store(group.corrections, left, word)
+    right = (word & repeat(keys, -2, -1)) ^ spread_bits(keys, controls)
+    store(group.corrections, left + group.width, right)
+
+
+@compiled_inline
+def _read_bits(packed: Bytes, first: int, count: int) -> int:
+    """`count` bits, 1 to 16, from bit `first` on; what lies above them is undefined."""
+    start, last = first >> 3, (first + count - 1) >> 3
+    word = int(packed[start]) | int(packed[min(start + 1, last)]) << 8 | int(packed[last]) << 16
     return word >> (first & 7)
 
 
@@ -303,6 +306,16 @@ def copy_blocks(source: Blocks, first: int, target: Blocks, start: int, count: i
     for i in range(count):
         target[start + i, 0] = source[first + i, 0]
         target[start + i, 1] = source[first + i, 1]
+
+
+@compiled
+def take_row(keys: Keys, source: Blocks, first: int, target: Blocks, count: int) -> None:
+    """Copy `count` blocks to the start of a padded row, by whole vectors."""
+    step = lanes(keys)
+    last = (count - 1) // step * step
+    for i in range(0, last, step):
+        store(target, i, load(keys, source, first + i))
+    store(target, last, load_part(keys, source, first + last, count - last))
 
 
 @compiled

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from fsl_async.kernels.isa import Keys
 from fsl_async.kernels.lowering import compiled, compiled_inline
-from fsl_async.kernels.passes import Group, copy_blocks, grow, grow_left, spread_corrections
+from fsl_async.kernels.passes import Group, grow, grow_left, spread_corrections, take_row
 from fsl_async.kernels.vectors import Blocks, lanes
 
 __all__ = ["GROUP", "Trees", "climb", "new_group", "new_row", "padded", "plant", "take"]
@@ -65,7 +65,7 @@ def new_row(count: int) -> Blocks:
 def take(keys: Keys, source: Blocks, first: int, count: int) -> Blocks:
     """A padded copy of some blocks of a row."""
     row = new_row(padded(keys, count))
-    copy_blocks(source, first, row, 0, count)
+    take_row(keys, source, first, row, count)
     return row
 
 
@@ -79,7 +79,7 @@ def new_group(trees: Trees, count: int) -> Group:
 @compiled
 def plant(trees: Trees, group: Group, first: int, count: int) -> None:
     """Put a group at the roots of `count` trees from tree `first` on."""
-    copy_blocks(trees.roots, first, group.nodes, 0, count)
+    take_row(trees.left, trees.roots, first, group.nodes, count)
     for level in range(group.depth):
         spread_corrections(trees.left, trees.words[level], trees.bits[level], first, count, group, level)
 
