@@ -25,6 +25,7 @@ PAUSE = 1.0
 """Seconds between two looks at the file."""
 
 _Stamp: TypeAlias = tuple[int, int, int]
+_NEVER_READ: _Stamp = (-1, -1, -1)
 
 
 class ClientList:
@@ -40,7 +41,7 @@ class ClientList:
         self._path = path
         self._enrolment = enrolment
         self._observe = observe
-        self._stamp = self._present_stamp()
+        self._stamp = _NEVER_READ  # the list at hand may have been read before the file's last change
         self._called = trio.Event()
 
     def call(self) -> None:
