@@ -71,9 +71,11 @@ class Browser:
         """Prefer light or dark."""
         self._cdp("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
-    def press(self, key: str) -> None:
+    def enter(self) -> None:
+        """Press the Enter key."""
         for kind in ("keyDown", "keyUp"):
-            self._cdp("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+            key = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
+            self._cdp("Input.dispatchKeyEvent", type=kind, **key)
 
     def screenshot(self, path: Path) -> None:
         """The whole page, however long."""

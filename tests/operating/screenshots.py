@@ -15,7 +15,7 @@ from stage import Stage, play_day
 
 from parties.operating import Log, serve_operator
 
-SIZES = {"wide": (1180, 900), "phone": (390, 844)}
+PICTURES = {"operator-page.png": (1080, 900, "light"), "operator-page-dark.png": (390, 844, "dark")}
 
 
 async def take(folder: Path) -> None:
@@ -33,14 +33,13 @@ async def take(folder: Path) -> None:
 
 def photograph(url: str, folder: Path, scratch: Path) -> None:
     with browser(scratch) as window:
-        for form, (width, height) in SIZES.items():
-            for scheme in ("light", "dark"):
-                window.resize(width, height)
-                window.prefer(scheme)
-                window.open(url)
-                window.wait_for("document.querySelectorAll('#past tr').length > 3")
-                time.sleep(0.6)  # the bars grow
-                window.screenshot(folder / f"operator-page-{form}-{scheme}.png")
+        for name, (width, height, scheme) in PICTURES.items():
+            window.resize(width, height)
+            window.prefer(scheme)
+            window.open(url)
+            window.wait_for("document.querySelectorAll('#past tr').length > 3")
+            time.sleep(0.6)  # the bars grow
+            window.screenshot(folder / name)
 
 
 if __name__ == "__main__":

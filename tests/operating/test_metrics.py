@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 import secrets
+from pathlib import Path
 
 import pytest
 import trio
@@ -30,7 +32,9 @@ from parties.happenings import (
     Warned,
 )
 from parties.operating.lag import ALARM, INTERVAL, QUIET, STUCK, EventLoopLag
-from parties.operating.metrics import OTHER, STATES, TOSSING, Metrics
+from parties.operating.metrics import OTHER, STATES, TOSSING, WARNINGS, Metrics
+
+PARTIES = Path(__file__).resolve().parents[2] / "parties"
 
 
 @pytest.fixture
@@ -65,6 +69,12 @@ def test_the_running_round_is_in_exactly_one_state(stage):
 
 def test_every_state_of_the_machine_is_known():
     assert set(STATES) == {TOSSING, *(state.__name__ for state in protocol.ACCEPTS)}
+
+
+def test_every_warning_that_is_given_has_a_label_of_its_own():
+    sources = [file.read_text(encoding="utf-8") for file in PARTIES.rglob("*.py")]
+    given = {about for source in sources for about in re.findall(r"(?:Warned\(\s*about=|_warn\()\"([^\"]+)\"", source)}
+    assert given == set(WARNINGS)
 
 
 def test_rounds_and_their_clients_are_counted_by_how_they_ended(stage):
@@ -118,7 +128,7 @@ def test_whoever_is_connected_is_counted_now_and_refusals_since_the_start(stage)
     for reason in ("round-closed", "round-closed", "busy"):
         stage.tell(RequestRefused(client="a", reason=reason, explanation=""))
     stage.tell(ConnectionFailed(origin="x", kind="TooSlowError", explanation=""))
-    stage.tell(Warned(about="disk", explanation=""))
+    stage.tell(Warned(about="store", explanation=""))
     stage.tell(Violated(number=1, about="S1", kind="violation", explanation=""))
     stage.tell(Enrolled(client="a", key="00"))
     stage.tell(Revoked(client="a"))
@@ -126,7 +136,7 @@ def test_whoever_is_connected_is_counted_now_and_refusals_since_the_start(stage)
     assert sample(stage, "fsl_requests_refused_total", reason="round-closed") == 2
     assert sample(stage, "fsl_requests_refused_total", reason="busy") == 1
     assert sample(stage, "fsl_connections_failed_total", kind="TooSlowError") == 1
-    assert sample(stage, "fsl_warnings_total", about="disk") == 1
+    assert sample(stage, "fsl_warnings_total", about="store") == 1
     assert sample(stage, "fsl_violations_total", kind="violation") == 1
     assert sample(stage, "fsl_clients_enrolled_total") == 1
     assert sample(stage, "fsl_clients_revoked_total") == 1

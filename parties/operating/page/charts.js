@@ -6,13 +6,15 @@ const NARROWEST = 7;
 const WIDEST = 34;
 
 export class Columns {
-  // series: [{ name, look, of(round) }], stacked from below; reading(round): the round's figures in words.
-  constructor(figure, series, reading) {
+  // series: [{ name, look, of(round) }], stacked from below; reading(round): the round's figures in words; least: the
+  // smallest step of the scale, 1 where things are counted.
+  constructor(figure, series, reading, least = 0) {
     this.plot = figure.querySelector(".plot");
     this.words = figure.querySelector(".reading");
     this.title = figure.querySelector("h2").textContent;
     this.series = series;
     this.reading = reading;
+    this.least = least;
     this.rounds = [];
     figure.querySelector(".legend").append(...legend(series));
     new ResizeObserver(() => this.draw()).observe(this.plot);
@@ -33,7 +35,7 @@ export class Columns {
     const room = width - MARGIN.left - MARGIN.right;
     const shown = this.rounds.slice(-Math.floor(room / NARROWEST));
     const pitch = Math.min(room / shown.length, WIDEST);
-    const ticks = scale(Math.max(...shown.map((round) => total(this.series, round))));
+    const ticks = scale(Math.max(...shown.map((round) => total(this.series, round))), this.least);
     const top = ticks[ticks.length - 1];
     const y = (value) => height - MARGIN.bottom - (value / top) * (height - MARGIN.top - MARGIN.bottom);
     const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": this.label(shown) });
@@ -88,8 +90,8 @@ function total(series, round) {
 }
 
 // Zero and up to five round steps above it, the last one at or above the most.
-function scale(most) {
-  const rough = (most || 1) / 4;
+function scale(most, least) {
+  const rough = Math.max((most || 1) / 4, least);
   const power = 10 ** Math.floor(Math.log10(rough));
   const size = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((candidate) => candidate >= rough * 0.999);
   return Array.from({ length: Math.ceil((most || 1) / size - 1e-9) + 1 }, (_, index) => index * size);

@@ -16,7 +16,7 @@ const notCounted = (round) => Object.values(round.not_counted).reduce((sum, numb
 const clientsChart = new Columns(at("clients-chart"), [
   { name: "counted", look: "first", of: (round) => round.counted },
   { name: "not counted", look: "third", of: notCounted },
-], (round) => round.aborted ? "aborted" : `${round.counted} counted, ${notCounted(round)} not`);
+], (round) => round.aborted ? "aborted" : `${round.counted} counted, ${notCounted(round)} not`, 1);
 const secondsChart = new Columns(at("seconds-chart"), [
   { name: "evaluation", look: "second", of: (round) => Math.min(round.evaluating, round.seconds) },
   { name: "the rest, mostly waiting for clients", look: "rest", of: (round) => Math.max(round.seconds - round.evaluating, 0) },
