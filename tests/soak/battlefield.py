@@ -19,15 +19,16 @@ import msgspec
 import numpy as np
 import trio
 
-from fsl_async import Task
+from fsl_async import Sparse, Task
 from fsl_async.alignment import describe_union
+from parties import simulate
 from parties.model_files import load_model
 
 from .audit import Account, Case, Violation, audit
 from .children import Child, python_module
 from .fates import Fates, Strike
 from .ledger import Acknowledged, read_ledger
-from .site import SERVERS, UNIT, Site
+from .site import SERVERS, UNIT, Site, shape_of
 
 __all__ = ["Battle", "Outcome", "fight"]
 
@@ -70,6 +71,7 @@ class _Party:
     Attributes:
         name: its name.
         state: what its process told last.
+        started_at: when that was started.
         leaving: whether it is asked to end.
         dies: at which step its process told that it kills itself; empty if it did not.
         has_left: set once it has ended as asked.
@@ -79,6 +81,7 @@ class _Party:
         self.name = name
         self.kind = "server" if name in SERVERS else "client"
         self.state = "starting"
+        self.started_at = 0.0
         self.leaving = False
         self.dies = ""
         self.has_left = trio.Event()
@@ -86,10 +89,9 @@ class _Party:
         self._site = site
         self._children: list[Child] = []
 
-    def start(self, die_at: int, heard: Callable[[dict[str, Any]], None]) -> Child:
-        self.state, self.dies = "starting", ""
-        command = [*self._command, "--die-at", str(die_at)]
-        self._children[:] = [Child(self.name, command, self._site.log(self.name), heard)]
+    def start(self, fate: Sequence[str], heard: Callable[[dict[str, Any]], None]) -> Child:
+        self.state, self.dies, self.started_at = "starting", "", time.monotonic()
+        self._children[:] = [Child(self.name, [*self._command, *fate], self._site.log(self.name), heard)]
         return self._children[0]
 
     def send(self, number: signal.Signals) -> bool:
@@ -137,8 +139,8 @@ class Battle:
                 await self._strike_until_fulfilled()
                 await self._dismiss(self._clients)
                 await self._dismiss(SERVERS)
-        except* StuckError as stuck:
-            self.outcome.violations.append(Violation("stuck", str(stuck.exceptions[0])))
+        except* StuckError as group:
+            self.outcome.violations += [Violation("stuck", str(stuck)) for stuck in _leaves(group)]
         self.outcome.seconds = time.monotonic() - started
 
     # ---- strikes
@@ -151,9 +153,12 @@ class Battle:
                 if quiet > CALM_AFTER + STUCK_AFTER:
                     raise StuckError(f"no round has ended for {quiet:.0f} s: {self._states()}")
                 if quiet < CALM_AFTER:
-                    strikes.start_soon(self._strike, self.fates.strike())
+                    starting = {party.name for party in self._parties.values() if party.state == "starting"}
+                    strikes.start_soon(self._strike, self.fates.strike(starting))
 
     async def _strike(self, strike: Strike) -> None:
+        if not strike.victims:
+            return
         self._write("fate", kind=strike.kind, victims=strike.victims, pause=strike.pause)
         for victim, pause in zip(strike.victims, strike.pause, strict=True):
             self._pauses[victim] = pause
@@ -189,7 +194,7 @@ class Battle:
     async def _keep(self, party: _Party) -> None:
         """Keep a party running until it has left."""
         while True:
-            child = party.start(self.fates.die_at(party.name), partial(self._hear, party))
+            child = party.start(self.fates.fate(party.name), partial(self._hear, party))
             code = await child.run()
             if code == 0 and party.leaving:
                 party.has_left.set()
@@ -198,7 +203,7 @@ class Battle:
                 self.outcome.violations.append(
                     Violation("ended", f"{party.name} ended by itself with code {code}: {child.last_words()}")
                 )
-                raise StuckError(f"{party.name} has ended")
+                raise StuckError(f"{party.name} is gone")
             self._write(party.name, killed=party.dies or "from outside", state=party.state)
             self.outcome.kills[party.kind, party.dies or "at a moment", party.state] += 1
             self.fates.kills += 1
@@ -214,8 +219,10 @@ class Battle:
                 self._take_settled(number)
             case {"state": state}:
                 was, party.state = party.state, state
-                if was == "starting" and party.leaving:
-                    party.send(signal.SIGTERM)
+                if was == "starting":
+                    self.fates.started(time.monotonic() - party.started_at)
+                    if party.leaving:
+                        party.send(signal.SIGTERM)
 
     def _write(self, who: str, **what: Any) -> None:
         """Into the diary, for whoever has to find out what went wrong."""
@@ -230,8 +237,17 @@ class Battle:
             self.on_change()
 
 
+def _leaves(group: BaseExceptionGroup[StuckError]) -> list[BaseException]:
+    return [
+        leaf
+        for error in group.exceptions
+        for leaf in (_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
+    ]
+
+
 async def fight(battle: Battle, task: Task) -> Outcome:
     """Fight, then check what is left."""
+    await _warm_up(task)
     await battle.run()
     outcome = battle.outcome
     if not outcome.violations:
@@ -246,6 +262,21 @@ async def fight(battle: Battle, task: Task) -> Outcome:
                 Violation("idle", "nothing was submitted, or no round was done: nothing is shown")
             )
     return outcome
+
+
+async def _warm_up(task: Task) -> None:
+    """One round in memory: the kernels that it needs are compiled before any process that needs them is killed."""
+    model = {block.name: np.zeros(shape_of(block)) for block in task.blocks}
+    rows = {block.name: [0] for block in task.blocks if isinstance(block, Sparse)}
+    async with simulate(task, model, seed=1) as net, net.client("first") as first, net.client("second") as second:
+        if task.alignment == "union":
+            await first.unite(rows)
+            await second.unite(rows)
+            await net.finish_round()
+        await first.retrieve(rows)
+        for client in (first, second):
+            await client.submit({})
+        await net.finish_round()
 
 
 def _case(site: Site, clients: Sequence[str], task: Task) -> Case:

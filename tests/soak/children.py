@@ -61,6 +61,7 @@ class Child:
                 process_group=0,
                 preexec_fn=_prepare,
             )
+        self._watched = os.pidfd_open(self._process.pid)  # before anybody can reap it
 
     @property
     def pid(self) -> int:
@@ -80,10 +81,11 @@ class Child:
         """Hear it out; returns its exit code, negative where a signal ended it. Cancelled, it is killed."""
         try:
             await self._hear()
-            await _ended(self.pid)
+            await trio.lowlevel.wait_readable(self._watched)
         finally:
             self._process.kill()
             self._process.wait()
+            os.close(self._watched)
         return self._process.returncode
 
     async def run_well(self) -> None:
@@ -122,11 +124,3 @@ def _prepare() -> None:
         raise OSError(ctypes.get_errno(), "prctl")
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-async def _ended(pid: int) -> None:
-    watched = os.pidfd_open(pid)
-    try:
-        await trio.lowlevel.wait_readable(watched)
-    finally:
-        os.close(watched)

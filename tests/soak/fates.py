@@ -7,7 +7,7 @@ ones. The clock runs so fast that the kills that are wanted fall into the rounds
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -19,8 +19,10 @@ __all__ = ["Fates", "Strike"]
 
 LONGEST_INTERVAL = 15.0
 LONGEST_PAUSE = 4.0
-STEPS = {"server": 150.0, "client": 40.0}
-"""After so many steps, on average, a process that is told to kill itself does; about a round's and a half."""
+SERVER_STEPS, CLIENT_STEPS = 100.0, 25.0
+"""After so many steps, on average, a process that is told to kill itself does; about a round's."""
+CLOSING_STEPS = 40
+"""About so many steps a server takes from the end of the open state to that of the round."""
 
 Kind = Literal["kill", "freeze"]
 
@@ -52,6 +54,7 @@ class Fates:
         kills: so many so far.
         rounds: so many are settled so far.
         round_seconds: what a round takes, on average of late.
+        start_seconds: what a process takes to start, likewise.
     """
 
     rng: np.random.Generator
@@ -60,7 +63,8 @@ class Fates:
     rounds_wanted: int
     kills: int = 0
     rounds: int = 0
-    round_seconds: float = 2.0
+    round_seconds: float = 6.0
+    start_seconds: float = 1.0
     _settled_at: list[float] = field(default_factory=list)
 
     @property
@@ -75,16 +79,20 @@ class Fates:
             self.round_seconds += (at - self._settled_at[-1] - self.round_seconds) / 4
         self._settled_at.append(at)
 
+    def started(self, seconds: float) -> None:
+        """A process has taken so long to start."""
+        self.start_seconds += (seconds - self.start_seconds) / 8
+
     def interval(self) -> float:
-        """Seconds until the next strike."""
+        """Seconds until the next strike; on a machine that is slow to start processes they come more slowly, too."""
         left = max(1, self.rounds_wanted - self.rounds)
         mean = self.round_seconds * left / max(1, self.kills_wanted - self.kills)
-        return min(LONGEST_INTERVAL, float(self.rng.exponential(mean)))
+        return min(LONGEST_INTERVAL, float(self.rng.exponential(max(mean, self.start_seconds / 2))))
 
-    def strike(self) -> Strike:
-        """What happens now."""
+    def strike(self, starting: Container[str]) -> Strike:
+        """What happens now; most of the time nobody who is `starting`, for to kill those would show little."""
         kind: Kind = "freeze" if self.rng.random() < 0.15 or self.kills >= self.kills_wanted else "kill"
-        victims = self._victims()
+        victims = tuple(name for name in self._victims() if name not in starting or self.rng.random() < 0.1)
         return Strike(kind, victims, tuple(self.pause(kind) for _ in victims))
 
     def pause(self, kind: Kind = "kill") -> float:
@@ -93,11 +101,15 @@ class Fates:
             return 0.0
         return min(LONGEST_PAUSE, float(self.rng.exponential(self.round_seconds / 3)))
 
-    def die_at(self, name: str) -> int:
-        """The step at which a process that starts now kills itself; 0 for none."""
-        if self.kills >= self.kills_wanted or self.rng.random() < 0.5:
-            return 0
-        return int(self.rng.geometric(1 / STEPS["server" if name in SERVERS else "client"]))
+    def fate(self, name: str) -> list[str]:
+        """What a process that starts now is told: when to kill itself, if at all."""
+        if self.kills >= self.kills_wanted or self.rng.random() < 0.4:
+            return []
+        if name not in SERVERS:
+            return ["--die-at", str(self.rng.geometric(1 / CLIENT_STEPS))]
+        if self.rng.random() < 0.5:
+            return ["--die-at", str(self.rng.geometric(1 / SERVER_STEPS))]
+        return ["--die-at", str(self.rng.integers(1, CLOSING_STEPS + 1)), "--once-closed"]
 
     def _victims(self) -> tuple[str, ...]:
         draw = self.rng.random()

@@ -32,7 +32,7 @@ from .site import lay_out
 
 __all__ = ["run_scene"]
 
-ROUNDS = {"clients": CLIENTS, "seconds": 3.0, "grace": 1.0, "patience": 20.0}
+ROUNDS = {"clients": CLIENTS, "seconds": 15.0, "grace": 3.0, "patience": 60.0}
 """When a round closes: with all clients, or by the clock; and how long servers wait for each other."""
 
 

@@ -242,7 +242,8 @@ def _units(rng: np.random.Generator, rows: int, width: int) -> list[list[int]]:
 
 
 def _columns(units: npt.NDArray[np.int64]) -> list[list[int]]:
-    return units.reshape(len(units), -1).tolist()
+    """One list for each row; a dense block's have one weight each."""
+    return (units if units.ndim == 2 else units[:, None]).tolist()
 
 
 def _as_update(plan: Planned) -> dict[str, Any]:

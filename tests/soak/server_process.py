@@ -1,8 +1,10 @@
-"""One server as a process: `python -m tests.soak.server_process FILE [--die-at STEP]`.
+"""One server as a process: `python -m tests.soak.server_process FILE [--die-at STEP [--once-closed]]`.
 
 It is the server that `fsl-async serve FILE` runs, made from the same file, with two things more: it tells its parent
 what it does (see `site.say`), and it can be told to kill itself at a given step. A step is the moment before or after a
-commit to its store, or before a message leaves: the moments at which a crash could leave a trace.
+commit to its store, or before a message leaves: the moments at which a crash could leave a trace. Steps are counted
+from the start, or from the moment when a round is no longer open: what happens then is over quickly, and only so is hit
+as often as the rest.
 
 It ends when the rounds of its file are over, or on SIGTERM, and then writes the accounts of all rounds.
 """
@@ -105,8 +107,9 @@ def _name_of(work: Callable[..., object]) -> str:
 class Teller:
     """Tells the parent in which state the server is, and what it has spent its time on."""
 
-    def __init__(self, seconds: Counter[str]) -> None:
+    def __init__(self, seconds: Counter[str], steps: Steps) -> None:
         self._seconds = seconds
+        self._steps = steps
 
     def __call__(self, happening: Happening) -> None:
         match happening:
@@ -114,6 +117,8 @@ class Teller:
                 say(round=number, state="Open")
             case RoundMoved(number=number, state=state) | Resumed(number=number, state=state):
                 say(round=number, state=state)
+                if state != "Open":
+                    self._steps.arm()
             case RoundSettled(past=past):
                 self._settled(past)
 
@@ -126,14 +131,14 @@ class Teller:
         say(round=report.number + 1, state="Tossing")
 
 
-async def serve(path: Path, die_at: int) -> None:
+async def serve(path: Path, steps: Steps) -> None:
     """Serve until the rounds are over or SIGTERM comes; then write down what the server knows."""
     file = ServerFile.load(path)
-    steps, seconds = Steps(die_at), Counter[str]()
+    seconds = Counter[str]()
     setup = await server_setup(path)
     store = SteppingStore(setup.store, steps, seconds)
     lane = TimedLane(setup.lane, seconds)
-    server = Server(replace(setup, store=store, lane=lane, watch=Witness(steps), observe=Teller(seconds)))
+    server = Server(replace(setup, store=store, lane=lane, watch=Witness(steps), observe=Teller(seconds, steps)))
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(server.run)
@@ -184,8 +189,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path)
     parser.add_argument("--die-at", type=int, default=0, metavar="STEP")
+    parser.add_argument("--once-closed", action="store_true", help="count steps from the end of the open state on")
     arguments = parser.parse_args()
-    trio.run(serve, arguments.file, arguments.die_at)
+    trio.run(serve, arguments.file, Steps(arguments.die_at, armed=not arguments.once_closed))
 
 
 if __name__ == "__main__":
