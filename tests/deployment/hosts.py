@@ -178,12 +178,26 @@ def hosts(folder: Path) -> Iterator[Hosts]:
 
 
 def dependencies(folder: Path) -> Path:
-    """Gather what the tests' environment has installed, but for this project: hosts reach no index to install it from."""
+    """Gather what the tests' environment has installed, but for this project: hosts reach no index."""
     folder.mkdir()
     for entry in Path(sysconfig.get_path("purelib")).iterdir():
         if not entry.name.startswith(("fsl_async", "_fsl_async", "_editable", "pip", "setuptools", "__pycache__")):
             (folder / entry.name).symlink_to(entry)
     return folder
+
+
+def warm(packages: Path, sources: Path) -> None:
+    """Give an installation what numba has compiled from the same sources here, so that it need not do so again.
+
+    A file's compiled code counts for numba if it was made from a source of that size and time.
+    """
+    for compiled in sources.rglob("__pycache__/*.nb[ci]"):
+        target = packages / compiled.relative_to(sources)
+        target.parent.mkdir(exist_ok=True)
+        shutil.copy2(compiled, target)
+    for source in sources.rglob("*.py"):
+        times = source.stat()
+        os.utime(packages / source.relative_to(sources), ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
 def _build(made: Hosts) -> None:

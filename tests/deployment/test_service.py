@@ -23,22 +23,23 @@ if missing():
 
 KIT = guide.ROOT / "examples" / "deployment"
 PEOPLE = ("s0", "s1", "anna", "ben")
-PORTS = {"s0": (7000, 9000), "s1": (7001, 9001)}
+PORTS = {"s0": (7000, 9470), "s1": (7001, 9471)}
 HERE = "[Service]\nEnvironment=LD_LIBRARY_PATH=/opt/python/lib\n"
 
 ROUND = """
 ready() { curl --silent --show-error --fail --retry 30 --retry-delay 1 --retry-all-errors http://127.0.0.1:$1/readyz; }
 submit() { (cd /root/$1 && /opt/fsl-async/bin/fsl-async submit task.toml --identity $1.key --update update.npz); }
-until_so() { for try in $(seq 300); do "$@" && return; sleep 0.1; done; echo "never so: $*"; systemctl status --no-pager "fsl-async@*"; exit 1; }
-ready 9000
-ready 9001
+until_so() { for try in $(seq 300); do "$@" && return; sleep 0.1; done; failed "$@"; }
+failed() { echo "never so: $*"; systemctl status --no-pager "fsl-async@*"; exit 1; }
+ready 9470
+ready 9471
 submit anna
 pid() { systemctl show --property=MainPID --value fsl-async@s0; }
 is_back() { systemctl is-active --quiet fsl-async@s0 && [ $(pid) != $killed ]; }
 killed=$(pid)
 systemctl kill --signal=KILL fsl-async@s0
 until_so is_back
-ready 9000
+ready 9470
 systemctl reload fsl-async@s1
 submit ben
 for server in s0 s1; do until_so compgen -G "/var/lib/fsl-async/$server/models/*"; done
@@ -69,7 +70,7 @@ def made(tmp_path) -> Iterator[Machine]:
         for name, (port, looking) in PORTS.items():
             sample = made.root / "root" / name / "examples" / "deployment" / f"{name}.toml"
             text = sample.read_text().replace("clients = 100 ", "clients = 2 ")
-            sample.write_text(text.replace(":7000", f":{port}").replace(":9000", f":{looking}"))
+            sample.write_text(text.replace(":7000", f":{port}").replace(":9470", f":{looking}"))
         here = made.root / "etc/systemd/system/fsl-async@.service.d/here.conf"
         here.parent.mkdir(parents=True)
         here.write_text(HERE)

@@ -2,9 +2,9 @@
 
 A document's fenced blocks are its steps, in order:
 
-    ```console      lines `PLACE$ command`, typed on that place's shell, which must succeed; a line that ends in a
-                    backslash goes on in the next; `each$` is every place but the checkout; other lines are what the command is shown to print, where `…` stands
-                    for anything in a line. Lines it prints besides do not matter
+    ```console      lines `PLACE$ command`, typed on that place's shell (`each$` is every place but the checkout), which
+                    must succeed; one that ends in a backslash goes on in the next. Other lines are what the command is
+                    shown to print, `…` being anything in a line; what else it prints does not matter
     ```toml         a file: its first line is the comment `# PLACE: FILE` or `# PLACE, PLACE: FILE`
     ```python       likewise
     ```transfer     lines `FILE: PLACE -> PLACE, PLACE`: what one person sends to others
@@ -80,6 +80,8 @@ def walk(document: Path, hosts: Hosts, after: Callable[[Typed], None] = lambda t
                 everywhere = [replace(step, place=place) for place in hosts.shells if place != "checkout"]
                 with ThreadPoolExecutor() as pool:
                     list(pool.map(lambda typed: _type(typed, hosts), everywhere))
+                for typed in everywhere:
+                    after(typed)
             case Typed():
                 _type(step, hosts)
                 after(step)
