@@ -20,7 +20,17 @@ from typing import IO
 
 from fsl_async.errors import StorageError
 
-__all__ = ["check_room", "file_system", "refuse_network", "refused", "replaced_by", "room", "sole_use", "sync_folder"]
+__all__ = [
+    "InUseError",
+    "check_room",
+    "file_system",
+    "refuse_network",
+    "refused",
+    "replaced_by",
+    "room",
+    "sole_use",
+    "sync_folder",
+]
 
 LEAST_FREE_PERCENT = 10
 MOUNTS = Path("/proc/self/mountinfo")
@@ -46,6 +56,10 @@ REMEDIES: Mapping[int, str] = {
     errno.EDQUOT: "the quota is used up; free some of it, or raise it",
     errno.ENOLCK: "this file system has no locks; name a file on a local disk",
 }
+
+
+class InUseError(StorageError):
+    """Somebody else has a file in sole use."""
 
 
 def room(path: Path) -> int:
@@ -112,13 +126,14 @@ def sole_use(path: Path) -> Iterator[None]:
     closes that file. It ends with the process, however that ends.
 
     Raises:
-        StorageError: somebody has, or there cannot be a lock.
+        InUseError: somebody has.
+        StorageError: there cannot be a lock.
     """
     with _lock_file(path) as descriptor:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise StorageError(
+            raise InUseError(
                 f"{path} is in use by another server (process {_owner(descriptor)}); stop that one, or give this one "
                 "a store of its own"
             ) from error

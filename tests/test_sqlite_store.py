@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import random
 import resource
+import shutil
 import signal
 import sqlite3
 import stat
@@ -22,8 +23,8 @@ import trio
 
 from fsl_async.errors import MisuseError, StorageError
 from parties import disk, sqlite_ends, sqlite_file
-from parties.disk import check_room, file_system, room
-from parties.sqlite_ends import CHUNK_BYTES, WritingEnd
+from parties.disk import InUseError, check_room, file_system, room
+from parties.sqlite_ends import CHUNK_BYTES, Commit, WritingEnd
 from parties.sqlite_store import DiskFullError, SqliteStore, StoreLostError
 from parties.store import Change, Erase, Keep, Put, Record
 
@@ -224,7 +225,7 @@ async def check_task(store: SqliteStore, task: int, acknowledged: int) -> int:
 
 def test_a_killed_process_loses_nothing_it_acknowledged(path):
     source, begins = random.Random(6), dict.fromkeys(range(5), 0)
-    for kill in range(25):
+    for kill in range(21):
         reports = killed(path, begins, source.choice([0, 1, 2, source.randrange(60)]))
         acknowledged = {
             task: max([step + 1 for at, step in reports if at == task], default=begins[task]) for task in begins
@@ -274,6 +275,42 @@ def test_nothing_stays_of_a_blob_that_was_killed_half_way(path, number):
 
     trio.run(check)
     assert path.stat().st_size < CHUNK_BYTES
+
+
+def logged(path: Path, count: int) -> list[int]:
+    """Make commits, and copy the files as they are then; how long the log was after each."""
+    end, lengths = WritingEnd(path), []
+    end.tidy()
+    for number in range(count):
+        end.transact([Commit.of([Record("log", b"%d" % number), Keep(f"k/{number}", piece("torn", number))])])
+        lengths.append(path.with_name(f"{path.name}-wal").stat().st_size)
+    for name in (path.name, f"{path.name}-wal"):
+        shutil.copy(path.with_name(name), path.with_name(f"torn-{name}"))
+    end.close()
+    return lengths
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_log_that_lost_its_end_with_the_power_holds_all_commits_before_it(path, seed):
+    """What follows the last sync may be missing, or be anything."""
+    source = random.Random(seed)
+    lengths = logged(path, 12)
+    assert lengths == sorted(set(lengths))
+    last = source.randrange(11)
+    cut = source.randrange(lengths[last], lengths[last + 1])
+    log = path.with_name("torn-store.db-wal")
+    whole = log.read_bytes()
+    tails = [b"", bytes(5000), source.randbytes(5000), source.randbytes(40) + whole[cut:]]
+    log.write_bytes(whole[:cut] + source.choice(tails))
+
+    async def check() -> None:
+        async with aclosing(await SqliteStore.open(path.with_name("torn-store.db"))) as store:
+            assert await store.entries("log") == [b"%d" % number for number in range(last + 1)], f"seed {seed}"
+            for number in range(last + 1):
+                assert await store.blob(f"k/{number}") == piece("torn", number), f"seed {seed}"
+            await store.record("log", b"goes on")
+
+    trio.run(check)
 
 
 # Full and failing disks
@@ -428,9 +465,7 @@ async def test_a_store_has_one_owner(path):
         link = path.with_name("link.db")
         link.symlink_to(path)
         for name in (path, link, path.parent / "." / "x" / ".." / path.name):
-            with pytest.raises(
-                StorageError, match=rf"in use by another server \(process {os.getpid()}\); stop that one"
-            ):
+            with pytest.raises(InUseError, match=rf"in use by another server \(process {os.getpid()}\); stop that one"):
                 await SqliteStore.open(name)
         await store.record("log", b"still works")
     async with aclosing(await SqliteStore.open(path)) as store:
