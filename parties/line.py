@@ -1,31 +1,40 @@
 """A client's connection to one server: one request, one reply.
 
-Rules: a reply is never taken for another request's. The reply to a request that was cancelled is read and dropped
-before the next request goes out; a connection that broke, or that may have carried half a request, is replaced by a
-new one.
+Rules: a reply is never taken for another request's, and no request waits for the reply to one that was given up: a
+connection that broke, that may have carried half a request, or on which a reply is still owed, is left for a new one.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from fsl_async.digests import Buffer
-from fsl_async.errors import ChannelError, MisuseError
+from fsl_async.errors import MisuseError
 from transport import Channel
 
 __all__ = ["Line"]
 
 
-class _Standing(enum.Enum):
-    CLOSED = enum.auto()
+@dataclass(frozen=True)
+class _Closed:
     """Not opened, or closed by its owner."""
-    LOST = enum.auto()
-    """The connection broke; the next request makes a new one."""
-    CLEAR = enum.auto()
+
+
+@dataclass(frozen=True)
+class _Lost:
+    """There is no connection; the next request makes one."""
+
+
+@dataclass(frozen=True)
+class _Clear:
     """Connected, and every request has had its reply."""
-    OWED = enum.auto()
-    """Connected, and the last request's reply is still to come."""
+
+    channel: Channel
+
+
+_Standing: TypeAlias = _Closed | _Lost | _Clear
 
 
 class Line:
@@ -39,18 +48,19 @@ class Line:
     def __init__(self, dial: Callable[[], Awaitable[Channel]], limit: int) -> None:
         self._dial = dial
         self._limit = limit
-        self._channels: list[Channel] = []
-        self._standing = _Standing.CLOSED
+        self._standing: _Standing = _Closed()
+        self._sent_before = self._received_before = 0
 
     @property
     def bytes_sent(self) -> int:
         """Bytes sent over all connections so far: handshakes, framing and all."""
-        return sum(channel.bytes_sent for channel in self._channels)
+        return self._sent_before + (self._standing.channel.bytes_sent if isinstance(self._standing, _Clear) else 0)
 
     @property
     def bytes_received(self) -> int:
         """Bytes received over all connections so far: handshakes, framing and all."""
-        return sum(channel.bytes_received for channel in self._channels)
+        now = self._standing.channel.bytes_received if isinstance(self._standing, _Clear) else 0
+        return self._received_before + now
 
     async def open(self) -> None:
         """Connect, unless connected.
@@ -58,9 +68,7 @@ class Line:
         Raises:
             ChannelError: the server cannot be reached, or refuses; the class says which.
         """
-        if self._standing in (_Standing.CLOSED, _Standing.LOST):
-            self._channels.append(await self._dial())
-            self._standing = _Standing.CLEAR
+        await self._connected()
 
     async def request(self, *parts: Buffer) -> bytearray:
         """Send one request and return the reply to it.
@@ -69,34 +77,34 @@ class Line:
             MisuseError: the line is closed.
             ChannelError: the connection was lost, or cannot be made again.
         """
-        if self._standing is _Standing.CLOSED:
+        if isinstance(self._standing, _Closed):
             raise MisuseError("not connected; use the client inside `async with`")
-        await self.open()
-        if self._standing is _Standing.OWED:
-            await self._reply()
+        channel = await self._connected()
         try:
-            await self._channels[-1].send(*parts)
-        except BaseException:  # nobody knows how much of it went out
-            await self._leave(_Standing.LOST)
+            await channel.send(*parts)
+            return await channel.receive(self._limit)
+        except BaseException:  # nobody knows how much went out, or whether a reply is to come
+            await self._leave(_Lost())
             raise
-        self._standing = _Standing.OWED
-        return await self._reply()
 
     async def aclose(self) -> None:
         """Close the connection, if there is one."""
-        await self._leave(_Standing.CLOSED)
+        await self._leave(_Closed())
 
-    async def _reply(self) -> bytearray:
-        try:
-            data = await self._channels[-1].receive(self._limit)
-        except ChannelError:
-            await self._leave(_Standing.LOST)
-            raise
-        self._standing = _Standing.CLEAR
-        return data
+    async def _connected(self) -> Channel:
+        match self._standing:
+            case _Clear(channel=channel):
+                return channel
+            case _Closed() | _Lost():
+                channel = await self._dial()
+                self._standing = _Clear(channel)
+                return channel
 
-    async def _leave(self, standing: _Standing) -> None:
-        connected = self._standing in (_Standing.CLEAR, _Standing.OWED)
-        self._standing = standing
-        if connected:
-            await self._channels[-1].aclose()
+    async def _leave(self, standing: _Closed | _Lost) -> None:
+        left, self._standing = self._standing, standing
+        if isinstance(left, _Clear):
+            try:
+                await left.channel.aclose()
+            finally:
+                self._sent_before += left.channel.bytes_sent
+                self._received_before += left.channel.bytes_received

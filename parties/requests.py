@@ -113,7 +113,8 @@ class Requests:
                 for server in (0, 1):
                     nursery.start_soon(one, server)
         except BaseExceptionGroup as group:
-            raise _first_reason(group) from None
+            error = _first_reason(group)
+            raise error from error.__cause__
         return results[0], results[1]
 
     async def _try(self, errand: Errand, server: int, attempt: Callable[[], Awaitable[ResultT]]) -> ResultT:

@@ -360,7 +360,7 @@ async def test_a_client_whose_connection_broke_connects_again(shop, autojump_clo
         for client in (anna, ben, carol):
             await take_part(client)
         assert_exact(await shop.finish_round(), "anna", "ben", "carol")
-        assert len(meddler.channels) == 3
+        assert len(meddler.channels) in (3, 4)  # the other request may have been under way
         assert carol.bytes_sent == sum(channel.bytes_sent for channel in meddler.channels)
 
 
