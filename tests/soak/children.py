@@ -28,6 +28,7 @@ Heard: TypeAlias = Callable[[dict[str, Any]], None]
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _CHUNK = 2**16
+_ROOT = Path(__file__).parents[2]
 
 
 class ChildFailedError(Exception):
@@ -60,6 +61,7 @@ class Child:
                 stderr=said,
                 process_group=0,
                 preexec_fn=_prepare,
+                cwd=_ROOT,
             )
         self._watched = os.pidfd_open(self._process.pid)  # before anybody can reap it
 

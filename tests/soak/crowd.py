@@ -11,7 +11,6 @@ import argparse
 import json
 import sys
 import tempfile
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from rich.table import Table
 
 from fsl_async import Dense, Ring, Sparse, Task
 
-from .one_round import LIBERAL, Measured, measure
+from .one_round import LIBERAL, Crowd, Measured, measure
 from .site import SERVERS
 
 __all__ = ["crowd_task", "figures"]
@@ -67,8 +66,8 @@ def main() -> int:
     words = parser.parse_args()
     task = crowd_task(words.clients, words.rows, words.select)
     with tempfile.TemporaryDirectory(prefix="fsl-async-crowd-") as folder, shown(words.clients) as progress:
-        work = partial(measure, Path(folder), task, words.clients, words.processes, words.seed, progress)
-        measured = trio.run(work)
+        crowd = Crowd(words.clients, words.processes, rounds=1, seed=words.seed)
+        [measured] = trio.run(measure, Path(folder), task, crowd, progress)
     told = figures(measured)
     _print(told, words)
     print(json.dumps(told))
@@ -103,7 +102,7 @@ def _print(told: dict[str, Any], words: argparse.Namespace) -> None:
     for server, memory in zip(SERVERS, told["peak_memory_mib"], strict=True):
         table.add_row(f"peak memory of {server}", f"{memory:,.0f} MiB")
     table.add_row("sum of all updates", "exact on both servers")
-    table.add_row("limits, per address", ", ".join(f"{name} = {value:,}" for name, value in told["limits"].items()))
+    table.add_row("limits", ", ".join(f"{name} = {value:,}" for name, value in told["limits"].items()))
     Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 

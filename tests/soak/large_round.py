@@ -3,7 +3,8 @@
 First two processes evaluate as many submissions as the round has, each with all threads, as two servers that share
 this machine do: the pure evaluation time. Then the round: two servers, and clients whose submissions are made before
 the clock starts; it runs from the moment they are let go until both servers have settled, and includes what the
-clients' side of the connections costs the same cores.
+clients' side of the connections costs the same cores. There are two rounds, and the second one counts: in the first
+one a server loads its kernels, as it does once in its life.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import signal
 import sys
 import tempfile
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,11 +27,12 @@ from fsl_async import Ring, Sparse, Task
 
 from .children import Child, python_module
 from .crowd import MIB, shown
-from .one_round import Measured, measure
+from .one_round import Crowd, Measured, measure
 from .site import SERVERS
 
 __all__ = ["ASKED", "pure_evaluation"]
 
+ROUNDS = 2
 ASKED = 2.5
 """The whole round may take so many times the pure evaluation."""
 
@@ -66,13 +69,15 @@ def large_task(clients: int, rows: int, select: int, bits: int) -> Task:
     )
 
 
-def figures(pure: dict[str, float], measured: Measured) -> dict[str, Any]:
+def figures(pure: dict[str, float], rounds: Sequence[Measured]) -> dict[str, Any]:
     """What is reported."""
+    measured = rounds[-1]
     return {
         "clients": len(measured.submit),
         "pure_evaluation_seconds": pure["evaluated"],
         "pure_fold_seconds": pure["folded"],
         "round_seconds": max(measured.settled),
+        "first_round_seconds": max(rounds[0].settled),
         "ratio": max(measured.settled) / pure["evaluated"],
         "asked": ASKED,
         "last_receipt_seconds": max(measured.submit.values()),
@@ -88,7 +93,8 @@ async def run(folder: Path, words: argparse.Namespace, progress: Any) -> dict[st
     """Measure both, one after the other."""
     pure = await pure_evaluation(folder, words.rows, words.select, words.bits, words.clients)
     task = large_task(words.clients, words.rows, words.select, words.bits)
-    return figures(pure, await measure(folder, task, words.clients, words.processes, words.seed, progress))
+    crowd = Crowd(words.clients, words.processes, ROUNDS, words.seed)
+    return figures(pure, await measure(folder, task, crowd, progress))
 
 
 def main() -> int:
@@ -101,7 +107,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2, help="in how many processes the clients are")
     parser.add_argument("--seed", type=int, default=1)
     words = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="fsl-async-large-") as folder, shown(words.clients) as progress:
+    with tempfile.TemporaryDirectory(prefix="fsl-async-large-") as folder, shown(words.clients * ROUNDS) as progress:
         told = trio.run(run, Path(folder), words, progress)
     _print(told, words)
     print(json.dumps(told))
@@ -122,7 +128,8 @@ def _print(told: dict[str, Any], words: argparse.Namespace) -> None:
     table.add_row("peak memory", *(f"{memory:,.0f} MiB" for memory in told["peak_memory_mib"]))
     table.add_section()
     table.add_row("pure evaluation, both servers at once", f"{told['pure_evaluation_seconds']:.2f} s", "")
-    table.add_row("the whole round", f"{told['round_seconds']:.2f} s", "")
+    table.add_row("the first round", f"{told['first_round_seconds']:.2f} s", "")
+    table.add_row("the second round", f"{told['round_seconds']:.2f} s", "")
     table.add_row("ratio", f"{told['ratio']:.2f}", f"at most {ASKED} asked")
     Console(width=None if sys.stdout.isatty() else 120).print(table)
 

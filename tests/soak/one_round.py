@@ -1,4 +1,4 @@
-"""One round of a deployment in processes, measured: what the crowd and the large round have in common.
+"""Rounds of a deployment in processes, measured: what the crowd and the large round have in common.
 
 Clients make their submissions first and hold them back; the clock runs from the moment they are let go until both
 servers have settled the round, and for each client until it has both receipts. The sum is compared with the same sum
@@ -26,14 +26,24 @@ from .children import Child, python_module
 from .crowd_process import name_of, update_of
 from .site import SERVERS, UNIT, Site, lay_out, shape_of
 
-__all__ = ["LIBERAL", "Measured", "WrongSumError", "measure"]
+__all__ = ["LIBERAL", "Crowd", "Measured", "WrongSumError", "measure"]
 
-LIBERAL = {"handshakes_per_second": 10_000.0, "burst": 10_000, "half_open": 10_000}
-"""All clients come from one address here: the limits per address must let them."""
+LIBERAL = {"handshakes_per_second": 10_000.0, "burst": 10_000, "half_open": 10_000, "idle_seconds": 3_600.0}
+"""All clients come from one address here, and wait for each other: the limits must let them."""
 
 
 class WrongSumError(Exception):
     """The round's result is not the sum of what was submitted."""
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """Who takes part: how many clients, in how many processes, in how many rounds; the seed of model and updates."""
+
+    clients: int
+    processes: int
+    rounds: int
+    seed: int
 
 
 @dataclass
@@ -48,6 +58,7 @@ class Measured:
         seconds: by server and kind of work, where its time went.
         said: by server and kind of message, seconds from the gate until the first one left for the other server.
         counted: how many clients the round counted.
+        told: who was told so.
     """
 
     settled: list[float] = field(default_factory=lambda: [0.0, 0.0])
@@ -57,77 +68,76 @@ class Measured:
     seconds: list[dict[str, float]] = field(default_factory=lambda: [{}, {}])
     said: list[dict[str, float]] = field(default_factory=lambda: [{}, {}])
     counted: int = 0
+    told: set[str] = field(default_factory=set)
 
 
 class _Run:
-    """What the parent hears of one round."""
+    """What the parent hears of its rounds."""
 
-    def __init__(self, clients: int, progress: Callable[[str, int], None]) -> None:
+    def __init__(self, clients: int, rounds: int, progress: Callable[[str, int], None]) -> None:
         self.clients = clients
+        self.rounds = rounds
         self.progress = progress
-        self.measured = Measured()
+        self.measured = [Measured() for _ in range(rounds)]
         self.listening = [trio.Event(), trio.Event()]
-        self.all_ready = trio.Event()
-        self.opened_at = 0.0
-        self.ready = 0
-        self.told: dict[str, bool] = {}
+        self.all_ready = [trio.Event() for _ in range(rounds)]
+        self.opened_at: list[float] = []
+        self.ready = [0] * rounds
         self.servers: list[Child] = []
+        self._spent: list[dict[str, float]] = [{}, {}]
 
     def from_server(self, index: int, told: dict[str, Any]) -> None:
-        if "listens" in told:
-            self.listening[index].set()
-        elif "settled" in told:
-            self.measured.settled[index] = told["clock"] - self.opened_at
-            self.measured.memory[index] = self.servers[index].peak_memory()
-            self.measured.counted = len(told["clients"])
-        elif "sends" in told:
-            self.measured.said[index].setdefault(told["sends"], told["clock"] - self.opened_at)
-        elif "seconds" in told:
-            self.measured.seconds[index] = told["seconds"]
+        match told:
+            case {"listens": _}:
+                self.listening[index].set()
+            case {"settled": number, "clock": clock, "clients": clients, "seconds": seconds}:
+                measured = self.measured[number - 1]
+                measured.settled[index] = clock - self.opened_at[number - 1]
+                measured.memory[index] = self.servers[index].peak_memory()
+                measured.counted = len(clients)
+                before, self._spent[index] = self._spent[index], seconds
+                measured.seconds[index] = {kind: spent - before.get(kind, 0.0) for kind, spent in seconds.items()}
+            case {"sends": kind, "clock": clock} if self.opened_at and not kind.startswith("Toss"):
+                said = self.measured[len(self.opened_at) - 1].said[index]
+                said.setdefault(kind, clock - self.opened_at[-1])
 
     def from_clients(self, told: dict[str, Any]) -> None:
-        if "ready" in told:
-            self.ready += told["ready"]
-            self.progress("submissions made", self.ready)
-            if self.ready == self.clients:
-                self.all_ready.set()
-        elif "submitted" in told:
-            self.measured.submit[told["submitted"]] = told["seconds"]
-            self.measured.sent[told["submitted"]] = told["bytes_sent"]
-            self.progress("submissions in", len(self.measured.submit))
-        elif "told" in told:
-            self.told[told["told"]] = told["counted"]
+        match told:
+            case {"ready": count, "round": number}:
+                self.ready[number - 1] += count
+                self.progress("submissions made", sum(self.ready))
+                if self.ready[number - 1] == self.clients:
+                    self.all_ready[number - 1].set()
+            case {"submitted": client, "round": number, "seconds": seconds, "bytes_sent": sent}:
+                self.measured[number - 1].submit[client] = seconds
+                self.measured[number - 1].sent[client] = sent
+                self.progress("submissions in", sum(len(measured.submit) for measured in self.measured))
+            case {"told": client, "round": number, "counted": True}:
+                self.measured[number - 1].told.add(client)
 
 
 async def measure(
     folder: Path,
     task: Task,
-    clients: int,
-    processes: int,
-    seed: int,
+    crowd: Crowd,
     progress: Callable[[str, int], None],
-    **server: Any,
-) -> Measured:
-    """Run one round and measure it.
+) -> list[Measured]:
+    """Run some rounds and measure each; the first one in a server's life includes that its kernels are loaded.
 
     Args:
         folder: where the deployment is laid out.
         task: what is learnt.
-        clients: how many take part.
-        processes: in how many processes the clients are.
-        seed: of model and updates.
+        crowd: who takes part.
         progress: hears how far it is: of what, how many.
-        server: further keys of the servers' files.
 
     Raises:
         WrongSumError: a client was not counted, or the result is not the sum.
         ChildFailedError: a process failed.
     """
-    names = [name_of(number) for number in range(clients)]
-    site = lay_out(
-        folder, task, names, {"clients": clients, "count": 1}, np.random.default_rng(seed), limits=LIBERAL, **server
-    )
-    run = _Run(clients, progress)
+    names = [name_of(number) for number in range(crowd.clients)]
+    rounds = {"clients": crowd.clients, "count": crowd.rounds}
+    site = lay_out(folder, task, names, rounds, np.random.default_rng(crowd.seed), limits=LIBERAL)
+    run = _Run(crowd.clients, crowd.rounds, progress)
     async with trio.open_nursery() as nursery:
         for index in (0, 1):
             command = python_module("tests.soak.server_process", site.server_file(index))
@@ -136,23 +146,24 @@ async def measure(
             nursery.start_soon(child.run_well)
         for event in run.listening:
             await event.wait()
-        crowd = _start_clients(site, run, processes, seed)
-        for child in crowd:
+        children = _start_clients(site, run, crowd)
+        for child in children:
             nursery.start_soon(child.run_well)
-        await run.all_ready.wait()
-        run.opened_at = time.monotonic()
-        for child in crowd:
-            child.send(signal.SIGUSR1)
-    _check(site, task, run, seed)
+        for ready in run.all_ready:
+            await ready.wait()
+            run.opened_at.append(time.monotonic())
+            for child in children:
+                child.send(signal.SIGUSR1)
+    _check(site, task, run, crowd.seed)
     return run.measured
 
 
-def _start_clients(site: Site, run: _Run, processes: int, seed: int) -> list[Child]:
-    cuts = [run.clients * cut // processes for cut in range(processes + 1)]
+def _start_clients(site: Site, run: _Run, crowd: Crowd) -> list[Child]:
+    cuts = [crowd.clients * cut // crowd.processes for cut in range(crowd.processes + 1)]
     return [
         Child(
             f"clients {first} to {last - 1}",
-            python_module("tests.soak.crowd_process", site.folder, first, last, seed),
+            python_module("tests.soak.crowd_process", site.folder, first, last, crowd.seed, "--rounds", crowd.rounds),
             site.log(f"clients-{first}"),
             run.from_clients,
         )
@@ -162,16 +173,11 @@ def _start_clients(site: Site, run: _Run, processes: int, seed: int) -> list[Chi
 
 def _check(site: Site, task: Task, run: _Run, seed: int) -> None:
     """Everybody is counted and told so, and both servers' models are the start and the sum of all updates."""
-    missing = [name_of(number) for number in range(run.clients) if not run.told.get(name_of(number))]
-    if missing or run.measured.counted != run.clients:
-        raise WrongSumError(f"{run.measured.counted} of {run.clients} clients were counted; not told so: {missing[:5]}")
-    total: dict[str, Any] = {block.name: np.zeros(shape_of(block), dtype=np.int64) for block in task.blocks}
-    for number in range(run.clients):
-        for name, update in update_of(task, seed, number).items():
-            if isinstance(update, tuple):
-                total[name][update[0]] += update[1]
-            else:
-                total[name] += update
+    for number, measured in enumerate(run.measured, start=1):
+        if not measured.counted == len(measured.told) == run.clients:
+            numbers = f"{measured.counted} of {run.clients} clients were counted, {len(measured.told)} were told so"
+            raise WrongSumError(f"round {number}: {numbers}")
+    total = _total(task, run, seed)
     start = load_model(site.start_model)
     for index in (0, 1):
         final = load_model(site.final_model(index))
@@ -179,3 +185,15 @@ def _check(site: Site, task: Task, run: _Run, seed: int) -> None:
             wrong = int(np.count_nonzero(final[name] != start[name] + units * UNIT))
             if wrong:
                 raise WrongSumError(f"{SERVERS[index]}: {wrong} weights of {name!r} differ from the sum in the clear")
+
+
+def _total(task: Task, run: _Run, seed: int) -> dict[str, Any]:
+    """All updates of all rounds, in units, added in the clear."""
+    total: dict[str, Any] = {block.name: np.zeros(shape_of(block), dtype=np.int64) for block in task.blocks}
+    for round_number, number in itertools.product(range(1, run.rounds + 1), range(run.clients)):
+        for name, update in update_of(task, seed, number, round_number).items():
+            if isinstance(update, tuple):
+                total[name][update[0]] += update[1]
+            else:
+                total[name] += update
+    return total
