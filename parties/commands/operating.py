@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ def status(where: str, *, once: bool = False, form: FormatFlag = "text") -> int:
     async def work() -> None:
         inquiry = Inquiry.of(where)
         if not once and form == "text" and sys.stdout.isatty():
-            await watch(inquiry, Console())
+            with suppress(KeyboardInterrupt):  # how one leaves a live view
+                await watch(inquiry, Console())
             return
         now = await inquiry.get("/status.json")
         past = (await inquiry.get(f"/rounds.json?last={PAST_SHOWN}"))["rounds"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import random
@@ -12,80 +11,26 @@ import msgspec
 import numpy as np
 import probes
 import pytest
+from paper import SAMPLES, Paper
 from stage import NASTY, Stage, play_day, settled_round
 
 from fsl_async.errors import MisuseError
 from parties import happenings
 from parties.happenings import (
-    BudgetMoved,
-    ClientLeft,
     ClientMet,
-    ConnectionFailed,
     Enrolled,
-    Evaluated,
     Happening,
-    MessageReceived,
-    MessageSent,
     PeerLost,
-    PeerMet,
-    RequestRefused,
-    Resumed,
     Revoked,
     RoundMoved,
-    RoundOpened,
     RoundSettled,
-    SubmissionIn,
-    Violated,
-    Warned,
 )
 from parties.operating.discretion import FIELDS, WITHHELD, admitted, discreet_record, plain_text
 from parties.operating.log import Log
 from parties.operating.telling import NAMES_PER_LINE, Teller
 
-SAMPLES: tuple[Happening, ...] = (
-    RoundOpened(number=3, round_id=bytes(32), phase="main", closes_at=1e9),
-    RoundOpened(number=4, round_id=bytes(32), phase="union", closes_at=float("inf")),
-    RoundMoved(number=3, state="Closed"),
-    Resumed(number=3, state="Rostered"),
-    SubmissionIn(number=3, client="alice", total=1),
-    Evaluated(number=3, client="alice", seconds=0.25, total=1),
-    RequestRefused(client="alice", reason="conflict", explanation="another one is in"),
-    RoundSettled(past=settled_round(3, ["alice"], {"bob": "proof"}, "", 1.0, 5.0, 0.5)),
-    RoundSettled(past=settled_round(3, [], {}, "S1 was away", 1.0, 5.0, 0.5)),
-    MessageSent(receiver="S1", kind="Forward", size=100),
-    MessageReceived(sender="alice", kind="Submit", size=100),
-    ClientMet(client="alice"),
-    ClientLeft(client="alice"),
-    ConnectionFailed(origin="203.0.113.9", kind="TooSlowError", explanation="10 B/s"),
-    PeerMet(),
-    PeerLost(explanation="the stream ended"),
-    Warned(about="disk", explanation="9 % free"),
-    Enrolled(client="carol", key="00112233aabbccdd"),
-    Revoked(client="carol"),
-    Violated(number=3, about="S1", kind="violation", explanation="two rosters"),
-    BudgetMoved(used=5, limit=10),
-)
-
-
 PUBLIC_NAMES = {"client", "party", "origin", "server", "clients", "excluded", "time", "level", "logger"}
 """Fields of names, which everybody may know and which may look like anything."""
-
-
-class Paper:
-    """A log that a test can read back."""
-
-    def __init__(self, form: str = "json", level: str = "debug", terminal: bool = False) -> None:
-        self.stream = io.StringIO()
-        self.stream.isatty = lambda: terminal
-        self.log = Log("S0", form, level, self.stream)
-
-    @property
-    def text(self) -> str:
-        return self.stream.getvalue()
-
-    @property
-    def lines(self) -> list[dict]:
-        return [json.loads(line) for line in self.text.splitlines()]
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
+from paper import SAMPLES
 from prometheus_client.parser import text_string_to_metric_families
 from stage import NASTY, Stage, play_day, settled_round
-from test_log import SAMPLES
 from trio.testing import MockClock
 
 from fsl_async.protocols import round as protocol

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import trio
 from browser import MISSING, Browser, browser
+from paper import Paper
 from stage import NASTY, Stage, play_day
-from test_log import Paper
 
 from fsl_async.protocols import round as protocol
 from parties.operating import serve_operator

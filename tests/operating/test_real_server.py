@@ -11,8 +11,8 @@ import numpy as np
 import probes
 import pytest
 import trio
-from test_http import Port
-from test_log import Paper
+from asking import Port
+from paper import Paper
 
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.errors import FslError

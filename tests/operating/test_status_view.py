@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import io
 import json
+import signal
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -13,9 +14,9 @@ from pathlib import Path
 
 import pytest
 import trio
+from paper import Paper
 from rich.console import Console
 from stage import NASTY, Stage, play_day
-from test_log import Paper
 
 from fsl_async.errors import ChannelError, MisuseError
 from parties.commands import operating as commands
@@ -196,6 +197,18 @@ async def test_status_and_rounds_are_data_for_scripts(stage, tmp_path, capsys):
         assert "round 5 (main): Open" in capsys.readouterr().out
         assert await trio.to_thread.run_sync(words("rounds", "list", config)) == 0
         assert "round 5 is running: Open" in capsys.readouterr().out
+
+
+def test_who_leaves_the_live_view_has_not_failed(monkeypatch, capsys):
+    async def look(inquiry: Inquiry, console: Console) -> None:
+        await trio.lowlevel.checkpoint()
+        signal.raise_signal(signal.SIGINT)
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(commands, "watch", look)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert commands.status("http://127.0.0.1:9") == 0
+    assert capsys.readouterr().err == ""
 
 
 async def test_a_round_is_given_up_and_the_log_turned_up_from_the_command_line(stage, tmp_path, capsys):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from paper import SAMPLES
 from prometheus_client.parser import text_string_to_metric_families
 from stage import Stage
-from test_log import SAMPLES
 
 from parties.operating.discretion import FIELDS
 from parties.operating.metrics import WARNINGS

@@ -1,0 +1,116 @@
+"""The operator's port on sockets, and the file of its token."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+from asking import everything
+from stage import Stage
+
+from fsl_async.errors import MisuseError, StorageError
+from parties.operating import serve_operator
+from parties.operating.access import OperatorToken, read_operator_token, written_token
+from parties.operating.http import HttpLimits
+from transport import UnreachableError
+
+# ---- on sockets
+
+
+@asynccontextmanager
+async def serving(stage: Stage, token: Path, address: str = "127.0.0.1:0", **settings) -> AsyncGenerator[str, None]:
+    async with trio.open_nursery() as nursery:
+        yield await nursery.start(partial(serve_operator, stage.operations, stage, address, token, **settings))
+        nursery.cancel_scope.cancel()
+
+
+async def fetch(address: str, path: str = "/healthz") -> bytes:
+    host, _, port = address.rpartition(":")
+    stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
+    async with stream:
+        await stream.send_all(f"GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n".encode())
+        return await everything(stream)
+
+
+async def test_it_serves_at_a_loopback_address_and_leaves_nothing_behind(tmp_path):
+    stage, token = Stage(), tmp_path / "token"
+    async with serving(stage, token) as address:
+        assert (await fetch(address)).startswith(b"HTTP/1.1 200 ")
+        assert stat.S_IMODE(token.stat().st_mode) == 0o600
+        assert read_operator_token(token)
+    assert list(tmp_path.iterdir()) == []
+    assert stage.operations.troubles.latest() == []
+    with pytest.raises(OSError, match="all attempts to connect"):
+        await fetch(address)
+
+
+async def test_an_address_that_others_reach_is_warned_of(tmp_path):
+    stage = Stage()
+    async with serving(stage, tmp_path / "token", "0.0.0.0:0"):
+        (trouble,) = stage.operations.troubles.latest()
+    assert trouble.about == "operator-port"
+    assert "0.0.0.0: whoever reaches it" in trouble.explanation
+
+
+async def test_a_taken_port_and_a_wrong_address_are_told_apart(tmp_path):
+    async with serving(Stage(), tmp_path / "token") as address:
+        with pytest.RaisesGroup(pytest.RaisesExc(UnreachableError, match="is the port free")):
+            async with serving(Stage(), tmp_path / "other", address):
+                pass
+    for wrong in ("9464", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:70000", ":80", "[::1:80", "http://localhost:80"):
+        with pytest.RaisesGroup(pytest.RaisesExc(MisuseError, match="is not an address")):
+            async with serving(Stage(), tmp_path / "other", wrong):
+                pass
+
+
+async def test_more_connections_than_there_is_room_for_wait_outside(tmp_path):
+    async with serving(Stage(), tmp_path / "token", limits=HttpLimits(connections=2)) as address:
+        port = int(address.rpartition(":")[2])
+        idle = [await trio.open_tcp_stream("127.0.0.1", port) for _ in range(2)]
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        with trio.move_on_after(0.2) as waited:
+            await fetch(address)
+        assert waited.cancelled_caught, "both places are taken"
+        await idle[0].aclose()
+        assert (await fetch(address)).startswith(b"HTTP/1.1 200 ")
+        await idle[1].aclose()
+
+
+# ---- the token
+
+
+def test_a_token_is_for_its_owner_alone_and_a_new_one_replaces_it(tmp_path):
+    path = tmp_path / "s0.sqlite.operator-token"
+    path.write_text("an older one")
+    path.chmod(0o644)
+    with written_token(path) as first:
+        assert first.opens(b"Bearer " + read_operator_token(path).encode())
+        with written_token(path) as second:
+            assert not first.opens(b"Bearer " + read_operator_token(path).encode())
+            assert second.opens(b"Bearer " + read_operator_token(path).encode())
+            OperatorToken().write(path)
+        assert path.exists(), "a third server's token is not taken away by the second"
+    assert "token" not in repr(first).lower().replace("operatortoken", "")
+    assert first._text not in repr(first)
+
+
+def test_a_token_that_cannot_be_used_says_why(tmp_path):
+    with pytest.raises(MisuseError, match="is it running"):
+        read_operator_token(tmp_path / "none")
+    path = tmp_path / "open"
+    path.write_text("x")
+    path.chmod(0o644)
+    with pytest.raises(MisuseError, match="others can read"):
+        read_operator_token(path)
+    with pytest.raises(StorageError, match="cannot be written"):
+        OperatorToken().write(tmp_path / "no folder" / "token")
+    (tmp_path / "bytes").write_bytes(b"\xff")
+    os.chmod(tmp_path / "bytes", 0o600)
+    with pytest.raises(MisuseError, match="cannot be read"):
+        read_operator_token(tmp_path / "bytes")
