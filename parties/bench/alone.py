@@ -24,6 +24,7 @@ from fsl_async.errors import FslError
 from fsl_async.public_part import Layout, Part, Trees
 from parties.bench.measures import run_all, timed
 from parties.bench.workload import Case, Client, aggregate
+from parties.footprint import give_back_code
 
 __all__ = ["Account", "server_alone"]
 
@@ -98,6 +99,7 @@ def _serve(folder: Path) -> Account:
     kernels.select_isa(order["isa"])
     case = Case(**order["case"])
     started = _peak()
+    give_back_code()
     server = aggregate(case, 0)
     seconds = [_evaluate(server, _read(folder / f"{number}", case), case.threads) for number in range(order["clients"])]
     fold = timed(server.share) if order["fold"] else 0.0
