@@ -106,7 +106,7 @@ class Aggregate:
 
         def finish() -> bytes:
             self._add_dense(submission)
-            return digest(Domain.PROOF, submission.tree, *(proof.tobytes() for proof in proofs))
+            return digest(Domain.PROOF, submission.tree, *(proof.reshape(-1).view(np.uint8).data for proof in proofs))
 
         return jobs, finish
 
@@ -158,7 +158,8 @@ class Aggregate:
             masks=kernels.keystream(mask, nonce=0, count=forest.leaves),
             digest=self._proof_key,
             digest_masks=self._proof_masks_of(forest.leaves),
-            corrections=np.frombuffer(corrections, dtype="<u8").reshape(forest.trees, 2),
+            # Aligned here, or every piece of work would copy them.
+            corrections=np.require(np.frombuffer(corrections, dtype="<u8").reshape(forest.trees, 2), requirements="A"),
         )
 
     def _proof_masks_of(self, leaves: int) -> Blocks:

@@ -75,13 +75,20 @@ def keystream(key: bytes, nonce: int, count: int) -> Blocks:
     """
     if not 0 <= nonce < 2**64 or count < 0:
         raise MisuseError(f"expected a 64-bit nonce and a count from 0 on, got nonce {nonce} and count {count}")
-    counters = np.empty((count, 2), dtype=np.uint64)
-    counters[:, 0] = np.arange(count, dtype=np.uint64)
-    counters[:, 1] = nonce
-    return encrypt_blocks(key_schedule(key), counters)
+    keys = key_schedule(key)
+    row = _row(keys, count)
+    row[:, 0] = np.arange(len(row), dtype=np.uint64)
+    row[:, 1] = nonce
+    encrypt_row(keys, row)
+    return row[:count]
 
 
 def _padded(keys: Keys, blocks: Blocks) -> Blocks:
-    row = np.zeros((-(-len(blocks) // lanes(keys)) * lanes(keys), 2), dtype=np.uint64)
+    row = _row(keys, len(blocks))
     row[: len(blocks)] = blocks
     return row
+
+
+def _row(keys: Keys, count: int) -> Blocks:
+    """Zeros for `count` blocks and up to a whole vector."""
+    return np.zeros((-(-count // lanes(keys)) * lanes(keys), 2), dtype=np.uint64)

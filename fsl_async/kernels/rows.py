@@ -270,13 +270,17 @@ def _find(places: Rows, positions: int, width: int, bins: int, sources: Words) -
 def payload_planes(payloads: Bytes) -> Words:
     """Cut payloads into planes: uint8[B, payload_bytes] as they stand on the wire to uint64[w, B, 2], zero-padded.
 
+    Payloads of one whole block, aligned, are planes as they are: the result is then a view of them.
     Elements reach here as their little-endian bytes, `elements.view(numpy.uint8)` of a contiguous array.
     """
     trees, payload_bytes = payloads.shape
     planes = -(-payload_bytes // BLOCK_BYTES)
-    padded = np.zeros((trees, planes * BLOCK_BYTES), dtype=np.uint8)
-    padded[:, :payload_bytes] = payloads
-    return np.ascontiguousarray(padded.view(np.uint64).reshape(trees, planes, 2).transpose(1, 0, 2))
+    if payload_bytes < planes * BLOCK_BYTES:
+        padded = np.zeros((trees, planes * BLOCK_BYTES), dtype=np.uint8)
+        padded[:, :payload_bytes] = payloads
+        payloads = padded
+    blocks = np.ascontiguousarray(payloads).view(np.uint64).reshape(trees, planes, 2)
+    return np.require(blocks.transpose(1, 0, 2), requirements=["C", "A"])
 
 
 def payload_of_planes(planes: Words, payload_bytes: int) -> Bytes:
