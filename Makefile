@@ -6,7 +6,7 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet install --constraint const
 PACKAGES := fsl_async transport parties
 SOURCES := $(PACKAGES) tests examples docs
 
-.PHONY: demo test security soak lint docs bench clean
+.PHONY: demo test security hosts soak lint docs bench clean
 
 .venv/python:
 	$(PYTHON) -m venv .venv
@@ -38,10 +38,12 @@ security: .venv/test
 	$(BIN)/python -m tests.security.trials --trials 20000
 	$(BIN)/python -m tests.security.guards
 
+hosts: .venv/test
+	FSL_ASYNC_HOSTS=1 $(BIN)/python -m pytest tests/deployment
+
 soak: .venv/test
 	$(BIN)/python -m tests.soak.kills --kills 300
 	$(BIN)/python -m tests.soak.crowd --clients 1000
-	$(BIN)/python -m tests.soak.hostile
 	$(BIN)/python -m tests.soak.large_round --clients 100
 
 lint: .venv/lint
