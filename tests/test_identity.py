@@ -1,5 +1,7 @@
 """Identities: two key pairs, files that keep them, and the list of those a server knows."""
 
+import errno
+import os
 import re
 import stat
 from pathlib import Path
@@ -92,6 +94,57 @@ def test_a_secret_file_that_others_can_read_is_refused(tmp_path, mode):
     (tmp_path / "alice.key").chmod(mode)
     with pytest.raises(MisuseError, match="can be read by others; `chmod 600` it"):
         Identity.load(tmp_path / "alice.key")
+
+
+def test_keys_are_never_made_through_a_symbolic_link(tmp_path):
+    (tmp_path / "alice.key").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError, match="exists; keys are never overwritten"):
+        Identity.generate("alice").save_both(tmp_path / "alice.key")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_keys_are_read_through_a_symbolic_link_and_checked_where_they_are(tmp_path):
+    identity = Identity.generate("alice")
+    identity.save(tmp_path / "alice.key")
+    (tmp_path / "link.key").symlink_to(tmp_path / "alice.key")
+    assert Identity.load(tmp_path / "link.key") == identity
+    (tmp_path / "alice.key").chmod(0o644)
+    with pytest.raises(MisuseError, match=r"link\.key can be read by others"):
+        Identity.load(tmp_path / "link.key")
+
+
+def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path):
+    (tmp_path / "folder.key").mkdir(mode=0o700)
+    os.mkfifo(tmp_path / "pipe.key", 0o600)
+    for name in ("folder.key", "pipe.key"):
+        with pytest.raises(MisuseError, match=f"{name} is not a file"):
+            Identity.load(tmp_path / name)
+
+
+def test_keys_that_everybody_can_replace_are_refused(tmp_path):
+    Identity.generate("alice").save(tmp_path / "alice.key")
+    tmp_path.chmod(0o777)
+    with pytest.raises(MisuseError, match=r"everybody can replace it; `chmod o-w` the folder"):
+        Identity.load(tmp_path / "alice.key")
+    tmp_path.chmod(0o1777)  # as /tmp is: only a file's owner replaces it
+    Identity.load(tmp_path / "alice.key")
+
+
+def test_another_users_keys_are_refused(tmp_path, monkeypatch):
+    Identity.generate("alice").save(tmp_path / "alice.key")
+    monkeypatch.setattr(os, "geteuid", lambda: 12_345)
+    with pytest.raises(MisuseError, match="belongs to another user"):
+        Identity.load(tmp_path / "alice.key")
+
+
+def test_keys_that_could_not_be_written_whole_do_not_stay(tmp_path, monkeypatch):
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match="No space left"):
+        Identity.generate("alice").save_both(tmp_path / "alice.key")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_secret_file_is_refused_with_the_way_to_make_one(tmp_path):
