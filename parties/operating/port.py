@@ -46,8 +46,8 @@ async def serve_operator(
         UnreachableError: the address is taken, or not this host's.
         StorageError: the token cannot be written.
     """
-    sockets = await _bind(address)
     with written_token(token_file) as token:
+        sockets = await _bind(address)
         _warn(operations, sockets)
         resources = Resources(operations, overview, token, {*hosts, host_of(address)})
         async with trio.open_nursery() as nursery:

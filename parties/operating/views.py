@@ -6,6 +6,7 @@ all of them; there is a version, and it rises when a field changes its meaning o
 
 from __future__ import annotations
 
+import heapq
 import math
 import resource
 from collections import Counter
@@ -40,7 +41,7 @@ def status_view(standing: ServerStanding, operations: Operations) -> dict[str, A
         "clients": {
             "connected": standing.clients_connected,
             "known": len(operations.company),
-            "names": sorted(operations.company)[:MOST_NAMES],
+            "names": heapq.nsmallest(MOST_NAMES, operations.company),
         },
         "memory": {"resident": resident_bytes(), "budget_used": used, "budget": limit},
         "lag_seconds": operations.lag.worst,

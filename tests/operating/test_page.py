@@ -16,6 +16,7 @@ from browser import MISSING, Browser, browser
 from paper import Paper
 from stage import NASTY, Stage, play_day
 
+from fsl_async.errors import StorageError
 from fsl_async.protocols import round as protocol
 from parties.operating import serve_operator
 from parties.operating.metrics import EXCLUSIONS, STATES
@@ -220,6 +221,26 @@ async def test_a_lost_server_is_seen_and_found_again(window, stage, tmp_path):
         assert await run(window, "return document.getElementById('main').className") == "stale"
         await nursery.start(partial(port, address, tmp_path / "token"))
         await see(window, f"{text('#live')} === 'live' && document.getElementById('main').className === ''")
+        await trio.to_thread.run_sync(window.forget)
+        nursery.cancel_scope.cancel()
+
+
+async def test_rounds_that_cannot_be_read_are_asked_for_again(window, stage, tmp_path, monkeypatch):
+    async def fail() -> None:
+        raise StorageError("the store cannot be read")
+
+    stage.open_round(1)
+    stage.settle(["alice"], {})
+    async with trio.open_nursery() as nursery:
+        with monkeypatch.context() as broken:
+            broken.setattr(stage, "past_rounds", fail)
+            address = await nursery.start(
+                partial(serve_operator, stage.operations, stage, "127.0.0.1:0", tmp_path / "token")
+            )
+            await trio.to_thread.run_sync(window.open, f"http://{address}/")
+            await see(window, f"{text('#live')} === 'past rounds cannot be read'")
+        stage.meet_peer()
+        await see(window, f"{text('#live')} === 'live' && {number('#past button')} === 1")
         await trio.to_thread.run_sync(window.forget)
         nursery.cancel_scope.cancel()
 

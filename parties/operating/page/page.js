@@ -25,6 +25,7 @@ const secondsChart = new Columns(at("seconds-chart"), [
 let ahead = 0;
 let closes = null;
 let settled = -1;
+let fetching = false;
 const unfolded = new Map();
 
 // ---- how the server stands
@@ -41,7 +42,7 @@ function show(status) {
   at("troubles").replaceChildren(...troubles(status.troubles));
   say("as-of", `As of ${when(status.time + ahead)}; ${status.server} has been running since ${when(status.started_at)}, and logs from level ${status.log_level} on.`);
   const now = status.rounds.done + status.rounds.aborted;
-  if (now !== settled) fetchRounds().then(() => { settled = now; }, lost);
+  if (now !== settled && !fetching) refresh(now);
 }
 
 function title(status) {
@@ -130,6 +131,19 @@ function tick() {
 }
 
 // ---- past rounds
+
+async function refresh(now) {
+  fetching = true;
+  try {
+    await fetchRounds();
+    settled = now;
+    mark(at("live"), "good", "live");
+  } catch {
+    mark(at("live"), "caution", "past rounds cannot be read");  // asked again with the next event
+  } finally {
+    fetching = false;
+  }
+}
 
 async function fetchRounds() {
   const answer = await fetch("rounds.json");
