@@ -109,6 +109,11 @@ class Child:
         status = Path(f"/proc/{self.pid}/status").read_text()
         return 1024 * int(status.split("VmHWM:")[1].split()[0])
 
+    def processor_seconds(self) -> float:
+        """What it has had of the processors so far, on all its threads."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime, see proc(5)
+
     async def _hear(self) -> None:
         assert self._process.stdout is not None
         async with trio.lowlevel.FdStream(os.dup(self._process.stdout.fileno())) as stream:

@@ -32,12 +32,12 @@ async def evaluate(server: int, rows: int, select: int, bits: int, clients: int)
     with trio.open_signal_receiver(signal.SIGUSR1) as signals:
         say(ready=1)
         await anext(signals)
-    started = time.perf_counter()
+    started, spent = time.perf_counter(), time.process_time()
     for number in range(clients):
         await _add(state, submissions[number % len(submissions)], lane)
-    evaluated = time.perf_counter()
+    evaluated, processor = time.perf_counter(), time.process_time()
     await lane.run(state.share)
-    say(evaluated=evaluated - started, folded=time.perf_counter() - evaluated)
+    say(evaluated=evaluated - started, folded=time.perf_counter() - evaluated, processor=processor - spent)
 
 
 async def _add(state: Aggregate, submission: Submission, lane: ThreadLane) -> None:

@@ -51,7 +51,9 @@ class Measured:
     """What a round took.
 
     Attributes:
-        settled: by server, seconds from the gate until the round was settled.
+        done: by server, seconds from the gate until its round was done: the model is there, clients can be told.
+        settled: likewise until all of that was durable, what is to be erased erased, and the next round could begin.
+        processor: seconds of all processors until both had settled: the two servers', and the clients' processes.
         submit: by client, seconds from the gate until it had both receipts.
         sent: bytes that a client's submission took on the wire, by client.
         memory: by server, the most bytes it had in memory.
@@ -61,7 +63,9 @@ class Measured:
         told: who was told so.
     """
 
+    done: list[float] = field(default_factory=lambda: [0.0, 0.0])
     settled: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    processor: dict[str, float] = field(default_factory=dict)
     submit: dict[str, float] = field(default_factory=dict)
     sent: dict[str, int] = field(default_factory=dict)
     memory: list[int] = field(default_factory=lambda: [0, 0])
@@ -84,18 +88,38 @@ class _Run:
         self.opened_at: list[float] = []
         self.ready = [0] * rounds
         self.servers: list[Child] = []
+        self.members: list[Child] = []
+        self.before: dict[str, float] = {}
         self._spent: list[dict[str, float]] = [{}, {}]
+
+    def open_gate(self) -> None:
+        """Let the submissions go that wait."""
+        self.before = self.processor()
+        self.opened_at.append(time.monotonic())
+        for child in self.members:
+            child.send(signal.SIGUSR1)
+
+    def processor(self) -> dict[str, float]:
+        """What everybody has had of the processors so far, in seconds."""
+        servers, members = (
+            sum(child.processor_seconds() for child in children) for children in (self.servers, self.members)
+        )
+        return {"servers": servers, "clients": members}
 
     def from_server(self, index: int, told: dict[str, Any]) -> None:
         match told:
             case {"listens": _}:
                 self.listening[index].set()
+            case {"state": "Done", "round": number, "clock": clock}:
+                self.measured[number - 1].done[index] = clock - self.opened_at[number - 1]
             case {"settled": number, "clock": clock, "clients": clients, "seconds": seconds}:
                 measured = self.measured[number - 1]
                 measured.settled[index] = clock - self.opened_at[number - 1]
                 measured.memory[index] = self.servers[index].peak_memory()
                 measured.counted = len(clients)
                 before, self._spent[index] = self._spent[index], seconds
+                if all(measured.settled):
+                    measured.processor = {name: spent - self.before[name] for name, spent in self.processor().items()}
                 measured.seconds[index] = {kind: spent - before.get(kind, 0.0) for kind, spent in seconds.items()}
             case {"sends": kind, "clock": clock} if self.opened_at and not kind.startswith("Toss"):
                 said = self.measured[len(self.opened_at) - 1].said[index]
@@ -146,14 +170,12 @@ async def measure(
             nursery.start_soon(child.run_well)
         for event in run.listening:
             await event.wait()
-        children = _start_clients(site, run, crowd)
-        for child in children:
+        run.members = _start_clients(site, run, crowd)
+        for child in run.members:
             nursery.start_soon(child.run_well)
         for ready in run.all_ready:
             await ready.wait()
-            run.opened_at.append(time.monotonic())
-            for child in children:
-                child.send(signal.SIGUSR1)
+            run.open_gate()
     _check(site, task, run, crowd.seed)
     return run.measured
 

@@ -116,7 +116,7 @@ class Teller:
             case RoundOpened(number=number):
                 say(round=number, state="Open")
             case RoundMoved(number=number, state=state) | Resumed(number=number, state=state):
-                say(round=number, state=state)
+                say(round=number, state=state, clock=time.monotonic())
                 if state != "Open":
                     self._steps.arm()
             case RoundSettled(past=past):
