@@ -39,7 +39,7 @@ security: .venv/test
 	$(BIN)/python -m tests.security.guards
 
 hosts: .venv/test
-	FSL_ASYNC_HOSTS=1 $(BIN)/python -m pytest tests/deployment
+	TEST_ON_HOSTS=1 $(BIN)/python -m pytest tests/deployment
 
 soak: .venv/test
 	$(BIN)/python -m tests.soak.kills --kills 300

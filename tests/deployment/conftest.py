@@ -9,7 +9,7 @@ ON_HOSTS = {"test_guide.py", "test_hosts.py", "test_link.py", "test_service.py"}
 
 
 def pytest_collection_modifyitems(items):
-    if os.environ.get("FSL_ASYNC_HOSTS"):
+    if os.environ.get("TEST_ON_HOSTS"):
         return
     for item in items:
         if Path(item.path).parent == Path(__file__).parent and Path(item.path).name in ON_HOSTS:

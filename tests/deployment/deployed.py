@@ -56,7 +56,7 @@ class Deployed:
     Attributes:
         folder: where the homes are.
         within: by party, the words that run a command where the party is; none for here.
-        running: by server, its process.
+        running: by party, its process.
     """
 
     folder: Path
@@ -110,6 +110,14 @@ class Deployed:
     def submit(self, client: str, *words: str) -> Ended:
         """Submit a client's update."""
         return self.run(client, "submit", "task.toml", "--identity", f"{client}.key", "--update", "update.npz", *words)
+
+    def start_python(self, name: str, code: str) -> subprocess.Popen[str]:
+        """Start a program of a party's own, with pipes to talk to it; it ends with the deployment."""
+        words = [*self.within.get(name, ()), sys.executable, "-c", code]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        program = subprocess.Popen(words, cwd=self.home(name), env=self._environment(), text=True, **pipes)
+        self.running[name] = program
+        return program
 
     # ---- files
 
