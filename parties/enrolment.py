@@ -9,7 +9,7 @@
 Rules: a name belongs to one key for good, and so does a token, on each server; an enrolment is in the store before the
 client hears of it, and read back at the start; whatever a stranger sends, the answer is a reason, never an error; where
 the operator's list and an enrolment contradict each other, the list holds. The list can be replaced while the server
-runs: who is not known any more is let go, and what it has submitted by then stays.
+runs: who is not known any more is let go, and what this server has acknowledged to it by then stays, and counts.
 
 The two servers decide apart. A client that one of them knows otherwise, or not at all, cannot be counted: a
 submission's digest has the client's name and keys in it, so the rosters do not meet.
@@ -26,7 +26,8 @@ import msgspec
 import trio
 
 from fsl_async.digests import Domain, same
-from fsl_async.errors import MisuseError, PeerViolationError, StorageError
+from fsl_async.errors import ChannelError, MisuseError, PeerViolationError, StorageError
+from parties.happenings import Enrolled, Observe, unobserved
 from parties.identity import Identity, PublicIdentity, Registry, check_name, verify
 from parties.store import Store
 from parties.tokens import TokenBook
@@ -38,6 +39,7 @@ __all__ = [
     "RESERVED",
     "Anyone",
     "Credentials",
+    "DismissedError",
     "Enrolment",
     "ListOnly",
     "Policy",
@@ -56,6 +58,10 @@ OPEN_WARNING = (
     "hides a client only among others that are not one adversary's, so min_clients protects nobody here; use "
     'enrolment = "list" or "token" for anything but a trial'
 )
+
+
+class DismissedError(ChannelError):
+    """A server has ended a client's connection, for the client is not known any more."""
 
 
 @dataclass(frozen=True)
@@ -164,14 +170,24 @@ class Enrolment:
         listed: the operator's list; the caller may add to it at any time, and `reload` replaces it.
         policy: who else may come.
         store: where enrolments are recorded.
+        observe: hears of every client that has enrolled.
     """
 
-    def __init__(self, server: str, task: bytes, listed: Registry, policy: Policy, store: Store) -> None:
+    def __init__(
+        self,
+        server: str,
+        task: bytes,
+        listed: Registry,
+        policy: Policy,
+        store: Store,
+        observe: Observe = unobserved,
+    ) -> None:
         self._server = server
         self._task = task
         self._listed = listed
         self._policy = policy
         self._store = store
+        self._observe = observe
         self._enrolled = Registry()
         self._spent: set[bytes] = set()
         self._turn = trio.Lock()
@@ -342,7 +358,7 @@ class Enrolment:
         with trio.CancelScope(shield=True):
             await self._store.record(JOURNAL, msgspec.msgpack.encode(entry))
             self._adopt(entry)
-        _log.info("%s: %r has enrolled with key %s", self._server, entry.name, entry.channel.hex())
+        self._observe(Enrolled(client=entry.name, key=entry.channel.hex()[:16]))
 
     def _adopt(self, entry: _Enrolled) -> None:
         self._enrolled.add(entry.client)

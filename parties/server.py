@@ -38,7 +38,7 @@ from fsl_async.task import Task
 from fsl_async.upload import public_digest
 from parties.conversation import Conversations
 from parties.desk import RequestKey, RequestRefusedError
-from parties.enrolment import Enrolment
+from parties.enrolment import DismissedError, Enrolment
 from parties.evidence import Evidence, EvidenceBook
 from parties.happenings import (
     BudgetMoved,
@@ -57,6 +57,7 @@ from parties.happenings import (
     ServerStanding,
 )
 from parties.history import History, Standing
+from parties.identity import PublicIdentity
 from parties.link import PeerLink
 from parties.outcome import ENTRY_BYTES, RoundOutcome, RoundReport
 from parties.reception import Reception
@@ -65,7 +66,7 @@ from parties.round_run import Model, RoundRun, Terms, Tools
 from parties.server_setup import Schedule, ServerSetup, Watch, silent
 from parties.sessions import Sessions
 from parties.tossing import TossRun
-from transport import Channel, HandshakeSettings, Limits, Refusal, Role, Service, log_failure
+from transport import Channel, HandshakeSettings, Limits, Refusal, Role, Service
 
 __all__ = ["Schedule", "Server", "ServerSetup", "Watch", "silent"]
 
@@ -127,7 +128,9 @@ class Server:
         self.setup = setup
         self.model = dict(setup.model)
         self._name = f"S{setup.index}"
-        self.enrolment = Enrolment(self._name, setup.task.digest(), setup.registry, setup.policy, setup.store)
+        self.enrolment = Enrolment(
+            self._name, setup.task.digest(), setup.registry, setup.policy, setup.store, setup.observe
+        )
         self._peer = f"S{1 - setup.index}"
         self._inbox_in, self._inbox = trio.open_memory_channel[_FromPeer | _Forwarded | _Met | _Ours](64)
         self._link = PeerLink(
@@ -642,7 +645,6 @@ class Server:
     # ---- connections
 
     def _tell_failure(self, origin: str, error: FslError) -> None:
-        log_failure(origin, error)
         self.setup.observe(ConnectionFailed(origin=origin, kind=type(error).__name__, explanation=str(error)))
 
     async def _dial_peer(self) -> Channel:
@@ -666,10 +668,22 @@ class Server:
             await self._link.attach(channel)
             return
         client = self.enrolment.by_channel(channel.peer_key)
-        if client is None:
-            raise PeerViolationError("client", "is not known any more")
+        if client is None:  # dismissed between the handshake and now
+            raise DismissedError(f"a key that is not known to {self._name} any more")
         with self.visit(client.name):
-            await self._conversations.hold(channel, client.name)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._end_when_dismissed, client)
+                await self._conversations.hold(channel, client.name)
+                nursery.cancel_scope.cancel()
+
+    async def _end_when_dismissed(self, client: PublicIdentity) -> None:
+        """End a client's connection once it is not known any more.
+
+        Whatever it waits for stays unanswered: a submission may be stored by then, so "refused" would not be true. Its
+        next connection is refused with the reason.
+        """
+        refusal = await self.enrolment.dismissed(client)
+        raise DismissedError(f"{client.name!r} is let go: {refusal.reason}")
 
     def _limits(self) -> Limits:
         """What strangers are allowed; the peer has places of its own, so that clients can never keep it out."""
