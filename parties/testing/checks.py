@@ -1,0 +1,254 @@
+"""What must hold whatever goes wrong, checked from what was seen and not from what the parties say of themselves.
+
+    safety       at most one sum per round, nobody counted twice, nobody lost whose submission was acknowledged, nothing
+                 revealed below the minimum, never two different hints for one tree and epoch, both servers the same
+    liveness     once nothing goes wrong any more, every round ends, and every client learns how
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fsl_async import Dense
+from fsl_async.messages import Share
+from fsl_async.protocols import round as protocol
+from parties.cluster import SERVERS
+from parties.happenings import RoundOpened
+from parties.outcome import RoundReport
+from parties.testing.members import Ledger, Plan
+from parties.testing.world import World
+
+__all__ = ["CHECKS", "Case", "Violation", "check_all"]
+
+
+@dataclass(frozen=True)
+class Violation:
+    """Something that must not be: which check says so, and what it saw."""
+
+    check: str
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.check}: {self.words}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A world that has ended, and what is known of it.
+
+    Attributes:
+        world: as it was.
+        rounds: how many there were to be.
+        ledgers: by client, of those that are honest.
+        honest: the servers that are.
+        stranded: clients that acknowledged or waited in vain until the end.
+    """
+
+    world: World
+    rounds: int
+    ledgers: Mapping[str, Ledger]
+    honest: frozenset[int] = frozenset({0, 1})
+    stranded: frozenset[str] = frozenset()
+
+
+Check: TypeAlias = Callable[[Case], Iterator[str]]
+
+
+def check_all(case: Case) -> list[Violation]:
+    """Everything that is wrong; nothing, where all is well."""
+    return [Violation(name, words) for name, check in CHECKS.items() for words in check(case)]
+
+
+# ---- servers
+
+
+def _nobody_fails(case: Case) -> Iterator[str]:
+    """No honest party ends with an error; with a malicious server, an honest one may halt."""
+    for ended in case.world.ended:
+        if ended.party in case.ledgers or (ended.party in SERVERS and len(case.honest) == 2):
+            yield f"{ended.party} ended after {ended.at:.2f} s: {type(ended.error).__name__}: {ended.error}"
+
+
+def _one_account(case: Case) -> Iterator[str]:
+    """What a server has once told of a round it tells for ever, also after it was killed."""
+    yield from case.world.contradictions
+
+
+def _one_round_per_number(case: Case) -> Iterator[str]:
+    """A number names one round, on both servers and in all their lives."""
+    names: dict[int, bytes] = {}
+    for at, server, happening in case.world.happenings:
+        if isinstance(happening, RoundOpened) and SERVERS.index(server) in case.honest and len(case.honest) == 2:
+            before = names.setdefault(happening.number, happening.round_id)
+            if before != happening.round_id:
+                yield f"{server} opened round {happening.number} as another one than before, after {at:.2f} s"
+
+
+def _same_outcomes(case: Case) -> Iterator[str]:
+    """Both servers tell the same of every round that both have settled, and hold the same model after it."""
+    if len(case.honest) < 2:
+        return
+    (first, second), models = case.world.settled, case.world.models
+    for number in sorted(first.keys() & second.keys()):
+        if _comparable(first[number]) != _comparable(second[number]):
+            yield f"round {number}: S0 tells {first[number]}, S1 tells {second[number]}"
+    for number in sorted(models[0].keys() & models[1].keys()):
+        for name, array in models[0][number].items():
+            if not np.array_equal(array, models[1][number][name]):
+                yield f"the two models differ in block {name!r} after round {number}"
+
+
+def _comparable(report: RoundReport) -> tuple[Any, ...]:
+    return report.round_id, bool(report.aborted), report.clients, report.excluded, report.model, report.union
+
+
+def _one_sum_per_round(case: Case) -> Iterator[str]:
+    """A server reveals one share in a round, however often it sends it."""
+    nonces: dict[tuple[str, bytes], set[bytes]] = {}
+    for _, note in case.world.transcript:
+        if isinstance(note.message, Share) and SERVERS.index(note.sender) in case.honest:
+            nonces.setdefault((note.sender, note.message.round_id), set()).add(note.message.nonce)
+    for (server, round_id), seen in nonces.items():
+        if len(seen) > 1:
+            yield f"{server} revealed {len(seen)} different shares in round {round_id.hex()[:16]}"
+
+
+def _nothing_below_the_minimum(case: Case) -> Iterator[str]:
+    """No server commits to the sum of fewer clients than the minimum, or of two different sets of them."""
+    rosters: dict[tuple[str, bytes], set[frozenset[str]]] = {}
+    for step in case.world.steps:
+        name = step.life.process.name
+        if isinstance(step.after, protocol.Committed) and SERVERS.index(name) in case.honest:
+            clients = frozenset(step.after.counted)
+            rosters.setdefault((name, step.after.nonce), set()).add(clients)
+            if len(clients) < case.world.task.min_clients:
+                yield f"{name} committed to the sum of {sorted(clients)}, which is fewer than the minimum"
+
+
+# ---- clients
+
+
+def _acknowledged_means_counted(case: Case) -> Iterator[str]:
+    """Whoever has both receipts is in the sum, if there is one."""
+    reports = case.world.settled[min(case.honest)]
+    if len(case.honest) < 2:
+        return
+    for client, ledger in case.ledgers.items():
+        for number in sorted(ledger.acknowledged):
+            report = reports.get(number)
+            if report is not None and not report.aborted and client not in report.clients:
+                yield f"{client} had both receipts in round {number}, which counts {report.clients} ({report.excluded})"
+
+
+def _told_the_truth(case: Case) -> Iterator[str]:
+    """What clients are told is what the servers' accounts say, each time."""
+    reports = case.world.settled[min(case.honest)]
+    for client, ledger in case.ledgers.items():
+        for number, told in ledger.told.items():
+            report = reports.get(number)
+            for outcome in told:
+                if report is None or outcome.counted != (client in report.clients) or outcome.clients != report.clients:
+                    yield f"{client} was told {outcome} of round {number}; the account is {report}"
+
+
+def _one_submission_per_epoch(case: Case) -> Iterator[str]:
+    """A client sends a server one content in a round, whatever it forgets: never two hints for one tree and epoch."""
+    for client, ledger in case.ledgers.items():
+        for (round_id, server), contents in ledger.contents.items():
+            if len(contents) > 1:
+                yield f"{client} sent {server} {len(contents)} different submissions in round {round_id.hex()[:16]}"
+
+
+def _everybody_ends(case: Case) -> Iterator[str]:
+    """Once nothing goes wrong any more, every round ends within a bound, and every client learns how."""
+    for index in sorted(case.honest) if len(case.honest) == 2 else ():
+        missing = [number for number in range(1, case.rounds + 1) if number not in case.world.settled[index]]
+        if missing:
+            yield f"S{index} has not settled rounds {missing} (it is at {case.world.servers[index].state_name()!r})"
+    for client in sorted(case.stranded):
+        yield f"{client} never learnt how a round ended for which it has both receipts"
+
+
+# ---- sums
+
+
+def _digits(case: Case) -> Iterator[str]:
+    """In base 4, every weight that a round added has a 1 for every counted client that chose it, and else zeros."""
+    if len(case.honest) < 2:
+        return
+    models = case.world.models[0]
+    for number, report in sorted(case.world.settled[0].items()):
+        if number in models and number - 1 in models:
+            for block in case.world.task.blocks:
+                added = models[number][block.name] - models[number - 1][block.name]
+                yield from _wrong_digits(case, report, block.name, isinstance(block, Dense), added)
+
+
+def _wrong_digits(
+    case: Case, report: RoundReport, block: str, dense: bool, added: npt.NDArray[np.int64]
+) -> Iterator[str]:
+    left = added.reshape(len(added), -1).astype(np.int64)
+    for client, ledger in sorted(case.ledgers.items(), key=lambda item: item[1].place):
+        digit = left // 4**ledger.place % 4
+        expected = np.zeros_like(digit)
+        for plan in _counted_plans(client, ledger, report):
+            if not plan.union:
+                expected[slice(None) if dense else list(plan.rows.get(block, ()))] = 1
+        for row in np.unique(np.nonzero(digit != expected)[0])[:3]:
+            yield (
+                f"round {report.number}, block {block!r}, row {row}: {client}'s digit is {digit[row].tolist()}, "
+                f"and {expected[row].tolist()} was to be expected (0 is a loss, 2 a double count)"
+            )
+
+
+def _counted_plans(client: str, ledger: Ledger, report: RoundReport) -> list[Plan]:
+    plans = ledger.plans.get(report.round_id, set()) if client in report.clients else set()
+    return [ledger.all_plans[plan] for plan in sorted(plans)]
+
+
+def _one_plan_per_round(case: Case) -> Iterator[str]:
+    """No plan of a client counts in two rounds, and no two plans in one."""
+    for client, ledger in case.ledgers.items():
+        counted: dict[int, int] = {}
+        for number, report in sorted(case.world.settled[min(case.honest)].items()):
+            plans = sorted(ledger.plans.get(report.round_id, set())) if client in report.clients else []
+            if client in report.clients and len(plans) != 1:
+                yield f"round {number} counts {client}, who sent {len(plans)} submissions in it"
+            for plan in plans:
+                before = counted.setdefault(plan, number)
+                if before != number:
+                    yield f"{client}'s submission {plan} counts in rounds {before} and {number}"
+
+
+def _retrieved_the_model(case: Case) -> Iterator[str]:
+    """What clients retrieve is the model before their round, bit for bit."""
+    models = case.world.models[min(case.honest)]
+    for client, ledger in case.ledgers.items():
+        for found in ledger.retrieved:
+            if found.number - 1 in models:
+                model = models[found.number - 1][found.block]
+                expected = model[list(found.rows)] if found.rows else model
+                if not np.array_equal(np.asarray(found.values).reshape(expected.shape), expected):
+                    yield f"{client} retrieved other rows of {found.block!r} in round {found.number} than {found.rows}"
+
+
+CHECKS: dict[str, Check] = {
+    "nobody fails": _nobody_fails,
+    "one account": _one_account,
+    "one round per number": _one_round_per_number,
+    "same outcomes": _same_outcomes,
+    "one sum per round": _one_sum_per_round,
+    "nothing below the minimum": _nothing_below_the_minimum,
+    "acknowledged means counted": _acknowledged_means_counted,
+    "told the truth": _told_the_truth,
+    "one submission per epoch": _one_submission_per_epoch,
+    "one plan per round": _one_plan_per_round,
+    "retrieved the model": _retrieved_the_model,
+    "digits": _digits,
+    "everybody ends": _everybody_ends,
+}

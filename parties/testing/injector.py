@@ -1,0 +1,260 @@
+"""Strikes with the faults of a plan, where and when they say.
+
+Counters and labels stay the same when other faults are taken out of the plan, so that a plan can be shrunk: what
+happens by chance is drawn for each connection and process by its own name, never from one common source.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import TypeAlias, TypeVar, cast
+
+import trio
+
+from fsl_async.errors import StorageError
+from parties.sqlite_file import DiskFullError
+from parties.store import Change, Record
+from parties.testing.disk import Trouble
+from parties.testing.faults import (
+    CALM,
+    AtCommit,
+    AtSend,
+    AtTime,
+    AtTransition,
+    BrokenWrite,
+    Crash,
+    Cut,
+    Delay,
+    Fault,
+    FullDisk,
+    GiveUp,
+    Moment,
+    Partition,
+    SkewedClock,
+    SlowDisk,
+    party_of,
+)
+from parties.testing.processes import Life
+from parties.testing.recorder import Step, Transition
+from parties.testing.wires import Connection, Weather
+
+__all__ = ["CrashPoint", "Injector"]
+
+SERVERS = ("S0", "S1")
+LATENCY = 0.2
+"""Seconds that a message takes at most where nothing is wrong."""
+
+FaultT = TypeVar("FaultT", bound=Fault)
+SpellT = TypeVar("SpellT", Partition, SlowDisk, FullDisk)
+
+CrashPoint: TypeAlias = tuple[str, Transition, Moment]
+"""A server, a transition of its round's or its toss's machine, and a moment around it."""
+
+
+class Injector(Weather, Trouble):
+    """What the world's processes, disks and network ask before they go on.
+
+    Args:
+        seed: of what happens by chance.
+        faults: the plan.
+
+    Attributes:
+        fired: which of the faults have struck, in order.
+        crash_points: at which labelled points a server has died.
+    """
+
+    def __init__(self, seed: int, faults: Sequence[Fault]) -> None:
+        self._seed = seed
+        self._faults = _by_party(faults)
+        self._began = 0.0
+        self._latency: dict[Connection, Random] = {}
+        self._stepped: dict[str, Transition] = {}
+        self._committing: dict[str, Transition] = {}
+        self._announced: dict[str, Transition] = {}
+        self._occurred: Counter[tuple[str, Transition]] = Counter()
+        self.fired: list[Fault] = []
+        self.crash_points: set[CrashPoint] = set()
+        self.kill: Callable[[Crash], None] = lambda crash: None
+
+    def begin(self) -> None:
+        """The world begins now."""
+        self._began = trio.current_time()
+
+    @property
+    def timed(self) -> list[Crash | GiveUp]:
+        """The faults that strike at a time of their own."""
+        return [
+            fault
+            for faults in self._faults.values()
+            for fault in faults
+            if isinstance(fault, GiveUp) or (isinstance(fault, Crash) and isinstance(fault.place, AtTime))
+        ]
+
+    @property
+    def now(self) -> float:
+        """Seconds since the beginning."""
+        return trio.current_time() - self._began
+
+    @property
+    def calm(self) -> bool:
+        """Whether nothing goes wrong any more."""
+        return self.now >= CALM
+
+    def until(self, seconds: float) -> float:
+        """Seconds from now to a time of the plan."""
+        return max(0.0, seconds - self.now)
+
+    def strike(self, fault: Fault) -> None:
+        """Note that a fault has struck."""
+        if fault not in self.fired:
+            self.fired.append(fault)
+
+    def hear(self, step: Step) -> None:
+        """Take note of a server's transition that is about to be recorded."""
+        if step.transition.machine in ("round", "toss"):
+            self._stepped[step.life.process.name] = step.transition
+
+    def clock_error(self, party: str) -> float:
+        """Seconds by which a party's wall clock is wrong now."""
+        error = 0.0
+        for fault in self._of(SkewedClock, party):
+            if fault.begin <= self.now < CALM:
+                self.strike(fault)
+                error += fault.seconds
+        return error
+
+    # ---- the disk
+
+    async def before_write(self, life: Life, changes: tuple[Change, ...]) -> None:
+        """See `Trouble.before_write`."""
+        name = life.process.name
+        self._committing.pop(name, None)
+        if name in self._stepped and any(_of_a_machine(change) for change in changes):
+            self._committing[name] = transition = self._stepped[name]
+            self._occurred[name, transition] += 1
+        self._crash_at_commit(life, "before write")
+        for slow in self._during(SlowDisk, name):
+            await trio.sleep(slow.each)
+        for _ in self._during(FullDisk, name):
+            raise DiskFullError("the simulated disk is full")
+        for broken in self._of(BrokenWrite, name):
+            if broken.number == life.process.commits and not self.calm:
+                self.strike(broken)
+                raise StorageError("the simulated disk cannot write: input/output error")
+
+    async def before_sync(self, life: Life, changes: tuple[Change, ...]) -> None:
+        """See `Trouble.before_sync`."""
+        self._crash_at_commit(life, "before sync")
+
+    async def after_sync(self, life: Life, changes: tuple[Change, ...]) -> None:
+        """See `Trouble.after_sync`."""
+        name = life.process.name
+        if name in self._committing:
+            self._announced[name] = self._committing[name]
+        self._crash_at_commit(life, "after write")
+
+    def _crash_at_commit(self, life: Life, moment: Moment) -> None:
+        process = life.process
+        label = self._committing.get(process.name)
+        for crash in self._of(Crash, process.name):
+            match crash.place:
+                case AtCommit(number=number, moment=at) if number == process.commits and at == moment:
+                    self._crash(life, crash, label, moment)
+                case AtTransition(moment=at) as place if at == moment and label is not None:
+                    self._crash_at_label(life, crash, place, label)
+
+    # ---- the network
+
+    def arrival(self, connection: Connection, now: float) -> float:
+        """See `Weather.arrival`."""
+        chance = self._latency.get(connection)
+        if chance is None:
+            chance = self._latency[connection] = Random(f"{self._seed}/{connection}")
+        latest = now + LATENCY * chance.random() ** 4 + self._delay(connection)
+        for partition in self._during(Partition, connection.sender):
+            if partition.receiver == connection.receiver:
+                latest = max(latest, self._began + partition.begin + partition.seconds)
+        return latest
+
+    def _delay(self, connection: Connection) -> float:
+        slow = 0.0
+        for party in (connection.sender, connection.receiver):
+            for delay in self._of(Delay, party):
+                if delay.connection == connection.number and not self.calm and connection.dialler == party:
+                    self.strike(delay)
+                    slow += delay.seconds
+        return slow
+
+    def cut(self, connection: Connection, written: int, size: int) -> int:
+        """See `Weather.cut`."""
+        for fault in self._of(Cut, connection.dialler):
+            counted = fault.outward == (connection.sender == connection.dialler)
+            if fault.connection == connection.number and counted and not self.calm:
+                left = fault.after - written
+                if 0 <= left < size:
+                    self.strike(fault)
+                    return left
+        return -1
+
+    def before_send(self, life: Life, connection: Connection) -> None:
+        """See `Weather.before_send`."""
+        self._crash_at_send(life, connection, "before send")
+
+    def after_send(self, life: Life, connection: Connection) -> None:
+        """See `Weather.after_send`."""
+        self._crash_at_send(life, connection, "after send")
+        if connection.receiver in SERVERS:
+            self._announced.pop(life.process.name, None)
+
+    def _crash_at_send(self, life: Life, connection: Connection, moment: Moment) -> None:
+        process = life.process
+        to_peer = connection.receiver in SERVERS and process.name in SERVERS
+        label = self._announced.get(process.name) if to_peer else None
+        for crash in self._of(Crash, process.name):
+            match crash.place:
+                case AtSend(number=number, moment=at) if number == process.sends and at == moment:
+                    self._crash(life, crash, label, moment)
+                case AtTransition(moment=at) as place if at == moment and label is not None:
+                    self._crash_at_label(life, crash, place, label)
+
+    # ---- crashes
+
+    def _crash_at_label(self, life: Life, crash: Crash, place: AtTransition, label: Transition) -> None:
+        wanted = Transition(place.machine, place.state, place.event, place.after)
+        if label == wanted and self._occurred[life.process.name, label] == place.occurrence:
+            self._crash(life, crash, label, place.moment)
+
+    def _crash(self, life: Life, crash: Crash, label: Transition | None, moment: Moment) -> None:
+        if self.calm or crash in self.fired:
+            return
+        self.strike(crash)
+        if label is not None and life.process.name in SERVERS:
+            self.crash_points.add((life.process.name, label, moment))
+        self.kill(crash)
+        life.require_alive()
+
+    # ---- the plan
+
+    def _of(self, kind: type[FaultT], party: str) -> Sequence[FaultT]:
+        return cast("Sequence[FaultT]", self._faults.get((kind, party), ()))
+
+    def _during(self, kind: type[SpellT], party: str) -> Iterator[SpellT]:
+        """The faults of a party that have begun and are not over."""
+        for fault in self._of(kind, party):
+            if fault.begin <= self.now < min(fault.begin + fault.seconds, CALM):
+                self.strike(fault)
+                yield fault
+
+
+def _of_a_machine(change: Change) -> bool:
+    """Whether it records an event of a round's or a toss's machine."""
+    return isinstance(change, Record) and change.journal.endswith(("/events", "/toss"))
+
+
+def _by_party(faults: Sequence[Fault]) -> dict[tuple[type, str], list[Fault]]:
+    sorted_out: dict[tuple[type, str], list[Fault]] = {}
+    for fault in faults:
+        sorted_out.setdefault((type(fault), party_of(fault)), []).append(fault)
+    return sorted_out

@@ -1,0 +1,231 @@
+"""Clients whose every addition can be told apart in the sum, and the ledgers of what they did.
+
+The client in place i adds 4^i to every weight of the rows it chooses. The sum of a round is then a number in base 4
+whose i-th digit is how often client i was counted: 1 is right for who is in the roster, 0 is a loss, 2 a double count.
+A ledger is kept outside the simulated process, which may forget; the test does not.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import trio
+
+from fsl_async import Dense, Sparse, Task
+from fsl_async.digests import Domain, digest
+from fsl_async.errors import MisuseError
+from fsl_async.messages import Hint, Message, Submit
+from parties.client import Client, ClientSetup, OutcomeUnknownError, RoundClosedError, SubmissionReceipt
+from parties.outcome import ClientOutcome
+from parties.testing.disk import Disk
+from parties.testing.faults import Late, OldCopy
+from parties.testing.processes import current_life
+
+__all__ = ["Ledger", "Member", "Plan", "Retrieved"]
+
+RETRIEVES = 0.6
+"""How often a client retrieves before it submits."""
+
+Rows: TypeAlias = Mapping[str, tuple[int, ...]]
+FaultT = TypeVar("FaultT", Late, OldCopy)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a client means to submit: which rows of each sparse block, and whether to a union."""
+
+    union: bool
+    rows: dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    """Rows that a client was given in a round; no rows: a dense block."""
+
+    number: int
+    block: str
+    rows: tuple[int, ...]
+    values: npt.NDArray[Any]
+
+
+@dataclass
+class Ledger:
+    """What one client did, and what it was told.
+
+    Attributes:
+        place: its digit.
+        plans: by round's name, the plans that it sent to a server in it.
+        contents: by round's name and server, the digests of the submissions it sent there.
+        acknowledged: the rounds for which it had both receipts.
+        told: by round, what it was told, each time.
+        retrieved: what it was given.
+        all_plans: in order; `plans` counts them from 0.
+    """
+
+    place: int
+    plans: defaultdict[bytes, set[int]] = field(default_factory=lambda: defaultdict(set))
+    contents: defaultdict[tuple[bytes, str], set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    acknowledged: set[int] = field(default_factory=set)
+    told: defaultdict[int, list[ClientOutcome]] = field(default_factory=lambda: defaultdict(list))
+    retrieved: list[Retrieved] = field(default_factory=list)
+    all_plans: list[Plan] = field(default_factory=list)
+
+
+class Member:
+    """A client that takes part in every round it can, over all its lives.
+
+    Args:
+        name: its own.
+        place: its digit in the sum.
+        task: what is learnt.
+        seed: of its choices.
+        disk: its process's.
+        faults: those of its own making.
+
+    Attributes:
+        ledger: what it did.
+        struck: which of its faults have struck.
+    """
+
+    def __init__(
+        self, name: str, place: int, task: Task, seed: int, disk: Disk, faults: Iterable[Late | OldCopy] = ()
+    ) -> None:
+        self.name = name
+        self.ledger = Ledger(place)
+        self.struck: list[Late | OldCopy] = []
+        self._task = task
+        self._rng = Random(f"{seed}/choices/{name}")
+        self._disk = disk
+        self._faults = tuple(faults)
+        self._always = self._choose()
+        self._united: dict[str, tuple[int, ...]] = {}
+        self._copy = b""
+
+    def make(self, setup: ClientSetup) -> Client:
+        """The client of one life, whose submissions the ledger sees before they leave."""
+
+        def watch(sender: str, receiver: str, message: Message, bulk: int) -> None:
+            if isinstance(message, Submit | Hint):
+                self._sends(receiver, message)
+            setup.watch(sender, receiver, message, bulk)
+
+        return Client(replace(setup, watch=watch))
+
+    async def live(self, client: Client) -> None:
+        """Take up what an earlier life left, then take part in round after round."""
+        await self._take_up(client)
+        while True:
+            with suppress(RoundClosedError, OutcomeUnknownError):  # it counts nowhere, or nobody knows: to the next
+                await self._take_part(client)
+
+    # ---- a round
+
+    async def _take_up(self, client: Client) -> None:
+        try:
+            if client.pending:
+                self._acknowledged(await client.resume())
+            self._told(await client.outcome())
+        except (RoundClosedError, OutcomeUnknownError):
+            pass
+        except MisuseError as error:
+            if "nothing has been submitted" not in str(error):
+                raise
+
+    async def _take_part(self, client: Client) -> None:
+        if client.pending:
+            self._acknowledged(await client.resume())
+        else:
+            await self._submit(client)
+        for _ in self._due(OldCopy, len(self.ledger.plans)):
+            self._disk.restore(self._copy)
+            self._die()
+        self._told(await client.outcome())
+
+    async def _submit(self, client: Client) -> None:
+        for fault in self._due(Late, 1 + len(self.ledger.plans)):
+            await trio.sleep(fault.seconds)
+        rows = self._united or self._always if self._task.alignment == "union" else self._chosen()
+        try:
+            if self._rng.random() < RETRIEVES:
+                await self._retrieve(client, rows)
+            await self._add(client, rows)
+        except MisuseError as error:
+            if "finds the union first" in str(error):
+                await self._unite(client)
+            elif "is not in this round's union" in str(error):
+                self._united = {}
+                await self._add(client, {})
+            else:
+                raise
+
+    async def _retrieve(self, client: Client, rows: Rows) -> None:
+        dense = {block.name: ... for block in self._task.blocks if isinstance(block, Dense)}
+        found = await client.retrieve({name: list(chosen) for name, chosen in rows.items()} | dense)
+        for name, values in found.items():
+            self.ledger.retrieved.append(Retrieved(client.round_number, name, rows.get(name, ()), values))
+
+    async def _add(self, client: Client, rows: Rows) -> None:
+        digit = 4**self.ledger.place
+        self._plan(Plan(False, dict(rows)))
+        updates: dict[str, Any] = {}
+        for block in self._task.blocks:
+            if isinstance(block, Dense):
+                updates[block.name] = np.full(block.size, digit, dtype=np.int64)
+            elif rows.get(block.name):
+                chosen = list(rows[block.name])
+                updates[block.name] = (chosen, np.full((len(chosen), block.width), digit, dtype=np.int64))
+        self._acknowledged(await client.submit(updates))
+
+    async def _unite(self, client: Client) -> None:
+        self._united = dict(self._always if self._task.selection == "fixed" else self._choose())
+        self._plan(Plan(True, dict(self._united)))
+        self._acknowledged(await client.unite({name: list(rows) for name, rows in self._united.items()}))
+
+    def _die(self) -> None:
+        life = current_life()
+        if life is not None:
+            life.process.kill(1.0)
+            life.require_alive()
+
+    # ---- its choices
+
+    def _chosen(self) -> Rows:
+        return self._always if self._task.selection == "fixed" else self._choose()
+
+    def _choose(self) -> dict[str, tuple[int, ...]]:
+        return {
+            block.name: tuple(sorted(self._rng.sample(range(block.rows), self._rng.randint(1, block.select))))
+            for block in self._task.blocks
+            if isinstance(block, Sparse)
+        }
+
+    def _due(self, kind: type[FaultT], submission: int) -> Iterator[FaultT]:
+        for fault in self._faults:
+            if isinstance(fault, kind) and fault not in self.struck and fault.submission == submission:
+                self.struck.append(fault)
+                yield fault
+
+    # ---- its ledger
+
+    def _plan(self, plan: Plan) -> None:
+        self.ledger.all_plans.append(plan)
+
+    def _sends(self, receiver: str, message: Submit | Hint) -> None:
+        if message.round_id not in self.ledger.plans:
+            self._copy = bytes(self._disk.data[: self._disk.synced])
+        self.ledger.plans[message.round_id].add(len(self.ledger.all_plans) - 1)
+        content = digest(Domain.SIMULATION, message.public_digest, message.dense_digest)
+        self.ledger.contents[message.round_id, receiver].add(content)
+
+    def _acknowledged(self, receipt: SubmissionReceipt) -> None:
+        self.ledger.acknowledged.add(receipt.number)
+
+    def _told(self, outcome: ClientOutcome) -> None:
+        self.ledger.told[outcome.number].append(outcome)

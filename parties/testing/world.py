@@ -1,0 +1,326 @@
+"""A world of simulated parties: two servers that are kept running, and clients, each a process with a disk of its own.
+
+The parties are the deployed ones, down to handshakes and records. What differs is around them: time is virtual, the
+network and the disks are simulated, and a plan of faults says what goes wrong. All that happens by chance follows from
+the seed: one seed, one transcript.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from random import Random
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import trio
+
+from fsl_async.errors import ChannelError, FslError, StorageError
+from fsl_async.messages import Message
+from fsl_async.protocols import round as round_protocol
+from fsl_async.task import Task
+from parties.client import Client, ClientSetup
+from parties.cluster import SERVERS, Network, Note
+from parties.combining import Model
+from parties.compute import InlineLane
+from parties.determinism import seeded_scheduling
+from parties.happenings import Happening, RoundSettled
+from parties.outcome import RoundReport
+from parties.refusals import ServerBusyError
+from parties.server import Schedule, Server, ServerSetup
+from parties.testing.disk import Disk, DiskStore
+from parties.testing.faults import AtTime, Crash, Fault, GiveUp
+from parties.testing.injector import Injector
+from parties.testing.processes import Life, Process
+from parties.testing.recorder import Step, listening
+from parties.testing.wires import Wires
+
+__all__ = ["Ended", "World", "world"]
+
+EPOCH = 1.7e9
+"""What wall clocks show when a world begins, in seconds since 1970."""
+
+PAUSE = 1.0
+"""Seconds until a process is started again that has ended by itself, as a service manager would."""
+
+Behaviour: TypeAlias = Callable[[Client], Awaitable[None]]
+"""What a client does in one life; when it returns, the client has left for good."""
+
+Live: TypeAlias = Callable[[Life], Awaitable[None]]
+"""What a process does in one life."""
+
+PASSING = (ChannelError, StorageError, ServerBusyError)
+"""Errors after which a process is started again."""
+
+MakeServer: TypeAlias = Callable[[ServerSetup], Server]
+MakeClient: TypeAlias = Callable[[ClientSetup], Client]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A process that ended with an error."""
+
+    party: str
+    at: float
+    error: BaseException
+
+
+@dataclass(eq=False)
+class World:
+    """Simulated parties under a plan of faults; made by `world`.
+
+    Attributes:
+        task: what is learnt.
+        seed: of everything that happens by chance.
+        network: makes the parties.
+        injector: strikes with the faults.
+        processes: by party.
+        disks: by party.
+        servers: S0 and S1, each in its present life.
+        transcript: every message that a party sent, in order, with the time.
+        happenings: what the servers told, likewise.
+        settled: by server, its account of each round, by number.
+        models: by server, the model after each round, by number; 0 is the start.
+        ended: processes that ended with an error, and were not killed.
+        steps: every step of every machine, in order.
+        contradictions: where a server that was started again differs from what it was.
+    """
+
+    task: Task
+    seed: int
+    network: Network
+    injector: Injector
+    schedule: Schedule
+    make_server: tuple[MakeServer, MakeServer] = (Server, Server)
+    processes: dict[str, Process] = field(default_factory=dict)
+    disks: defaultdict[str, Disk] = field(default_factory=lambda: defaultdict(Disk))
+    servers: list[Server] = field(default_factory=list)
+    transcript: list[tuple[float, Note]] = field(default_factory=list)
+    happenings: list[tuple[float, str, Happening]] = field(default_factory=list)
+    settled: tuple[dict[int, RoundReport], dict[int, RoundReport]] = field(default_factory=lambda: ({}, {}))
+    models: tuple[dict[int, Model], dict[int, Model]] = field(default_factory=lambda: ({}, {}))
+    ended: list[Ended] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    contradictions: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._wires = Wires(self.injector)
+        self._changed = trio.Event()
+
+    # ---- what a test does with it
+
+    def start(self, name: str, behaviour: Behaviour, make: MakeClient = Client) -> None:
+        """Start a client's process; each time it is killed it begins anew, with what its disk kept.
+
+        Args:
+            name: the client's.
+            behaviour: what it does in each of its lives, once it is connected.
+            make: makes the client from what it is made of.
+        """
+        live = partial(self._live_as_client, name, behaviour, make)
+        self._nursery.start_soon(self._keep, self.process(name), live)
+
+    async def wait_settled(self, number: int) -> None:
+        """Wait until both servers have settled a round."""
+        while not all(number in settled for settled in self.settled):
+            await self._changed.wait()
+
+    def process(self, name: str) -> Process:
+        """A party's process, over all its lives."""
+        if name not in self.processes:
+            self.processes[name] = Process(name, Random(f"{self.seed}/{name}"))
+        return self.processes[name]
+
+    @property
+    def now(self) -> float:
+        """Seconds since the world began."""
+        return self.injector.now
+
+    # ---- processes
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep both servers running until cancelled."""
+        self.injector.begin()
+        self.injector.kill = self._crash
+        self.servers = list(self.network.servers)
+        with listening(self._heard):
+            async with trio.open_nursery() as self._nursery:
+                for index, name in enumerate(SERVERS):
+                    self.models[index][0] = dict(self.servers[index].model)
+                    self._nursery.start_soon(self._keep, self.process(name), partial(self._live_as_server, index))
+                for fault in self.injector.timed:
+                    self._nursery.start_soon(self._strike, fault)
+                task_status.started()
+
+    async def _keep(self, process: Process, live: Live) -> None:
+        """Live again and again, until a life ends by itself."""
+        while process.down != float("inf"):
+            process.down = PAUSE
+            if await self._live_once(process.begin(), live):
+                return
+            await trio.sleep(process.down)
+
+    async def _live_once(self, life: Life, live: Live) -> bool:
+        """One life; whether its process is over for good. What a killed process still does while it ends is nothing."""
+        life.ending.append(partial(self._lose_unsynced, life.process))
+        try:
+            with life.scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_enter, life, live)
+                return True
+        except BaseException as error:
+            if life.alive:
+                return self._ended(life, error)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        return False
+
+    def _ended(self, life: Life, error: BaseException) -> bool:
+        """A process ended with an error; whether for good. Anything but our own errors is a bug, and ends the world."""
+        life.alive = False
+        leaves = list(_leaves(error))
+        if not all(isinstance(leaf, FslError) for leaf in leaves):
+            raise error
+        if all(isinstance(leaf, PASSING) for leaf in leaves):
+            return False
+        self.ended.append(Ended(life.process.name, self.now, leaves[0]))
+        return True
+
+    async def _live_as_server(self, index: int, life: Life) -> None:
+        name = SERVERS[index]
+        self._wires.listens(life)
+        store = await DiskStore(self.disks[name], life, self.injector).read()
+        setup = replace(
+            self.network.servers[index].setup,
+            transport=self._wires,
+            store=store,
+            schedule=self.schedule,
+            observe=partial(self._observe, life, index),
+            watch=partial(self._watch, life),
+            clock=partial(self._wall_clock, name),
+        )
+        server = self.servers[index] = self.make_server[index](setup)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(server.run)
+            past = await server.past_rounds()
+            standing = server.standing()
+            self._note_model(index, standing.rounds_done + standing.rounds_aborted)
+            for over in past:
+                self._note_settled(index, over.report)
+
+    async def _live_as_client(self, name: str, behaviour: Behaviour, make: MakeClient, life: Life) -> None:
+        store = await DiskStore(self.disks[name], life, self.injector).read()
+        setup = replace(
+            self.network.client(name).setup, transport=self._wires, store=store, watch=partial(self._watch, life)
+        )
+        async with make(setup) as client:
+            await behaviour(client)
+
+    def _crash(self, crash: Crash) -> None:
+        self.process(crash.party).kill(crash.down)
+
+    def _lose_unsynced(self, process: Process) -> None:
+        self.disks[process.name].crash(process.rng)
+
+    async def _strike(self, fault: Crash | GiveUp) -> None:
+        """Wait until a fault is due that has a time."""
+        match fault:
+            case Crash(place=AtTime(seconds=seconds)):
+                await trio.sleep(self.injector.until(seconds))
+                if self.process(fault.party).running:
+                    self.injector.strike(fault)
+                    self._crash(fault)
+            case GiveUp(at=seconds):
+                await trio.sleep(self.injector.until(seconds))
+                for run in self.servers[SERVERS.index(fault.party)].running():
+                    self.injector.strike(fault)
+                    gave_up = round_protocol.GaveUp("the operator said so")
+                    await self.servers[SERVERS.index(fault.party)].post_event(run.round_id, gave_up)
+
+    # ---- what is seen
+
+    def _heard(self, step: Step) -> None:
+        self.injector.hear(step)
+        self.steps.append(step)
+
+    def _watch(self, life: Life, sender: str, receiver: str, message: Message, bulk: int) -> None:
+        if life.alive:
+            self.transcript.append((self.now, Note(sender, receiver, message, bulk)))
+
+    def _observe(self, life: Life, index: int, happening: Happening) -> None:
+        if not life.alive:
+            return
+        self.happenings.append((self.now, SERVERS[index], happening))
+        if isinstance(happening, RoundSettled):
+            report = happening.past.report
+            self._note_model(index, report.number)
+            self._note_settled(index, report)
+
+    def _note_settled(self, index: int, report: RoundReport) -> None:
+        before = self.settled[index].setdefault(report.number, report)
+        if before != report:
+            self.contradictions.append(f"{SERVERS[index]} tells of round {report.number}: {before}, and later {report}")
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+
+    def _note_model(self, index: int, number: int) -> None:
+        model = dict(self.servers[index].model)
+        before = self.models[index].setdefault(number, model)
+        if any(not np.array_equal(before[name], array) for name, array in model.items()):
+            self.contradictions.append(f"{SERVERS[index]} had another model after round {number} before it was killed")
+
+    def _wall_clock(self, name: str) -> float:
+        return EPOCH + self.now + self.injector.clock_error(name)
+
+
+async def _enter(life: Life, live: Live) -> None:
+    life.enter()
+    await live(life)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+@asynccontextmanager
+async def world(
+    task: Task,
+    model: Mapping[str, npt.ArrayLike],
+    seed: int,
+    faults: Sequence[Fault] = (),
+    schedule: Schedule | None = None,
+    make_server: tuple[MakeServer, MakeServer] = (Server, Server),
+) -> AsyncIterator[World]:
+    """Run S0 and S1 in a simulated world; needs a clock that jumps (`trio.testing.MockClock`).
+
+    Args:
+        task: what is learnt.
+        model: by block, what both servers start from.
+        seed: of everything that happens by chance.
+        faults: what goes wrong.
+        schedule: when rounds close; by default once every client that the task allows is in.
+        make_server: makes S0 and S1 from what they are made of.
+
+    Raises:
+        MisuseError: the model does not fit the task.
+    """
+    made = World(
+        task,
+        seed,
+        Network(task, model, seed, InlineLane()),
+        Injector(seed, faults),
+        schedule or Schedule(clients=task.max_clients),
+        make_server,
+    )
+    with seeded_scheduling(seed):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(made.run)
+            yield made
+            nursery.cancel_scope.cancel()
