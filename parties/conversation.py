@@ -37,11 +37,11 @@ ORDINARY_MEMORY = 2**28
 Reply: TypeAlias = tuple[Message, Buffer]
 """An answer, and the bulk data that goes with it."""
 
-Sent: TypeAlias = Callable[[str, Message, int], None]
-"""Hears of every answer sent: to whom, what, bytes of bulk."""
+Sent: TypeAlias = Callable[[str, Message, int, int], None]
+"""Hears of every answer sent: to whom, what, its bytes before framing, of them bulk."""
 
 Taken: TypeAlias = Callable[[str, Message, int], None]
-"""Hears of every request that came: from whom, what, bytes of bulk."""
+"""Hears of every request that came: from whom, what, its bytes before framing."""
 
 
 class Answerer(Protocol):
@@ -221,7 +221,7 @@ class _Conversation:
         """Read a request and return its answer; none if the client leaves while it is long in coming."""
         data = await self._channel.receive(length, pace=self._pace)
         message, bulk = decode(data, FromClient, self._client)
-        self._shared.taken(self._client, message, len(bulk))
+        self._shared.taken(self._client, message, length)
         if isinstance(message, Enter | AskOutcome):
             return await self._while_present(message)
         try:
@@ -246,5 +246,6 @@ class _Conversation:
             scope.cancel()
 
     async def _send(self, message: Message, content: Buffer = b"") -> None:
-        await self._channel.send(*encode(message, content), pace=self._pace)
-        self._shared.sent(self._client, message, len(content))
+        parts = encode(message, content)
+        await self._channel.send(*parts, pace=self._pace)
+        self._shared.sent(self._client, message, sum(len(part) for part in parts), len(content))

@@ -101,7 +101,7 @@ class RoundSettled(Happening, frozen=True, kw_only=True):
 
 
 class MessageSent(Happening, frozen=True, kw_only=True):
-    """A message went out; `kind` is its type, `size` its bytes before framing."""
+    """A message went out, to a client or the other server; `kind` is its type, `size` its bytes before framing."""
 
     receiver: str
     kind: str
@@ -109,7 +109,7 @@ class MessageSent(Happening, frozen=True, kw_only=True):
 
 
 class MessageReceived(Happening, frozen=True, kw_only=True):
-    """A message came in; `kind` is its type, `size` its bytes before framing."""
+    """A message came in, from a client or the other server; `kind` is its type, `size` its bytes before framing."""
 
     sender: str
     kind: str

@@ -34,7 +34,8 @@ while when it stores what it takes; a link that is given up is made anew, and co
 Deliver: TypeAlias = Callable[[Received], Awaitable[None]]
 Meet: TypeAlias = Callable[[], Awaitable[None]]
 Lose: TypeAlias = Callable[[str], None]
-Sent: TypeAlias = Callable[[Message, int], None]
+Sent: TypeAlias = Callable[[Message, int, int], None]
+Taken: TypeAlias = Callable[[Message, int], None]
 Fetch: TypeAlias = Callable[[], Awaitable[Sequence[Buffer]]]
 """Reads what goes out with a message; nothing, where the message is not wanted any more."""
 
@@ -54,14 +55,18 @@ class PeerLink:
         deliver: takes each message of the peer's, in order.
         meet: called each time a connection stands.
         lose: called each time one is lost, with the reason.
-        sent: hears of every message that has gone out, and of the bytes that went with it.
+        sent: hears of every message that has gone out: its bytes before framing, of them bulk.
+        taken: hears of every message that has come in: its bytes before framing.
     """
 
-    def __init__(self, peer: str, limit: int, deliver: Deliver, meet: Meet, lose: Lose, sent: Sent) -> None:
+    def __init__(
+        self, peer: str, limit: int, deliver: Deliver, meet: Meet, lose: Lose, sent: Sent, taken: Taken
+    ) -> None:
         self.peer = peer
         self.connected = False
         self._lose = lose
         self._told_sent = sent
+        self._told_taken = taken
         self._limit = limit
         self._deliver = deliver
         self._meet = meet
@@ -148,8 +153,9 @@ class PeerLink:
                 posted = self._queue[0]
                 bulk = await posted.fetch()
                 if bulk:
-                    await channel.send(*encode(posted.message, *bulk), pace=PACE)
-                    self._told_sent(posted.message, sum(len(part) for part in bulk))
+                    parts = encode(posted.message, *bulk)
+                    await channel.send(*parts, pace=PACE)
+                    self._told_sent(posted.message, _size(parts), _size(bulk))
                 self._queue.popleft()
                 sent, self._sent = self._sent, trio.Event()
                 sent.set()
@@ -159,7 +165,13 @@ class PeerLink:
     async def _receive_all(self, channel: Channel) -> None:
         while True:
             data = await channel.receive(self._limit, pace=PACE)
-            await self._deliver(decode(data, FromPeer, self.peer))
+            received = decode(data, FromPeer, self.peer)
+            self._told_taken(received.message, len(data))
+            await self._deliver(received)
+
+
+def _size(parts: Sequence[Buffer]) -> int:
+    return sum(len(part) for part in parts)
 
 
 def _leaves(group: BaseExceptionGroup[ChannelError]) -> list[BaseException]:

@@ -18,6 +18,7 @@ import logging
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import msgspec
 import trio
@@ -134,7 +135,13 @@ class Server:
         self._peer = f"S{1 - setup.index}"
         self._inbox_in, self._inbox = trio.open_memory_channel[_FromPeer | _Forwarded | _Met | _Ours](64)
         self._link = PeerLink(
-            self._peer, _longest_peer_message(setup.task), self._deliver, self._met, self._lost, self._sent_to_peer
+            self._peer,
+            _longest_peer_message(setup.task),
+            self._deliver,
+            self._met,
+            self._lost,
+            partial(self._sent, self._peer),
+            partial(self._taken, self._peer),
         )
         self._described = describe_model(setup.task, self.model)
         self._history = History(setup.store)
@@ -155,7 +162,7 @@ class Server:
         self._winding_up = trio.Event()
         reception = Reception(self)
         self._conversations = Conversations(
-            reception, reception.longest_bulk, setup.conversations, self._asked, self._answered, self._budget_moved
+            reception, reception.longest_bulk, setup.conversations, self._taken, self._answered, self._budget_moved
         )
         self.sessions = Sessions(setup.task, setup.store)
         self.evidence = EvidenceBook(setup.store, setup.observe)
@@ -635,10 +642,6 @@ class Server:
     def _lost(self, explanation: str) -> None:
         self.setup.observe(PeerLost(explanation=explanation))
 
-    def _sent_to_peer(self, message: Message, size: int) -> None:
-        self.setup.watch(self._name, self._peer, message, size)
-        self.setup.observe(MessageSent(receiver=self._peer, kind=type(message).__name__, size=size))
-
     async def _report(self, round_id: bytes, event: Event) -> None:
         await self._inbox_in.send(_Ours(round_id, event))
 
@@ -690,12 +693,15 @@ class Server:
         own = {self.setup.peer.channel: PEER_CONNECTIONS}
         return replace(self.setup.limits, per_key_exceptions=own | dict(self.setup.limits.per_key_exceptions))
 
-    def _asked(self, client: str, message: Message, size: int) -> None:
-        self.setup.observe(MessageReceived(sender=client, kind=type(message).__name__, size=size))
+    def _taken(self, sender: str, message: Message, size: int) -> None:
+        self.setup.observe(MessageReceived(sender=sender, kind=type(message).__name__, size=size))
 
-    def _answered(self, client: str, message: Message, size: int) -> None:
-        self.setup.watch(self._name, client, message, size)
-        self.setup.observe(MessageSent(receiver=client, kind=type(message).__name__, size=size))
+    def _sent(self, receiver: str, message: Message, size: int, bulk: int) -> None:
+        self.setup.watch(self._name, receiver, message, bulk)
+        self.setup.observe(MessageSent(receiver=receiver, kind=type(message).__name__, size=size))
+
+    def _answered(self, client: str, message: Message, size: int, bulk: int) -> None:
+        self._sent(client, message, size, bulk)
         if isinstance(message, Refused):
             self.setup.observe(RequestRefused(client=client, reason=message.reason, explanation=message.explanation))
 

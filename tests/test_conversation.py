@@ -183,10 +183,14 @@ async def test_requests_are_answered_one_after_the_other(house):
         assert isinstance(await reply(channel), Receipt)
         assert isinstance(await reply(channel), TaskIs)
     assert [(client, type(message).__name__, size) for client, message, size in house.taken[:2]] == [
-        ("anna", "AskTask", 0),
-        ("anna", "Submit", BULK),
+        ("anna", "AskTask", sum(map(len, encode(AskTask())))),
+        ("anna", "Submit", sum(map(len, submit()))),
     ]
-    assert [type(message).__name__ for _, message, _ in house.sent] == ["TaskIs", "Receipt", "Receipt", "TaskIs"]
+    assert [(type(message).__name__, size, bulk) for _, message, size, bulk in house.sent[:2]] == [
+        ("TaskIs", sum(map(len, encode(TaskIs(b"a task")))), 0),
+        ("Receipt", sum(map(len, encode(receipt))), 0),
+    ]
+    assert [type(message).__name__ for _, message, _, _ in house.sent] == ["TaskIs", "Receipt", "Receipt", "TaskIs"]
     assert house.failures == []
     assert house.conversations.budget.used == 0
 

@@ -1,11 +1,13 @@
 """Rounds with real parties: who is counted and who is told why not, what an abort reveals, and how lost links heal."""
 
 import itertools
+from dataclasses import replace
 
 import msgspec
 import numpy as np
 import pytest
 import trio
+import trio.testing
 from shop import (
     ROWS,
     TASK,
@@ -29,6 +31,7 @@ from fsl_async.public_part import dense_bytes
 from fsl_async.ring import Ring
 from fsl_async.upload import public_digest
 from parties import RoundClosedError, simulate
+from parties.happenings import Happening, MessageReceived, MessageSent
 from parties.server import Schedule
 from transport import ConnectionLostError, Network, TcpTransport
 
@@ -67,6 +70,35 @@ async def test_a_second_round_retrieves_the_model_that_the_first_has_changed():
         np.testing.assert_array_equal(second["items"], network.model["items"][rows])
         assert second["items"].dtype == np.float32
         assert not np.array_equal(first["items"], second["items"])
+
+
+async def test_both_servers_tell_of_the_same_messages_with_the_same_sizes():
+    """A size is the whole message's; the transcript has the bulk alone."""
+    told: tuple[list[Happening], list[Happening]] = ([], [])
+    async with simulate(TASK, model(), seed=31) as net:
+        for server, happenings in zip(net.servers, told, strict=True):
+            server.setup = replace(server.setup, observe=happenings.append)
+        await honest_round(net)
+        await trio.testing.wait_all_tasks_blocked()
+        names = ("S0", "S1")
+        for sender, receiver in (names, names[::-1]):
+            out = [
+                (happening.kind, happening.size)
+                for happening in told[names.index(sender)]
+                if isinstance(happening, MessageSent) and happening.receiver == receiver
+            ]
+            came = [
+                (happening.kind, happening.size)
+                for happening in told[names.index(receiver)]
+                if isinstance(happening, MessageReceived) and happening.sender == sender
+            ]
+            notes = [note for note in net.transcript if (note.sender, note.receiver) == (sender, receiver)][-len(out) :]
+            assert out == came
+            assert [kind for kind, _ in out] == [type(note.message).__name__ for note in notes]
+            for (_, size), note in zip(out, notes, strict=True):
+                assert size == sum(map(len, encode(note.message, bytes(note.bulk))))
+        submissions = [h for h in told[0] if isinstance(h, MessageReceived) and h.kind == "Submit"]
+        assert {happening.sender for happening in submissions} == {"anna", "ben"}
 
 
 async def test_rows_come_in_the_order_asked_and_bit_for_bit():
