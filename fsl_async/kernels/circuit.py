@@ -16,6 +16,7 @@ import numpy.typing as npt
 __all__ = ["SHIFT_ROWS", "Plane", "encrypt", "expand_key", "mix_columns", "substitute"]
 
 ROUNDS = 10
+LOWEST_BITS = 0x01010101
 # Byte i of a state after ShiftRows is byte SHIFT_ROWS[i] before it (FIPS 197, 5.1.2; column-major).
 SHIFT_ROWS = tuple((index + 4 * (index % 4)) % 16 for index in range(16))
 
@@ -97,23 +98,21 @@ def mix_columns(planes: list[P], turned: list[list[P]]) -> list[P]:
 
 def expand_key(key: bytes) -> Words:
     """The eleven round keys of AES-128 as blocks, shape (11, 2) (FIPS 197, 5.2)."""
-    words = [key[i : i + 4] for i in range(0, 16, 4)]
+    words = [int.from_bytes(key[i : i + 4], "little") for i in range(0, 16, 4)]
     constant = 1
     for index in range(4, 4 * (ROUNDS + 1)):
         last = words[-1]
         if index % 4 == 0:
-            last = _substitute_bytes(last[1:] + last[:1])
-            last = bytes([last[0] ^ constant]) + last[1:]
+            last = _substitute_word(last >> 8 | (last & 0xFF) << 24) ^ constant
             constant = (constant << 1) ^ (0x11B * (constant >> 7))
-        words.append(bytes(a ^ b for a, b in zip(words[-4], last, strict=True)))
-    return np.frombuffer(b"".join(words), dtype="<u8").astype(np.uint64).reshape(ROUNDS + 1, 2)
+        words.append(words[-4] ^ last)
+    return np.array(words, dtype="<u4").view("<u8").astype(np.uint64).reshape(ROUNDS + 1, 2)
 
 
-def _substitute_bytes(data: bytes) -> bytes:
-    """The S-box applied to a few bytes, through planes that are Python integers."""
-    planes = [sum((byte >> bit & 1) << i for i, byte in enumerate(data)) for bit in range(8)]
-    planes = substitute(planes)
-    return bytes(sum((plane >> i & 1) << bit for bit, plane in enumerate(planes)) for i in range(len(data)))
+def _substitute_word(word: int) -> int:
+    """The S-box applied to the four bytes of a word, through planes that are Python integers."""
+    planes = substitute([word >> bit & LOWEST_BITS for bit in range(8)])
+    return sum((plane & LOWEST_BITS) << bit for bit, plane in enumerate(planes))
 
 
 def encrypt(round_keys: Words, blocks: Words) -> Words:
