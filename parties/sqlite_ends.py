@@ -26,21 +26,18 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from fsl_async.digests import Buffer
-from fsl_async.errors import MisuseError, StorageError
+from fsl_async.errors import StorageError
 from parties.disk import room
 from parties.sqlite_file import (
     BUSY_SECONDS,
     LOG_BYTES,
     PAGE_BYTES,
     RESTORE,
-    DiskFullError,
-    StoreLostError,
     connect,
     prepare,
     translated,
 )
-from parties.store import Change, Erase, Keep, Put, Record
+from parties.store import Change, DiskFullError, Erase, Keep, Put, Record, StoreLostError, checked, encoded, same_bytes
 
 __all__ = ["CHUNK_BYTES", "Commit", "ReadingEnd", "WritingEnd"]
 
@@ -76,8 +73,8 @@ class Commit:
         Raises:
             MisuseError: a name is not text.
         """
-        checked = tuple(_checked(change) for change in changes)
-        return Commit(checked, COMMIT_BYTES + sum(_size(change) for change in checked))
+        plain = tuple(checked(change) for change in changes)
+        return Commit(plain, COMMIT_BYTES + sum(_size(change) for change in plain))
 
     @property
     def erases(self) -> bool:
@@ -263,7 +260,7 @@ class WritingEnd:
         place = 0
         with closing(self._connection.execute(CHUNKS, (kept,))) as chunks:
             for (chunk,) in chunks:
-                if not np.array_equal(np.frombuffer(chunk, np.uint8), data[place : place + len(chunk)]):
+                if not same_bytes(chunk, data[place : place + len(chunk)]):
                     return False
                 place += len(chunk)
         return place == len(data)
@@ -300,7 +297,7 @@ class ReadingEnd:
         """See `Store.entries`."""
         query = "SELECT entry FROM journal WHERE name = ? ORDER BY place"
         with translated(self.path):
-            return [entry for (entry,) in self._connection.execute(query, (_encoded(journal),)).fetchall()]
+            return [entry for (entry,) in self._connection.execute(query, (encoded(journal),)).fetchall()]
 
     def keys(self, prefix: str) -> list[str]:
         """See `Store.keys`."""
@@ -311,7 +308,7 @@ class ReadingEnd:
     def blob(self, key: str) -> memoryview:
         """See `Store.blob`; the memory is the blob's own and one chunk's."""
         with translated(self.path), self._snapshot():
-            found = self._connection.execute("SELECT id, size FROM kept WHERE key = ?", (_encoded(key),)).fetchall()
+            found = self._connection.execute("SELECT id, size FROM kept WHERE key = ?", (encoded(key),)).fetchall()
             if not found:
                 raise StorageError(f"{key} is not kept")
             [(kept, size)] = found
@@ -340,27 +337,6 @@ class ReadingEnd:
             self._connection.execute("COMMIT")
 
 
-def _checked(change: Change) -> Change:
-    match change:
-        case Record(journal=journal):
-            _encoded(journal)
-            return change
-        case Keep(key=key, data=data):
-            _encoded(key)
-            return Keep(key, _flat(data))
-        case Put(key=key, data=data):
-            _encoded(key)
-            return Put(key, _flat(data))
-        case Erase(prefix=prefix):
-            _encoded(prefix)
-            return change
-
-
-def _flat(data: Buffer) -> memoryview:
-    view = memoryview(data)
-    return view.cast("B") if view.nbytes else memoryview(b"")
-
-
 def _size(change: Change) -> int:
     match change:
         case Record(entry=entry):
@@ -371,13 +347,6 @@ def _size(change: Change) -> int:
             return 0
 
 
-def _encoded(name: str) -> bytes:
-    try:
-        return name.encode()
-    except UnicodeEncodeError as error:
-        raise MisuseError(f"{name!r} cannot name anything in a store: it is not text ({error.reason})") from error
-
-
 def _range(prefix: str) -> tuple[bytes, bytes]:
     """From the first name that begins with a prefix up to, not including, the second; see the module."""
-    return _encoded(prefix), _encoded(prefix) + b"\xff"
+    return encoded(prefix), encoded(prefix) + b"\xff"

@@ -20,6 +20,7 @@ from typing import Final
 
 from fsl_async.errors import StorageError
 from parties.disk import refused, replaced_by, sync_folder
+from parties.store import DiskFullError, StoreLostError
 
 __all__ = [
     "BUSY_SECONDS",
@@ -59,14 +60,6 @@ MIGRATIONS: Final = (
     """,
 )
 SCHEMA: Final = len(MIGRATIONS)
-
-
-class DiskFullError(StorageError):
-    """The disk is full: this commit has not been made, and later ones may be."""
-
-
-class StoreLostError(StorageError):
-    """The disk or the file failed: nothing more can be kept; do not try again, start again."""
 
 
 def create(path: Path) -> None:

@@ -25,10 +25,10 @@ from typing import Final, TypeAlias, TypeVar
 import trio
 
 from fsl_async.errors import StorageError
-from parties.disk import refuse_network, sole_use
+from parties.disk import check_room, refuse_network, sole_use
 from parties.sqlite_ends import Commit, ReadingEnd, WritingEnd
-from parties.sqlite_file import DiskFullError, StoreLostError, copy, create
-from parties.store import Change, Store
+from parties.sqlite_file import copy, create
+from parties.store import Change, DiskFullError, Store, StoreLostError
 
 __all__ = ["DiskFullError", "SqliteStore", "StoreLostError"]
 
@@ -90,6 +90,10 @@ class SqliteStore(Store):
         """
         self._refuse_closed()
         await trio.to_thread.run_sync(copy, self._path, path)
+
+    async def check_room(self, needed: int) -> None:
+        """See `Store.check_room`; a tenth of the disk must stay free."""
+        await trio.to_thread.run_sync(check_room, self._path, needed)
 
     async def aclose(self) -> None:
         """Make durable what waits, and let go of the file."""

@@ -3,19 +3,49 @@
 A store has journals (lists of entries), blobs (written once) and values (replaced at will). An actor commits an event
 before it acts on it, and acknowledges nothing that is not committed; changes that only make sense together go into one
 commit. `MemoryStore` keeps all of it in memory: it forgets with the process.
+
+    StorageError
+    ├── DiskFullError    there is no room for this commit; a later one may find some
+    └── StoreLostError   nothing more can be kept: whoever relies on the store ends
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
+
+import numpy as np
 
 from fsl_async.digests import Buffer
-from fsl_async.errors import StorageError
+from fsl_async.errors import MisuseError, StorageError
 
-__all__ = ["Change", "Erase", "Keep", "MemoryStore", "Put", "Record", "Store"]
+__all__ = [
+    "Change",
+    "DiskFullError",
+    "Erase",
+    "Keep",
+    "MemoryStore",
+    "Put",
+    "Record",
+    "Store",
+    "StoreLostError",
+    "checked",
+    "encoded",
+    "same_bytes",
+]
+
+ValueT = TypeVar("ValueT")
+
+
+class DiskFullError(StorageError):
+    """The disk is full: this commit has not been made, and later ones may be."""
+
+
+class StoreLostError(StorageError):
+    """The disk or the file failed: nothing more can be kept; do not try again, start again."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +92,7 @@ class Store(ABC):
         A caller that is cancelled does not know whether they were made.
 
         Raises:
+            MisuseError: a name is not text; nothing has changed.
             StorageError: they could not be kept, or a blob is kept already with other content; nothing has changed, and
                 nothing that depends on them may be acknowledged.
         """
@@ -72,7 +103,7 @@ class Store(ABC):
 
     @abstractmethod
     async def blob(self, key: str) -> memoryview:
-        """A kept blob, or a value.
+        """A kept blob, or a value; read-only.
 
         Raises:
             StorageError: there is none.
@@ -90,9 +121,17 @@ class Store(ABC):
         """Append one entry to a journal; see `commit`."""
         await self.commit(Record(journal, entry))
 
+    async def check_room(self, needed: int) -> None:
+        """Tell whether so many more bytes will fit; a store that does not know how much room it has says nothing.
+
+        Raises:
+            StorageError: they will not.
+        """
+        del needed
+
 
 class MemoryStore(Store):
-    """A store that lives as long as its process."""
+    """A store that lives as long as its process; closing it does nothing, so a party may come back to it."""
 
     def __init__(self) -> None:
         self._journals: defaultdict[str, list[bytes]] = defaultdict(list)
@@ -100,40 +139,109 @@ class MemoryStore(Store):
 
     async def commit(self, *changes: Change) -> None:
         """See `Store.commit`."""
-        self._check(changes)
-        for change in changes:
+        plain = [checked(change) for change in changes]
+        self._check(plain)
+        for change in plain:
             match change:
                 case Record(journal=journal, entry=entry):
                     self._journals[journal].append(entry)
                 case Keep(key=key, data=data) | Put(key=key, data=data):
-                    self._blobs[key] = memoryview(data)
+                    self._blobs[key] = _own(memoryview(data))
                 case Erase(prefix=prefix):
-                    self._erase(prefix)
+                    self._journals = defaultdict(list, _without(self._journals, prefix))
+                    self._blobs = _without(self._blobs, prefix)
 
     async def entries(self, journal: str) -> list[bytes]:
         """See `Store.entries`."""
+        encoded(journal)
         return list(self._journals.get(journal, []))
 
     async def blob(self, key: str) -> memoryview:
         """See `Store.blob`."""
+        encoded(key)
         if key not in self._blobs:
             raise StorageError(f"{key} is not kept")
         return self._blobs[key]
 
     async def keys(self, prefix: str) -> list[str]:
         """See `Store.keys`."""
+        encoded(prefix)
         return sorted(key for key in self._blobs if key.startswith(prefix))
 
     async def aclose(self) -> None:
         """See `Store.aclose`."""
 
-    def _check(self, changes: tuple[Change, ...]) -> None:
-        for change in changes:
-            if isinstance(change, Keep) and self._blobs.get(change.key, memoryview(change.data)) != change.data:
-                raise StorageError(f"{change.key} is kept already, with other content")
+    def _check(self, changes: Sequence[Change]) -> None:
+        """Refuse to keep a blob where, at that point of the commit, its key has other content.
 
-    def _erase(self, prefix: str) -> None:
-        for key in [key for key in self._journals if key.startswith(prefix)]:
-            del self._journals[key]
-        for key in [key for key in self._blobs if key.startswith(prefix)]:
-            del self._blobs[key]
+        Raises:
+            StorageError: it has.
+        """
+        erased: tuple[str, ...] = ()
+        fresh: dict[str, Buffer] = {}
+        for change in changes:
+            match change:
+                case Keep(key=key, data=data):
+                    before = fresh if key in fresh or key.startswith(erased) else self._blobs
+                    if not same_bytes(before.get(key, data), data):
+                        raise StorageError(f"{key} is kept already, with other content")
+                    fresh[key] = data
+                case Put(key=key, data=data):
+                    fresh[key] = data
+                case Erase(prefix=prefix):
+                    erased = (*erased, prefix)
+                    fresh = _without(fresh, prefix)
+                case Record():
+                    pass
+
+
+def checked(change: Change) -> Change:
+    """A change whose name is text and whose data are plain bytes.
+
+    Raises:
+        MisuseError: its name is not text.
+    """
+    match change:
+        case Record(journal=journal):
+            encoded(journal)
+            return change
+        case Keep(key=key, data=data):
+            encoded(key)
+            return Keep(key, _flat(data))
+        case Put(key=key, data=data):
+            encoded(key)
+            return Put(key, _flat(data))
+        case Erase(prefix=prefix):
+            encoded(prefix)
+            return change
+
+
+def encoded(name: str) -> bytes:
+    """A name as UTF-8.
+
+    Raises:
+        MisuseError: it is not text.
+    """
+    try:
+        return name.encode()
+    except UnicodeEncodeError as error:
+        raise MisuseError(f"{name!r} cannot name anything in a store: it is not text ({error.reason})") from error
+
+
+def same_bytes(first: Buffer, second: Buffer) -> bool:
+    """Whether two buffers of plain bytes are equal, at the speed of memory: views compare item by item."""
+    return np.array_equal(np.frombuffer(first, np.uint8), np.frombuffer(second, np.uint8))
+
+
+def _flat(data: Buffer) -> memoryview:
+    view = memoryview(data)
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def _own(data: memoryview) -> memoryview:
+    """Content that nobody else can change."""
+    return data if isinstance(data.obj, bytes) else memoryview(bytes(data))
+
+
+def _without(named: Mapping[str, ValueT], prefix: str) -> dict[str, ValueT]:
+    return {name: value for name, value in named.items() if not name.startswith(prefix)}

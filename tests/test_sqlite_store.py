@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from fsl_async.errors import MisuseError, StorageError
+from fsl_async.errors import StorageError
 from parties import disk, sqlite_ends, sqlite_file
 from parties.disk import InUseError, check_room, file_system, room
 from parties.sqlite_ends import CHUNK_BYTES, Commit, WritingEnd
@@ -58,45 +58,6 @@ async def test_everything_is_there_again(path):
         assert await store.keys("") == ["large", "v"]
         assert await store.blob("large") == large
         assert await store.blob("v") == b"2"
-
-
-async def test_a_blob_cannot_be_written_to(path):
-    async with aclosing(await SqliteStore.open(path)) as store:
-        await store.commit(Keep("k", b"abc"))
-        assert (await store.blob("k")).readonly
-
-
-@pytest.mark.parametrize(
-    ("commit", "made"),
-    [
-        ([Keep("k", b"1"), Keep("k", b"2")], False),
-        ([Keep("k", b"1"), Keep("k", b"1")], True),
-        ([Put("k", b"1"), Keep("k", b"2")], False),
-        ([Keep("k", b"1"), Put("k", b"2"), Keep("k", b"2")], True),
-        ([Keep("k", b"1"), Erase("k"), Keep("k", b"2")], True),
-    ],
-    ids=["kept twice", "kept again", "set and kept", "kept, set and kept", "kept, erased and kept"],
-)
-async def test_the_order_within_a_commit_counts(path, commit, made):
-    async with aclosing(await SqliteStore.open(path)) as store:
-        if made:
-            await store.commit(*commit)
-        else:
-            with pytest.raises(StorageError, match="k is kept already"):
-                await store.commit(*commit)
-        assert await store.keys("") == (["k"] if made else [])
-
-
-async def test_names_that_are_not_text_are_the_callers_mistake(path):
-    async with aclosing(await SqliteStore.open(path)) as store:
-        changes: list[Change] = [Record("\ud800", b""), Keep("\ud800", b""), Put("\ud800", b""), Erase("\ud800")]
-        for change in changes:
-            with pytest.raises(MisuseError, match="not text"):
-                await store.commit(Record("log", b""), change)
-        for query in (store.keys, store.entries, store.blob):
-            with pytest.raises(MisuseError, match="not text"):
-                await query("\ud800")
-        assert await store.entries("log") == []
 
 
 async def test_many_commits_share_a_transaction(path):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import trio
 
-from fsl_async.errors import StorageError
+from fsl_async.errors import MisuseError, StorageError
 from parties.sqlite_ends import CHUNK_BYTES
 from parties.sqlite_store import SqliteStore
 from parties.store import Change, Erase, Keep, MemoryStore, Put, Record, Store
@@ -100,6 +101,64 @@ async def test_a_commit_is_made_whole_or_not_at_all(store):
     assert await store.entries("log") == [b"0"]
     await store.commit(Record("log", b"1"), Keep("kept", b"first"), Keep("new", b"new"))
     assert await store.entries("log") == [b"0", b"1"]
+
+
+@pytest.mark.parametrize(
+    ("commit", "made"),
+    [
+        ([Keep("k", b"1"), Keep("k", b"2")], False),
+        ([Keep("k", b"1"), Keep("k", b"1")], True),
+        ([Put("k", b"1"), Keep("k", b"2")], False),
+        ([Keep("k", b"1"), Put("k", b"2"), Keep("k", b"2")], True),
+        ([Keep("k", b"1"), Erase("k"), Keep("k", b"2")], True),
+        ([Keep("k", b"1"), Erase("kk"), Keep("k", b"2")], False),
+    ],
+    ids=["kept twice", "kept again", "set and kept", "kept, set and kept", "kept, erased and kept", "another erased"],
+)
+async def test_the_order_within_a_commit_counts(store, commit, made):
+    if made:
+        await store.commit(*commit)
+    else:
+        with pytest.raises(StorageError, match="k is kept already, with other content"):
+            await store.commit(*commit)
+    assert await store.keys("") == (["k"] if made else [])
+
+
+async def test_names_that_are_not_text_are_the_callers_mistake(store):
+    changes: list[Change] = [Record("\ud800", b""), Keep("\ud800", b""), Put("\ud800", b""), Erase("\ud800")]
+    for change in changes:
+        with pytest.raises(MisuseError, match="not text"):
+            await store.commit(Record("log", b""), change)
+    for query in (store.keys, store.entries, store.blob):
+        with pytest.raises(MisuseError, match="not text"):
+            await query("\ud800")
+    assert await store.entries("log") == []
+
+
+async def test_a_blob_cannot_be_written_to(store):
+    await store.commit(Keep("k", b"abc"), Keep("own", bytearray(b"abc")), Put("empty", b""))
+    for key in ("k", "own", "empty"):
+        assert (await store.blob(key)).readonly
+
+
+async def test_what_is_kept_does_not_change_with_the_callers_buffer(store):
+    buffer = bytearray(b"abc")
+    await store.commit(Keep("k", buffer), Put("v", memoryview(buffer)[1:]))
+    buffer[:] = b"xyz"
+    assert await content(store) == {"k": b"abc", "v": b"bc"}
+    with pytest.raises(StorageError, match="k is kept already"):
+        await store.commit(Keep("k", buffer))
+
+
+async def test_equal_content_is_found_equal_at_the_speed_of_memory(store):
+    """16 MiB that are kept already: a comparison item by item would take a second."""
+    data = random.Random(5).randbytes(16 << 20)
+    await store.commit(Keep("k", data))
+    began = time.perf_counter()
+    await store.commit(Keep("k", bytearray(data)))
+    with pytest.raises(StorageError, match="k is kept already"):
+        await store.commit(Keep("k", data[:-1] + bytes([data[-1] ^ 1])))
+    assert time.perf_counter() - began < 0.5
 
 
 @pytest.mark.parametrize("prefix", [*NAMES, "a/1/", "%", "_", "gr", "zz"])
@@ -225,11 +284,14 @@ class Oracle:
 
 
 def changes(source: random.Random) -> list[Change]:
-    """Some changes; those to blobs are of different keys, so that their order does not matter."""
-    names = source.sample(NAMES, source.randint(1, 6))
-    kinds = (Record, Keep, Keep, Put)
-    made: list[Change] = [source.choice(kinds)(name, source.choice([b"", b"x", b"yy"])) for name in names]
-    return [*made, Erase(source.choice(NAMES[1:]))] if source.random() < 0.2 else made
+    """Some changes, often several of one key: their order counts."""
+    made: list[Change] = []
+    names = source.sample(NAMES, source.randint(1, 3))
+    for _ in range(source.randint(1, 6)):
+        kind = source.choice((Record, Keep, Keep, Keep, Put, Erase))
+        content = () if kind is Erase else (source.choice([b"", b"x", b"yy"]),)
+        made.append(kind(source.choice(NAMES[1:] if kind is Erase else names), *content))
+    return made
 
 
 @pytest.mark.parametrize("seed", range(5))
