@@ -10,12 +10,13 @@ import json
 import sys
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any, Literal, TypeAlias
-
-from rich.console import Console
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError, StorageError
-from parties.client import RoundClosedError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["ExitCode", "Format", "Report", "exit_code"]
 
@@ -41,8 +42,6 @@ class ExitCode(IntEnum):
 def exit_code(error: BaseException) -> ExitCode:
     """The exit code that an error stands for."""
     match error:
-        case RoundClosedError():
-            return ExitCode.ROUND
         case MisuseError():
             return ExitCode.MISUSE
         case ChannelError():
@@ -64,7 +63,13 @@ class Report:
     def __init__(self, command: str, form: Format) -> None:
         self.command = command
         self.form = form
-        self.console = Console(stderr=True)
+
+    @cached_property
+    def console(self) -> Console:
+        """Where progress and errors go: stderr."""
+        from rich.console import Console
+
+        return Console(stderr=True)
 
     def result(self, text: str, result: Mapping[str, Any]) -> None:
         """Write the command's data: the text, or the object that says the same."""

@@ -13,6 +13,8 @@ import pytest
 import trio
 from cyclopts import App
 
+import fsl_async
+import parties
 import transport.errors
 from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError, StorageError
 from parties import RequestDeniedError, RoundClosedError
@@ -49,9 +51,9 @@ def run(monkeypatch, capsys, tmp_path):
 
 def test_the_commands_are_these():
     assert [" ".join(words) for words in COMMANDS] == [
-        "bench", "clients add", "clients list", "clients revoke", "demo", "enrol", "keygen", "log-level", "peers add",
-        "peers list", "peers revoke", "plan", "preflight", "retrieve", "rounds abort", "rounds list", "rounds show",
-        "serve", "status", "submit",
+        "backup", "bench", "clients add", "clients list", "clients revoke", "demo", "enrol", "keygen", "log-level",
+        "peers add", "peers list", "peers revoke", "plan", "preflight", "retrieve", "rounds abort", "rounds list",
+        "rounds show", "serve", "status", "submit",
     ]  # fmt: skip
 
 
@@ -248,10 +250,46 @@ def test_the_module_is_the_command():
     assert entry.load() is main
 
 
+HELPED = """
+import sys
+from parties.command import main
+for words in {lines}:
+    sys.argv = ["fsl-async", *words]
+    try:
+        main()
+    except SystemExit:
+        pass
+print(*sys.modules)
+"""
+FOR_WORK = {
+    "asyncio", "h11", "llvmlite", "msgpack", "msgspec", "nacl", "numba", "numpy", "prometheus_client", "rich.markdown",
+    "safetensors", "sqlite3", "structlog", "transport", "trio",
+}  # fmt: skip
+
+
+def test_help_the_version_and_wrong_words_import_nothing_that_only_work_needs():
+    helped = [["--help"], *([*words, "--help"] for words in COMMANDS)]
+    refused = [["kegen"], ["keygen", "x", "y"], ["serve", "--confi"], ["submit", "alice.toml"]]
+    done = python("-c", HELPED.format(lines=[*helped, ["--version"], *refused]))
+    assert done.returncode == 0, done.stderr
+    modules = set(done.stdout.splitlines()[-1].split())
+    assert "parties.commands.application" in modules
+    assert not modules & FOR_WORK
+
+
+def test_the_public_names_are_found_where_they_are_imported_from_and_no_others():
+    for package in (fsl_async, parties):
+        assert set(dir(package)) >= set(package.__all__)
+        for name in package.__all__:
+            assert getattr(package, name) is not None
+        with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+            package.nonsense  # noqa: B018
+
+
 def test_importing_the_library_imports_nothing_that_only_the_command_or_the_kernels_need(record_property):
     code = (
-        "import sys, time; started = time.perf_counter(); import fsl_async, parties; "
-        "print(time.perf_counter() - started); print(*sys.modules)"
+        "import sys, time; started = time.perf_counter(); from fsl_async import *; "
+        "from parties import *; print(time.perf_counter() - started); print(*sys.modules)"
     )
     done = python("-c", code)
     assert done.returncode == 0, done.stderr

@@ -12,6 +12,7 @@ from functools import partial
 
 from cyclopts import App, CycloptsError
 
+from parties.commands.backup import backup
 from parties.commands.checking import preflight
 from parties.commands.clients import retrieve, submit
 from parties.commands.keys import enrol, keygen
@@ -28,10 +29,11 @@ app = App(
     help="Federated submodel learning on two servers: private retrieval and secure aggregation.",
     version=partial(importlib.metadata.version, "fsl-async"),
     version_flags=["--version"],
+    help_format="plaintext",
     result_action="return_value",
 )
 
-for command in (bench, demo, enrol, keygen, log_level, plan, preflight, retrieve, serve, status, submit):
+for command in (backup, bench, demo, enrol, keygen, log_level, plan, preflight, retrieve, serve, status, submit):
     app.command(command)
 for group in (clients, peers, rounds):
     app.command(group)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import trio
-
 from parties.commands.running import FormatFlag, run
 from parties.report import ExitCode, Report
 
@@ -33,7 +31,6 @@ def preflight(config: Path, *, form: FormatFlag = "text") -> int:
         from parties import preflight as checks
 
         findings.extend(await checks.preflight(config))
-        await trio.lowlevel.checkpoint()
         report.result(_table(config, findings), {"passed": checks.passed(findings), "findings": _plain(findings)})
 
     return run(report, work) or next((finding.code for finding in findings if finding.code), ExitCode.OK)

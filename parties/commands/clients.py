@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from fsl_async.errors import MisuseError
-from fsl_async.task import Dense, Task
-from parties.client import Client
 from parties.commands.running import FormatFlag, run
-from parties.deployment import connect
-from parties.model_files import load_model, save_model
 from parties.report import Report
+
+if TYPE_CHECKING:
+    from fsl_async.task import Task
+    from parties.client import Client
 
 __all__ = ["retrieve", "submit"]
 
@@ -55,6 +53,10 @@ def retrieve(
     report = Report("retrieve", form)
 
     async def work() -> None:
+        from fsl_async.task import Dense
+        from parties.deployment import connect
+        from parties.model_files import save_model
+
         chosen = _rows(rows)
         async with connect(config, identity or "", token=_token(token), state=state or "", patience=patience) as client:
             dense = isinstance(client.task.block(block), Dense)
@@ -112,6 +114,9 @@ def submit(
     report = Report("submit", form)
 
     async def work() -> None:
+        from parties.deployment import connect
+        from parties.model_files import load_model
+
         arrays = load_model(update)
         async with connect(config, identity or "", token=_token(token), state=state or "", patience=patience) as client:
             receipt = await client.submit(_updates(client.task, arrays))
@@ -143,6 +148,8 @@ def _token(words: str) -> str:
 
 def _rows(words: str) -> Any:
     """Rows from the command line."""
+    import numpy as np
+
     try:
         listed = json.loads(Path(words[1:]).read_text()) if words.startswith("@") else json.loads(f"[{words}]")
         return np.array(listed, dtype=np.int64)
@@ -152,6 +159,8 @@ def _rows(words: str) -> Any:
 
 def _updates(task: Task, arrays: dict[str, Any]) -> dict[str, Any]:
     """A client's updates from the arrays of a file."""
+    from fsl_async.task import Dense
+
     updates: dict[str, Any] = {}
     for name in dict.fromkeys(key.removesuffix(".rows").removesuffix(".values") for key in arrays):
         if isinstance(task.block(name), Dense):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from parties.commands.running import FormatFlag, run
-from parties.identity import Identity
+from parties.commands.running import FormatFlag, run_plainly
 from parties.report import Report
-from parties.tokens import add_tokens, new_tokens
 
 __all__ = ["enrol", "keygen"]
 
@@ -24,7 +22,9 @@ def keygen(path: Path, *, name: str = "", form: FormatFlag = "text") -> int:
     """
     report = Report("keygen", form)
 
-    async def work() -> None:
+    def work() -> None:
+        from parties.identity import Identity
+
         identity = Identity.generate(name or path.stem)
         public = identity.save_both(path)
         keys = identity.public
@@ -39,7 +39,7 @@ def keygen(path: Path, *, name: str = "", form: FormatFlag = "text") -> int:
             },
         )
 
-    return run(report, work)
+    return run_plainly(report, work)
 
 
 def enrol(file: Path, *, tokens: int = 1, form: FormatFlag = "text") -> int:
@@ -54,7 +54,9 @@ def enrol(file: Path, *, tokens: int = 1, form: FormatFlag = "text") -> int:
     """
     report = Report("enrol", form)
 
-    async def work() -> None:
+    def work() -> None:
+        from parties.tokens import add_tokens, new_tokens
+
         made = new_tokens(tokens)
         total = add_tokens(file, made)
         report.progress(
@@ -63,4 +65,4 @@ def enrol(file: Path, *, tokens: int = 1, form: FormatFlag = "text") -> int:
         )
         report.result("\n".join(made), {"file": str(file), "tokens": made, "in_file": total})
 
-    return run(report, work)
+    return run_plainly(report, work)

@@ -5,24 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cyclopts import App
 
 from fsl_async.errors import MisuseError
 from parties.commands.running import FormatFlag, run_plainly
-from parties.identity import PublicIdentity
-from parties.membership import (
-    Member,
-    ServerRow,
-    add_clients,
-    add_server,
-    list_clients,
-    list_servers,
-    revoke_client,
-    revoke_server,
-    take_back,
-)
 from parties.report import Report
+
+if TYPE_CHECKING:
+    from parties.membership import Member, ServerRow
 
 __all__ = ["clients", "peers"]
 
@@ -42,6 +34,8 @@ def list_of_clients(file: Path, *, form: FormatFlag = "text") -> int:
     report = Report("clients list", form)
 
     def work() -> None:
+        from parties.membership import list_clients
+
         members = list_clients(file)
         rows = [[one.name, _short(one.channel), _short(one.statement), one.revoked_at] for one in members]
         report.result(
@@ -80,6 +74,9 @@ def add_to_clients(
     report = Report("clients add", form)
 
     def work() -> None:
+        from parties.identity import PublicIdentity
+        from parties.membership import add_clients
+
         told = {"name": name, "channel": channel, "statement": statement}
         if bool(public) == any(told.values()):
             raise MisuseError("clients add: .pub files, or --name, --channel and --statement, expected")
@@ -112,6 +109,8 @@ def revoke_of_clients(file: Path, who: str, *, undo: bool = False, form: FormatF
     report = Report("clients revoke", form)
 
     def work() -> None:
+        from parties.membership import revoke_client, take_back
+
         member = take_back(file, who) if undo else revoke_client(file, who)
         done = "let in again" if undo else "revoked; its connections end within a second"
         report.result(
@@ -134,6 +133,8 @@ def list_of_peers(task: Path, *, form: FormatFlag = "text") -> int:
     report = Report("peers list", form)
 
     def work() -> None:
+        from parties.membership import list_servers
+
         servers = list_servers(task)
         rows = [
             [one.name, one.address, one.operator, _short(one.channel), _short(one.statement), one.revoked_at]
@@ -169,6 +170,9 @@ def add_to_peers(
     report = Report("peers add", form)
 
     def work() -> None:
+        from parties.identity import PublicIdentity
+        from parties.membership import add_server
+
         _check_number(server)
         row = add_server(task, server, PublicIdentity.load(public), address, operator)
         report.result(
@@ -193,6 +197,8 @@ def revoke_of_peers(task: Path, *, server: int, form: FormatFlag = "text") -> in
     report = Report("peers revoke", form)
 
     def work() -> None:
+        from parties.membership import revoke_server
+
         _check_number(server)
         row = revoke_server(task, server)
         report.result(

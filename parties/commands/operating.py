@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from cyclopts import App
-from rich.console import Console
 
 from fsl_async.errors import MisuseError
 from parties.commands.running import FormatFlag, run
-from parties.operating.inquiry import Inquiry
-from parties.operating.terminal import PAST_SHOWN, as_text, round_screen, rounds_table, status_screen, watch
 from parties.report import Report
 
 __all__ = ["log_level", "rounds", "status"]
@@ -34,6 +31,11 @@ def status(where: str, *, once: bool = False, form: FormatFlag = "text") -> int:
     report = Report("status", form)
 
     async def work() -> None:
+        from rich.console import Console
+
+        from parties.operating.inquiry import Inquiry
+        from parties.operating.terminal import PAST_SHOWN, as_text, status_screen, watch
+
         inquiry = Inquiry.of(where)
         if not once and form == "text" and sys.stdout.isatty():
             with suppress(KeyboardInterrupt):  # how one leaves a live view
@@ -60,6 +62,9 @@ def list_rounds(where: str, *, last: int = 50, form: FormatFlag = "text") -> int
     report = Report("rounds list", form)
 
     async def work() -> None:
+        from parties.operating.inquiry import Inquiry
+        from parties.operating.terminal import as_text, rounds_table
+
         if not 1 <= last <= 999_999:
             raise MisuseError(f"last: from 1 to 999,999 rounds can be listed, not {last:,}")
         inquiry = Inquiry.of(where)
@@ -86,6 +91,9 @@ def show(where: str, number: int, *, form: FormatFlag = "text") -> int:
     report = Report("rounds show", form)
 
     async def work() -> None:
+        from parties.operating.inquiry import Inquiry
+        from parties.operating.terminal import as_text, round_screen
+
         past = await Inquiry.of(where).get(f"/rounds/{_checked(number)}.json")
         report.result(as_text(round_screen(past)), past)
 
@@ -110,6 +118,8 @@ def abort(where: str, number: int, *, because: str, token_file: Path | None = No
     report = Report("rounds abort", form)
 
     async def work() -> None:
+        from parties.operating.inquiry import Inquiry
+
         inquiry = Inquiry.of(where, token_file)
         answer = await inquiry.change("POST", f"/rounds/{_checked(number)}/abort", because=because)
         report.result(f"round {number} is given up: {because}", _without_version(answer))
@@ -132,6 +142,8 @@ def log_level(where: str, level: str, *, token_file: Path | None = None, form: F
     report = Report("log-level", form)
 
     async def work() -> None:
+        from parties.operating.inquiry import Inquiry
+
         answer = await Inquiry.of(where, token_file).change("PUT", "/log-level", level=level)
         report.result(f"logs from level {answer['level']} on", _without_version(answer))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 
-import trio
 from cyclopts import Parameter
 
 from fsl_async.errors import FslError
@@ -18,6 +17,8 @@ FormatFlag = Annotated[Format, Parameter(name="--format", help="What stdout carr
 
 def run(report: Report, work: Callable[[], Awaitable[None]]) -> int:
     """Run a subcommand's coroutine; one line and an exit code for every foreseen error."""
+    import trio
+
     return run_plainly(report, lambda: trio.run(work, strict_exception_groups=True))
 
 

@@ -1,0 +1,63 @@
+"""`backup`: a copy of a server's store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parties.commands.running import FormatFlag, run_plainly
+from parties.report import Report
+
+if TYPE_CHECKING:
+    from parties.backup import Backup
+
+__all__ = ["backup"]
+
+
+def backup(config: Path, target: Path, *, model: Path | None = None, form: FormatFlag = "text") -> int:
+    """Copy a server's store, while the server runs or after it has stopped.
+
+    Parameters
+    ----------
+    config:
+        The server's TOML file.
+    target:
+        The file to write, readable by its owner alone; never overwritten.
+    model:
+        Also write the model, as it stands in the copy, into this .npz or .safetensors file.
+    """
+    report = Report("backup", form)
+
+    def work() -> None:
+        from parties.backup import back_up
+        from parties.party_files import ServerFile
+
+        file = ServerFile.load(config)
+        made = back_up(file, target, model)
+        report.result(
+            _words(made, file.identity, model),
+            {
+                "server": made.server,
+                "store": str(made.store),
+                "copy": str(made.target),
+                "bytes": made.size,
+                "settled": made.settled,
+                "model": str(model or ""),
+            },
+        )
+
+    return run_plainly(report, work)
+
+
+def _words(made: Backup, keys: Path, model: Path | None) -> str:
+    name, store = f"S{made.server}", made.store
+    until = f"after round {made.settled}" if made.settled else "before its first round is over"
+    lines = [
+        f"{made.target}: the store of {name} {until}, {made.size:,} bytes, checked",
+        f"It holds secrets, as {keys} does: keep both where only you can read them, and not on this disk alone.",
+        f"To go on from it, if {name} has not run since: put it in the place of {store}, without {store}-wal and "
+        f"{store}-shm, and start {name}.",
+        f"If {name} has run since, do not: two different answers can expose a client. Begin anew on both servers, from "
+        "the same model, as docs/operations.md says.",
+    ]
+    return "\n".join([*lines, *([f"{model}: the model {until}"] if model else [])])

@@ -1,0 +1,218 @@
+"""`fsl-async backup`: a copy from which a server goes on with the same bytes, and nothing that is overwritten."""
+
+import json
+import sqlite3
+import stat
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trio
+from shop import TASK, Basket, model
+
+from parties import connect
+from parties.command import main
+from parties.deployment import free_addresses, server_setup, write_deployment
+from parties.identity import Identity
+from parties.model_files import load_model, save_model
+from parties.report import ExitCode
+from parties.server import Server
+from parties.sqlite_store import SqliteStore
+
+NAMES = ("anna", "ben")
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """Two servers' files and two clients'."""
+    identities = {name: Identity.generate(name) for name in ("S0", "S1", *NAMES)}
+    for name, identity in identities.items():
+        identity.save(tmp_path / f"{name}.key")
+    public = [identity.public for identity in identities.values()]
+    addresses = free_addresses(2)
+    write_deployment(tmp_path, TASK, public[:2], addresses, public[2:])
+    save_model(tmp_path / "model.npz", model())
+    for number, address in enumerate(addresses):
+        (tmp_path / f"S{number}.toml").write_text(
+            f'server = {number}\nidentity = "S{number}.key"\ntask = "task.toml"\nclients = "clients.toml"\n'
+            f'model = "model.npz"\nlisten = "{address}"\nstore = "S{number}.sqlite"\nthreads = 1\n'
+            "[rounds]\nclients = 2\n"
+        )
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder, monkeypatch, capsys):
+    """Runs `backup` in this process: its exit code, its JSON object or text, and what it complains of."""
+
+    def run(*words: str, form: str = "json") -> tuple[int, dict | str, str]:
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(sys, "argv", ["fsl-async", "backup", *words, "--format", form])
+        with pytest.raises(SystemExit) as ending:
+            main()
+        said = capsys.readouterr()
+        return ending.value.code, json.loads(said.out) if form == "json" and said.out else said.out, said.err
+
+    return run
+
+
+@asynccontextmanager
+async def running(folder: Path) -> AsyncIterator[list[Server]]:
+    """Both servers, until the block ends."""
+    setups = [await server_setup(folder / f"S{number}.toml") for number in (0, 1)]
+    try:
+        async with trio.open_nursery() as nursery:
+            servers = [Server(setup) for setup in setups]
+            for server in servers:
+                await nursery.start(server.run)
+            yield servers
+            nursery.cancel_scope.cancel()
+    finally:
+        for setup in setups:
+            await setup.store.aclose()
+
+
+async def take_part(folder: Path, *names: str) -> None:
+    async def submit(name: str) -> None:
+        async with connect(folder / "task.toml", folder / f"{name}.key") as client:
+            await client.submit(Basket(name).update)
+            assert (await client.outcome()).counted
+
+    async with trio.open_nursery() as nursery:
+        for name in names:
+            nursery.start_soon(submit, name)
+
+
+def test_a_server_goes_on_from_a_copy_that_was_made_while_it_ran(folder, run):
+    """One client's submission is in the copy; after the servers were stopped, the copies take the stores' place."""
+
+    async def copied_meanwhile() -> None:
+        async with running(folder):
+            await take_part(folder, *NAMES)
+            async with connect(folder / "task.toml", folder / "anna.key") as client:
+                await client.submit(Basket("anna").update)
+                for number in (0, 1):
+                    before = (folder / f"S{number}.sqlite").stat().st_ino
+                    code, said, _ = run(f"S{number}.toml", f"copy-{number}.sqlite", "--model", f"model-{number}.npz")
+                    assert code == ExitCode.OK
+                    assert said["result"]["settled"] == 1
+                    assert (folder / f"S{number}.sqlite").stat().st_ino == before
+
+    async def second() -> None:
+        async with running(folder) as servers:
+            assert [server.standing().round.submissions for server in servers] == [1, 1]
+            await take_part(folder, "ben")
+            assert [server.standing().rounds_done for server in servers] == [2, 2]
+            now = model()
+            for name in NAMES * 2:
+                items = np.zeros_like(now["items"], dtype=np.float64)
+                items[Basket(name).rows] = Basket(name).values
+                now["items"] = (now["items"] + items).astype(np.float32)
+            np.testing.assert_array_equal(servers[0].model["items"], now["items"])
+
+    trio.run(copied_meanwhile)
+    for number in (0, 1):
+        copy = folder / f"copy-{number}.sqlite"
+        assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+        for left in folder.glob(f"S{number}.sqlite*"):
+            left.unlink()
+        copy.rename(folder / f"S{number}.sqlite")
+    trio.run(second)
+
+
+def test_what_is_printed_says_what_was_copied_and_how_to_go_on_from_it(folder, run):
+    async def a_round() -> None:
+        async with running(folder):
+            await take_part(folder, *NAMES)
+
+    trio.run(a_round)
+    code, out, error = run("S0.toml", "copy.sqlite", "--model", "then.npz", form="text")
+    assert (code, error) == (ExitCode.OK, "")
+    first, *_, last = out.splitlines()
+    size = (folder / "copy.sqlite").stat().st_size
+    assert first == f"copy.sqlite: the store of S0 after round 1, {size:,} bytes, checked"
+    assert last == "then.npz: the model after round 1"
+    assert "put it in the place of S0.sqlite, without S0.sqlite-wal and S0.sqlite-shm, and start S0" in out
+    assert "If S0 has run since, do not" in out
+    code, said, _ = run("S1.toml", "other.sqlite")
+    assert code == ExitCode.OK
+    assert {key: said["result"][key] for key in ("server", "store", "copy", "settled", "model")} == {
+        "server": 1, "store": "S1.sqlite", "copy": "other.sqlite", "settled": 1, "model": "",
+    }  # fmt: skip
+    assert sorted(load_model(folder / "then.npz")) == ["head", "items"]
+    assert {path.name for path in folder.glob("*copy*")} == {"copy.sqlite"}
+
+
+@pytest.fixture
+def stopped(folder) -> Path:
+    """The folder after both servers have run for a moment."""
+
+    async def start() -> None:
+        async with running(folder):
+            pass
+
+    trio.run(start)
+    return folder
+
+
+@pytest.mark.parametrize("words", [["there"], ["copy.sqlite", "--model", "there"]], ids=["copy", "model"])
+def test_nothing_is_overwritten(stopped, run, words):
+    (stopped / "there").write_text("precious")
+    code, said, _ = run("S0.toml", *words)
+    assert code == ExitCode.STORAGE
+    assert "there exists already, and is not overwritten; name a new file" in said["error"]["message"]
+    assert (stopped / "there").read_text() == "precious"
+    assert not (stopped / "copy.sqlite").exists()
+
+
+def test_what_cannot_be_copied_is_named_and_nothing_stays(stopped, run, monkeypatch):
+    before = {path.name for path in stopped.iterdir()}
+    (stopped / "text.sqlite").write_text("not a store at all, but long enough for a header: " + "x" * 200)
+    with closing(sqlite3.connect(stopped / "theirs.sqlite")) as theirs:
+        theirs.execute("CREATE TABLE x (y)")
+    cases = {
+        "memory": (ExitCode.MISUSE, "the store is in memory: there is nothing to copy"),
+        "none.sqlite": (ExitCode.MISUSE, "none.sqlite: there is no store yet; the server makes it when it starts"),
+        "text.sqlite": (ExitCode.STORAGE, "text.sqlite is not a store"),
+        "theirs.sqlite": (ExitCode.STORAGE, "theirs.sqlite is not a store of fsl-async"),
+    }
+    for store, (expected, words) in cases.items():
+        monkeypatch.setenv("FSL_ASYNC_STORE", store)
+        code, said, error = run("S0.toml", "copy.sqlite")
+        assert code == expected
+        assert words in said["error"]["message"]
+        assert error.startswith("fsl-async backup: ")
+    monkeypatch.delenv("FSL_ASYNC_STORE")
+    code, said, _ = run("S0.toml", "copy.sqlite", "--model", "model.pt")
+    assert code == ExitCode.MISUSE
+    assert "its name must end in .npz or .safetensors" in said["error"]["message"]
+    code, said, _ = run("S0.toml", "nowhere/copy.sqlite")
+    assert code == ExitCode.STORAGE
+    assert "its folder does not exist" in said["error"]["message"]
+    assert {path.name for path in stopped.iterdir()} == before | {"text.sqlite", "theirs.sqlite"}
+
+
+async def test_a_clients_state_is_no_servers_store(stopped, run, monkeypatch):
+    store = await SqliteStore.open(stopped / "client.sqlite")
+    await store.aclose()
+    monkeypatch.setenv("FSL_ASYNC_STORE", "client.sqlite")
+    code, said, _ = run("S0.toml", "copy.sqlite")
+    assert code == ExitCode.STORAGE
+    assert "is not a server's store, or no server has been started with it yet" in said["error"]["message"]
+
+
+def test_a_damaged_store_is_found_out_and_no_copy_stays(stopped, run):
+    """A page in the middle is scribbled over: SQLite copies it without a look."""
+    path = stopped / "S0.sqlite"
+    content = bytearray(path.read_bytes())
+    page = 8192
+    for number in range(3, len(content) // page):
+        content[number * page : number * page + 64] = bytes(range(64))
+    path.write_bytes(content)
+    code, said, _ = run("S0.toml", "copy.sqlite")
+    assert code == ExitCode.STORAGE
+    assert "damaged" in said["error"]["message"]
+    assert not (stopped / "copy.sqlite").exists()
