@@ -13,15 +13,17 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sysconfig
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+HANGS = 600.0  # seconds; a hang, not slowness, is what this is to end
 ADDRESSES = {"s0": "10.77.0.10", "s1": "10.77.1.10", "clients": "10.77.2.10"}
 LINE = {"s0": "10.77.9.1", "s1": "10.77.9.2"}
 NAMES = {"s0": "s0.example.org", "s1": "s1.example.org"}
@@ -60,16 +62,22 @@ class Said:
 
 
 class Shell:
-    """A bash that stays, as in a terminal: jobs, variables and the folder outlive each command."""
+    """A bash that stays, as in a terminal: jobs, variables and the folder outlive each command.
 
-    def __init__(self, name: str, namespace: str, home: Path, environment: dict[str, str]) -> None:
+    Args:
+        name: whose it is.
+        home: the folder it begins in.
+        environment: its variables, besides HOME.
+        within: the words that run a command where the shell is to be; none for here.
+    """
+
+    def __init__(self, name: str, home: Path, environment: dict[str, str], within: Sequence[str] = ()) -> None:
         self.name = name
-        self.namespace = namespace
         self.home = home
         self._said: list[str] = []
         self._news = threading.Condition()
         self._child = subprocess.Popen(
-            ["ip", "netns", "exec", namespace, "bash", "--noprofile", "--norc"],
+            [*within, "bash", "--noprofile", "--norc"],
             cwd=home,
             env=environment | {"HOME": str(home)},
             stdin=subprocess.PIPE,
@@ -82,7 +90,7 @@ class Shell:
         self._reader = threading.Thread(target=self._listen, args=(self._child.stdout,), daemon=True)
         self._reader.start()
 
-    def run(self, command: str, seconds: float = 60) -> Said:
+    def run(self, command: str, seconds: float = HANGS) -> Said:
         """Type a command, and wait until it has ended, or runs in the background."""
         mark = secrets.token_hex(8)
         script = self.home / f".typed-{mark}"
@@ -105,9 +113,7 @@ class Shell:
 
     def close(self) -> None:
         """Log out: the shell ends, and with it everything that it started."""
-        for number in _inside(self.namespace):
-            subprocess.run(["kill", "-KILL", number], capture_output=True)
-        self._child.kill()
+        os.killpg(self._child.pid, signal.SIGKILL)
         self._child.wait()
         self._reader.join()
         assert self._child.stdin is not None
@@ -144,7 +150,7 @@ class Hosts:
         home = self.folder / name
         home.mkdir()
         plain = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "TERM": "dumb"}
-        self.shells[name] = Shell(name, self.namespace(host), home, plain | environment)
+        self.shells[name] = Shell(name, home, plain | environment, ("ip", "netns", "exec", self.namespace(host)))
         return self.shells[name]
 
     def carry(self, path: str, giver: str, taker: str) -> None:
@@ -237,12 +243,6 @@ def _name_servers(made: Hosts, host: str) -> None:
     folder.mkdir(parents=True)
     known = [f"{ADDRESSES[server]} {name}" for server, name in NAMES.items()]
     (folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *known, ""]))
-
-
-def _inside(namespace: str) -> list[str]:
-    """The numbers of the processes in a namespace."""
-    done = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True)
-    return done.stdout.split()
 
 
 def _ip(*words: str) -> None:

@@ -69,7 +69,7 @@ class Machine:
         program.write_text(f"#!{place}/bin/python3\nfrom parties.command import main\n\nmain()\n")
         program.chmod(0o755)
 
-    def boot(self, does: str, seconds: float = 120) -> tuple[int, str]:
+    def boot(self, does: str, seconds: float = 900) -> tuple[int, str]:
         """Switch it on, do what a script says, and switch it off; returns how the script ended and what it said."""
         (self.root / "does.sh").write_text(does)
         (self.root / "etc/systemd/system/does.service").write_text(SHELL)

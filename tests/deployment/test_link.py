@@ -108,7 +108,7 @@ def test_a_server_is_killed_and_started_again_while_the_line_is_cut(site, net):
     site.stop("s1", signal.SIGKILL)
     site.serve("s1")
     site.until("s1", '"round resumed after a restart"')
-    assert '"peer lost"' not in site.log("s0"), "nobody has told S0: its connection is dead unnoticed"
+    # nobody tells S0: whether or not it has become suspicious by now, the new connection takes the dead one's place
     net.plug_in("line", "s1")
     with submitting(site, "ben", "cleo"):
         pass

@@ -27,9 +27,9 @@ PORTS = {"s0": (7000, 9470), "s1": (7001, 9471)}
 HERE = "[Service]\nEnvironment=LD_LIBRARY_PATH=/opt/python/lib\n"
 
 ROUND = """
-ready() { curl --silent --show-error --fail --retry 30 --retry-delay 1 --retry-all-errors http://127.0.0.1:$1/readyz; }
+ready() { curl --silent --show-error --fail --retry 300 --retry-delay 1 --retry-all-errors http://127.0.0.1:$1/readyz; }
 submit() { (cd /root/$1 && /opt/fsl-async/bin/fsl-async submit task.toml --identity $1.key --update update.npz); }
-until_so() { for try in $(seq 300); do "$@" && return; sleep 0.1; done; failed "$@"; }
+until_so() { for try in $(seq 1500); do "$@" && return; sleep 0.2; done; failed "$@"; }
 failed() { echo "never so: $*"; systemctl status --no-pager "fsl-async@*"; exit 1; }
 ready 9470
 ready 9471
