@@ -29,6 +29,7 @@ from parties.disk import check_room
 from parties.happenings import ServerStanding, Warned
 from parties.model_files import ModelForm, checkpoint, save_model
 from parties.operating import Log, Operations, OperationsSetup, serve_operator, token_place
+from parties.operating.log import level_number
 from parties.party_files import ServerFile
 from parties.server import Server
 from parties.store import Store
@@ -148,8 +149,9 @@ class _Runner:
     async def _stop(self, nursery: trio.Nursery) -> None:
         tell_supervisor("STOPPING=1")
         _log.info("asked to stop: the running round has %g s to end; a second SIGTERM ends at once", self._wind_up)
-        state = await self._server.wind_up(self._wind_up)
-        _log.info("stopped at: %s", state)
+        before = self._server.standing()
+        await self._server.wind_up(self._wind_up)
+        _log.info("stopped: %s", _left(before, self._server.standing()))
         nursery.cancel_scope.cancel()
 
     def _reload(self) -> None:
@@ -160,10 +162,19 @@ class _Runner:
         except MisuseError as error:
             self._warn("configuration", f"{error}; what was read at the start stays in force")
             return
-        self._operations.setup.log.set_level(file.log.level)
+        self._log_from(file.log.level)
         later = [found for found in _changed(self._file, file) if found not in RELOADED]
         if later:
             self._warn("configuration", f"changes of {', '.join(later)} take effect when the server is started again")
+
+    def _log_from(self, level: str) -> None:
+        """Take over the level of the log; that is said at the more talkative of both levels."""
+        log = self._operations.setup.log
+        before = log.level
+        log.set_level(min(before, level, key=level_number))
+        now = f"log.level is {level} now, and was {before}" if level != before else f"log.level is {level} as before"
+        _log.info("%s has been read again: %s", self._config, now)
+        log.set_level(level)
 
     # ---- models
 
@@ -213,6 +224,19 @@ async def _store_trouble(file: ServerFile) -> str:
 async def _close(store: Store) -> None:
     with trio.move_on_after(CLOSING_PATIENCE, shield=True):
         await store.aclose()
+
+
+def _left(before: ServerStanding, after: ServerStanding) -> str:
+    """What a server that stops leaves, in words: the round that it has seen to its end, or the one that it parks."""
+    if after.round:
+        return (
+            f"round {after.round.number} is parked, {after.round.state} with {after.round.submissions} submissions; it "
+            "goes on when the server is started again with the same store"
+        )
+    if before.round:
+        ended = "done" if after.rounds_done > before.rounds_done else "given up"
+        return f"round {before.round.number} is {ended}, and no other one is open"
+    return "no round is open"
 
 
 def _make_folder(path: Path) -> None:
