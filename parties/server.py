@@ -315,7 +315,8 @@ class Server:
         run = self._current
         if isinstance(run, RoundRun) and not isinstance(run.state, protocol.Open):
             with trio.move_on_after(seconds):
-                await run.settled.wait()
+                while run.round_id not in self._over:
+                    await self._settled.wait()
         return self.state_name()
 
     def standing(self) -> ServerStanding:

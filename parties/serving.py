@@ -31,6 +31,7 @@ from parties.model_files import ModelForm, checkpoint, save_model
 from parties.operating import Log, Operations, OperationsSetup, serve_operator, token_place
 from parties.operating.log import level_number
 from parties.party_files import ServerFile
+from parties.round_run import RoundRun
 from parties.server import Server
 from parties.store import Store
 from parties.supervisor import forbid_core_dumps, tell_supervisor
@@ -149,9 +150,9 @@ class _Runner:
     async def _stop(self, nursery: trio.Nursery) -> None:
         tell_supervisor("STOPPING=1")
         _log.info("asked to stop: the running round has %g s to end; a second SIGTERM ends at once", self._wind_up)
-        before = self._server.standing()
+        running = self._server.running()
         await self._server.wind_up(self._wind_up)
-        _log.info("stopped: %s", _left(before, self._server.standing()))
+        _log.info("stopped: %s", " ".join(map(_left, running)) or "no round is open")
         nursery.cancel_scope.cancel()
 
     def _reload(self) -> None:
@@ -226,17 +227,16 @@ async def _close(store: Store) -> None:
         await store.aclose()
 
 
-def _left(before: ServerStanding, after: ServerStanding) -> str:
-    """What a server that stops leaves, in words: the round that it has seen to its end, or the one that it parks."""
-    if after.round:
-        return (
-            f"round {after.round.number} is parked, {after.round.state} with {after.round.submissions} submissions; it "
-            "goes on when the server is started again with the same store"
-        )
-    if before.round:
-        ended = "done" if after.rounds_done > before.rounds_done else "given up"
-        return f"round {before.round.number} is {ended}, and no other one is open"
-    return "no round is open"
+def _left(run: RoundRun) -> str:
+    """What becomes of a round when its server stops, in words."""
+    number, state = run.config.number, type(run.state).__name__
+    if run.settled.is_set():
+        aborted = run.report().aborted
+        return f"round {number} is given up: {aborted}" if aborted else f"round {number} is done"
+    return (
+        f"round {number} is parked, {state} with {run.standing().submissions} submissions; it goes on when the server "
+        "is started again with the same store"
+    )
 
 
 def _make_folder(path: Path) -> None:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tomllib
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import numpy as np
 import pytest
 from shop import TASK, model
 
-from fsl_async.errors import MisuseError, StorageError
+from fsl_async.errors import MisuseError
 from fsl_async.task import Task
 from parties.command import main
 from parties.deployment import (
@@ -371,36 +370,3 @@ def test_every_readme_file_is_a_valid_one(tmp_path):
 def test_tables_come_back_from_toml(tmp_path):
     table = {"a": 1, "b": 'quo"te', "c": {"d": 1.5, "e": {"f": True}}, "g": [{"h": 1}, {"h": 2, "i": {"j": "k"}}]}
     assert tomllib.loads(to_toml(table)) == table
-
-
-@pytest.mark.parametrize("name", ["items", "file", "allow_pickle", "a name with spaces", "größe"])
-def test_arrays_of_any_name_are_saved_and_read(tmp_path, name):
-    save_model(tmp_path / "model.npz", {name: np.arange(6).reshape(2, 3), "other": np.zeros(0, np.float16)})
-    read = load_model(tmp_path / "model.npz")
-    np.testing.assert_array_equal(read[name], np.arange(6).reshape(2, 3))
-    assert read["other"].dtype == np.float16
-    with np.load(tmp_path / "model.npz") as theirs:
-        np.testing.assert_array_equal(theirs[name], read[name])
-
-
-def test_a_model_is_replaced_whole_or_not_at_all(tmp_path):
-    save_model(tmp_path / "model.npz", {"a": np.zeros(3)})
-    with pytest.raises(ValueError, match="Object arrays cannot be saved"):
-        save_model(tmp_path / "model.npz", {"a": np.ones(3), "b": np.array([{}])})
-    np.testing.assert_array_equal(load_model(tmp_path / "model.npz")["a"], np.zeros(3))
-    assert os.listdir(tmp_path) == ["model.npz"]
-    with pytest.raises(StorageError, match="cannot be written"):
-        save_model(tmp_path / "nowhere" / "model.npz", {"a": np.zeros(3)})
-
-
-def test_what_is_not_a_model_is_refused(tmp_path):
-    (tmp_path / "text.npz").write_text("a, b")
-    (tmp_path / "cut.npz").write_bytes(b"PK\3\4" + bytes(20))
-    (tmp_path / "empty.npz").write_bytes(b"")
-    np.save(tmp_path / "array.npy", np.zeros(3))
-    with zipfile.ZipFile(tmp_path / "zip.npz", "w") as archive:
-        archive.writestr("a.npy", b"not an array")
-    np.savez(tmp_path / "pickled.npz", a=np.array([{}], dtype=object))
-    for name in ("text.npz", "cut.npz", "empty.npz", "array.npy", "zip.npz", "pickled.npz", "missing.npz"):
-        with pytest.raises(MisuseError, match=f"{name} cannot be read as a model"):
-            load_model(tmp_path / name)
