@@ -1,8 +1,8 @@
 """What must hold whatever goes wrong, checked from what was seen and not from what the parties say of themselves.
 
-    safety       at most one sum per round, nobody counted twice, nobody lost whose submission was acknowledged, nothing
-                 revealed below the minimum, never two different hints for one tree and epoch, both servers the same
-    liveness     once nothing goes wrong any more, every round ends, and every client learns how
+safety       at most one sum per round, nobody counted twice, nobody lost whose submission was acknowledged, nothing
+             revealed below the minimum, never two different hints for one tree and epoch, both servers the same
+liveness     once nothing goes wrong any more, every round ends, and every client learns how
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from parties.testing.processes import Life
 __all__ = ["Disk", "DiskStore", "Trouble"]
 
 _HEADER = 8
-_KINDS = {"record": Record, "keep": Keep, "put": Put}
+_KINDS: dict[str, type[Change]] = {"record": Record, "keep": Keep, "put": Put, "erase": Erase}
 
 
 class Disk:
@@ -163,7 +163,4 @@ def _encode(change: Change) -> list[Any]:
 
 
 def _decode(body: bytes) -> list[Change]:
-    return [
-        Erase(fields[1]) if fields[0] == "erase" else _KINDS[fields[0]](*fields[1:])
-        for fields in msgpack.unpackb(body)
-    ]
+    return [_KINDS[kind](*fields) for kind, *fields in msgpack.unpackb(body)]

@@ -182,7 +182,7 @@ class GiveUp(_Value, frozen=True):
     """A server's operator gives up whatever round is running."""
 
     party: str
-    at: float
+    place: AtTime | AtTransition
 
 
 class MaliciousClient(_Value, frozen=True):

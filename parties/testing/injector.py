@@ -38,7 +38,7 @@ from parties.testing.faults import (
 )
 from parties.testing.processes import Life
 from parties.testing.recorder import Step, Transition
-from parties.testing.wires import Connection, Weather
+from parties.testing.wires import Broken, Connection, Weather
 
 __all__ = ["CrashPoint", "Injector"]
 
@@ -77,6 +77,7 @@ class Injector(Weather, Trouble):
         self.fired: list[Fault] = []
         self.crash_points: set[CrashPoint] = set()
         self.kill: Callable[[Crash], None] = lambda crash: None
+        self.give_up: Callable[[GiveUp], None] = lambda fault: None
 
     def begin(self) -> None:
         """The world begins now."""
@@ -89,7 +90,7 @@ class Injector(Weather, Trouble):
             fault
             for faults in self._faults.values()
             for fault in faults
-            if isinstance(fault, GiveUp) or (isinstance(fault, Crash) and isinstance(fault.place, AtTime))
+            if isinstance(fault, Crash | GiveUp) and isinstance(fault.place, AtTime)
         ]
 
     @property
@@ -152,7 +153,10 @@ class Injector(Weather, Trouble):
         """See `Trouble.after_sync`."""
         name = life.process.name
         if name in self._committing:
-            self._announced[name] = self._committing[name]
+            self._announced[name] = label = self._committing[name]
+            for fault in self._of(GiveUp, name):
+                if isinstance(fault.place, AtTransition) and self._is_at(name, fault.place, label) and not self.calm:
+                    self.give_up(fault)
         self._crash_at_commit(life, "after write")
 
     def _crash_at_commit(self, life: Life, moment: Moment) -> None:
@@ -187,7 +191,7 @@ class Injector(Weather, Trouble):
                     slow += delay.seconds
         return slow
 
-    def cut(self, connection: Connection, written: int, size: int) -> int:
+    def cut(self, connection: Connection, written: int, size: int) -> Iterator[Broken]:
         """See `Weather.cut`."""
         for fault in self._of(Cut, connection.dialler):
             counted = fault.outward == (connection.sender == connection.dialler)
@@ -195,8 +199,7 @@ class Injector(Weather, Trouble):
                 left = fault.after - written
                 if 0 <= left < size:
                     self.strike(fault)
-                    return left
-        return -1
+                    yield Broken(left, fault.lost)
 
     def before_send(self, life: Life, connection: Connection) -> None:
         """See `Weather.before_send`."""
@@ -222,9 +225,12 @@ class Injector(Weather, Trouble):
     # ---- crashes
 
     def _crash_at_label(self, life: Life, crash: Crash, place: AtTransition, label: Transition) -> None:
-        wanted = Transition(place.machine, place.state, place.event, place.after)
-        if label == wanted and self._occurred[life.process.name, label] == place.occurrence:
+        if self._is_at(life.process.name, place, label):
             self._crash(life, crash, label, place.moment)
+
+    def _is_at(self, name: str, place: AtTransition, label: Transition) -> bool:
+        wanted = Transition(place.machine, place.state, place.event, place.after)
+        return label == wanted and self._occurred[name, label] == place.occurrence
 
     def _crash(self, life: Life, crash: Crash, label: Transition | None, moment: Moment) -> None:
         if self.calm or crash in self.fired:

@@ -30,7 +30,7 @@ from parties.testing.processes import current_life
 
 __all__ = ["Ledger", "Member", "Plan", "Retrieved"]
 
-RETRIEVES = 0.6
+RETRIEVALS = (0, 0, 1, 1, 2)
 """How often a client retrieves before it submits."""
 
 Rows: TypeAlias = Mapping[str, tuple[int, ...]]
@@ -151,10 +151,12 @@ class Member:
     async def _submit(self, client: Client) -> None:
         for fault in self._due(Late, 1 + len(self.ledger.plans)):
             await trio.sleep(fault.seconds)
+        await self._think()
         rows = self._united or self._always if self._task.alignment == "union" else self._chosen()
         try:
-            if self._rng.random() < RETRIEVES:
+            for _ in range(self._rng.choice(RETRIEVALS)):
                 await self._retrieve(client, rows)
+                await self._think()
             await self._add(client, rows)
         except MisuseError as error:
             if "finds the union first" in str(error):
@@ -165,11 +167,18 @@ class Member:
             else:
                 raise
 
+    async def _think(self) -> None:
+        if self._rng.random() < 0.5:
+            await trio.sleep(2 ** self._rng.uniform(-6, 3))
+
     async def _retrieve(self, client: Client, rows: Rows) -> None:
-        dense = {block.name: ... for block in self._task.blocks if isinstance(block, Dense)}
-        found = await client.retrieve({name: list(chosen) for name, chosen in rows.items()} | dense)
-        for name, values in found.items():
-            self.ledger.retrieved.append(Retrieved(client.round_number, name, rows.get(name, ()), values))
+        """Retrieve rows, or lose patience with that."""
+        wanted: dict[str, Any] = {name: list(chosen) for name, chosen in rows.items()}
+        wanted |= {block.name: ... for block in self._task.blocks if isinstance(block, Dense)}
+        with trio.move_on_after(2 ** self._rng.uniform(-5, 8)):
+            found = await client.retrieve(wanted)
+            for name, values in found.items():
+                self.ledger.retrieved.append(Retrieved(client.round_number, name, rows.get(name, ()), values))
 
     async def _add(self, client: Client, rows: Rows) -> None:
         digit = 4**self.ledger.place

@@ -9,11 +9,10 @@ A trial holds all that decides what happens; running it again gives the same tra
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from random import Random
-from typing import TypeVar
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -23,7 +22,7 @@ from trio.testing import MockClock
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.digests import DIGEST_BYTES, Domain, digest
 from parties.cluster import SERVERS
-from parties.server import Schedule, Server, ServerSetup
+from parties.server import Schedule, Server
 from parties.testing.checks import Case, Violation, check_all
 from parties.testing.faults import (
     CALM,
@@ -109,14 +108,15 @@ def draw(seed: int) -> Trial:
     """The trial of a seed."""
     rng = Random(f"{seed}/trial")
     scenario = _scenario(rng)
-    count = min(int(rng.expovariate(0.4)), 8)
-    faults = tuple(rng.choices(list(_DRAWN), list(_DRAWN.values()), k=count))
-    return Trial(seed, scenario, tuple(dict.fromkeys(make(rng, scenario) for make in faults)))
+    count = min(int(rng.expovariate(0.25)), 10)
+    drawn = rng.choices(list(_DRAWN), list(_DRAWN.values()), k=count)
+    faults = [fault for make in drawn for fault in make(rng, scenario)]
+    return Trial(seed, scenario, tuple(dict.fromkeys(faults)))
 
 
 def _scenario(rng: Random) -> Scenario:
-    clients = rng.randint(2, len(NAMES))
-    alignment = "union" if rng.random() < 0.25 else "all"
+    clients = rng.choice((2, 3, 3, 3, 4, 5))
+    alignment: Literal["all", "union"] = "union" if rng.random() < 0.25 else "all"
     dense = (Dense("head", size=rng.randint(1, 4)),) if rng.random() < 0.7 else ()
     task = Task(
         name="laboratory",
@@ -132,10 +132,10 @@ def _scenario(rng: Random) -> Scenario:
         min_clients=2,
         max_clients=len(NAMES),
     )
-    return Scenario(task, clients, rng.randint(1, 3), rng.choice((5.0, 20.0)))
+    return Scenario(task, clients, rng.choice((1, 2, 2, 3)), rng.choice((5.0, 20.0)))
 
 
-Make = Callable[[Random, Scenario], Fault]
+Make = Callable[[Random, Scenario], Iterator[Fault]]
 
 
 def _anyone(rng: Random, scenario: Scenario) -> str:
@@ -150,86 +150,115 @@ def _client(rng: Random, scenario: Scenario) -> str:
     return rng.choice(NAMES[: scenario.clients])
 
 
+def _time(rng: Random) -> float:
+    """When something happens: most does in the first seconds."""
+    return round(2 ** rng.uniform(-4, 5), 3)
+
+
 def _spell(rng: Random) -> tuple[float, float]:
     """When something begins, and how long it lasts."""
-    begin = round(rng.uniform(0, CALM / 3), 3)
-    return begin, round(2 ** rng.uniform(-2, 6), 3)
+    return _time(rng), round(2 ** rng.uniform(-2, 6), 3)
 
 
 def _down(rng: Random) -> float:
     return round(2 ** rng.uniform(-4, 5), 3)
 
 
-def _crash_at_transition(rng: Random, scenario: Scenario) -> Fault:
-    machine = rng.choice(("round", "round", "round", "round", "round", "toss"))
-    at = rng.choice(declared(machine))
+def _crash_at_transition(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    party = _server(rng)
+    at = rng.choice(declared(rng.choice(("round", "round", "round", "round", "round", "toss"))))
     occurrence = 1 if rng.random() < 0.8 else rng.randint(2, 4)
-    place = AtTransition(machine, at.state, at.event, at.after, rng.choice(MOMENTS), occurrence)
-    return Crash(_server(rng), place, _down(rng))
+    yield Crash(party, AtTransition(*at, rng.choice(MOMENTS), occurrence), _down(rng))
+    yield from _leading_to(at, party, rng, scenario)
 
 
-def _crash_anywhere(rng: Random, scenario: Scenario) -> Fault:
+def _leading_to(at: Transition, party: str, rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    """What makes a transition likelier that does not come about by itself."""
+    other = SERVERS[1 - SERVERS.index(party)]
+    if at.event == "GaveUp":
+        yield from _give_up_in(at.state, party, rng)
+    elif at.event == "PeerAbort":
+        yield from _give_up_in(rng.choice((at.state, "Verified", "Proved")), other, rng)
+    if at.state in ("Closing", "Closed"):
+        yield Delay(_client(rng, scenario), 1 + SERVERS.index(party), round(2 ** rng.uniform(-1, 3), 3))
+    if at.after == "Aborted" and at.event in ("PeerRoster", "Submitted", "GraceOver"):
+        yield from _vanish(rng, scenario)
+
+
+def _give_up_in(state: str, party: str, rng: Random) -> Iterator[Fault]:
+    ways = [at for at in declared("round") if at.after == state != at.state]
+    if ways:
+        yield GiveUp(party, AtTransition(*rng.choice(ways), "after write"))
+    else:
+        yield GiveUp(party, AtTime(_time(rng)))
+
+
+def _crash_anywhere(rng: Random, scenario: Scenario) -> Iterator[Fault]:
     party = _anyone(rng, scenario)
     commits, sends = (60, 120) if party in SERVERS else (20, 40)
     places: tuple[Place, ...] = (
-        AtTime(round(rng.uniform(0, CALM / 3), 3)),
+        AtTime(_time(rng)),
         AtCommit(rng.randint(1, commits), rng.choice(MOMENTS[:3])),
         AtSend(rng.randint(1, sends), rng.choice(MOMENTS[3:])),
     )
-    return Crash(party, rng.choice(places), _down(rng))
+    yield Crash(party, rng.choice(places), _down(rng))
 
 
-def _vanish(rng: Random, scenario: Scenario) -> Fault:
+def _vanish(rng: Random, scenario: Scenario) -> Iterator[Fault]:
     places: tuple[Place, ...] = (
         AtCommit(rng.randint(1, 15), rng.choice(MOMENTS[:3])),
         AtSend(rng.randint(1, 30), rng.choice(MOMENTS[3:])),
     )
-    return Crash(_client(rng, scenario), rng.choice(places), float("inf"))
+    yield Crash(_client(rng, scenario), rng.choice(places), float("inf"))
 
 
-def _cut(rng: Random, scenario: Scenario) -> Fault:
-    dialler = rng.choice(("S1", *NAMES[: scenario.clients]))
+def _dialler(rng: Random, scenario: Scenario) -> str:
+    return rng.choice(("S1", *NAMES[: scenario.clients]))
+
+
+def _cut(rng: Random, scenario: Scenario) -> Iterator[Fault]:
     after = int(2 ** rng.uniform(0, 13))
-    return Cut(dialler, rng.randint(1, 4), rng.random() < 0.5, after, rng.random() < 0.5)
+    yield Cut(_dialler(rng, scenario), rng.randint(1, 4), rng.random() < 0.5, after, rng.random() < 0.5)
 
 
-def _delay(rng: Random, scenario: Scenario) -> Fault:
-    return Delay(rng.choice(("S1", *NAMES[: scenario.clients])), rng.randint(1, 4), round(2 ** rng.uniform(-3, 4), 3))
+def _delay(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    yield Delay(_dialler(rng, scenario), rng.randint(1, 3), round(2 ** rng.uniform(-3, 4), 3))
 
 
-def _partition(rng: Random, scenario: Scenario) -> Fault:
-    pairs = [("S0", "S1"), ("S1", "S0")]
-    pairs += [pair for name in NAMES[: scenario.clients] for server in SERVERS for pair in ((name, server), (server, name))]
-    return Partition(*rng.choice(pairs[:2] if rng.random() < 0.5 else pairs), *_spell(rng))
+def _partition(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    client, server = _client(rng, scenario), _server(rng)
+    pairs = (("S0", "S1"), ("S1", "S0"), (client, server), (server, client))
+    yield Partition(*rng.choice(pairs), *_spell(rng))
 
 
-def _skew(rng: Random, scenario: Scenario) -> Fault:
-    return SkewedClock(_server(rng), round(rng.uniform(0, 30), 3), round(rng.choice((-1, 1)) * 2 ** rng.uniform(-1, 17), 3))
+def _skew(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    yield SkewedClock(_server(rng), _time(rng), round(rng.choice((-1, 1)) * 2 ** rng.uniform(-1, 17), 3))
 
 
-def _slow_disk(rng: Random, scenario: Scenario) -> Fault:
-    return SlowDisk(_anyone(rng, scenario), *_spell(rng), round(2 ** rng.uniform(-5, 3), 3))
+def _slow_disk(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    yield SlowDisk(_anyone(rng, scenario), *_spell(rng), round(2 ** rng.uniform(-5, 3), 3))
 
 
-def _full_disk(rng: Random, scenario: Scenario) -> Fault:
-    return FullDisk(_anyone(rng, scenario), *_spell(rng))
+def _full_disk(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    yield FullDisk(_anyone(rng, scenario), *_spell(rng))
 
 
-def _broken_write(rng: Random, scenario: Scenario) -> Fault:
+def _broken_write(rng: Random, scenario: Scenario) -> Iterator[Fault]:
     party = _anyone(rng, scenario)
-    return BrokenWrite(party, rng.randint(1, 60 if party in SERVERS else 20))
+    yield BrokenWrite(party, rng.randint(1, 60 if party in SERVERS else 20))
 
 
-def _late(rng: Random, scenario: Scenario) -> Fault:
-    return Late(_client(rng, scenario), rng.randint(1, 3), round(rng.uniform(0, 40), 3))
+def _late(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    yield Late(_client(rng, scenario), rng.randint(1, 3), _time(rng))
 
 
-def _old_copy(rng: Random, scenario: Scenario) -> Fault:
-    return OldCopy(_client(rng, scenario), rng.randint(1, 3))
+def _old_copy(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    yield OldCopy(_client(rng, scenario), rng.randint(1, 3))
 
 
-def _give_up(rng: Random, scenario: Scenario) -> Fault:
-    return GiveUp(_server(rng), round(rng.uniform(0, 30), 3))
+def _give_up(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    state = rng.choice(("Open", "Closed", "Closing", "Rostered", "Proved", "Verified"))
+    yield from _give_up_in(state, _server(rng), rng)
 
 
 _DRAWN: Mapping[Make, float] = {
@@ -245,7 +274,7 @@ _DRAWN: Mapping[Make, float] = {
     _broken_write: 1,
     _late: 1.5,
     _old_copy: 1.5,
-    _give_up: 1,
+    _give_up: 1.5,
 }
 
 
@@ -278,9 +307,7 @@ async def _run(trial: Trial, make_server: Callable[[MaliciousServer], MakeServer
         block.name: np.zeros(block.size if isinstance(block, Dense) else (block.rows, block.width), dtype=np.int64)
         for block in scenario.task.blocks
     }
-    async with world(
-        scenario.task, model, trial.seed, trial.faults, schedule, (servers[0], servers[1])
-    ) as made:
+    async with world(scenario.task, model, trial.seed, trial.faults, schedule, (servers[0], servers[1])) as made:
         members = {name: _member(made, trial, place, name) for place, name in enumerate(NAMES[: scenario.clients])}
         for name, member in members.items():
             made.start(name, member.live, member.make)
@@ -309,7 +336,7 @@ def _member(made: World, trial: Trial, place: int, name: str) -> Member:
 
 async def _all_told(made: World, members: Mapping[str, Member]) -> None:
     """Wait until every client that has both receipts of a round knows how it ended."""
-    while any(_waits(made, name, member.ledger) for name, member in members.items()):
+    while any(_waits(made, name, member.ledger) for name, member in members.items()):  # noqa: ASYNC110 - rarely
         await trio.sleep(0.5)
 
 

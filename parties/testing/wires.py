@@ -9,8 +9,9 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -21,7 +22,7 @@ from transport.errors import UnreachableError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Connection", "Weather", "Wires"]
+__all__ = ["Broken", "Connection", "Weather", "Wires"]
 
 BUFFER_SIZE = 2**18
 
@@ -43,6 +44,13 @@ class Connection:
     number: int
 
 
+class Broken(NamedTuple):
+    """How a connection breaks: after so many bytes; what is on its way is lost with it, or still arrives."""
+
+    through: int
+    lost: bool
+
+
 class Weather(ABC):
     """What the network does to what is written to it."""
 
@@ -51,8 +59,8 @@ class Weather(ABC):
         """When something that is written now arrives."""
 
     @abstractmethod
-    def cut(self, connection: Connection, written: int, size: int) -> int:
-        """How many of `size` bytes, after `written` earlier ones, get through before the connection is cut; else -1."""
+    def cut(self, connection: Connection, written: int, size: int) -> Iterator[Broken]:
+        """Where in `size` bytes, after `written` earlier ones, the connection breaks, if it does."""
 
     @abstractmethod
     def before_send(self, life: Life, connection: Connection) -> None:
@@ -77,22 +85,26 @@ class _Lane:
         self._writer_gone = False
         self._reader_gone = False
         self.broken = False
+        self.back: tuple[_Lane, ...] = ()
 
-    async def write(self, data: Buffer) -> bool:
-        """Take all of it; False if the connection is cut in the middle."""
+    async def write(self, data: Buffer) -> None:
+        """Take all of it.
+
+        Raises:
+            trio.BrokenResourceError: the connection broke, maybe in the middle.
+        """
         await trio.lowlevel.checkpoint()
         view = memoryview(data).cast("B")
         start = 0
         while start < len(view):
             await self._room()
             portion = bytes(view[start : start + BUFFER_SIZE - self._size])
-            through = self._weather.cut(self.connection, self._written, len(portion))
-            if through >= 0:
-                self._put(portion[:through])
-                return False
+            for broken in self._weather.cut(self.connection, self._written, len(portion)):
+                self._put(portion[: broken.through])
+                self.break_both(lost=broken.lost)
+                raise trio.BrokenResourceError("the connection is cut")
             self._put(portion)
             start += len(portion)
-        return True
 
     def _put(self, portion: bytes) -> None:
         if portion:
@@ -138,8 +150,12 @@ class _Lane:
         self._reader_gone = True
         self._forget()
 
-    def break_off(self, *, lost: bool) -> None:
-        """Nothing more gets in; what is on its way is lost, or still arrives."""
+    def break_both(self, *, lost: bool) -> None:
+        """Nothing more gets into this lane and the one back; what is on its way is lost, or still arrives."""
+        for lane in (self, *self.back):
+            lane._break_off(lost=lost)
+
+    def _break_off(self, *, lost: bool) -> None:
         self.broken = True
         if lost:
             self._forget()
@@ -182,10 +198,7 @@ class _End(trio.abc.Stream):
             self._life.process.sends += 1
             self._weather.before_send(self._life, self._outgoing.connection)
             self._require_alive(self._life)
-        whole = await self._outgoing.write(data)
-        if not whole:
-            self._break_off(lost=False)
-            raise trio.BrokenResourceError("the connection is cut")
+        await self._outgoing.write(data)
         if self._life is not None:
             self._weather.after_send(self._life, self._outgoing.connection)
             self._require_alive(self._life)
@@ -201,9 +214,8 @@ class _End(trio.abc.Stream):
         self._incoming.close_reader()
         await trio.lowlevel.checkpoint()
 
-    def _break_off(self, *, lost: bool = True) -> None:
-        for lane in (self._incoming, self._outgoing):
-            lane.break_off(lost=lost)
+    def _break_off(self) -> None:
+        self._outgoing.break_both(lost=True)
 
     @staticmethod
     def _require_alive(life: Life) -> None:
@@ -241,6 +253,7 @@ class Wires(Network):
         dialler, listener, number = self._dialling
         there = _Lane(Connection(dialler, listener, dialler, number), self._weather)
         back = _Lane(Connection(listener, dialler, dialler, number), self._weather)
+        there.back, back.back = (back,), (there,)
         near, far = (_End(back, there, self._weather, None), _End(there, back, self._weather, None))
         near.belong_to(current_life())
         far.belong_to(self._listening[listener])

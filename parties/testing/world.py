@@ -145,7 +145,7 @@ class World:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep both servers running until cancelled."""
         self.injector.begin()
-        self.injector.kill = self._crash
+        self.injector.kill, self.injector.give_up = self._crash, self._give_up
         self.servers = list(self.network.servers)
         with listening(self._heard):
             async with trio.open_nursery() as self._nursery:
@@ -233,12 +233,15 @@ class World:
                 if self.process(fault.party).running:
                     self.injector.strike(fault)
                     self._crash(fault)
-            case GiveUp(at=seconds):
+            case GiveUp(place=AtTime(seconds=seconds)):
                 await trio.sleep(self.injector.until(seconds))
-                for run in self.servers[SERVERS.index(fault.party)].running():
-                    self.injector.strike(fault)
-                    gave_up = round_protocol.GaveUp("the operator said so")
-                    await self.servers[SERVERS.index(fault.party)].post_event(run.round_id, gave_up)
+                self._give_up(fault)
+
+    def _give_up(self, fault: GiveUp) -> None:
+        server = self.servers[SERVERS.index(fault.party)]
+        for run in server.running():
+            self.injector.strike(fault)
+            self._nursery.start_soon(server.post_event, run.round_id, round_protocol.GaveUp("the operator said so"))
 
     # ---- what is seen
 
