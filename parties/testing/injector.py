@@ -78,6 +78,7 @@ class Injector(Weather, Trouble):
         self.crash_points: set[CrashPoint] = set()
         self.kill: Callable[[Crash], None] = lambda crash: None
         self.give_up: Callable[[GiveUp], None] = lambda fault: None
+        self.tell: Callable[[Fault], None] = lambda fault: None
 
     def begin(self) -> None:
         """The world begins now."""
@@ -111,6 +112,7 @@ class Injector(Weather, Trouble):
         """Note that a fault has struck."""
         if fault not in self.fired:
             self.fired.append(fault)
+            self.tell(fault)
 
     def hear(self, step: Step) -> None:
         """Take note of a server's transition that is about to be recorded."""

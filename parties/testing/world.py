@@ -33,10 +33,11 @@ from parties.outcome import RoundReport
 from parties.refusals import ServerBusyError
 from parties.server import Schedule, Server, ServerSetup
 from parties.testing.disk import Disk, DiskStore
-from parties.testing.faults import AtTime, Crash, Fault, GiveUp
+from parties.testing.faults import AtTime, Crash, Fault, GiveUp, party_of
 from parties.testing.injector import Injector
 from parties.testing.processes import Life, Process
 from parties.testing.recorder import Step, listening
+from parties.testing.story import Began, Entry, Failed, Killed, Left, Told
 from parties.testing.wires import Wires
 
 __all__ = ["Ended", "World", "world"]
@@ -83,6 +84,7 @@ class World:
         servers: S0 and S1, each in its present life.
         transcript: every message that a party sent, in order, with the time.
         happenings: what the servers told, likewise.
+        story: both of them, with faults and the lives of processes, in order; see `parties.testing.chart`.
         settled: by server, its account of each round, by number.
         models: by server, the model after each round, by number; 0 is the start.
         ended: processes that ended with an error, and were not killed.
@@ -101,6 +103,7 @@ class World:
     servers: list[Server] = field(default_factory=list)
     transcript: list[tuple[float, Note]] = field(default_factory=list)
     happenings: list[tuple[float, str, Happening]] = field(default_factory=list)
+    story: list[Entry] = field(default_factory=list)
     settled: tuple[dict[int, RoundReport], dict[int, RoundReport]] = field(default_factory=lambda: ({}, {}))
     models: tuple[dict[int, Model], dict[int, Model]] = field(default_factory=lambda: ({}, {}))
     ended: list[Ended] = field(default_factory=list)
@@ -146,6 +149,7 @@ class World:
         """Keep both servers running until cancelled."""
         self.injector.begin()
         self.injector.kill, self.injector.give_up = self._crash, self._give_up
+        self.injector.tell = lambda fault: self._tell(party_of(fault), fault)
         self.servers = list(self.network.servers)
         with listening(self._heard):
             async with trio.open_nursery() as self._nursery:
@@ -166,11 +170,13 @@ class World:
 
     async def _live_once(self, life: Life, live: Live) -> bool:
         """One life; whether its process is over for good. What a killed process still does while it ends is nothing."""
-        life.ending.append(partial(self._lose_unsynced, life.process))
+        self._tell(life.process.name, Began(life.number))
+        life.ending.append(partial(self._died, life.process))
         try:
             with life.scope:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(_enter, life, live)
+                self._tell(life.process.name, Left())
                 return True
         except BaseException as error:
             if life.alive:
@@ -184,6 +190,7 @@ class World:
         leaves = list(_leaves(error))
         if not all(isinstance(leaf, FslError) for leaf in leaves):
             raise error
+        self._tell(life.process.name, Failed(leaves[0]))
         if all(isinstance(leaf, PASSING) for leaf in leaves):
             return False
         self.ended.append(Ended(life.process.name, self.now, leaves[0]))
@@ -222,7 +229,8 @@ class World:
     def _crash(self, crash: Crash) -> None:
         self.process(crash.party).kill(crash.down)
 
-    def _lose_unsynced(self, process: Process) -> None:
+    def _died(self, process: Process) -> None:
+        self._tell(process.name, Killed(process.down))
         self.disks[process.name].crash(process.rng)
 
     async def _strike(self, fault: Crash | GiveUp) -> None:
@@ -245,18 +253,24 @@ class World:
 
     # ---- what is seen
 
+    def _tell(self, party: str, told: Told) -> None:
+        self.story.append(Entry(self.now, party, told))
+
     def _heard(self, step: Step) -> None:
         self.injector.hear(step)
         self.steps.append(step)
 
     def _watch(self, life: Life, sender: str, receiver: str, message: Message, bulk: int) -> None:
         if life.alive:
-            self.transcript.append((self.now, Note(sender, receiver, message, bulk)))
+            note = Note(sender, receiver, message, bulk)
+            self.transcript.append((self.now, note))
+            self._tell(sender, note)
 
     def _observe(self, life: Life, index: int, happening: Happening) -> None:
         if not life.alive:
             return
         self.happenings.append((self.now, SERVERS[index], happening))
+        self._tell(SERVERS[index], happening)
         if isinstance(happening, RoundSettled):
             report = happening.past.report
             self._note_model(index, report.number)
