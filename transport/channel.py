@@ -337,7 +337,7 @@ class SecureChannel(Channel):
 
     async def _read_by(self, stopwatch: Stopwatch, moved: int) -> None:
         with trio.move_on_at(stopwatch.deadline(moved)) as scope:
-            await self._read_more()
+            await self._read_more(min(self._reader.needed, stopwatch.unseen))
         if scope.cancelled_caught:
             raise stopwatch.too_slow()
 
@@ -345,9 +345,9 @@ class SecureChannel(Channel):
         with self._failing_both_ways():
             return self._reader.next_event()
 
-    async def _read_more(self) -> None:
+    async def _read_more(self, needed: int = 1) -> None:
         with self._failing_both_ways():
-            data = await self._wire.receive_some(_READ_SIZE)
+            data = await self._wire.receive_some(_READ_SIZE, needed)
             if data:
                 self._reader.feed(data)
             else:

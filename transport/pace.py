@@ -40,6 +40,11 @@ class Pace:
         if not (self.bytes_per_second >= 0 and self.message_seconds > 0 and self.grace > 0 and self.silence > 0):
             raise MisuseError(f"a pace has positive seconds and a rate that is not negative: {self}")
 
+    @property
+    def unseen(self) -> int:
+        """Bytes that may wait to be read and yet nobody is judged wrongly: a hundredth of what the grace asks for."""
+        return max(1, int(self.bytes_per_second * self.grace / 100))
+
     def latest_progress(self, started: float, moved_at: float, moved: int, total: int) -> float:
         """Returns the time by which more must have moved.
 
@@ -71,6 +76,11 @@ class Stopwatch:
         self._total = total
         self._started = self._moved_at = trio.current_time()
         self._moved = 0
+
+    @property
+    def unseen(self) -> int:
+        """Bytes that need not be read as soon as they come; see `Pace.unseen`."""
+        return self._pace.unseen
 
     def deadline(self, moved: int) -> float:
         """Returns the time by which more must move, now that `moved` bytes have."""

@@ -246,7 +246,18 @@ class RecordReader:
     @property
     def midway(self) -> bool:
         """Whether a record has begun and is incomplete."""
-        return 0 < len(self._buffer) < _LENGTH_SIZE + int.from_bytes(self._buffer[:_LENGTH_SIZE], "big")
+        return 0 < len(self._buffer) < self._record_size()
+
+    @property
+    def needed(self) -> int:
+        """Bytes that are missing of the record that has begun; one where none has."""
+        return self._record_size() - len(self._buffer) if self.midway else 1
+
+    def _record_size(self) -> int:
+        """Bytes of the first record in the buffer, or of its length while that is incomplete."""
+        if len(self._buffer) < _LENGTH_SIZE:
+            return _LENGTH_SIZE
+        return _LENGTH_SIZE + int.from_bytes(self._buffer[:_LENGTH_SIZE], "big")
 
     def feed(self, data: Buffer) -> None:
         """Takes bytes from the stream."""

@@ -1,12 +1,16 @@
 """A byte stream that counts, and whose failures speak our language.
 
 The one place where trio's stream errors are translated. Both transports run over it.
+
+Whoever reads says how many bytes it needs to get on. On a socket the kernel then wakes us once so many are there, or
+the end is: a peer that sends byte by byte costs no more than one that does not.
 """
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import trio
 
@@ -25,6 +29,7 @@ class Wire:
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream
+        self._wakes_at = 1
         self.bytes_sent = 0
         self.bytes_received = 0
 
@@ -39,15 +44,21 @@ class Wire:
             await self._stream.send_all(data)
         self.bytes_sent += len(data)
 
-    async def receive_some(self, most: int) -> bytes:
+    async def receive_some(self, most: int, needed: int = 1) -> bytes:
         """Returns at least one and at most `most` bytes; no byte means the end of the stream.
 
         Cancelled, it has taken nothing.
+
+        Args:
+            most: bytes to take at most.
+            needed: bytes without which the reader cannot get on, and which the peer is going to send; it may get fewer
+                all the same.
 
         Raises:
             ConnectionLostError: the connection is gone.
             ChannelClosedError: we closed it.
         """
+        self._wake_at(needed)
         with _translated():
             data = bytes(await self._stream.receive_some(most))
         self.bytes_received += len(data)
@@ -62,11 +73,18 @@ class Wire:
         """
         data = b""
         while len(data) < size:
-            more = await self.receive_some(size - len(data))
+            more = await self.receive_some(size - len(data), needed=size - len(data))
             if not more:
                 raise ConnectionLostError(f"the stream ended after {len(data)} of {size} expected bytes")
             data += more
         return data
+
+    def _wake_at(self, size: int) -> None:
+        """Asks the kernel to let us sleep until so many bytes are there; see `SO_RCVLOWAT` in socket(7)."""
+        if size != self._wakes_at and isinstance(self._stream, trio.SocketStream):
+            self._wakes_at = size
+            with suppress(OSError):  # a system that cannot wakes us for less
+                self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
     async def aclose(self) -> None:
         """Closes the stream; a second time does nothing."""

@@ -97,6 +97,18 @@ async def test_a_trickle_of_ten_bytes_a_second_is_noticed_in_a_first_record(lab,
     await channel.aclose()
 
 
+async def test_a_message_in_crumbs_a_little_faster_than_asked_comes_whole(lab, autojump_clock):
+    """What waits in the socket because the reader sleeps until there is more counts as come."""
+    watching = Watching(lambda channel: channel.receive(LARGE, pace=Pace(bytes_per_second=100)))
+    await lab.serve(watching)
+    channel = await lab.dial()
+    message = bytes(range(256)) * 3
+    [record] = channel._writer.message([message])
+    await trickle(channel, record, 11, 0.1)
+    await channel.aclose()
+    assert watching.came == [message]
+
+
 async def test_a_trickle_of_pings_is_no_trickle_of_a_message(lab, autojump_clock):
     watching = Watching(lambda channel: channel.announced(pace=Pace()))
     await lab.serve(watching)

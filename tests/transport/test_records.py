@@ -93,6 +93,21 @@ def test_portions_do_not_matter(portion):
     reader.feed_end()
 
 
+def test_a_reader_knows_what_it_needs():
+    writer, reader = writer_and_reader()
+    [record] = writer.message([b"hello"])
+    assert reader.needed == 1
+    reader.feed(record[:1])
+    assert reader.needed == 1  # the other half of the length
+    for place in range(2, len(record)):
+        reader.feed(record[place - 1 : place])
+        assert reader.needed == len(record) - place
+    reader.feed(record[-1:] + record[:1])
+    assert reader.needed == 1  # there is a whole record to be read first
+    assert len(drain(reader)) == 3
+    assert reader.needed == 1
+
+
 def test_nothing_of_a_record_is_given_out_before_its_last_byte():
     writer, reader = writer_and_reader()
     wire = b"".join(writer.message([b"secret"]))
