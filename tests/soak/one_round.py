@@ -53,7 +53,7 @@ class Measured:
     Attributes:
         done: by server, seconds from the gate until its round was done: the model is there, clients can be told.
         settled: likewise until all of that was durable, what is to be erased erased, and the next round could begin.
-        processor: seconds of all processors until both had settled: the two servers', and the clients' processes.
+        processor: seconds of all processors, of both servers and of all clients, until both were done and had settled.
         submit: by client, seconds from the gate until it had both receipts.
         sent: bytes that a client's submission took on the wire, by client.
         memory: by server, the most bytes it had in memory.
@@ -101,17 +101,22 @@ class _Run:
 
     def processor(self) -> dict[str, float]:
         """What everybody has had of the processors so far, in seconds."""
-        servers, members = (
-            sum(child.processor_seconds() for child in children) for children in (self.servers, self.members)
-        )
-        return {"servers": servers, "clients": members}
+        parties = {"servers": self.servers, "clients": self.members}
+        return {name: sum(child.processor_seconds() for child in parties[name]) for name in parties}
+
+    def spent(self, until: str) -> dict[str, float]:
+        """What everybody has had of them since the gate was opened."""
+        return {f"{name}, until {until}": now - self.before[name] for name, now in self.processor().items()}
 
     def from_server(self, index: int, told: dict[str, Any]) -> None:
         match told:
             case {"listens": _}:
                 self.listening[index].set()
             case {"state": "Done", "round": number, "clock": clock}:
-                self.measured[number - 1].done[index] = clock - self.opened_at[number - 1]
+                measured = self.measured[number - 1]
+                measured.done[index] = clock - self.opened_at[number - 1]
+                if all(measured.done):
+                    measured.processor |= self.spent("done")
             case {"settled": number, "clock": clock, "clients": clients, "seconds": seconds}:
                 measured = self.measured[number - 1]
                 measured.settled[index] = clock - self.opened_at[number - 1]
@@ -119,7 +124,7 @@ class _Run:
                 measured.counted = len(clients)
                 before, self._spent[index] = self._spent[index], seconds
                 if all(measured.settled):
-                    measured.processor = {name: spent - self.before[name] for name, spent in self.processor().items()}
+                    measured.processor |= self.spent("settled")
                 measured.seconds[index] = {kind: spent - before.get(kind, 0.0) for kind, spent in seconds.items()}
             case {"sends": kind, "clock": clock} if self.opened_at and not kind.startswith("Toss"):
                 said = self.measured[len(self.opened_at) - 1].said[index]
