@@ -1,8 +1,8 @@
 """How much one client may ask for in one round; the counters live as long as the round.
 
-Rules: a request counts when it comes, before anything is done for it, whatever becomes of it; one above a limit is
-refused with the numbers; who goes on all the same loses the connection, and in this round any later one at once. No
-client's count is touched by what another one does.
+Rules: a request counts when it comes, before anything is done for it, whatever becomes of it, unless it was the server
+that could not store it; one above a limit is refused with the numbers; who goes on all the same loses the connection,
+and in this round any later one at once. No client's count is touched by what another one does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fsl_async.errors import PeerViolationError
+from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.messages import Refused
 from fsl_async.protocols.client import RETRIEVALS_PER_ROUND
 from parties.desk import RequestRefusedError
@@ -80,6 +80,9 @@ class Allowance:
         except RequestRefusedError as refusal:
             if refusal.message.reason == "conflict":
                 self._count(client, Counted.CONFLICT, "")
+            raise
+        except StorageError:
+            self._counts[client, kind, what] -= 1
             raise
 
     def _count(self, client: str, kind: Counted, what: str) -> None:

@@ -46,6 +46,7 @@ from parties.evidence import Evidence
 from parties.happenings import Warned
 from parties.round_records import StoredSubmission
 from parties.round_run import RoundRun
+from parties.store import StoreLostError
 
 if TYPE_CHECKING:
     from parties.server import Server
@@ -105,6 +106,8 @@ class Reception:
             raise PeerViolationError(client, f"sent {type(message).__name__}, which no server answers")
         except RequestRefusedError as refusal:
             return refusal.message, NOTHING
+        except StoreLostError:
+            raise  # no server goes on that cannot keep what it acknowledges
         except StorageError as error:
             self._server.setup.observe(Warned(about="store", explanation=str(error)))
             busy = RequestRefusedError.because("busy", "the server cannot store anything at present", RETRY_AFTER)
@@ -253,7 +256,11 @@ class Reception:
         changes = [self._server.sessions.take(client, event)] if self._task.selection == "fixed" else []
         if run.claim(client, name):
             with trio.CancelScope(shield=True):
-                await run.records.store.commit(*changes, *run.records.submission_changes(submission, dense))
+                try:
+                    await run.records.store.commit(*changes, *run.records.submission_changes(submission, dense))
+                except StorageError:
+                    run.give_back(client)
+                    raise
                 await self._server.post_event(run.round_id, protocol.Submitted(client, name))
         if not await run.entered(client):
             raise RequestRefusedError.because("round-closed", "the round closed before the submission was in")

@@ -28,6 +28,7 @@ from fsl_async.digests import Buffer, Domain, digest
 from fsl_async.discreet import Discreet
 from fsl_async.public_part import Layout, Part, Trees
 from parties.desk import RequestKey
+from parties.kept import read_kept
 from parties.store import Change, Keep, Put, Record, Store
 
 __all__ = ["KnownPart", "RoundRecords", "SessionTrees", "StoredSubmission", "client_key", "round_prefix"]
@@ -85,10 +86,18 @@ class RoundRecords:
         store: where they are.
         config: the round.
         session_trees: finds the trees of sessions, on which hints ride.
+        own: the same store, as the server uses it for what no client asked for; where it is not told apart, `store`.
+
+    Attributes:
+        store: for what clients ask for: without room they are told to come back.
+        own: for what the server records itself.
     """
 
-    def __init__(self, store: Store, config: RoundConfig, session_trees: SessionTrees) -> None:
+    def __init__(
+        self, store: Store, config: RoundConfig, session_trees: SessionTrees, own: Store | None = None
+    ) -> None:
         self.store = store
+        self.own = own or store
         self._config = config
         self._session_trees = session_trees
         self.prefix = round_prefix(config.number)
@@ -96,12 +105,12 @@ class RoundRecords:
     # ---- public parts and requests
 
     async def keep_part(self, key: RequestKey, name: bytes, part: Buffer) -> None:
-        """Keep a public part under its digest.
+        """Keep a public part that the other server forwards under its digest.
 
         Raises:
             StorageError: it could not be kept.
         """
-        await self.store.commit(Keep(self._part_key(key, name), part))
+        await self.own.commit(Keep(self._part_key(key, name), part))
 
     async def keep_request(self, key: RequestKey, name: bytes, *bulk: Buffer) -> None:
         """Note that both halves of a request are here and agree; on the carrier together with the part itself."""
@@ -119,8 +128,8 @@ class RoundRecords:
 
     async def requests(self) -> list[KnownPart]:
         """All requests of which both halves were here."""
-        entries = await self.store.entries(f"{self.prefix}/requests")
-        plain = [msgspec.msgpack.decode(entry, type=_Request) for entry in entries]
+        journal = f"{self.prefix}/requests"
+        plain = [read_kept(entry, _Request, journal) for entry in await self.store.entries(journal)]
         return [KnownPart(RequestKey(entry.client, entry.purpose, entry.query), entry.part) for entry in plain]
 
     async def parts(self) -> list[KnownPart]:
@@ -144,8 +153,8 @@ class RoundRecords:
             StorageError: there is none of that client.
         """
         key = client_key(client)
-        blob = await self.store.blob(f"{self.prefix}/submissions/{key}")
-        stored = msgspec.msgpack.decode(blob, type=StoredSubmission)
+        place = f"{self.prefix}/submissions/{key}"
+        stored: StoredSubmission = read_kept(await self.store.blob(place), StoredSubmission, place)
         layout = Layout.submission(self._config.shape, stored.trees)
         part = Part(layout, await self.part(RequestKey(client, "submit", 0), stored.part))
         return Submission(
@@ -173,7 +182,7 @@ class RoundRecords:
     async def keep_share(self, share: Buffer) -> bytes:
         """Keep a share of the sum; the digest that names it is returned."""
         name = digest(Domain.SHARE, share)
-        await self.store.commit(Keep(self._share_key(name), share))
+        await self.own.commit(Keep(self._share_key(name), share))
         return name
 
     async def share(self, name: bytes) -> memoryview:

@@ -269,15 +269,26 @@ class RoundRun:
         self._claims[client] = submission
         return True
 
+    def give_back(self, client: str) -> None:
+        """Take back a client's claim, for its submission could not be stored; it may come again, and so may others."""
+        del self._claims[client]
+        self._wake()
+
     async def answer(self, query: Query) -> memoryview:
         """Answer a retrieval, together with others that wait at the same time."""
         return await self._answerer.answer(query)
 
     async def entered(self, client: str) -> bool:
-        """Wait until a submission is in the round's list; False if the round closed before."""
+        """Wait until a submission is in the round's list; False if the round closed before.
+
+        Raises:
+            RequestRefusedError: it could not be stored, though it came another time than this.
+        """
         while client not in self._entered:
             if not self.admits(client):
                 return False
+            if client not in self._claims:
+                raise RequestRefusedError.because("busy", "it could not be stored; send it again", 1)
             await self._changed.wait()
         return True
 
@@ -323,7 +334,7 @@ class RoundRun:
         before = self._state
         if protocol.step(before, event, self.terms) == before:
             return
-        await self.records.store.commit(Record(self._journal, msgspec.msgpack.encode(event)))
+        await self.records.own.commit(Record(self._journal, msgspec.msgpack.encode(event)))
         for seen in _seen_by(before, event, self.config.number):
             await self._tools.evidence.keep(seen)
         self._adopt(event)
@@ -411,13 +422,16 @@ class RoundRun:
                 start(self._apply, effect)
 
     def _tell(self) -> None:
-        """Wake whoever waits for this round."""
-        self._changed.set()
-        self._changed = trio.Event()
+        """Wake whoever waits for this round, and end what is over with this state."""
+        self._wake()
         if not isinstance(self._state, protocol.Open | protocol.Closing):
             self.desk.close(f"round {self.config.number} has closed")
         if isinstance(self._state, protocol.Done | protocol.Aborted):
             self.settled.set()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
 
     def _watch_peer(self) -> None:
         """Where the peer is awaited and nothing has been committed to, do so for a while only."""

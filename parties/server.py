@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeAlias
 
 import msgspec
 import trio
@@ -27,7 +28,7 @@ from fsl_async.alignment import union_task
 from fsl_async.codec import Received, bulk_overhead
 from fsl_async.config import RoundConfig, ServerKeys, describe_model
 from fsl_async.digests import Domain, digest
-from fsl_async.errors import FslError, MisuseError, PeerViolationError
+from fsl_async.errors import FslError, MisuseError, PeerViolationError, StorageError
 from fsl_async.messages import Abort, Conclusion, Forward, Message, Refused, TossCommitment, TossReveal
 from fsl_async.protocols import alignment as aligning
 from fsl_async.protocols import round as protocol
@@ -56,18 +57,22 @@ from parties.happenings import (
     RoundOpened,
     RoundSettled,
     ServerStanding,
+    Warned,
 )
 from parties.history import History, Standing
 from parties.identity import PublicIdentity
 from parties.link import PeerLink
 from parties.outcome import ENTRY_BYTES, RoundOutcome, RoundReport
+from parties.patient_store import PatientStore
 from parties.reception import Reception
+from parties.room import round_bytes
 from parties.round_records import RoundRecords
 from parties.round_run import Model, RoundRun, Terms, Tools
 from parties.server_setup import Schedule, ServerSetup, Watch, silent
 from parties.sessions import Sessions
+from parties.store import DiskFullError, StoreLostError
 from parties.tossing import TossRun
-from transport import Channel, HandshakeSettings, Limits, Refusal, Role, Service
+from transport import Channel, HandshakeSettings, Limits, NoPlace, Refusal, Role, Service
 
 __all__ = ["Schedule", "Server", "ServerSetup", "Watch", "silent"]
 
@@ -106,6 +111,9 @@ class _Ours:
     event: Event
 
 
+_Item: TypeAlias = _FromPeer | _Forwarded | _Met | _Ours
+
+
 @dataclass(frozen=True)
 class _Resting:
     """No round is on, and none will be: the schedule's last is over, or the server is about to stop."""
@@ -133,7 +141,7 @@ class Server:
             self._name, setup.task.digest(), setup.registry, setup.policy, setup.store, setup.observe
         )
         self._peer = f"S{1 - setup.index}"
-        self._inbox_in, self._inbox = trio.open_memory_channel[_FromPeer | _Forwarded | _Met | _Ours](64)
+        self._inbox_in, self._inbox = trio.open_memory_channel[_Item](64)
         self._link = PeerLink(
             self._peer,
             _longest_peer_message(setup.task),
@@ -144,7 +152,8 @@ class Server:
             partial(self._taken, self._peer),
         )
         self._described = describe_model(setup.task, self.model)
-        self._history = History(setup.store)
+        self._store = PatientStore(setup.store, setup.observe)
+        self._history = History(self._store)
         self._standing = Standing(
             task=setup.task.canonical(),
             server=setup.index,
@@ -159,13 +168,14 @@ class Server:
         self._opened = trio.Event()
         self._settled = trio.Event()
         self._left = trio.Event()
+        self._store_failed, self._store_failure = trio.open_memory_channel[StoreLostError](1)
         self._winding_up = trio.Event()
         reception = Reception(self)
         self._conversations = Conversations(
             reception, reception.longest_bulk, setup.conversations, self._taken, self._answered, self._budget_moved
         )
-        self.sessions = Sessions(setup.task, setup.store)
-        self.evidence = EvidenceBook(setup.store, setup.observe)
+        self.sessions = Sessions(setup.task, self._store)
+        self.evidence = EvidenceBook(self._store, setup.observe)
         self.visitors = 0
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
@@ -180,10 +190,13 @@ class Server:
             _log.warning("%s: %s", self._name, self.enrolment.warning)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
+            nursery.start_soon(self._end_with_the_store)
             await self._begin_next()
             await self._move_on()
             nursery.start_soon(self._act)
-            service = Service(self.handshake(), self._admit, self._serve, self._limits(), self._tell_failure)
+            service = Service(
+                self.handshake(), self._admit_in_sight, self._serve_in_sight, self._limits(), self._tell_failure
+            )
             address = await nursery.start(self.setup.transport.listen, self.setup.address, service)
             if self.setup.index == 1:
                 nursery.start_soon(self._link.keep_dialling, self._dial_peer)
@@ -388,7 +401,7 @@ class Server:
             return
         model = digest(Domain.MODEL, *(entry.digest for entry in self._described))
         setup = self.setup
-        toss = await TossRun.begin(setup.index, number, model, setup.randomness, setup.store, self._link)
+        toss = await TossRun.begin(setup.index, number, model, setup.randomness, self._store, self._link)
         self._tosses = [toss]
         self._current = toss
         await self._open_if_tossed(toss)
@@ -399,6 +412,7 @@ class Server:
         terms = await self._terms(toss.state)
         run: RoundRun = await self._nursery.start(self._live, terms)
         self._current = run
+        await self._warn_without_room(run)
         self.setup.observe(
             RoundOpened(number=toss.number, round_id=run.round_id, phase=run.config.phase, closes_at=terms.closes_at)
         )
@@ -406,6 +420,15 @@ class Server:
             self.setup.observe(Resumed(number=toss.number, state=type(run.state).__name__))
         opened, self._opened = self._opened, trio.Event()
         opened.set()
+
+    async def _warn_without_room(self, run: RoundRun) -> None:
+        """Tell the operator in time that a round's submissions may not all be stored."""
+        clients = min(self.setup.schedule.clients, self.setup.task.max_clients)
+        try:
+            await self.setup.store.check_room(round_bytes(run.config.shape, clients))
+        except StorageError as error:
+            explanation = f"round {run.config.number} opens without room for {clients} submissions: {error}"
+            self.setup.observe(Warned(about="store", explanation=explanation))
 
     async def _terms(self, tossed: tossing.Tossed) -> Terms:
         """What the round begins with that this toss opens."""
@@ -454,7 +477,8 @@ class Server:
                 grace=setup.schedule.grace,
                 patience=setup.schedule.patience,
             )
-            run = RoundRun(terms, RoundRecords(setup.store, terms.config, self.sessions.of), tools)
+            records = RoundRecords(setup.store, terms.config, self.sessions.of, own=self._store)
+            run = RoundRun(terms, records, tools)
             await run.begin()
             task_status.started(run)
             await run.settled.wait()
@@ -484,7 +508,7 @@ class Server:
                 run.config.epoch, run.config.phase, run.counted(), run.records.submission
             )
         standing, settling = self._history.settle(standing, past, run.model, union, self.setup.schedule.retention)
-        await self.setup.store.commit(*changes, *settling)
+        await self._store.commit(*changes, *settling)
         self._standing, self.model, self._union = standing, run.model, union
         self._described = describe_model(self.setup.task, self.model)
         self._over[run.round_id] = past
@@ -505,7 +529,8 @@ class Server:
 
     async def _act(self) -> None:
         try:
-            await self._take_all()
+            async with self._inbox:  # whoever still has something to tell does not wait for an actor that has ended
+                await self._take_all()
         except PeerViolationError as error:
             await self.evidence.keep(
                 Evidence(number=self._number(), about=error.peer, kind="violation", words=str(error))
@@ -579,7 +604,7 @@ class Server:
         """Bring a message of the peer's to the actor; a public part goes into the store on its way, not to it."""
         message = received.message
         if not isinstance(message, Forward):
-            await self._inbox_in.send(_FromPeer(received))
+            await self._post(_FromPeer(received))
             return
         part, run = public_digest(received.bulk), self._current
         forwarded = _Forwarded(message, len(received.bulk), part)
@@ -587,7 +612,7 @@ class Server:
             key = RequestKey(message.client, message.purpose, message.query)
             if not run.desk.has_public(key, part):
                 await run.records.keep_part(key, part, received.bulk)
-        await self._inbox_in.send(forwarded)
+        await self._post(forwarded)
 
     def _take_forward(self, forwarded: _Forwarded) -> None:
         """Take note of a client's public part that the peer carried."""
@@ -638,15 +663,46 @@ class Server:
 
     async def _met(self) -> None:
         self.setup.observe(PeerMet())
-        await self._inbox_in.send(_Met())
+        await self._post(_Met())
 
     def _lost(self, explanation: str) -> None:
         self.setup.observe(PeerLost(explanation=explanation))
 
     async def _report(self, round_id: bytes, event: Event) -> None:
-        await self._inbox_in.send(_Ours(round_id, event))
+        await self._post(_Ours(round_id, event))
+
+    async def _post(self, item: _Item) -> None:
+        """Bring something to the actor; where that has ended the server ends, and the next one goes by the store."""
+        with suppress(trio.BrokenResourceError):
+            await self._inbox_in.send(item)
 
     # ---- connections
+
+    async def _end_with_the_store(self) -> None:
+        """End the server when a connection's task finds that nothing can be kept any more."""
+        raise await self._store_failure.receive()
+
+    @contextmanager
+    def _in_sight(self) -> Iterator[None]:
+        """Tell the server of a lost store: a listener takes every error for one of its connection alone."""
+        try:
+            yield
+        except* StoreLostError as lost:
+            with suppress(trio.WouldBlock):  # it has been told
+                self._store_failed.send_nowait(StoreLostError(str(_first(lost))))
+            raise
+
+    async def _serve_in_sight(self, channel: Channel) -> None:
+        with self._in_sight():
+            await self._serve(channel)
+
+    async def _admit_in_sight(self, key: bytes, payload: bytes) -> bytes | Refusal:
+        with self._in_sight():
+            try:
+                return await self._admit(key, payload)
+            except DiskFullError as error:
+                self.setup.observe(Warned(about="store", explanation=str(error)))
+                return NoPlace(f"{self._name} cannot store who you are at present: its disk is full")
 
     def _tell_failure(self, origin: str, error: FslError) -> None:
         self.setup.observe(ConnectionFailed(origin=origin, kind=type(error).__name__, explanation=str(error)))
@@ -729,6 +785,13 @@ def _longest_peer_message(task: Task) -> int:
     parts = {size for shape in shapes for purpose in ("retrieve", "submit") for size in _part_sizes(shape, purpose)}
     shares = {share_bytes(shape) for shape in shapes}
     return bulk_overhead() + max(*parts, *shares, ENTRY_BYTES * task.max_clients)
+
+
+def _first(group: BaseExceptionGroup[StoreLostError]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _last_words(report: RoundReport) -> Conclusion | Abort:

@@ -111,17 +111,20 @@ class WritingEnd:
             self._connection = stack.enter_context(closing(connect(path)))
             prepare(self._connection, path)
             stack.pop_all()
+        self._places = {path: _place(path)}
 
     def transact(self, commits: Sequence[Commit]) -> dict[int, StorageError]:
         """Make commits, each all or none, durable together; returns those refused for their content, by place.
 
         Raises:
+            StoreLostError: nobody knows whether they have been made.
             StorageError: none of them has been made.
         """
         try:
             self._refuse_without_room(commits)
             with translated(self.path):
                 refusals = self._transact(commits)
+            self._refuse_replaced()
         except DiskFullError:
             self.untidy = True  # what was written of them is in the log
             raise
@@ -174,6 +177,19 @@ class WritingEnd:
             raise DiskFullError(
                 f"{self.path}: the disk is full, and nothing of this was kept; free {2 * adding / 1e6:,.1f} MB of it"
             )
+
+    def _refuse_replaced(self) -> None:
+        """Notice that the file or its log has gone: SQLite goes on writing to what nobody will find again.
+
+        Raises:
+            StoreLostError: one has.
+        """
+        for file in (self.path, self.path.with_name(f"{self.path.name}-wal")):
+            place = _place(file)
+            if self._places.setdefault(file, place) != place:
+                raise StoreLostError(
+                    f"{file} was removed or replaced while the store was in use; put it back, or {RESTORE}"
+                )
 
     def _transact(self, commits: Sequence[Commit]) -> dict[int, StorageError]:
         refusals: dict[int, StorageError] = {}
@@ -335,6 +351,15 @@ class ReadingEnd:
             yield
         finally:
             self._connection.execute("COMMIT")
+
+
+def _place(file: Path) -> tuple[int, int]:
+    """Which file it is: its device and its number there; zeros where there is none."""
+    try:
+        found = file.stat()
+    except OSError:
+        return (0, 0)
+    return found.st_dev, found.st_ino
 
 
 def _size(change: Change) -> int:

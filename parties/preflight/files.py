@@ -8,7 +8,6 @@ from pathlib import Path
 
 from fsl_async.config import describe_model
 from fsl_async.errors import MisuseError, StorageError
-from fsl_async.public_part import Layout, Trees, dense_bytes
 from fsl_async.task import Task
 from parties.configuration import OnDisk, StorePlace
 from parties.deployment import Deployment, own_identity
@@ -18,6 +17,7 @@ from parties.identity import Identity, Registry, read_private
 from parties.model_files import load_model
 from parties.party_files import ClientFile, ServerFile
 from parties.preflight.findings import Doubt
+from parties.room import round_bytes, submission_bytes
 from parties.sqlite_store import SqliteStore
 from parties.tokens import TokenBook, read_token
 
@@ -32,7 +32,6 @@ __all__ = [
     "own_keys",
     "state",
     "store",
-    "submission_bytes",
     "token",
 ]
 
@@ -184,7 +183,7 @@ async def state(path: Path | None) -> str:
 def disk(file: ServerFile, task: Task) -> str:
     """There is room for all submissions of a round, and for the models."""
     clients = file.rounds.clients or task.max_clients
-    submissions = clients * submission_bytes(task) * (1 + file.rounds.retention)
+    submissions = round_bytes(task, clients) + clients * submission_bytes(task) * file.rounds.retention
     models = model_bytes(task) * MODEL_COPIES
     if isinstance(file.store, OnDisk):
         check_room(file.store.path.absolute(), submissions + models)
@@ -193,8 +192,3 @@ def disk(file: ServerFile, task: Task) -> str:
     return (
         f"room for {clients} submissions, {submissions / 1e6:,.0f} MB, and the model, and a tenth of the disk besides"
     )
-
-
-def submission_bytes(task: Task) -> int:
-    """The most bytes that a server keeps of one client in a round, retrieval included."""
-    return Layout.retrieval(task).size + Layout.submission(task, Trees.OWN).size + dense_bytes(task)

@@ -13,8 +13,9 @@ import trio
 from fsl_async.errors import MisuseError
 from fsl_async.task import Task
 from parties.party_files import ServerFile
-from parties.preflight.files import is_running, model_bytes, submission_bytes
+from parties.preflight.files import is_running, model_bytes
 from parties.preflight.findings import Doubt
+from parties.room import submission_bytes
 from transport import UnreachableError
 
 __all__ = ["clock", "descriptors", "host_and_port", "listening", "memory", "operator_port"]

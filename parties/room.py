@@ -1,0 +1,24 @@
+"""How much room on its disk a server needs for a round.
+
+A server that begins a round without room for all of it turns clients away later, when they have done their work.
+"""
+
+from __future__ import annotations
+
+from fsl_async.public_part import Layout, Trees, dense_bytes
+from fsl_async.task import Task
+
+__all__ = ["round_bytes", "submission_bytes"]
+
+IN_FLIGHT = 2
+"""A commit lies in the store's log and in its file for a while."""
+
+
+def submission_bytes(task: Task) -> int:
+    """The most bytes that a server keeps of one client in a round, retrieval included."""
+    return Layout.retrieval(task).size + Layout.submission(task, Trees.OWN).size + dense_bytes(task)
+
+
+def round_bytes(task: Task, clients: int) -> int:
+    """The most bytes that a round of so many clients takes, while its last submission is on its way into the file."""
+    return (clients + IN_FLIGHT) * submission_bytes(task)
