@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from fsl_async.errors import StorageError
 from parties.disk import refused, replaced_by, sync_folder
@@ -119,16 +120,20 @@ def insist(connection: sqlite3.Connection, setting: str, value: str | int) -> No
 
 
 def copy(path: Path, target: Path) -> None:
-    """Copy a store as it is at this moment into a new file, whole or not at all.
+    """Copy a store as it is at this moment into a new file, whole and checked, or not at all.
+
+    Nobody need stop: a server that uses the store, in this process or another, goes on writing meanwhile.
 
     Raises:
-        StorageError: there is such a file already, or it cannot be written.
+        StorageError: there is no store, or it is damaged; there is such a file already, or it cannot be written.
     """
-    if target.exists():
-        raise StorageError(f"{target} exists already, and is not overwritten; name a new file")
+    log = target.with_name(f"{target.name}-wal")
+    for file in (target, log):
+        if file.exists():
+            raise StorageError(f"{file} exists already, and is not overwritten; name a new file")
     try:
-        with translated(target), replaced_by(target) as new:
-            _back_up(path, Path(new.name))
+        with _existing(path) as source, replaced_by(target) as new, translated(target):
+            _back_up(source, path, Path(new.name))
     except OSError as error:
         raise refused(target, error) from error
 
@@ -142,9 +147,36 @@ def translated(path: Path) -> Iterator[None]:
         raise _translation(path, error) from error
 
 
-def _back_up(path: Path, target: Path) -> None:
-    with closing(connect(path)) as source, closing(connect(target)) as copied:
+@contextmanager
+def _existing(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection to a store that is there already, whoever else uses it.
+
+    Raises:
+        StorageError: there is none, or what is there is no store of ours.
+    """
+    if not path.is_file():
+        raise StorageError(f"{path} is not there; name the store of a server, or start the server once")
+    place = f"file:{quote(str(path.absolute()))}?mode=rw"  # not created, if it goes at this moment
+    with translated(path):
+        connection = sqlite3.connect(place, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+    with closing(connection):
+        with translated(path):
+            if _version(connection, path) == 0:
+                raise StorageError(f"{path} holds no store; name the store of a server, or start the server once")
+        yield connection
+
+
+def _back_up(source: sqlite3.Connection, path: Path, target: Path) -> None:
+    """Copy in one step, which is one state of the store however much is written meanwhile, and read the copy through.
+
+    Raises:
+        StoreLostError: what was copied is damaged.
+    """
+    with closing(connect(target)) as copied:
         source.backup(copied)
+        (found,) = copied.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise StoreLostError(f"{path} is damaged ({found}); {RESTORE}")
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:

@@ -30,7 +30,7 @@ from parties.sqlite_ends import Commit, ReadingEnd, WritingEnd
 from parties.sqlite_file import copy, create
 from parties.store import Change, DiskFullError, Store, StoreLostError
 
-__all__ = ["DiskFullError", "SqliteStore", "StoreLostError"]
+__all__ = ["DiskFullError", "SqliteStore", "StoreLostError", "snapshot"]
 
 ResultT = TypeVar("ResultT")
 
@@ -83,13 +83,9 @@ class SqliteStore(Store):
         return await self._read(lambda: self._reading.keys(prefix))
 
     async def snapshot(self, path: Path) -> None:
-        """Copy the store, as it is at this moment, into a new file (0600), while it goes on; it holds all secrets.
-
-        Raises:
-            StorageError: there is such a file already, or it cannot be written.
-        """
+        """Copy the store while it goes on; see `snapshot`."""
         self._refuse_closed()
-        await trio.to_thread.run_sync(copy, self._path, path)
+        await snapshot(self._path, path)
 
     async def check_room(self, needed: int) -> None:
         """See `Store.check_room`; a tenth of the disk must stay free."""
@@ -134,6 +130,24 @@ class SqliteStore(Store):
     def _close(self) -> None:
         with self._held:
             self._writer.close()
+
+
+async def snapshot(path: Path, target: Path) -> None:
+    """Copy a store, as it is at this moment, into a new file (0600); it holds all of the server's secrets.
+
+    The store may be in use, also by another process: it goes on. The copy has every commit that was acknowledged before
+    this was called, and of a later one all or nothing. What it takes out of reach of the server's erasing is the
+    caller's to erase.
+
+    Args:
+        path: the store.
+        target: the new file.
+
+    Raises:
+        StorageError: there is no store, or it is damaged; there is such a file already, or it cannot be written: then
+            nothing is left of it.
+    """
+    await trio.to_thread.run_sync(copy, path, target)
 
 
 @dataclass(frozen=True)

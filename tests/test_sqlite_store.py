@@ -12,7 +12,7 @@ import sqlite3
 import stat
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import aclosing, closing, contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
@@ -25,7 +25,7 @@ from fsl_async.errors import StorageError
 from parties import disk, sqlite_ends, sqlite_file
 from parties.disk import InUseError, check_room, file_system, room
 from parties.sqlite_ends import CHUNK_BYTES, Commit, WritingEnd
-from parties.sqlite_store import DiskFullError, SqliteStore, StoreLostError
+from parties.sqlite_store import DiskFullError, SqliteStore, StoreLostError, snapshot
 from parties.store import Change, Erase, Keep, Put, Record
 
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -834,6 +834,65 @@ async def test_a_copy_is_one_state_of_a_running_store(path):
         assert sorted(f"{task}/{step}" for task, step in entries) == await copied.keys("")
         for task in range(5):
             assert [step for at, step in entries if at == task] == list(range(sum(at == task for at, _ in entries)))
+
+
+def test_a_copy_of_a_store_that_another_process_uses_has_all_that_was_acknowledged(path):
+    """It is read back as a store of its own, and goes on; the other process loses nothing and notices nothing."""
+    copy = path.with_name("copy.db")
+    reports, theirs = PROCESSES.Pipe(duplex=False)
+    process = PROCESSES.Process(target=keep_committing, args=(path, theirs, dict.fromkeys(range(4), 0)))
+    process.start()
+    theirs.close()
+    before = counted(reports.recv() for _ in range(200))
+    trio.run(snapshot, path, copy)
+    meanwhile = [reports.recv() for _ in range(50)]
+    process.kill()
+    process.join()
+    after = before | counted([*meanwhile, *remaining(reports)])
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+
+    async def check() -> None:
+        async with aclosing(await SqliteStore.open(copy)) as store:
+            for task, least in before.items():
+                count = len(await store.entries(f"log/{task}"))
+                assert least <= await check_task(store, task, count)
+            await store.record("log", b"goes on")
+        async with aclosing(await SqliteStore.open(path)) as store:
+            for task, count in after.items():
+                await check_task(store, task, count)
+            assert await store.entries("log") == []
+
+    trio.run(check)
+
+
+def counted(reports: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """How many commits of each task were acknowledged."""
+    return {task: step + 1 for task, step in reports}
+
+
+async def test_what_is_no_store_is_not_copied(path):
+    copy = path.with_name("copy.db")
+    with pytest.raises(StorageError, match=r"store\.db is not there; name the store of a server"):
+        await snapshot(path, copy)
+    path.write_bytes(b"")
+    with pytest.raises(StorageError, match="holds no store"):
+        await snapshot(path, copy)
+    path.write_bytes(b"no database at all" * 1000)
+    with pytest.raises(StoreLostError, match="is not a store"):
+        await snapshot(path, copy)
+    path.unlink()
+    async with aclosing(await SqliteStore.open(path)) as store:
+        await store.commit(*(Keep(f"k/{number}", bytes(20_000)) for number in range(50)))
+        copy.with_name("copy.db-wal").write_bytes(b"another store's log")
+        with pytest.raises(StorageError, match=r"copy\.db-wal exists already"):
+            await snapshot(path, copy)
+    data = bytearray(path.read_bytes())
+    data[3 * 8192 : 5 * 8192] = bytes(2 * 8192)
+    path.write_bytes(data)
+    copy.with_name("copy.db-wal").unlink()
+    with pytest.raises(StoreLostError, match="is damaged"):
+        await snapshot(path, copy)
+    assert sorted(file.name for file in path.parent.iterdir() if "copy" in file.name) == []
 
 
 async def test_a_copy_to_a_full_disk_leaves_nothing(path, small_disk):
