@@ -113,6 +113,7 @@ class World:
     def __post_init__(self) -> None:
         self._wires = Wires(self.injector)
         self._changed = trio.Event()
+        self._over = False
 
     # ---- what a test does with it
 
@@ -137,6 +138,10 @@ class World:
         if name not in self.processes:
             self.processes[name] = Process(name, Random(f"{self.seed}/{name}"))
         return self.processes[name]
+
+    def end(self) -> None:
+        """What still happens while its processes are stopped is no part of its story."""
+        self._over = True
 
     @property
     def now(self) -> float:
@@ -254,7 +259,8 @@ class World:
     # ---- what is seen
 
     def _tell(self, party: str, told: Told) -> None:
-        self.story.append(Entry(self.now, party, told))
+        if not self._over:
+            self.story.append(Entry(self.now, party, told))
 
     def _heard(self, step: Step) -> None:
         self.injector.hear(step)
@@ -339,5 +345,8 @@ async def world(
     with seeded_scheduling(seed):
         async with trio.open_nursery() as nursery:
             await nursery.start(made.run)
-            yield made
-            nursery.cancel_scope.cancel()
+            try:
+                yield made
+            finally:
+                made.end()
+                nursery.cancel_scope.cancel()
