@@ -1,0 +1,3 @@
+"""Trials with malicious parties."""
+from parties.testing.trials import draw, run
+__all__ = ["draw", "run"]
