@@ -32,7 +32,7 @@ from parties.store import MemoryStore
 from transport import Kind
 from transport import Network as MemoryNetwork
 
-__all__ = ["Network", "Note", "simulate"]
+__all__ = ["Network", "Note", "simulate", "sole_error"]
 
 SERVERS = ("S0", "S1")
 
@@ -172,7 +172,7 @@ async def simulate(
         MisuseError: the model does not fit the task.
     """
     network = Network(task, model, seed, lane or InlineLane())
-    with seeded_scheduling(seed), _sole_error():
+    with seeded_scheduling(seed), sole_error():
         async with trio.open_nursery() as nursery:
             await nursery.start(network.run)
             try:
@@ -182,7 +182,7 @@ async def simulate(
 
 
 @contextmanager
-def _sole_error() -> Iterator[None]:
+def sole_error() -> Iterator[None]:
     """Let an error that is alone in its group out of it: what a caller or a party raises arrives as it is."""
     try:
         yield

@@ -1,5 +1,6 @@
 """The wheel: exactly three packages, typed, with the command as its entry point."""
 
+import configparser
 import shutil
 import subprocess
 import sys
@@ -54,9 +55,14 @@ def test_all_three_are_typed(wheel):
     assert {f"{package}/py.typed" for package in PACKAGES} <= set(wheel.namelist())
 
 
-def test_the_command_is_the_entry_point(wheel):
+def test_the_command_and_the_pytest_plugin_are_the_entry_points(wheel):
     (name,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
-    assert wheel.read(name).decode().split() == ["[console_scripts]", "fsl-async", "=", "parties.command:main"]
+    found = configparser.ConfigParser()
+    found.read_string(wheel.read(name).decode())
+    assert {section: dict(found[section]) for section in found.sections()} == {
+        "console_scripts": {"fsl-async": "parties.command:main"},
+        "pytest11": {"fsl-async": "parties.testing.plugin"},
+    }
 
 
 def test_the_metadata_names_licence_python_and_wide_ranges(wheel):

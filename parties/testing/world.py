@@ -18,13 +18,14 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 import trio
+from trio.testing import MockClock
 
-from fsl_async.errors import ChannelError, FslError, StorageError
+from fsl_async.errors import ChannelError, FslError, MisuseError, StorageError
 from fsl_async.messages import Message
 from fsl_async.protocols import round as round_protocol
 from fsl_async.task import Task
 from parties.client import Client, ClientSetup
-from parties.cluster import SERVERS, Network, Note
+from parties.cluster import SERVERS, Network, Note, sole_error
 from parties.combining import Model
 from parties.compute import InlineLane
 from parties.determinism import seeded_scheduling
@@ -332,8 +333,14 @@ async def world(
         make_server: makes S0 and S1 from what they are made of.
 
     Raises:
-        MisuseError: the model does not fit the task.
+        MisuseError: the model does not fit the task, or the clock does not jump.
     """
+    clock = trio.lowlevel.current_clock()
+    if not isinstance(clock, MockClock) or clock.autojump_threshold == float("inf"):
+        raise MisuseError(
+            "a simulated world needs a clock that jumps: in a test, ask for the fixture `autojump_clock`; "
+            "elsewhere, trio.run(..., clock=trio.testing.MockClock(autojump_threshold=0))"
+        )
     made = World(
         task,
         seed,
@@ -342,7 +349,7 @@ async def world(
         schedule or Schedule(clients=task.max_clients),
         make_server,
     )
-    with seeded_scheduling(seed):
+    with seeded_scheduling(seed), sole_error():
         async with trio.open_nursery() as nursery:
             await nursery.start(made.run)
             try:
