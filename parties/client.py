@@ -523,5 +523,6 @@ class Client:
             session = settled(self._session, config.epoch, self.name, counted=counted)
             await self._state.keep_end(config, session)
             self._session, self._drafts = session, {}
+            self._answered_trees.clear()
             if isinstance(self._round, protocol.Submitting | protocol.Submitted):
                 self._step(event)

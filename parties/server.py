@@ -398,11 +398,12 @@ class Server:
         number, last = self._standing.settled + 1, self.setup.schedule.rounds
         if self._winding_up.is_set() or (last and number > last):
             self._current = _Resting(self._standing.settled)
+            self._tosses = self._tosses or await TossRun.last(self._store, self._link)
             return
         model = digest(Domain.MODEL, *(entry.digest for entry in self._described))
         setup = self.setup
         toss = await TossRun.begin(setup.index, number, model, setup.randomness, self._store, self._link)
-        self._tosses = [toss]
+        self._tosses = [*(self._tosses[-1:] or await TossRun.last(self._store, self._link)), toss]
         self._current = toss
         await self._open_if_tossed(toss)
 
@@ -508,7 +509,7 @@ class Server:
                 run.config.epoch, run.config.phase, run.counted(), run.records.submission
             )
         standing, settling = self._history.settle(standing, past, run.model, union, self.setup.schedule.retention)
-        await self._store.commit(*changes, *settling)
+        await self._store.commit(*changes, *settling, await self._tosses[-1].remembered())
         self._standing, self.model, self._union = standing, run.model, union
         self._described = describe_model(self.setup.task, self.model)
         self._over[run.round_id] = past
@@ -654,9 +655,13 @@ class Server:
             )
 
     def _resend(self) -> None:
+        """Say again what the peer may lack: of the last round, that it was tossed, and how it ended; then the present."""
+        settled = self._standing.settled
+        for toss in [toss for toss in self._tosses if toss.number <= settled]:
+            toss.resend()
         for past in list(self._over.values())[-1:]:
-            self._link.post(_last_words(past.report))  # may be what was lost
-        for toss in self._tosses:  # the peer may still lack our half of a seed that we know
+            self._link.post(_last_words(past.report))
+        for toss in [toss for toss in self._tosses if toss.number > settled]:
             toss.resend()
         if isinstance(self._current, RoundRun):
             self._current.resend()

@@ -6,21 +6,25 @@ that restarts says the same again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
 
 from fsl_async.digests import DIGEST_BYTES
-from fsl_async.errors import PeerViolationError
+from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.messages import TossCommitment, TossReveal
 from fsl_async.protocols import toss as protocol
 from fsl_async.protocols.machine import UnexpectedEvent
 from fsl_async.randomness import Randomness
+from parties.kept import read_kept
 from parties.link import PeerLink
 from parties.round_records import round_prefix
-from parties.store import Record, Store
+from parties.store import Put, Record, Store
 
 __all__ = ["TossRun"]
+
+LAST = "last-toss"
 
 _Said: TypeAlias = protocol.PeerTossCommitment | protocol.PeerTossReveal
 
@@ -60,16 +64,34 @@ class TossRun:
         """
         journal = _journal(number)
         recorded = await store.entries(journal)
-        if recorded:
-            half = msgspec.msgpack.decode(recorded[0], type=protocol.Half)
-        else:
+        if not recorded:
             half = protocol.Half(server, number, model, randomness(DIGEST_BYTES), randomness(DIGEST_BYTES))
-            await store.commit(Record(journal, msgspec.msgpack.encode(half)))
-        run = TossRun(protocol.Committing(half), store, link)
-        for entry in recorded[1:]:
-            run._state = protocol.step(run._state, msgspec.msgpack.decode(entry, type=_Said), link.peer)
+            recorded = [msgspec.msgpack.encode(half)]
+            await store.commit(Record(journal, *recorded))
+        run = TossRun._again(recorded, journal, store, link)
+        if (run._state.half.server, run.number) != (server, number):
+            raise StorageError(f"{journal} is of S{run._state.half.server} in round {run.number}; restore a backup")
         run._say()
         return run
+
+    @staticmethod
+    async def last(store: Store, link: PeerLink) -> list[TossRun]:
+        """The toss of the last settled round, as `remembered` kept it; none before the first."""
+        if not await store.keys(LAST):
+            return []
+        recorded = read_kept(await store.blob(LAST), list[bytes], LAST)
+        return [TossRun._again(recorded, LAST, store, link)]
+
+    @staticmethod
+    def _again(recorded: Sequence[bytes], journal: str, store: Store, link: PeerLink) -> TossRun:
+        run = TossRun(protocol.Committing(read_kept(recorded[0], protocol.Half, journal)), store, link)
+        for entry in recorded[1:]:
+            run._state = protocol.step(run._state, read_kept(entry, _Said, journal), link.peer)
+        return run
+
+    async def remembered(self) -> Put:
+        """What outlives the round: a peer that lacks our half cannot tell what has become of the round it opens."""
+        return Put(LAST, msgspec.msgpack.encode(await self._store.entries(_journal(self.number))))
 
     @property
     def state(self) -> protocol.Toss:

@@ -225,6 +225,15 @@ def _one_plan_per_round(case: Case) -> Iterator[str]:
                     yield f"{client}'s submission {plan} counts in rounds {before} and {number}"
 
 
+def _refused_means_not_counted(case: Case) -> Iterator[str]:
+    """A submission of which its client was told that it counts nowhere counts nowhere."""
+    for client, ledger in case.ledgers.items():
+        for number, report in sorted(case.world.settled[min(case.honest)].items()):
+            plans = ledger.plans.get(report.round_id, set()) & ledger.refused
+            if plans and client in report.clients:
+                yield f"round {number} counts {client}, who was told that this submission counts nowhere"
+
+
 def _retrieved_the_model(case: Case) -> Iterator[str]:
     """What clients retrieve is the model before their round, bit for bit."""
     models = case.world.models[min(case.honest)]
@@ -248,6 +257,7 @@ CHECKS: dict[str, Check] = {
     "told the truth": _told_the_truth,
     "one submission per epoch": _one_submission_per_epoch,
     "one plan per round": _one_plan_per_round,
+    "refused means not counted": _refused_means_not_counted,
     "retrieved the model": _retrieved_the_model,
     "digits": _digits,
     "everybody ends": _everybody_ends,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, TypeAlias, TypeVar
@@ -64,6 +63,7 @@ class Ledger:
         plans: by round's name, the plans that it sent to a server in it.
         contents: by round's name and server, the digests of the submissions it sent there.
         acknowledged: the rounds for which it had both receipts.
+        refused: the plans of which it was told that they count nowhere.
         told: by round, what it was told, each time.
         retrieved: what it was given.
         all_plans: in order; `plans` counts them from 0.
@@ -73,6 +73,7 @@ class Ledger:
     plans: defaultdict[bytes, set[int]] = field(default_factory=lambda: defaultdict(set))
     contents: defaultdict[tuple[bytes, str], set[bytes]] = field(default_factory=lambda: defaultdict(set))
     acknowledged: set[int] = field(default_factory=set)
+    refused: set[int] = field(default_factory=set)
     told: defaultdict[int, list[ClientOutcome]] = field(default_factory=lambda: defaultdict(list))
     retrieved: list[Retrieved] = field(default_factory=list)
     all_plans: list[Plan] = field(default_factory=list)
@@ -122,8 +123,12 @@ class Member:
         """Take up what an earlier life left, then take part in round after round."""
         await self._take_up(client)
         while True:
-            with suppress(RoundClosedError, OutcomeUnknownError):  # it counts nowhere, or nobody knows: to the next
+            try:
                 await self._take_part(client)
+            except RoundClosedError:
+                self._refused()
+            except OutcomeUnknownError:
+                pass  # nobody knows; to the next round
 
     # ---- a round
 
@@ -132,7 +137,9 @@ class Member:
             if client.pending:
                 self._acknowledged(await client.resume())
             self._told(await client.outcome())
-        except (RoundClosedError, OutcomeUnknownError):
+        except RoundClosedError:
+            self._refused()
+        except OutcomeUnknownError:
             pass
         except MisuseError as error:
             if "nothing has been submitted" not in str(error):
@@ -235,6 +242,9 @@ class Member:
 
     def _acknowledged(self, receipt: SubmissionReceipt) -> None:
         self.ledger.acknowledged.add(receipt.number)
+
+    def _refused(self) -> None:
+        self.ledger.refused.add(len(self.ledger.all_plans) - 1)
 
     def _told(self, outcome: ClientOutcome) -> None:
         self.ledger.told[outcome.number].append(outcome)

@@ -341,8 +341,13 @@ async def _all_told(made: World, members: Mapping[str, Member]) -> None:
 
 
 def _waits(made: World, name: str, ledger: Ledger) -> bool:
-    """Whether a client that has not vanished has receipts of a round, and has never been told of it."""
-    return made.process(name).running and bool(ledger.acknowledged - ledger.told.keys())
+    """Whether a client that has not vanished has receipts of a round, and has never heard how it ended."""
+    heard = {
+        report.number
+        for report in made.settled[0].values()
+        if ledger.plans.get(report.round_id, set()) & ledger.refused
+    }
+    return made.process(name).running and bool(ledger.acknowledged - ledger.told.keys() - heard)
 
 
 def _digest(made: World) -> str:
