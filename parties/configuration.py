@@ -15,7 +15,6 @@ import difflib
 import math
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 import msgspec
 
 from fsl_async.errors import MisuseError
+from parties.toml_text import read_toml
 
 __all__ = [
     "PREFIX",
@@ -35,7 +35,6 @@ __all__ = [
     "StorePlace",
     "load",
     "overrides",
-    "read_toml",
     "refuse_strange_variables",
     "settings",
 ]
@@ -152,6 +151,8 @@ class Setting:
         if self.kind in (int, float):
             numbers = (int,) if self.kind is int else (int, float)
             return type(value) in numbers and math.isfinite(value) and self.about.low <= value <= self.about.high
+        if self.is_place and isinstance(value, str) and "\0" in value:
+            return False  # no file has such a name
         return isinstance(value, str) and bool(_ADDRESS.fullmatch(value) if self.about.is_address else value)
 
     def parse(self, words: str) -> Any:
@@ -215,20 +216,6 @@ def refuse_strange_variables(kinds: tuple[type[msgspec.Struct], ...], environmen
             near = difflib.get_close_matches(variable.removeprefix(PREFIX), bare, n=1)
             hint = f"did you mean {PREFIX}{near[0]}?" if near else "docs/configuration.md lists the settings; unset it"
             raise MisuseError(f"{variable} in the environment is no setting; {hint}")
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file.
-
-    Raises:
-        MisuseError: it cannot be read, or is not TOML.
-    """
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise MisuseError(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise MisuseError(f"{path} is not TOML: {error}") from error
 
 
 def _undressed(kind: Any) -> tuple[Any, About | None]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +22,7 @@ from fsl_async.config import ServerKeys
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError, StorageError
 from fsl_async.randomness import Randomness
+from parties.toml_text import parse_toml, read_toml
 
 __all__ = ["Identity", "PublicIdentity", "Registry", "Revocation", "check_name", "read_private", "verify"]
 
@@ -62,7 +62,7 @@ class PublicIdentity:
     @staticmethod
     def load(path: Path) -> PublicIdentity:
         """Read a public identity's file."""
-        return PublicIdentity.from_table(_read_toml(path), str(path))
+        return PublicIdentity.from_table(read_toml(path), str(path))
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Identity:
         Raises:
             MisuseError: the file is missing or malformed, is not the user's own, or others can read or replace it.
         """
-        table = _parse_toml(read_private(path, "make one with `fsl-async keygen`"), str(path))
+        table = parse_toml(read_private(path, "make one with `fsl-async keygen`"), str(path))
         name = PublicIdentity.from_table(
             {"name": table.get("name"), "channel": "00" * 32, "statement": "00" * 32}, str(path)
         ).name
@@ -209,14 +209,16 @@ class Registry:
         Raises:
             MisuseError: it cannot be read, or a table is not what it should be.
         """
-        table = _read_toml(path)
+        table = read_toml(path)
         clients, revoked = table.get("clients", []), table.get("revoked", [])
         if set(table) - {"clients", "revoked"} or not (_are_tables(clients) and _are_tables(revoked)):
             raise MisuseError(f"{path}: only [[clients]] and [[revoked]] tables expected")
-        return Registry(
-            [PublicIdentity.from_table(entry, f"{path}, client {i}") for i, entry in enumerate(clients, start=1)],
-            [Revocation.from_table(entry, f"{path}, revoked {i}") for i, entry in enumerate(revoked, start=1)],
-        )
+        listed = [PublicIdentity.from_table(entry, f"{path}, client {i}") for i, entry in enumerate(clients, start=1)]
+        gone = [Revocation.from_table(entry, f"{path}, revoked {i}") for i, entry in enumerate(revoked, start=1)]
+        try:
+            return Registry(listed, gone)
+        except MisuseError as error:
+            raise MisuseError(f"{path}: {error}") from error
 
 
 def check_name(name: object, source: str) -> str:
@@ -296,27 +298,6 @@ def _create(path: Path, text: str, mode: int) -> None:
     except OSError as error:
         path.unlink()
         raise StorageError(f"{path} cannot be written: {error.strerror}") from error
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return _parse_toml(path.read_text(encoding="utf-8"), str(path))
-    except UnicodeDecodeError as error:
-        raise MisuseError(f"{path} is not TOML: {error}") from error
-    except OSError as error:
-        raise MisuseError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def _parse_toml(text: str, source: str) -> dict[str, Any]:
-    """The tables of a TOML text.
-
-    Raises:
-        MisuseError: it is none. The message tells the place in it, and repeats none of it.
-    """
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise MisuseError(f"{source} is not TOML: {error}") from error
 
 
 def _are_tables(entries: Any) -> bool:

@@ -15,10 +15,11 @@ import msgspec
 
 from fsl_async.errors import MisuseError
 from fsl_async.task import LARGEST_CLIENTS
-from parties.configuration import About, StorePlace, load, read_toml, refuse_strange_variables
+from parties.configuration import About, StorePlace, load, refuse_strange_variables
 from parties.enrolment import Anyone, ListOnly, Policy, WithToken
 from parties.patience import PATIENCE
 from parties.tokens import TokenBook
+from parties.toml_text import read_toml
 
 __all__ = [
     "KINDS",

@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 from fsl_async.digests import DIGEST_BYTES, KEY_BYTES, Domain, digest, same
 from fsl_async.errors import MisuseError, StorageError
 from fsl_async.randomness import Randomness
+from parties.toml_text import parse_toml
 
 __all__ = ["MOST_TOKENS", "TOKEN_BYTES", "TokenBook", "add_tokens", "new_tokens", "read_token", "voucher"]
 
@@ -121,10 +121,10 @@ def _voucher_digest(token: bytes, server: int) -> bytes:
 
 def _read(path: Path) -> dict[str, list[str]]:
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = parse_toml(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise MisuseError(f"{path} cannot be read: {error.strerror}; make one with `fsl-async enrol`") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise MisuseError(f"{path} is not TOML: {error}") from error
     if set(table) != set(SERVERS) or not all(_are_digests(entries) for entries in table.values()):
         raise MisuseError(

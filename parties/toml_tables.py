@@ -12,7 +12,6 @@ import json
 import os
 import re
 import stat
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
@@ -22,6 +21,7 @@ from typing import Any
 
 from fsl_async.errors import MisuseError, StorageError
 from parties.disk import replaced_by
+from parties.toml_text import parse_toml
 
 __all__ = ["TableFile", "edited"]
 
@@ -38,10 +38,7 @@ class TableFile:
     """
 
     def __init__(self, path: Path, text: str) -> None:
-        try:
-            self.plain: dict[str, Any] = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise MisuseError(f"{path} is not TOML: {error}") from error
+        self.plain: dict[str, Any] = parse_toml(text, str(path))
         self.path = path
         self._lines = text.splitlines()
 
@@ -169,8 +166,8 @@ def _value(value: Any) -> str:
 
 def _parsed(text: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
+        return parse_toml(text, "the edited text")
+    except MisuseError:
         return {"": "cannot be read"}
 
 
