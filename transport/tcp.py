@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import logging
+import re
 import resource
 import socket as system
 from contextlib import suppress
@@ -23,12 +24,13 @@ from transport.interface import Transport
 from transport.limits import Limits
 from transport.listener import Listener, Service
 
-__all__ = ["TcpTransport", "raise_descriptor_limit"]
+__all__ = ["TcpTransport", "raise_descriptor_limit", "split_address"]
 
 _log = logging.getLogger("transport")
 
 _ACCEPT_AGAIN = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED}
 _ACCEPT_PAUSE = 0.1
+_ADDRESS = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]]+)):([0-9]{1,5})")
 _IPV6_NETWORK_BITS = 64
 _SHARE = 2
 """Connections may take one in so many of a process's descriptors; handshakes one in `_HANDSHAKES_SHARE`."""
@@ -42,9 +44,11 @@ class TcpTransport(Transport):
 
     async def connect(self, address: str) -> trio.abc.Stream:
         """Opens a TCP connection; see `Transport.connect`."""
-        host, port = _split(address)
+        host, port = split_address(address)
         try:
             stream = await trio.open_tcp_stream(host, port)
+        except UnicodeError as error:
+            raise _no_host(address, error) from error
         except OSError as error:
             raise UnreachableError(
                 f"nothing listens at {address} ({error}); check the address and that the server runs"
@@ -63,7 +67,7 @@ class TcpTransport(Transport):
 
         Connections are limited, with a warning, to half of the descriptors that the process may open.
         """
-        host, port = _split(address)
+        host, port = split_address(address)
         sockets = await _bind(host, port)
         listener = Listener(replace(service, limits=_within_descriptors(service.limits)))
         async with trio.open_nursery() as nursery:
@@ -104,6 +108,8 @@ async def _bind(host: str, port: int) -> list[trio.SocketListener]:
     """Opens the listening sockets; a port the system chooses is good for one of them only."""
     try:
         sockets = await trio.open_tcp_listeners(port, host=host)
+    except UnicodeError as error:
+        raise _no_host(_join(host, port), error) from error
     except OSError as error:
         raise UnreachableError(
             f"cannot listen at {_join(host, port)} ({error}); is the address this host's, is the port free?"
@@ -173,11 +179,21 @@ def _within_descriptors(limits: Limits) -> Limits:
     return lowered
 
 
-def _split(address: str) -> tuple[str, int]:
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+def split_address(address: str) -> tuple[str, int]:
+    """Returns host and port of an address.
+
+    Raises:
+        MisuseError: it is none.
+    """
+    match = _ADDRESS.fullmatch(address)
+    if match is None or int(match[3]) > 65_535:
         raise MisuseError(f"{address!r} is not an address of the form host:port or [host]:port")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    return match[1] or match[2], int(match[3])
+
+
+def _no_host(address: str, error: UnicodeError) -> MisuseError:
+    """What to say of a host that no name server can be asked for."""
+    return MisuseError(f"{address!r} is not an address: its host is not the name of one ({error})")
 
 
 def _join(host: str, port: int) -> str:
