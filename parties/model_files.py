@@ -80,6 +80,9 @@ NPZ_DAMAGE: Final = (
 )
 """What `zipfile` and `numpy.lib.format` were seen to raise, or say they raise, for damaged files."""
 
+MOST_FROM_A_BYTE: Final[Mapping[int, int]] = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1_032}
+"""Bytes that a byte of a file can stand for, by how it is compressed; the second is deflate's own limit."""
+
 SAFETENSORS_TYPES: Final[Mapping[str, str]] = {
     "BOOL": "bool",
     **{f"{sign}{bits}": f"{name}int{bits}" for sign, name in (("I", ""), ("U", "u")) for bits in (8, 16, 32, 64)},
@@ -191,12 +194,22 @@ def _load_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
+            _refuse_inflated(members, path.stat().st_size)
             arrays = {member.filename.removesuffix(".npy"): _read_array(archive, member) for member in members}
     except NPZ_DAMAGE as error:
         raise MisuseError(f"{path} cannot be read as a model (.npz): {error}") from error
     if len(arrays) != len(members):
         raise MisuseError(f"{path} cannot be read as a model (.npz): two of its arrays have one name")
     return arrays
+
+
+def _refuse_inflated(members: list[zipfile.ZipInfo], size: int) -> None:
+    """Refuse members that declare more than can come out of a file of so many bytes."""
+    for member in members:
+        if member.compress_type not in MOST_FROM_A_BYTE:
+            raise ValueError(f"{member.filename} is compressed in a way that NumPy does not write")
+        if member.file_size > MOST_FROM_A_BYTE[member.compress_type] * size:
+            raise ValueError(f"{member.filename} declares {member.file_size:,} bytes, in a file of {size:,}")
 
 
 def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> npt.NDArray[Any]:
