@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import msgpack
 import msgspec
@@ -20,6 +20,10 @@ ENTRY_BYTES = 320
 """More than a client's entry in a roster, a list of proofs or a report can take: a name of 64 characters, a digest."""
 
 
+Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
+Words: TypeAlias = Annotated[str, msgspec.Meta(max_length=256)]
+
+
 class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The public account of a round, equal on both servers.
 
@@ -35,9 +39,9 @@ class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     round_id: bytes
     number: int
-    aborted: str
-    clients: tuple[str, ...]
-    excluded: dict[str, str]
+    aborted: Words
+    clients: tuple[Name, ...]
+    excluded: dict[Name, Words]
     model: tuple[BlockModel, ...]
     union: tuple[UnionBlock, ...] = ()
 
@@ -56,12 +60,19 @@ class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Raises:
             PeerViolationError: the bytes are not a report.
         """
-        most = max(2 * clients, 64)  # each server may hold as many that the other one does not
         try:
-            plain = msgpack.unpackb(data, max_array_len=most, max_map_len=most, max_str_len=256, max_ext_len=0)
-            return msgspec.convert(plain, RoundReport)
-        except (ValueError, TypeError, msgpack.exceptions.UnpackException, msgspec.MsgspecError) as error:
+            # Read as what it must be: a reader of anything would make room for every list that is declared in a list.
+            report = msgspec.msgpack.decode(data, type=RoundReport)
+        except (UnicodeDecodeError, msgspec.MsgspecError) as error:
             raise PeerViolationError(sender, f"sent a round's outcome that cannot be read: {error}") from error
+        most = 2 * clients  # each server may hold as many that the other one does not
+        if len(report.clients) > clients or len(report.excluded) > most:
+            raise PeerViolationError(
+                sender,
+                f"sent the outcome of a round with {len(report.clients)} clients and {len(report.excluded)} more that "
+                f"were not counted; the task has at most {clients}",
+            )
+        return report
 
 
 class RoundOutcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias, assert_never
+from typing import Annotated, ClassVar, TypeAlias, assert_never
 
 import msgpack
 import msgspec
@@ -83,6 +83,7 @@ __all__ = [
 
 Entries: TypeAlias = dict[str, bytes]
 Heard: TypeAlias = dict[str, bytes]
+_Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
 
 
 @dataclass(frozen=True)
@@ -532,10 +533,12 @@ def unpack_entries(data: bytes | memoryview, limit: int, sender: str) -> Entries
         PeerViolationError: it is not one, or not in canonical order.
     """
     try:
-        plain = msgpack.unpackb(data, max_array_len=max(limit, 2), max_map_len=0, max_str_len=256, max_ext_len=0)
-        entries = dict(msgspec.convert(plain, list[tuple[str, bytes]]))
-    except (ValueError, TypeError, msgpack.exceptions.UnpackException, msgspec.MsgspecError) as error:
+        # Read as what it must be: a reader of anything would make room for every list that is declared in a list.
+        entries = dict(msgspec.msgpack.decode(data, type=list[tuple[_Name, bytes]]))
+    except (UnicodeDecodeError, msgspec.MsgspecError) as error:
         raise PeerViolationError(sender, f"sent a list of clients that cannot be read: {error}") from error
+    if len(entries) > limit:
+        raise PeerViolationError(sender, f"sent a list of clients that has {len(entries)}, at most {limit} are allowed")
     if any(len(value) != DIGEST_BYTES for value in entries.values()) or pack_entries(entries) != bytes(data):
         raise PeerViolationError(sender, "sent a list of clients that is not in canonical form")
     return entries
