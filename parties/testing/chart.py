@@ -52,7 +52,7 @@ class Chart:
         """The chart of what is told, in order."""
         entries = list(story)
         rows = tuple(_rows(entries))
-        clients = dict.fromkeys(name for row in rows for name in row.parties if name not in SERVERS)
+        clients = sorted({name for row in rows for name in row.parties}.difference(SERVERS))
         return Chart((SERVERS[0], *clients, SERVERS[1]), rows)
 
     def only(

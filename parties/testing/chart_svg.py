@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from parties.cluster import SERVERS
 from parties.testing.chart_rows import Arrow, Look, Mark, Row
-from parties.testing.chart_words import size_in_words
+from parties.testing.chart_words import cut, plain, size_in_words
 
 __all__ = ["drawn"]
 
@@ -18,7 +18,7 @@ MARGIN, TIMES, EDGE, BETWEEN = 16, 64, 210, 84
 HEADING, ROW = 44, 22
 """Heights in pixels."""
 
-LETTER = 6.7
+LETTER = 7.0
 """Width of a letter at most, in pixels, on average."""
 
 STYLE = """
@@ -49,7 +49,7 @@ def drawn(parties: Sequence[str], rows: Sequence[Row], omitted: int, title: str)
     svg = ElementTree.Element(
         "svg", xmlns="http://www.w3.org/2000/svg", width=str(width), height=str(height), viewBox=f"0 0 {width} {height}"
     )
-    ElementTree.SubElement(svg, "title").text = title
+    ElementTree.SubElement(svg, "title").text = plain(title)
     ElementTree.SubElement(svg, "style").text = STYLE
     _add(svg, "rect", "paper", width=width, height=height, rx=8)
     _draw_lives(svg, places, rows)
@@ -59,7 +59,8 @@ def drawn(parties: Sequence[str], rows: Sequence[Row], omitted: int, title: str)
     for number, row in enumerate(rows):
         _draw_row(svg, places, row, _height(number))
     _draw_times(svg, rows)
-    ElementTree.indent(svg, " ")
+    for child in svg:
+        child.tail = "\n"
     return f"{ElementTree.tostring(svg, encoding='unicode')}\n"
 
 
@@ -146,12 +147,11 @@ def _draw_mark(svg: ElementTree.Element, places: Mapping[str, int], mark: Mark, 
     words = _cut(mark.words, room - 16)
     text = _write(svg, place + (12 if rightwards else -12), height, words, kind, "start" if rightwards else "end")
     if words != mark.words:
-        ElementTree.SubElement(text, "title").text = mark.words
+        ElementTree.SubElement(text, "title").text = plain(mark.words)
 
 
 def _cut(words: str, room: float) -> str:
-    most = int(room / LETTER)
-    return words if len(words) <= most else f"{words[: max(most - 1, 0)]}…"
+    return cut(words, int(room / LETTER))
 
 
 def _write(
@@ -159,7 +159,7 @@ def _write(
 ) -> ElementTree.Element:
     text = _add(parent, "text", kind, x=across, y=down + 4)
     text.set("text-anchor", anchor)
-    text.text = "".join(sign if sign.isprintable() else "\ufffd" for sign in words)
+    text.text = words
     return text
 
 

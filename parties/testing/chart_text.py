@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from parties.cluster import SERVERS
 from parties.testing.chart_rows import Arrow, Mark, Row
-from parties.testing.chart_words import size_in_words
+from parties.testing.chart_words import cut, size_in_words
 
 __all__ = ["drawn"]
 
@@ -51,7 +51,7 @@ def _heading(places: Mapping[str, int]) -> str:
     line = _Line(max(columns, default=0) + room)
     line.write(0, f"{'seconds':>{LEFT - 3}}")
     for name, column in places.items():
-        label = _cut(name, room)
+        label = cut(name, room)
         line.write(column - (len(label) - 1) // 2, label)
     return str(line)
 
@@ -81,8 +81,8 @@ def _draw_arrow(line: _Line, places: Mapping[str, int], arrow: Arrow) -> None:
     line.write(target - 1 if source < target else target + 1, "►" if source < target else "◄")
     start, end = _stretch(places, *((source, target) if arrow.sender in SERVERS else (target, source)))
     size = f" {size_in_words(arrow.size)} "
-    label = f" {_cut(arrow.label, end - start - 4 - len(size))}{size}"
-    line.write(start + (end - start - len(label)) // 2 + 1, label)
+    label = f" {cut(arrow.label, end - start - 4 - len(size))}{size}"
+    line.write(start + 1 + (end - start - 1 - len(label)) // 2, label)
 
 
 def _stretch(places: Mapping[str, int], edge: int, other: int) -> tuple[int, int]:
@@ -96,14 +96,10 @@ def _draw_mark(line: _Line, places: Mapping[str, int], mark: Mark) -> None:
     column, last = places[mark.party], max(places.values())
     line.write(column, mark.look.value)
     if column - LEFT <= last - column:
-        line.write(column + 1, f" {_cut(mark.words, last - column - 3)} ")
+        line.write(column + 1, f" {cut(mark.words, last - column - 3)} ")
     else:
-        words = f" {_cut(mark.words, column - LEFT - 3)} "
+        words = f" {cut(mark.words, column - LEFT - 3)} "
         line.write(column - len(words), words)
-
-
-def _cut(words: str, room: int) -> str:
-    return words if len(words) <= room else f"{words[: max(room - 1, 0)]}…"
 
 
 class _Line:

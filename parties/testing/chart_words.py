@@ -11,7 +11,7 @@ from parties.testing import faults
 from parties.testing.chart_rows import Arrow, Look, Mark
 from parties.testing.story import Began, Failed, Killed, Left, Told
 
-__all__ = ["arrow", "mark", "shown", "size_in_words"]
+__all__ = ["arrow", "cut", "mark", "plain", "shown", "size_in_words"]
 
 _NOT_SHOWN = (
     told_by_servers.BudgetMoved,
@@ -38,6 +38,16 @@ def size_in_words(size: int) -> str:
         if size >= unit:
             return f"{size / unit:.0f} {name}" if size >= 100 * unit else f"{size / unit:.1f} {name}"
     return f"{size} B"
+
+
+def plain(words: str) -> str:
+    """Words without line ends and control characters: what peers say may be anything."""
+    return "".join(sign if sign.isprintable() else "\ufffd" for sign in words)
+
+
+def cut(words: str, room: int) -> str:
+    """The beginning of plain words, of so many letters at most."""
+    return plain(words if len(words) <= room else f"{words[: max(room - 1, 0)]}…")
 
 
 def arrow(note: Note) -> Arrow:
