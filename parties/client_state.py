@@ -28,6 +28,7 @@ from parties.client_session import KeptSession, NoSession, OwnSession, TreeSessi
 from parties.compute import ComputeLane
 from parties.drafts import Draft, KeptDraft
 from parties.identity import PublicIdentity
+from parties.kept import read_kept
 from parties.planting import KeptPlanting, Planting
 from parties.store import Change, Erase, Put, Store
 
@@ -186,7 +187,7 @@ class ClientState:
             whose = f"client {owner.name!r}" if owner.name != ours.name else f"other keys of {owner.name!r}"
             raise MisuseError(f"the state belongs to {whose}, not to {ours.name!r} with these keys; name another file")
         if owner.task != ours.task:
-            theirs, task = (Task.parse(data, SOURCE) for data in (owner.task, ours.task))
+            theirs, task = (_task(data) for data in (owner.task, ours.task))
             field, there, here = first_difference(theirs, task) or ("", "", "")
             raise MisuseError(
                 f"the state belongs to another task: {field} is {there!r} there and {here!r} here; name another file"
@@ -211,13 +212,18 @@ class ClientState:
                 return Told(_config(kept.config))
 
     async def _grown(self, kept: KeptPlanting) -> Planting:
-        with _readable():
-            return await self._lane.run(partial(Planting.again, kept, SOURCE))
+        config = _config(kept.config)
+        if config.task.canonical() != self._owner.task:
+            raise StorageError(f"{SOURCE} cannot be read: it has trees of another task; begin anew with another file")
+        return await self._lane.run(partial(Planting.again, kept, config, SOURCE))
 
     async def _read(self, key: str, kind: Any) -> Any:
-        data = await self._store.blob(key)
-        with _readable():
-            return msgspec.msgpack.decode(data, type=kind)
+        return read_kept(await self._store.blob(key), kind, f"{SOURCE} ({key})")
+
+
+def _task(data: bytes) -> Task:
+    with _readable():
+        return Task.parse(data, SOURCE)
 
 
 def _config(data: bytes) -> RoundConfig:
@@ -230,7 +236,7 @@ def _readable() -> Iterator[None]:
     """What cannot be read is the store's fault, not a peer's."""
     try:
         yield
-    except (msgspec.MsgspecError, PeerViolationError) as error:
+    except PeerViolationError as error:
         raise StorageError(f"{SOURCE} cannot be read: {error}; begin anew with another file") from error
 
 

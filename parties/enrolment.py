@@ -29,6 +29,7 @@ from fsl_async.digests import Domain, same
 from fsl_async.errors import ChannelError, MisuseError, PeerViolationError, StorageError
 from parties.happenings import Enrolled, Observe, unobserved
 from parties.identity import Identity, PublicIdentity, Registry, check_name, verify
+from parties.kept import read_kept
 from parties.store import Store
 from parties.tokens import TokenBook
 from transport import Refusal
@@ -205,10 +206,10 @@ class Enrolment:
             StorageError: the journal cannot be read.
         """
         for data in await self._store.entries(JOURNAL):
+            entry: _Enrolled = read_kept(data, _Enrolled, f"{self._server}'s journal of enrolments")
             try:
-                entry = msgspec.msgpack.decode(data, type=_Enrolled)
                 self._adopt(entry)
-            except (msgspec.MsgspecError, MisuseError) as error:
+            except MisuseError as error:
                 raise StorageError(f"{self._server}'s journal of enrolments cannot be read: {error}") from error
             if self.by_channel(entry.channel) != entry.client:
                 _log.warning("%s: %r has enrolled with other keys than the list gives it", self._server, entry.name)

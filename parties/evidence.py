@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from parties.happenings import Observe, Violated, unobserved
+from parties.kept import read_kept
 from parties.store import Store
 
 __all__ = ["Evidence", "EvidenceBook", "Kind"]
@@ -80,4 +81,4 @@ class EvidenceBook:
 
     async def entries(self) -> list[Evidence]:
         """Everything kept, in order."""
-        return [msgspec.msgpack.decode(entry, type=Evidence) for entry in await self._store.entries(JOURNAL)]
+        return [read_kept(entry, Evidence, "the journal of evidence") for entry in await self._store.entries(JOURNAL)]

@@ -17,13 +17,14 @@ from typing import TypeAlias
 import msgspec
 import numpy as np
 
-from fsl_async.config import ServerKeys, first_difference
+from fsl_async.config import MODEL_DTYPES, ServerKeys, first_difference
 from fsl_async.digests import Buffer
-from fsl_async.errors import MisuseError, StorageError
+from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.protocols import alignment as aligning
 from fsl_async.task import Task
 from parties.combining import Model
 from parties.happenings import PastRound
+from parties.kept import read_kept
 from parties.round_records import round_prefix
 from parties.store import Change, Erase, Put, Store
 
@@ -79,7 +80,7 @@ class History:
             standing = msgspec.structs.replace(fresh, forms=_forms(model, {}))
             await self._store.commit(*_arrays(model, {}), _put(standing))
             return standing, model, {}
-        standing = msgspec.msgpack.decode(await self._store.blob("standing"), type=Standing)
+        standing = read_kept(await self._store.blob("standing"), Standing, "the store's standing")
         _check_owner(standing, fresh)
         arrays = {key: await self._array(key, form) for key, form in standing.forms.items()}
         return standing, _under("model/", arrays), _under("union/", arrays)
@@ -114,18 +115,18 @@ class History:
     async def past(self) -> list[PastRound]:
         """All rounds that are over, in order."""
         keys = await self._store.keys("past/")
-        return [msgspec.msgpack.decode(await self._store.blob(key), type=PastRound) for key in keys]
+        return [await self._past(key) for key in keys]
 
     async def recent(self, count: int) -> list[PastRound]:
         """The last rounds that are over, in order."""
         keys = (await self._store.keys("past/"))[-count:]
-        return [msgspec.msgpack.decode(await self._store.blob(key), type=PastRound) for key in keys]
+        return [await self._past(key) for key in keys]
 
     async def opened_at(self, number: int, now: float) -> float:
         """When a round opened, in seconds since 1970; now, if it opens now."""
         key = f"{round_prefix(number)}/opened"
         if await self._store.keys(key):
-            return float(msgspec.msgpack.decode(await self._store.blob(key), type=float))
+            return float(read_kept(await self._store.blob(key), float, key))
         await self._store.commit(Put(key, msgspec.msgpack.encode(now)))
         return now
 
@@ -149,11 +150,22 @@ class History:
         Raises:
             StorageError: there is none of that number.
         """
-        return msgspec.msgpack.decode(await self._store.blob(f"past/{number:08}"), type=PastRound)
+        return await self._past(f"past/{number:08}")
+
+    async def _past(self, key: str) -> PastRound:
+        past: PastRound = read_kept(await self._store.blob(key), PastRound, key)
+        return past
 
     async def _array(self, key: str, form: ArrayForm) -> np.ndarray:
         dtype, shape = form
-        return np.frombuffer(await self._store.blob(key), dtype=dtype).reshape(shape)
+        try:
+            if dtype[1:] not in MODEL_DTYPES:
+                raise ValueError("no model has this type")
+            return np.frombuffer(await self._store.blob(key), dtype=dtype).reshape(shape)
+        except (TypeError, ValueError) as error:
+            raise StorageError(
+                f"{key} in the store is no array {shape} of {dtype!r}: {error}; restore a backup"
+            ) from error
 
 
 def _check_owner(kept: Standing, fresh: Standing) -> None:
@@ -170,7 +182,7 @@ def _check_owner(kept: Standing, fresh: Standing) -> None:
 def _task_difference(kept: bytes, ours: bytes) -> str:
     try:
         difference = first_difference(Task.parse(kept, "the store"), Task.parse(ours, "the task file"))
-    except MisuseError as error:
+    except PeerViolationError as error:
         return str(error)
     field, before, now = difference or ("version", "", "")
     return (

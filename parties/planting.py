@@ -18,13 +18,14 @@ import numpy.typing as npt
 from fsl_async.config import RoundConfig
 from fsl_async.digests import same
 from fsl_async.discreet import Discreet
-from fsl_async.errors import StorageError
+from fsl_async.errors import MisuseError, StorageError
 from fsl_async.randomness import Randomness
-from fsl_async.selection import Grove, MasterSeeds, plant
+from fsl_async.selection import Grove, MasterSeeds, check_rows, plant
 
 __all__ = ["KeptPlanting", "Planting"]
 
 SECRET_BYTES = 32
+ROW_BYTES = 4
 _DOMAIN = b"fsl-async planting\0"
 
 Rows = Mapping[int, npt.NDArray[np.uint32]]
@@ -60,15 +61,16 @@ class Planting:
         return _grow(config, rows, randomness(SECRET_BYTES))
 
     @staticmethod
-    def again(kept: KeptPlanting, source: str) -> Planting:
-        """Grow trees again; `source` names where they were kept.
+    def again(kept: KeptPlanting, config: RoundConfig, source: str) -> Planting:
+        """Grow trees again in the round that they were planted in; `source` names where they were kept.
 
         Raises:
-            StorageError: other trees than the first ones would come of it.
+            StorageError: the rows are not such as the round has, or other trees than the first ones would come of it.
         """
-        config = RoundConfig.parse(kept.config, source)
-        rows = {index: np.frombuffer(data, dtype="<u4").astype(np.uint32) for index, data in kept.rows.items()}
-        planting = _grow(config, rows, kept.secret)
+        try:
+            planting = _grow(config, _rows(config, kept.rows), kept.secret)
+        except MisuseError as error:
+            raise StorageError(f"{source} cannot be read: {error}; begin anew with another file") from error
         if not same(planting.grove.digest, kept.digest):
             raise StorageError(
                 f"{source}: its trees do not grow again as they were; was it written by another release, or damaged? "
@@ -80,6 +82,17 @@ class Planting:
         """What must be kept to grow these trees again."""
         rows = {index: array.astype("<u4").tobytes() for index, array in self.grove.rows.items()}
         return KeptPlanting(self.config.canonical(), rows, self.secret, self.grove.digest)
+
+
+def _rows(config: RoundConfig, kept: Mapping[int, bytes]) -> Rows:
+    """The kept rows of every sparse block, checked like a caller's."""
+    rows: dict[int, npt.NDArray[np.uint32]] = {}
+    for index, block in config.shape.sparse_blocks():
+        data = kept.get(index, b"")
+        if len(data) % ROW_BYTES:
+            raise MisuseError(f"block {block.name!r}: {len(data)} bytes are no list of rows")
+        rows[index] = check_rows(block, np.frombuffer(data, dtype="<u4"))
+    return rows
 
 
 def _grow(config: RoundConfig, rows: Rows, secret: bytes) -> Planting:

@@ -25,6 +25,7 @@ from fsl_async.protocols.machine import Event, UnexpectedEvent
 from fsl_async.public_part import Layout, Part, Trees
 from fsl_async.task import Task
 from parties.desk import ContradictionError, RequestRefusedError
+from parties.kept import read_kept
 from parties.round_records import client_key
 from parties.store import Change, Erase, Put, Store
 
@@ -65,7 +66,7 @@ class Sessions:
         """
         for key in await self._store.keys("session/"):
             if key.endswith("/state"):
-                state = msgspec.msgpack.decode(await self._store.blob(key), type=protocol.Session)
+                state = read_kept(await self._store.blob(key), protocol.Session, key)
                 self._states[unquote(key.split("/")[1])] = state
 
     async def of(self, client: str) -> Submission:
@@ -80,7 +81,7 @@ class Sessions:
                 "no-session", "you have no session here: retrieve or submit with new trees, which begins one"
             )
         place = _place(client, state.since)
-        origin = msgspec.msgpack.decode(await self._store.blob(f"{place}/origin"), type=_Origin)
+        origin = read_kept(await self._store.blob(f"{place}/origin"), _Origin, f"{place}/origin")
         shape = union_task(self._task) if origin.phase == "union" else self._task
         layout = Layout.retrieval(shape) if origin.trees is Trees.RETRIEVAL else Layout.submission(shape, origin.trees)
         return Submission(
