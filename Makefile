@@ -6,7 +6,10 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet install --constraint const
 PACKAGES := fsl_async transport parties
 SOURCES := $(PACKAGES) tests examples docs
 
-.PHONY: demo test security hosts soak lint docs bench clean
+SEEDS ?= 2000
+RUNS ?= 1000000
+
+.PHONY: demo test security hosts soak simulate fuzz lint docs bench clean
 
 .venv/python:
 	$(PYTHON) -m venv .venv
@@ -22,6 +25,11 @@ SOURCES := $(PACKAGES) tests examples docs
 
 .venv/lint: .venv/test
 	$(PIP) --editable .[test,lint]
+	touch $@
+
+# Where there is no atheris for this Python or system, this installs nothing and the command says so.
+.venv/fuzz: .venv/test
+	$(PIP) --editable .[test,fuzz]
 	touch $@
 
 .venv/bench: .venv/demo
@@ -45,6 +53,12 @@ soak: .venv/test
 	$(BIN)/python -m tests.soak.kills --kills 300
 	$(BIN)/python -m tests.soak.crowd --clients 1000
 	$(BIN)/python -m tests.soak.large_round --clients 100
+
+simulate: .venv/test
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+
+fuzz: .venv/fuzz
+	$(BIN)/python -m tests.fuzzing --runs $(RUNS)
 
 lint: .venv/lint
 	$(BIN)/ruff format --check $(SOURCES)

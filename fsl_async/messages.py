@@ -180,13 +180,14 @@ class TossCommitment(Message, frozen=True, tag="toss-commitment", kw_only=True):
     model: bytes
 
 
-class TossReveal(Message, frozen=True, tag="toss-reveal", kw_only=True):
-    """The half that was committed to."""
+class TossReveal(Message, frozen=True, tag="toss-reveal", kw_only=True, omit_defaults=True):
+    """The half that was committed to; `past` where its round is over here, and the peer may not know that it began."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"seed", "nonce"})
     number: int
     seed: bytes
     nonce: bytes
+    past: bool = False
 
 
 class Forward(Message, frozen=True, tag="forward", kw_only=True):

@@ -580,6 +580,8 @@ class Server:
 
     async def _take_toss(self, message: TossCommitment | TossReveal) -> None:
         number = self._number()
+        if isinstance(message, TossReveal) and message.past and message.number < number:
+            return  # we know how that round ended, and the peer will hear it from us
         if message.number < number - 1:
             raise PeerViolationError(
                 self._peer,
@@ -658,7 +660,7 @@ class Server:
         """Say again what the peer may lack: of the last round, that it was tossed, and how it ended; then the present."""
         settled = self._standing.settled
         for toss in [toss for toss in self._tosses if toss.number <= settled]:
-            toss.resend()
+            toss.resend_past()
         for past in list(self._over.values())[-1:]:
             self._link.post(_last_words(past.report))
         for toss in [toss for toss in self._tosses if toss.number > settled]:

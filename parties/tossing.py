@@ -124,6 +124,12 @@ class TossRun:
         for message in protocol.effects(self._state):
             self._link.post(message)
 
+    def resend_past(self) -> None:
+        """Say our half again when the round is over here: the peer may not know yet that it began."""
+        for message in protocol.effects(self._state):
+            if isinstance(message, TossReveal):
+                self._link.post(msgspec.structs.replace(message, past=True))
+
     def _say(self) -> None:
         said, self._said = self._said, protocol.effects(self._state)
         for message in self._said:

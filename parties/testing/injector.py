@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import TypeAlias, TypeVar, cast
 
+import msgspec
 import trio
 
 from fsl_async.errors import StorageError
@@ -70,7 +71,7 @@ class Injector(Weather, Trouble):
         self._faults = _by_party(faults)
         self._began = 0.0
         self._latency: dict[Connection, Random] = {}
-        self._stepped: dict[str, Transition] = {}
+        self._stepped: dict[str, Step] = {}
         self._committing: dict[str, Transition] = {}
         self._announced: dict[str, Transition] = {}
         self._occurred: Counter[tuple[str, Transition]] = Counter()
@@ -117,7 +118,7 @@ class Injector(Weather, Trouble):
     def hear(self, step: Step) -> None:
         """Take note of a server's transition that is about to be recorded."""
         if step.transition.machine in ("round", "toss"):
-            self._stepped[step.life.process.name] = step.transition
+            self._stepped[step.life.process.name] = step
 
     def clock_error(self, party: str) -> float:
         """Seconds by which a party's wall clock is wrong now."""
@@ -134,9 +135,10 @@ class Injector(Weather, Trouble):
         """See `Trouble.before_write`."""
         name = life.process.name
         self._committing.pop(name, None)
-        if name in self._stepped and any(_of_a_machine(change) for change in changes):
-            self._committing[name] = transition = self._stepped[name]
-            self._occurred[name, transition] += 1
+        step = self._stepped.get(name)
+        if step is not None and any(_records(change, step) for change in changes):
+            self._committing[name] = step.transition
+            self._occurred[name, step.transition] += 1
         self._crash_at_commit(life, "before write")
         for slow in self._during(SlowDisk, name):
             await trio.sleep(slow.each)
@@ -256,9 +258,9 @@ class Injector(Weather, Trouble):
                 yield fault
 
 
-def _of_a_machine(change: Change) -> bool:
-    """Whether it records an event of a round's or a toss's machine."""
-    return isinstance(change, Record) and change.journal.endswith(("/events", "/toss"))
+def _records(change: Change, step: Step) -> bool:
+    """Whether a change is what makes a step last."""
+    return isinstance(change, Record) and change.entry == msgspec.msgpack.encode(step.event)
 
 
 def _by_party(faults: Sequence[Fault]) -> dict[tuple[type, str], list[Fault]]:

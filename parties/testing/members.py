@@ -8,7 +8,7 @@ A ledger is kept outside the simulated process, which may forget; the test does 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, TypeAlias, TypeVar
@@ -108,6 +108,7 @@ class Member:
         self._always = self._choose()
         self._united: dict[str, tuple[int, ...]] = {}
         self._copy = b""
+        self._in_flight = False
 
     def make(self, setup: ClientSetup) -> Client:
         """The client of one life, whose submissions the ledger sees before they leave."""
@@ -125,17 +126,15 @@ class Member:
         while True:
             try:
                 await self._take_part(client)
-            except RoundClosedError:
-                self._refused()
-            except OutcomeUnknownError:
-                pass  # nobody knows; to the next round
+            except (RoundClosedError, OutcomeUnknownError):
+                pass  # it counts nowhere, or nobody knows; to the next round
 
     # ---- a round
 
     async def _take_up(self, client: Client) -> None:
         try:
             if client.pending:
-                self._acknowledged(await client.resume())
+                await self._resume(client)
             self._told(await client.outcome())
         except RoundClosedError:
             self._refused()
@@ -147,13 +146,17 @@ class Member:
 
     async def _take_part(self, client: Client) -> None:
         if client.pending:
-            self._acknowledged(await client.resume())
+            await self._resume(client)
         else:
             await self._submit(client)
         for _ in self._due(OldCopy, len(self.ledger.plans)):
             self._disk.restore(self._copy)
             self._die()
         self._told(await client.outcome())
+
+    async def _resume(self, client: Client) -> None:
+        self._in_flight = True
+        await self._acknowledged(client.resume())
 
     async def _submit(self, client: Client) -> None:
         for fault in self._due(Late, 1 + len(self.ledger.plans)):
@@ -171,6 +174,9 @@ class Member:
             elif "is not in this round's union" in str(error):
                 self._united = {}
                 await self._add(client, {})
+            elif "was not retrieved in this round" in str(error):  # an earlier life retrieved others
+                await self._retrieve(client, rows)
+                await self._add(client, rows)
             else:
                 raise
 
@@ -197,12 +203,12 @@ class Member:
             elif rows.get(block.name):
                 chosen = list(rows[block.name])
                 updates[block.name] = (chosen, np.full((len(chosen), block.width), digit, dtype=np.int64))
-        self._acknowledged(await client.submit(updates))
+        await self._acknowledged(client.submit(updates))
 
     async def _unite(self, client: Client) -> None:
         self._united = dict(self._always if self._task.selection == "fixed" else self._choose())
         self._plan(Plan(True, dict(self._united)))
-        self._acknowledged(await client.unite({name: list(rows) for name, rows in self._united.items()}))
+        await self._acknowledged(client.unite({name: list(rows) for name, rows in self._united.items()}))
 
     def _die(self) -> None:
         life = current_life()
@@ -231,6 +237,7 @@ class Member:
     # ---- its ledger
 
     def _plan(self, plan: Plan) -> None:
+        self._in_flight = True
         self.ledger.all_plans.append(plan)
 
     def _sends(self, receiver: str, message: Submit | Hint) -> None:
@@ -240,11 +247,14 @@ class Member:
         content = digest(Domain.SIMULATION, message.public_digest, message.dense_digest)
         self.ledger.contents[message.round_id, receiver].add(content)
 
-    def _acknowledged(self, receipt: SubmissionReceipt) -> None:
+    async def _acknowledged(self, sending: Awaitable[SubmissionReceipt]) -> None:
+        """Send the last plan, and note whether both servers have it, or that it counts nowhere."""
+        try:
+            receipt = await sending
+        except RoundClosedError:
+            self.ledger.refused.add(len(self.ledger.all_plans) - 1)
+            raise
         self.ledger.acknowledged.add(receipt.number)
-
-    def _refused(self) -> None:
-        self.ledger.refused.add(len(self.ledger.all_plans) - 1)
 
     def _told(self, outcome: ClientOutcome) -> None:
         self.ledger.told[outcome.number].append(outcome)

@@ -31,7 +31,7 @@ from parties.compute import InlineLane
 from parties.determinism import seeded_scheduling
 from parties.happenings import Happening, RoundSettled
 from parties.outcome import RoundReport
-from parties.refusals import ServerBusyError
+from parties.refusals import RequestDeniedError, ServerBusyError
 from parties.server import Schedule, Server, ServerSetup
 from parties.testing.disk import Disk, DiskStore
 from parties.testing.faults import AtTime, Crash, Fault, GiveUp, party_of
@@ -197,7 +197,7 @@ class World:
         if not all(isinstance(leaf, FslError) for leaf in leaves):
             raise error
         self._tell(life.process.name, Failed(leaves[0]))
-        if all(isinstance(leaf, PASSING) for leaf in leaves):
+        if all(isinstance(leaf, PASSING) or _is_limit(leaf) for leaf in leaves):
             return False
         self.ended.append(Ended(life.process.name, self.now, leaves[0]))
         return True
@@ -303,6 +303,11 @@ class World:
 async def _enter(life: Life, live: Live) -> None:
     life.enter()
     await live(life)
+
+
+def _is_limit(error: BaseException) -> bool:
+    """Whether a server has had enough of a client for one round."""
+    return isinstance(error, RequestDeniedError) and error.reason == "limit"
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
