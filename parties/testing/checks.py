@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async import Dense
-from fsl_async.messages import Share
+from fsl_async.messages import Enter, Receipt, Share
 from fsl_async.protocols import round as protocol
 from parties.cluster import SERVERS
 from parties.happenings import RoundOpened
@@ -46,7 +46,8 @@ class Case:
         rounds: how many there were to be.
         ledgers: by client, of those that are honest.
         honest: the servers that are.
-        stranded: clients that acknowledged or waited in vain until the end.
+        stranded: clients that waited in vain until the end.
+        quiet: whether nothing was to go wrong.
     """
 
     world: World
@@ -54,6 +55,7 @@ class Case:
     ledgers: Mapping[str, Ledger]
     honest: frozenset[int] = frozenset({0, 1})
     stranded: frozenset[str] = frozenset()
+    quiet: bool = False
 
 
 Check: TypeAlias = Callable[[Case], Iterator[str]]
@@ -130,7 +132,47 @@ def _nothing_below_the_minimum(case: Case) -> Iterator[str]:
                 yield f"{name} committed to the sum of {sorted(clients)}, which is fewer than the minimum"
 
 
+def _revealed_means_done(case: Case) -> Iterator[str]:
+    """No server calls a round aborted in which it has revealed its share."""
+    for _, note in case.world.transcript:
+        if isinstance(note.message, Share) and SERVERS.index(note.sender) in case.honest:
+            for report in case.world.settled[SERVERS.index(note.sender)].values():
+                if report.round_id == note.message.round_id and report.aborted:
+                    yield f"{note.sender} revealed its share in round {report.number}, and aborted it: {report.aborted}"
+
+
 # ---- clients
+
+
+def _one_receipt_per_round(case: Case) -> Iterator[str]:
+    """A server acknowledges one content of a client in a round; whoever has two servers' for two is not counted."""
+    signed: dict[tuple[bytes, str], set[bytes]] = {}
+    for _, note in case.world.transcript:
+        if isinstance(note.message, Receipt) and SERVERS.index(note.sender) in case.honest:
+            digests = signed.setdefault((note.message.round_id, note.receiver), set())
+            digests.add(note.message.digest)
+    reports = {report.round_id: report for report in case.world.settled[min(case.honest)].values()}
+    for (round_id, client), digests in signed.items():
+        if len(digests) > len(case.honest):
+            yield f"{client} has receipts for {len(digests)} contents in round {round_id.hex()[:16]}"
+        elif len(digests) > 1 and round_id in reports and client in reports[round_id].clients:
+            yield f"round {reports[round_id].number} counts {client}, of whom the servers have different contents"
+
+
+def _nobody_asks_in_vain(case: Case) -> Iterator[str]:
+    """Where nothing goes wrong, whoever waits for a round is let in when one opens."""
+    if not case.quiet:
+        return
+    waiting: dict[tuple[str, str], tuple[float, int]] = {}
+    for at, note in case.world.transcript:
+        if isinstance(note.message, Enter):
+            waiting[note.sender, note.receiver] = at, note.message.after
+        elif note.sender in SERVERS:
+            waiting.pop((note.receiver, note.sender), None)
+    for (client, asked), (since, after) in waiting.items():
+        for at, server, happening in case.world.happenings:
+            if server == asked and isinstance(happening, RoundOpened) and at > since + 1 and happening.number > after:
+                yield f"{client} waits for a round at {server} since {since:.2f} s; round {happening.number} has opened"
 
 
 def _acknowledged_means_counted(case: Case) -> Iterator[str]:
@@ -171,7 +213,7 @@ def _everybody_ends(case: Case) -> Iterator[str]:
         if missing:
             yield f"S{index} has not settled rounds {missing} (it is at {case.world.servers[index].state_name()!r})"
     for client in sorted(case.stranded):
-        yield f"{client} never learnt how a round ended for which it has both receipts"
+        yield f"{client} never learnt how a round ended in which it submitted"
 
 
 # ---- sums
@@ -253,6 +295,9 @@ CHECKS: dict[str, Check] = {
     "same outcomes": _same_outcomes,
     "one sum per round": _one_sum_per_round,
     "nothing below the minimum": _nothing_below_the_minimum,
+    "revealed means done": _revealed_means_done,
+    "one receipt per round": _one_receipt_per_round,
+    "nobody asks in vain": _nobody_asks_in_vain,
     "acknowledged means counted": _acknowledged_means_counted,
     "told the truth": _told_the_truth,
     "one submission per epoch": _one_submission_per_epoch,

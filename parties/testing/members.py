@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, TypeAlias, TypeVar
@@ -108,7 +109,6 @@ class Member:
         self._always = self._choose()
         self._united: dict[str, tuple[int, ...]] = {}
         self._copy = b""
-        self._in_flight = False
 
     def make(self, setup: ClientSetup) -> Client:
         """The client of one life, whose submissions the ledger sees before they leave."""
@@ -124,21 +124,17 @@ class Member:
         """Take up what an earlier life left, then take part in round after round."""
         await self._take_up(client)
         while True:
-            try:
+            with suppress(RoundClosedError, OutcomeUnknownError):  # it counts nowhere, or nobody knows; to the next
                 await self._take_part(client)
-            except (RoundClosedError, OutcomeUnknownError):
-                pass  # it counts nowhere, or nobody knows; to the next round
 
     # ---- a round
 
     async def _take_up(self, client: Client) -> None:
         try:
             if client.pending:
-                await self._resume(client)
+                await self._acknowledged(client.resume())
             self._told(await client.outcome())
-        except RoundClosedError:
-            self._refused()
-        except OutcomeUnknownError:
+        except (RoundClosedError, OutcomeUnknownError):
             pass
         except MisuseError as error:
             if "nothing has been submitted" not in str(error):
@@ -146,17 +142,13 @@ class Member:
 
     async def _take_part(self, client: Client) -> None:
         if client.pending:
-            await self._resume(client)
+            await self._acknowledged(client.resume())
         else:
             await self._submit(client)
         for _ in self._due(OldCopy, len(self.ledger.plans)):
             self._disk.restore(self._copy)
             self._die()
         self._told(await client.outcome())
-
-    async def _resume(self, client: Client) -> None:
-        self._in_flight = True
-        await self._acknowledged(client.resume())
 
     async def _submit(self, client: Client) -> None:
         for fault in self._due(Late, 1 + len(self.ledger.plans)):
@@ -237,7 +229,6 @@ class Member:
     # ---- its ledger
 
     def _plan(self, plan: Plan) -> None:
-        self._in_flight = True
         self.ledger.all_plans.append(plan)
 
     def _sends(self, receiver: str, message: Submit | Hint) -> None:

@@ -316,7 +316,7 @@ async def _run(trial: Trial, make_server: Callable[[MaliciousServer], MakeServer
             await _all_told(made, members)
         ledgers = {name: member.ledger for name, member in members.items()}
         stranded = frozenset(name for name in members if _waits(made, name, ledgers[name]))
-        case = Case(made, scenario.rounds, ledgers, honest, stranded)
+        case = Case(made, scenario.rounds, ledgers, honest, stranded, quiet=not trial.faults)
         fired = [*made.injector.fired, *(fault for member in members.values() for fault in member.struck)]
         return Verdict(
             violations=tuple(check_all(case)),
@@ -335,19 +335,16 @@ def _member(made: World, trial: Trial, place: int, name: str) -> Member:
 
 
 async def _all_told(made: World, members: Mapping[str, Member]) -> None:
-    """Wait until every client that has both receipts of a round knows how it ended."""
+    """Wait until every client that has submitted to a round knows how it ended."""
     while any(_waits(made, name, member.ledger) for name, member in members.items()):  # noqa: ASYNC110 - rarely
         await trio.sleep(0.5)
 
 
 def _waits(made: World, name: str, ledger: Ledger) -> bool:
-    """Whether a client that has not vanished has receipts of a round, and has never heard how it ended."""
-    heard = {
-        report.number
-        for report in made.settled[0].values()
-        if ledger.plans.get(report.round_id, set()) & ledger.refused
-    }
-    return made.process(name).running and bool(ledger.acknowledged - ledger.told.keys() - heard)
+    """Whether a client that has not vanished has submitted to a round that is over, and never heard how it ended."""
+    sent = {report.number: plans for report in made.settled[0].values() if (plans := ledger.plans.get(report.round_id))}
+    unheard = [number for number, plans in sent.items() if number not in ledger.told and not plans & ledger.refused]
+    return bool(unheard) and made.process(name).down != float("inf")
 
 
 def _digest(made: World) -> str:
