@@ -167,6 +167,6 @@ def _account(made: _Made) -> str:
     from parties.testing.chart import Chart
 
     struck = made.world.injector.fired
-    plan = [f"  {'struck' if fault in struck else 'not yet'}  {fault}" for fault in made.faults] or ["  none"]
+    plan = [f"  {'struck' if fault in struck else 'not yet':7}  {fault}" for fault in made.faults] or ["  none"]
     chart = Chart.of(made.world).last(ROWS)
     return "\n".join(["faults:", *plan, "the end of what happened:", chart.text()])

@@ -207,7 +207,7 @@ def test_the_text_of_a_story() -> None:
         "            │                                               starts ○",
         "    0.250   │◄───── AskTask 15 B ──────┤                           │",
         "            × killed, for good         │                           │",
-        "    1.500                              │◄───── AskTask 123 kB ─────┤",
+        "    1.500                              │◄──── AskTask 123 kB ──────┤",
         "    2.000                              × ends: ValueError: no      │",
         "  seconds   S0                        anna                         S1",
     ]
