@@ -1,0 +1,72 @@
+"""What simulated worlds have found, each with the little that it took: none of it may come back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import trio
+
+from fsl_async import Dense, Ring, Sparse, Task
+from fsl_async.messages import Message, Retrieve
+from parties import simulate
+from parties.client import Client, RoundClosedError
+from parties.testing.faults import AtTime, AtTransition, Crash, GiveUp
+from parties.testing.trials import Scenario, Trial, run
+
+TASK = Task(
+    name="laboratory",
+    blocks=(Sparse("items", rows=64, select=1, width=2), Dense("head", size=3)),
+    ring=Ring(64),
+    security="semi-honest",
+    min_clients=2,
+    max_clients=5,
+)
+GIVEN_UP = AtTransition("round", "Open", "GaveUp", "Aborted", "after write")
+
+
+@pytest.mark.parametrize(("seed", "seconds"), [(3, 0.3), (16, 0.2), (34, 0.4)])
+def test_a_round_is_given_up_before_the_peer_knows_that_it_began(seed: int, seconds: float) -> None:
+    """And the server that gave it up is killed: it must say again that it tossed for that round, and how it ended."""
+    faults = (Crash("S1", GIVEN_UP, down=1.0), GiveUp("S1", AtTime(seconds)))
+    verdict = run(Trial(seed, Scenario(TASK, clients=2, rounds=2, seconds=20.0), faults))
+    assert verdict.violations == ()
+    assert len(verdict.fired) == 2, f"the faults of seed {seed} do not strike any more"
+
+
+async def test_answered_trees_do_not_outlive_their_round() -> None:
+    """A retrieval that is cancelled is not taken for one of the same number that an earlier round has answered."""
+    update = {"items": ([5], np.ones((1, 2), dtype=np.int64))}
+    model = {"items": np.zeros((64, 2), dtype=np.int64), "head": np.zeros(3, dtype=np.int64)}
+    async with simulate(TASK, model, seed=1) as net:
+        cancelling: list[trio.CancelScope] = []
+
+        def watch(sender: str, receiver: str, message: Message, bulk: int) -> None:
+            if isinstance(message, Retrieve):
+                for scope in cancelling:
+                    scope.cancel()
+
+        async with (
+            net.client("anna") as anna,
+            net.client("ben") as ben,
+            Client(replace(net.client("carol").setup, watch=watch)) as carol,
+        ):
+            await carol.retrieve({"items": [5]})
+            await anna.submit(update)
+            await ben.submit(update)
+            await net.finish_round()
+            with pytest.raises(RoundClosedError):
+                await carol.submit(update)
+            with trio.CancelScope() as scope:
+                cancelling.append(scope)
+                await carol.retrieve({"items": [7]})
+            assert scope.cancelled_caught
+            cancelling.clear()
+            rows = await carol.retrieve({"items": [5]})
+            assert rows["items"].tolist() == [[2, 2]]
+            await carol.submit(update)
+            await anna.submit(update)
+            outcome = await net.finish_round()
+            assert outcome.clients == ("anna", "carol")
+            assert outcome.elements["items"][5].tolist() == [2, 2]
