@@ -1,11 +1,11 @@
-"""Of the tests on hosts of their own, those that take longer wait until `make hosts` asks for them."""
+"""Of the tests of whole deployments, those that take longer wait until `make hosts` asks for them."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-LONGER = {"test_link.py", "test_service.py"}
+LONGER = {"test_link.py", "test_operations.py", "test_service.py"}
 
 
 def pytest_collection_modifyitems(items):

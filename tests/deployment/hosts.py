@@ -111,6 +111,11 @@ class Shell:
         )
         return Said(int(ending.split()[1]), "".join(output).strip("\n"))
 
+    @property
+    def transcript(self) -> str:
+        """All that was printed here."""
+        return "".join(self._said)
+
     def close(self) -> None:
         """Log out: the shell ends, and with it everything that it started."""
         os.killpg(self._child.pid, signal.SIGKILL)

@@ -10,7 +10,7 @@ import guide
 import numpy as np
 import pytest
 from hosts import Hosts, dependencies, hosts, missing, warm
-from walkthrough import Typed, walk
+from walkthrough import Typed, steps, walk
 
 from parties.model_files import load_model
 
@@ -51,7 +51,7 @@ def test_the_guide_works_as_it_is_written(made):
             printed = made.shells[typed.place].run(typed.command).output
             assert digests.setdefault(typed.command, printed) == printed, typed
 
-    walk(GUIDE, made, after=watch)
+    walk(steps(GUIDE.read_text()), made, after=watch)
     assert len(digests) == 2
 
     expected = {"items": np.zeros((1000, 4), np.float32), "head": np.float32([2, 4, 6])}

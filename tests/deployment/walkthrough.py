@@ -9,20 +9,21 @@ A document's fenced blocks are its steps, in order:
     ```python       likewise
     ```transfer     lines `FILE: PLACE -> PLACE, PLACE`: what one person sends to others
 
-In a file, `<channel of NAME.pub>` is to be replaced by what the reader finds there; so the walker does.
+In a file, `<channel of NAME.pub>` is to be replaced by what the reader finds there; so the walker does. What a document
+quotes, in double quotes, somebody must have seen (`quoted`).
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
-from hosts import Hosts
+from hosts import Shell
 
 FENCE = re.compile(r"^```(console|toml|python|transfer)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PROMPT = re.compile(r"^(?P<place>[\w]+)\$ (?P<command>.*)$")
@@ -61,20 +62,45 @@ class Sent:
 Step: TypeAlias = Typed | Written | Sent
 
 
-def steps(document: Path) -> list[Step]:
-    """Read a document's steps."""
+class Places(Protocol):
+    """Where a document is carried out: somebody's shell for each place, and a way for files to go between them."""
+
+    shells: dict[str, Shell]
+
+    def carry(self, path: str, giver: str, taker: str) -> None:
+        """Bring a file from one home to another."""
+
+
+def steps(text: str) -> list[Step]:
+    """Read the steps of a document, or of a part of one."""
     read: dict[str, Callable[[str], Iterator[Step]]] = {"console": _typed, "transfer": _sent}
-    found = FENCE.findall(document.read_text(encoding="utf-8"))
-    return [step for language, content in found for step in read.get(language, _written)(content)]
+    return [step for language, content in FENCE.findall(text) for step in read.get(language, _written)(content)]
 
 
-def walk(document: Path, hosts: Hosts, after: Callable[[Typed], None] = lambda typed: None) -> None:
-    """Do all that a document says; `after` hears of each command that has been typed.
+def sections(text: str) -> dict[str, str]:
+    """The parts of a document that have steps, by their headings."""
+    parts = re.split(r"^#{2,3} (.*)$", text, flags=re.MULTILINE)
+    return {title: part for title, part in zip(parts[1::2], parts[2::2], strict=True) if steps(part)}
+
+
+def quoted(text: str) -> list[str]:
+    """What a part of a document has in double quotes, outside of its fences and of code."""
+    prose = re.sub(r"`[^`]*`", "", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE))
+    return [" ".join(words.split()) for words in re.findall(r'"([^"]+)"', prose)]
+
+
+def has_seen(words: str, seen: str) -> bool:
+    """Whether some line has such words; `…` is anything in between."""
+    return re.search(".*".join(map(re.escape, words.split("…"))), seen) is not None
+
+
+def walk(steps: Iterable[Step], hosts: Places, after: Callable[[Typed], None] = lambda typed: None) -> None:
+    """Do all that is said; `after` hears of each command that has been typed.
 
     Raises:
         AssertionError: a command failed, or did not print what the document shows.
     """
-    for step in steps(document):
+    for step in steps:
         match step:
             case Typed(place="each"):
                 everywhere = [replace(step, place=place) for place in hosts.shells if place != "checkout"]
@@ -94,7 +120,7 @@ def walk(document: Path, hosts: Hosts, after: Callable[[Typed], None] = lambda t
                     hosts.carry(file, giver, taker)
 
 
-def _type(step: Typed, hosts: Hosts) -> None:
+def _type(step: Typed, hosts: Places) -> None:
     said = hosts.shells[step.place].run(step.command)
     assert said.code == 0, f"{step.place}$ {step.command}\nended with {said.code} and said:\n{said.output}"
     printed = iter(said.output.splitlines())
