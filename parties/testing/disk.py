@@ -1,8 +1,8 @@
 """A disk that a crash takes at its word, and a store on it.
 
-What is written survives a crash only once it has been synced; of what has not, any beginning may survive: the last
-write is torn. `DiskStore` is a log of commits with a checksum each, and what it acknowledges it has synced; it reads a
-log back up to the first entry that is not whole.
+What is written survives a crash only once it has been synced; of what has not, any beginning may survive, and parts
+of that be missing: the last write is torn. `DiskStore` is a log of commits with a checksum each, and what it
+acknowledges it has synced; it reads a log back up to the first entry that is not whole.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, assert_never
 import msgpack
 import trio
 
-from parties.store import Change, Erase, Keep, MemoryStore, Put, Record, Store
+from parties.store import Change, Erase, Keep, MemoryStore, Put, Record, Store, checked
 from parties.testing.processes import Life
 
 __all__ = ["Disk", "DiskStore", "Trouble"]
@@ -45,9 +45,12 @@ class Disk:
         self.synced = len(self.data)
 
     def crash(self, rng: Random) -> None:
-        """Lose what is not synced, but for a beginning of it, as long as chance will have it."""
+        """Lose what is not synced, but for a beginning of it, as long as chance will have it, and with holes in it."""
         kept = rng.randint(self.synced, len(self.data))
         del self.data[kept:]
+        if rng.random() < 0.5:
+            start, stop = sorted(rng.randint(self.synced, kept) for _ in (0, 1))
+            self.data[start:stop] = bytes(stop - start)
         self.synced = kept
 
     def restore(self, data: bytes) -> None:
@@ -99,17 +102,18 @@ class DiskStore(Store):
         async with self._turn:
             self._life.require_alive()
             self._life.process.commits += 1
-            self._kept._check(changes)
-            await self._trouble.before_write(self._life, changes)
+            plain = tuple(checked(change) for change in changes)
+            self._kept._check(plain)
+            await self._trouble.before_write(self._life, plain)
             self._life.require_alive()
-            self._disk.write(_framed(changes))
+            self._disk.write(_framed(plain))
             try:
-                await self._trouble.before_sync(self._life, changes)
+                await self._trouble.before_sync(self._life, plain)
             finally:
                 self._life.require_alive()
                 self._disk.sync()
-                await self._kept.commit(*changes)
-            await self._trouble.after_sync(self._life, changes)
+                await self._kept.commit(*plain)
+            await self._trouble.after_sync(self._life, plain)
 
     async def entries(self, journal: str) -> list[bytes]:
         """See `Store.entries`."""

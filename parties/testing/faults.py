@@ -16,6 +16,7 @@ __all__ = [
     "AtSend",
     "AtTime",
     "AtTransition",
+    "AtWrite",
     "BrokenWrite",
     "Crash",
     "Cut",
@@ -82,7 +83,20 @@ class AtTransition(_Value, frozen=True):
     occurrence: int = 1
 
 
-Place: TypeAlias = AtTime | AtCommit | AtSend | AtTransition
+class AtWrite(_Value, frozen=True):
+    """At the n-th commit of the process in which something is changed whose name contains some words.
+
+    Attributes:
+        words: of the name of a journal, a blob or a value.
+        number: from 1, counted over all its lives.
+    """
+
+    words: str
+    number: int
+    moment: Moment
+
+
+Place: TypeAlias = AtTime | AtCommit | AtSend | AtTransition | AtWrite
 
 
 class Crash(_Value, frozen=True):

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
-from typing import TypeAlias, TypeVar, cast
+from typing import TypeAlias, TypeVar, assert_never, cast
 
 import msgspec
 import trio
 
 from fsl_async.errors import StorageError
 from parties.sqlite_file import DiskFullError
-from parties.store import Change, Record
+from parties.store import Change, Erase, Keep, Put, Record
 from parties.testing.disk import Trouble
 from parties.testing.faults import (
     CALM,
@@ -24,6 +24,7 @@ from parties.testing.faults import (
     AtSend,
     AtTime,
     AtTransition,
+    AtWrite,
     BrokenWrite,
     Crash,
     Cut,
@@ -75,6 +76,8 @@ class Injector(Weather, Trouble):
         self._committing: dict[str, Transition] = {}
         self._announced: dict[str, Transition] = {}
         self._occurred: Counter[tuple[str, Transition]] = Counter()
+        self._written: Counter[tuple[str, str]] = Counter()
+        self._writing: dict[str, frozenset[str]] = {}
         self.fired: list[Fault] = []
         self.crash_points: set[CrashPoint] = set()
         self.kill: Callable[[Crash], None] = lambda crash: None
@@ -139,6 +142,7 @@ class Injector(Weather, Trouble):
         if step is not None and any(_records(change, step) for change in changes):
             self._committing[name] = step.transition
             self._occurred[name, step.transition] += 1
+        self._count_writes(name, changes)
         self._crash_at_commit(life, "before write")
         for slow in self._during(SlowDisk, name):
             await trio.sleep(slow.each)
@@ -148,6 +152,12 @@ class Injector(Weather, Trouble):
             if broken.number == life.process.commits and not self.calm:
                 self.strike(broken)
                 raise StorageError("the simulated disk cannot write: input/output error")
+
+    def _count_writes(self, name: str, changes: tuple[Change, ...]) -> None:
+        """Note which of the names that the plan speaks of this commit writes."""
+        planned = {crash.place.words for crash in self._of(Crash, name) if isinstance(crash.place, AtWrite)}
+        self._writing[name] = frozenset(words for words in planned if any(words in _name(change) for change in changes))
+        self._written.update((name, words) for words in self._writing[name])
 
     async def before_sync(self, life: Life, changes: tuple[Change, ...]) -> None:
         """See `Trouble.before_sync`."""
@@ -164,14 +174,17 @@ class Injector(Weather, Trouble):
         self._crash_at_commit(life, "after write")
 
     def _crash_at_commit(self, life: Life, moment: Moment) -> None:
-        process = life.process
-        label = self._committing.get(process.name)
+        process, name = life.process, life.process.name
+        label = self._committing.get(name)
         for crash in self._of(Crash, process.name):
             match crash.place:
                 case AtCommit(number=number, moment=at) if number == process.commits and at == moment:
                     self._crash(life, crash, label, moment)
                 case AtTransition(moment=at) as place if at == moment and label is not None:
                     self._crash_at_label(life, crash, place, label)
+                case AtWrite(words=words, number=number, moment=at) if at == moment and words in self._writing[name]:
+                    if self._written[name, words] == number:
+                        self._crash(life, crash, label, moment)
 
     # ---- the network
 
@@ -261,6 +274,13 @@ class Injector(Weather, Trouble):
 def _records(change: Change, step: Step) -> bool:
     """Whether a change is what makes a step last."""
     return isinstance(change, Record) and change.entry == msgspec.msgpack.encode(step.event)
+
+
+def _name(change: Change) -> str:
+    match change:
+        case Record(journal=name) | Keep(key=name) | Put(key=name) | Erase(prefix=name):
+            return name
+    assert_never(change)
 
 
 def _by_party(faults: Sequence[Fault]) -> dict[tuple[type, str], list[Fault]]:

@@ -30,6 +30,7 @@ from parties.testing.faults import (
     AtSend,
     AtTime,
     AtTransition,
+    AtWrite,
     BrokenWrite,
     Crash,
     Cut,
@@ -59,6 +60,8 @@ BOUND = 900.0
 
 NAMES = ("anna", "ben", "carol", "dora", "emil")
 MOMENTS: tuple[Moment, ...] = ("before write", "before sync", "after write", "before send", "after send")
+SERVERS_WRITE = ("standing", "model/", "session/", "/toss", "/requests", "/parts/", "/submissions/", "/share/")
+CLIENTS_WRITE = ("submission", "submission", "bulk/", "retrieval", "session")
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -193,6 +196,12 @@ def _give_up_in(state: str, party: str, rng: Random) -> Iterator[Fault]:
         yield GiveUp(party, AtTime(_time(rng)))
 
 
+def _crash_at_write(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    party = _anyone(rng, scenario)
+    words = rng.choice(SERVERS_WRITE if party in SERVERS else CLIENTS_WRITE)
+    yield Crash(party, AtWrite(words, rng.randint(1, 4), rng.choice(MOMENTS[:3])), _down(rng))
+
+
 def _crash_anywhere(rng: Random, scenario: Scenario) -> Iterator[Fault]:
     party = _anyone(rng, scenario)
     commits, sends = (60, 120) if party in SERVERS else (20, 40)
@@ -263,6 +272,7 @@ def _give_up(rng: Random, scenario: Scenario) -> Iterator[Fault]:
 
 _DRAWN: Mapping[Make, float] = {
     _crash_at_transition: 8,
+    _crash_at_write: 4,
     _crash_anywhere: 5,
     _vanish: 1,
     _cut: 3,
