@@ -43,7 +43,7 @@ from transport.preamble import (
     require_magic,
     require_roles,
 )
-from transport.records import Body, RecordReader, RecordWriter, wire_size
+from transport.records import Body, Finished, RecordReader, RecordWriter, wire_size
 from transport.wire import Wire
 
 __all__ = [
@@ -284,8 +284,7 @@ async def _read_answer(wire: Wire, reader: RecordReader) -> bytes:
     reader.feed(await wire.receive_exactly(wire_size(_PADDED_SIZE)))
     reader.next_event()
     match reader.next_event():
-        case Body(data=data) if len(data) == _PADDED_SIZE:
-            reader.next_event()
+        case Body(data=data) if len(data) == _PADDED_SIZE and isinstance(reader.next_event(), Finished):
             return bytes(data)
         case _:
             raise HandshakeError("the server's first record is not an answer; it does not follow the protocol")
