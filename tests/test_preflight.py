@@ -1,8 +1,10 @@
 """`fsl-async preflight`: what stands in the way is found, and named with what to do; what does not is let be."""
 
 import json
+import os
 import re
 import resource
+import shutil
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,13 +15,15 @@ import pytest
 import trio
 from shop import TASK, model
 
+from parties import disk
 from parties.command import main
-from parties.deployment import free_addresses, server_setup, write_deployment
+from parties.deployment import Deployment, free_addresses, server_setup, write_deployment
 from parties.identity import Identity
 from parties.model_files import save_model
 from parties.party_files import ServerFile
 from parties.preflight import Finding, Verdict, host, others, passed, preflight
 from parties.report import ExitCode
+from parties.room import submission_bytes
 from parties.server import Server
 from parties.tokens import add_tokens
 
@@ -235,22 +239,76 @@ async def test_too_few_clients_are_doubtful(folder):
     assert "lists 0 clients, and no round is done with fewer than 2" in (await found(folder / "S0"))["clients"].words
 
 
+async def test_a_store_on_another_hosts_disk_is_found(folder, monkeypatch, tmp_path):
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text("36 35 98:0 / / rw shared:1 - nfs4 elsewhere:/disk rw\n")
+    monkeypatch.setattr(disk, "MOUNTS", mounts)
+    finding = (await found(folder / "S0"))["store"]
+    assert (finding.verdict, finding.code) == (BAD, ExitCode.STORAGE)
+    assert "lies on a network file system (nfs4)" in finding.words
+    assert "name a file on a local disk" in finding.words
+
+
+@pytest.mark.parametrize(
+    ("free", "verdict", "words"),
+    [
+        (100_000_000_000, GOOD, "room for 6 submissions"),
+        (10_001_000_000, BAD, "free some of it, or name a file on a larger disk"),
+        (0, BAD, "0 MB free; "),
+    ],
+    ids=["room", "less than two submissions above a tenth", "none"],
+)
+async def test_a_disk_without_room_for_a_round_is_found(folder, monkeypatch, free, verdict, words):
+    """The disk has 100 GB, of which a tenth must stay free; one submission of this task takes some megabytes."""
+    change(folder / "S0" / "task.toml", "rows = 300", "rows = 1000000")
+    change(folder / "S0" / "task.toml", "select = 8", "select = 1000")
+    save_model(folder / "S0" / "model.npz", {"items": np.zeros((1_000_000, 3), np.float32), "head": np.zeros(5)})
+    usage = shutil._ntuple_diskusage(100_000_000_000, 100_000_000_000 - free, free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage)
+    finding = (await found(folder / "S0"))["disk"]
+    assert finding.verdict is verdict
+    assert words in finding.words
+    if verdict is BAD:
+        assert finding.code == ExitCode.STORAGE
+        needed = float(re.search(r"([\d,]+) MB are needed", finding.words)[1].replace(",", "")) * 1e6
+        setup = ServerFile.load(folder / "S0" / "party.toml")
+        task = Deployment.load(setup.task).task
+        assert needed >= 2 * submission_bytes(task) > 1_000_000
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+async def test_keys_of_another_user_are_found(folder):
+    os.chown(folder / "S0" / "own.key", 65_534, -1)
+    finding = (await found(folder / "S0"))["keys"]
+    assert (finding.verdict, finding.code) == (BAD, ExitCode.MISUSE)
+    assert "belongs to another user; a secret must belong to the one who uses it" in finding.words
+
+
+async def test_a_store_that_cannot_be_written_is_found(folder):
+    (folder / "S0" / "state.sqlite").mkdir()
+    finding = (await found(folder / "S0"))["store"]
+    assert (finding.verdict, finding.code) == (BAD, ExitCode.STORAGE)
+    assert "state.sqlite" in finding.words
+
+
 # ---- the host
 
 
 def test_the_clock_is_what_the_kernel_says(monkeypatch, tmp_path):
     monkeypatch.setattr(host, "TIMESYNC", tmp_path / "none")
-    monkeypatch.setattr(host, "_kernel_says_synchronised", lambda: True)
-    assert host.clock() == "synchronised"
-    monkeypatch.setattr(host, "_kernel_says_synchronised", lambda: False)
+    monkeypatch.setattr(host, "_kernel_clock", lambda: (True, 0.0123))
+    assert host.clock() == "synchronised, to within 0.012 s as the kernel reckons; ask the same of the other server"
+    monkeypatch.setattr(host, "_kernel_clock", lambda: (False, 16.0))
     with pytest.raises(Exception, match="run chrony or systemd-timesyncd"):
         host.clock()
     monkeypatch.setattr(host, "TIMESYNC", tmp_path)
-    assert host.clock() == "synchronised"
+    assert host.clock() == "synchronised, as systemd-timesyncd says; ask the same of the other server"
 
 
 def test_the_kernel_can_be_asked():
-    assert host._kernel_says_synchronised() in (True, False)
+    synchronised, seconds = host._kernel_clock()
+    assert synchronised in (True, False)
+    assert 0 <= seconds <= 16 or not synchronised  # beyond 16 s the kernel calls its clock unsynchronised
 
 
 def test_memory_is_the_smaller_of_the_hosts_and_the_containers(monkeypatch, tmp_path):
