@@ -7,7 +7,7 @@ other bytes get a conflict.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import trio
@@ -34,6 +34,7 @@ from fsl_async.messages import (
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols import session as sessions
 from fsl_async.protocols.client import RETRIEVALS_PER_ROUND, SESSION
+from fsl_async.protocols.machine import Event
 from fsl_async.public_part import Layout, Part, Trees, dense_bytes, first_padding
 from fsl_async.retrieval import Query
 from fsl_async.selection import seed_commitment
@@ -42,16 +43,17 @@ from fsl_async.upload import dense_digest, public_digest, submission_digest, tre
 from parties.allowance import Counted
 from parties.conversation import Reply
 from parties.desk import ContradictionError, RequestKey, RequestRefusedError
-from parties.evidence import Evidence
+from parties.enrolment import Enrolment
+from parties.evidence import Evidence, EvidenceBook
 from parties.happenings import Warned
+from parties.outcome import RoundReport
 from parties.round_records import StoredSubmission
 from parties.round_run import RoundRun
+from parties.server_setup import ServerSetup
+from parties.sessions import Sessions
 from parties.store import StoreLostError
 
-if TYPE_CHECKING:
-    from parties.server import Server
-
-__all__ = ["Reception"]
+__all__ = ["House", "Reception"]
 
 NOTHING = memoryview(b"")
 
@@ -62,6 +64,40 @@ RETRY_AFTER = 30
 """Seconds after which to ask a server again that cannot store anything: an operator has to make room."""
 
 
+class House(Protocol):
+    """What a reception needs of the server that it belongs to.
+
+    Attributes:
+        setup: what the server is made of.
+        enrolment: the clients it knows.
+        sessions: the trees that outlive their round.
+        evidence: what it saw against the protocol.
+    """
+
+    setup: ServerSetup
+    enrolment: Enrolment
+    sessions: Sessions
+    evidence: EvidenceBook
+
+    def running(self) -> list[RoundRun]:
+        """The round that is on; none between rounds."""
+
+    def open_round(self, round_id: bytes, client: str) -> RoundRun:
+        """The round of that name, if it is open for this client; see `Server.open_round`."""
+
+    async def next_round(self, after: int) -> RoundRun:
+        """Wait for an open round with a number above `after`."""
+
+    async def settled(self, round_id: bytes) -> RoundReport:
+        """Wait until a round is settled, and return its account; see `Server.settled`."""
+
+    async def post_event(self, round_id: bytes, event: Event) -> None:
+        """Take an event of our own to the actor."""
+
+    def sign(self, domain: Domain, *parts: bytes) -> bytes:
+        """Sign a statement."""
+
+
 class Reception:
     """Answers clients for a server.
 
@@ -69,7 +105,7 @@ class Reception:
         longest_bulk: of all requests that the task ever implies, in bytes.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: House) -> None:
         self._server = server
         self._task = server.setup.task
         self._index = server.setup.index

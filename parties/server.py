@@ -1,12 +1,7 @@
-"""A server: one actor that owns the rounds, and a task for every connection that brings it work.
+"""A server: its actor, which has the rounds, and a task for every connection that brings it work.
 
-The actor's inbox takes the peer's messages and our own computations' results; only the actor changes a round's state,
-so there is nothing to lock. Connection tasks (see `parties.conversation`) read rounds, wait on them, and post to the
-inbox.
-
-    listener ──> conversations ────┐
-    peer link ─────────────────────┼──> inbox ──> actor ──> toss ──> round ──> toss ──> …
-    compute tasks ─────────────────┘
+Connection tasks (see `parties.conversation`) read rounds, wait on them, and post to the actor (see `parties.actor`);
+so does whoever runs the server.
 
 A server that is started again with the same store goes on where it was: what was acknowledged is there, and what was
 said is said again in the same bytes.
@@ -17,112 +12,47 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TypeAlias
+from dataclasses import replace
 
-import msgspec
 import trio
 
-from fsl_async.alignment import union_task
-from fsl_async.codec import Received, bulk_overhead
-from fsl_async.config import RoundConfig, ServerKeys, describe_model
-from fsl_async.digests import Domain, digest
-from fsl_async.errors import FslError, MisuseError, PeerViolationError, StorageError
-from fsl_async.messages import Abort, Conclusion, Forward, Message, Refused, TossCommitment, TossReveal
-from fsl_async.protocols import alignment as aligning
+from fsl_async.digests import Domain
+from fsl_async.errors import FslError, MisuseError
+from fsl_async.messages import Message, Refused
 from fsl_async.protocols import round as protocol
-from fsl_async.protocols import toss as tossing
-from fsl_async.protocols.client import RETRIEVALS_PER_ROUND
 from fsl_async.protocols.machine import Event
-from fsl_async.public_part import Layout, Trees, share_bytes
-from fsl_async.task import Task
-from fsl_async.upload import public_digest
+from parties.actor import Actor
 from parties.conversation import Conversations
-from parties.desk import RequestKey, RequestRefusedError
-from parties.enrolment import DismissedError, Enrolment
-from parties.evidence import Evidence, EvidenceBook
+from parties.desk import RequestRefusedError
+from parties.enrolment import DismissedError
 from parties.happenings import (
     BudgetMoved,
     ClientLeft,
     ClientMet,
     ConnectionFailed,
-    MessageReceived,
-    MessageSent,
     PastRound,
-    PeerLost,
-    PeerMet,
     RequestRefused,
-    Resumed,
-    RoundOpened,
-    RoundSettled,
     ServerStanding,
     Warned,
 )
-from parties.history import History, Standing
 from parties.identity import PublicIdentity
-from parties.link import PeerLink
-from parties.outcome import ENTRY_BYTES, RoundOutcome, RoundReport
-from parties.patient_store import PatientStore
+from parties.outcome import RoundOutcome, RoundReport
 from parties.reception import Reception
-from parties.room import round_bytes
-from parties.round_records import RoundRecords
-from parties.round_run import Model, RoundRun, Terms, Tools
+from parties.round_run import RoundRun
 from parties.server_setup import Schedule, ServerSetup, Watch, silent
-from parties.sessions import Sessions
 from parties.store import DiskFullError, StoreLostError
-from parties.tossing import TossRun
 from transport import Channel, HandshakeSettings, Limits, NoPlace, Refusal, Role, Service
 
 __all__ = ["Schedule", "Server", "ServerSetup", "Watch", "silent"]
 
 _log = logging.getLogger("parties.server")
 
-ROUNDS_REMEMBERED = 16
-
 PEER_CONNECTIONS = 2
 """One in use, and one that is about to end it."""
 
 
-@dataclass(frozen=True)
-class _FromPeer:
-    received: Received
-
-
-@dataclass(frozen=True)
-class _Forwarded:
-    """A client's public part that the peer has carried, by its size and its digest."""
-
-    message: Forward
-    size: int
-    part: bytes
-
-
-@dataclass(frozen=True)
-class _Met:
-    """The servers are connected (again)."""
-
-
-@dataclass(frozen=True)
-class _Ours:
-    """An event of our own for a round."""
-
-    round_id: bytes
-    event: Event
-
-
-_Item: TypeAlias = _FromPeer | _Forwarded | _Met | _Ours
-
-
-@dataclass(frozen=True)
-class _Resting:
-    """No round is on, and none will be: the schedule's last is over, or the server is about to stop."""
-
-    number: int
-
-
-class Server:
-    """S0 or S1.
+class Server(Actor):
+    """S0 or S1: an actor that can be reached.
 
     Attributes:
         setup: what it is made of.
@@ -134,48 +64,13 @@ class Server:
     """
 
     def __init__(self, setup: ServerSetup) -> None:
-        self.setup = setup
-        self.model = dict(setup.model)
-        self._name = f"S{setup.index}"
-        self.enrolment = Enrolment(
-            self._name, setup.task.digest(), setup.registry, setup.policy, setup.store, setup.observe
-        )
-        self._peer = f"S{1 - setup.index}"
-        self._inbox_in, self._inbox = trio.open_memory_channel[_Item](64)
-        self._link = PeerLink(
-            self._peer,
-            _longest_peer_message(setup.task),
-            self._deliver,
-            self._met,
-            self._lost,
-            partial(self._sent, self._peer),
-            partial(self._taken, self._peer),
-        )
-        self._described = describe_model(setup.task, self.model)
-        self._store = PatientStore(setup.store, setup.observe)
-        self._history = History(self._store)
-        self._standing = Standing(
-            task=setup.task.canonical(),
-            server=setup.index,
-            keys=setup.identity.public.keys,
-            alignment=aligning.begin(setup.task),
-        )
-        self._union: Model = {}
-        self._settled_before = 0
-        self._current: TossRun | RoundRun | _Resting = _Resting(0)
-        self._tosses: list[TossRun] = []
-        self._over: dict[bytes, PastRound] = {}
-        self._opened = trio.Event()
-        self._settled = trio.Event()
-        self._left = trio.Event()
-        self._store_failed, self._store_failure = trio.open_memory_channel[StoreLostError](1)
-        self._winding_up = trio.Event()
+        super().__init__(setup)
         reception = Reception(self)
         self._conversations = Conversations(
             reception, reception.longest_bulk, setup.conversations, self._taken, self._answered, self._budget_moved
         )
-        self.sessions = Sessions(setup.task, self._store)
-        self.evidence = EvidenceBook(self._store, setup.observe)
+        self._store_failed, self._store_failure = trio.open_memory_channel[StoreLostError](1)
+        self._left = trio.Event()
         self.visitors = 0
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
@@ -189,11 +84,8 @@ class Server:
         if self.enrolment.warning:
             _log.warning("%s: %s", self._name, self.enrolment.warning)
         async with trio.open_nursery() as nursery:
-            self._nursery = nursery
             nursery.start_soon(self._end_with_the_store)
-            await self._begin_next()
-            await self._move_on()
-            nursery.start_soon(self._act)
+            await self._begin(nursery)
             service = Service(
                 self.handshake(), self._admit_in_sight, self._serve_in_sight, self._limits(), self._tell_failure
             )
@@ -369,320 +261,6 @@ class Server:
             left, self._left = self._left, trio.Event()
             left.set()
 
-    def state_name(self) -> str:
-        """What the server is doing, for people."""
-        match self._current:
-            case RoundRun() as run:
-                return f"round {run.config.number}: {type(run.state).__name__}"
-            case TossRun() as toss:
-                return f"round {toss.number}: {type(toss.state).__name__}, waiting for {self._peer}"
-            case _Resting(number=number):
-                return f"resting after round {number}"
-
-    # ---- coming and going
-
-    async def _restore(self) -> None:
-        """Read back what the store holds."""
-        await self.enrolment.restore()
-        await self.evidence.restore()
-        await self.sessions.restore()
-        self._standing, self.model, self._union = await self._history.open(self._standing, self.model)
-        self._settled_before = self._standing.settled
-        self._described = describe_model(self.setup.task, self.model)
-        await self._history.sweep(self._standing.settled, self.setup.schedule.retention)
-        recent = await self._history.recent(ROUNDS_REMEMBERED)
-        self._over = {past.report.round_id: past for past in recent}
-
-    async def _begin_next(self) -> None:
-        """Toss for the round after the last settled one, or go on with it."""
-        number, last = self._standing.settled + 1, self.setup.schedule.rounds
-        if self._winding_up.is_set() or (last and number > last):
-            self._current = _Resting(self._standing.settled)
-            self._tosses = self._tosses or await TossRun.last(self._store, self._link)
-            return
-        model = digest(Domain.MODEL, *(entry.digest for entry in self._described))
-        setup = self.setup
-        toss = await TossRun.begin(setup.index, number, model, setup.randomness, self._store, self._link)
-        self._tosses = [*(self._tosses[-1:] or await TossRun.last(self._store, self._link)), toss]
-        self._current = toss
-        await self._open_if_tossed(toss)
-
-    async def _open_if_tossed(self, toss: TossRun) -> None:
-        if not isinstance(toss.state, tossing.Tossed):
-            return
-        terms = await self._terms(toss.state)
-        run: RoundRun = await self._nursery.start(self._live, terms)
-        self._current = run
-        await self._warn_without_room(run)
-        self.setup.observe(
-            RoundOpened(number=toss.number, round_id=run.round_id, phase=run.config.phase, closes_at=terms.closes_at)
-        )
-        if not isinstance(run.state, protocol.Open) or run.standing().submissions:
-            self.setup.observe(Resumed(number=toss.number, state=type(run.state).__name__))
-        opened, self._opened = self._opened, trio.Event()
-        opened.set()
-
-    async def _warn_without_room(self, run: RoundRun) -> None:
-        """Tell the operator in time that a round's submissions may not all be stored."""
-        clients = min(self.setup.schedule.clients, self.setup.task.max_clients)
-        try:
-            await self.setup.store.check_room(round_bytes(run.config.shape, clients))
-        except StorageError as error:
-            explanation = f"round {run.config.number} opens without room for {clients} submissions: {error}"
-            self.setup.observe(Warned(about="store", explanation=explanation))
-
-    async def _terms(self, tossed: tossing.Tossed) -> Terms:
-        """What the round begins with that this toss opens."""
-        setup, number = self.setup, tossed.half.number
-        if setup.task.selection != "fixed" or not self._standing.session:
-            self._standing = msgspec.structs.replace(self._standing, session=number, hash_seed=tossed.hash_seed)
-        own, peer = setup.identity.public.keys, setup.peer.keys
-        servers: tuple[ServerKeys, ServerKeys] = (own, peer) if setup.index == 0 else (peer, own)
-        alignment = self._standing.alignment
-        config = RoundConfig(
-            task=setup.task,
-            number=number,
-            session=self._standing.session,
-            hash_seed=self._standing.hash_seed,
-            toss=tossed.commitments,
-            servers=servers,
-            model=self._described,
-            phase="union" if isinstance(alignment, aligning.Seeking) else "main",
-            union=alignment.union if isinstance(alignment, aligning.Aligned) else (),
-        )
-        opened_at = await self._history.opened_at(number, setup.clock())
-        return Terms(
-            config=config,
-            server=setup.index,
-            proof_key=tossed.proof_key,
-            model=self.model,
-            union=self._union,
-            opened_at=opened_at,
-            closes_at=opened_at + setup.schedule.seconds,
-            enough=setup.schedule.clients,
-        )
-
-    async def _live(self, terms: Terms, *, task_status: trio.TaskStatus[RoundRun]) -> None:
-        """A round's nursery, from its beginning (or a restart) until it is settled."""
-        setup = self.setup
-        async with trio.open_nursery() as nursery:
-            tools = Tools(
-                nursery=nursery,
-                lane=setup.lane,
-                evidence=self.evidence,
-                randomness=setup.randomness,
-                link=self._link,
-                report=self._report,
-                observe=setup.observe,
-                clock=setup.clock,
-                grace=setup.schedule.grace,
-                patience=setup.schedule.patience,
-            )
-            records = RoundRecords(setup.store, terms.config, self.sessions.of, own=self._store)
-            run = RoundRun(terms, records, tools)
-            await run.begin()
-            task_status.started(run)
-            await run.settled.wait()
-            nursery.cancel_scope.cancel()
-
-    async def _move_on(self) -> None:
-        """When a round is settled, begin the next."""
-        while isinstance(run := self._current, RoundRun) and run.settled.is_set():
-            await self._settle(run)
-            await self._begin_next()
-
-    async def _settle(self, run: RoundRun) -> None:
-        """Make a round's end last, in one commit."""
-        past, aborted = run.past(), bool(run.report().aborted)
-        alignment = aligning.step(self._standing.alignment, self._alignment_event(run))
-        union = run.union if run.config.phase == "union" and not aborted else self._union
-        standing = msgspec.structs.replace(
-            self._standing,
-            settled=run.config.number,
-            alignment=alignment,
-            done=self._standing.done + (not aborted),
-            aborted=self._standing.aborted + aborted,
-        )
-        changes = []
-        if self.setup.task.selection == "fixed":
-            changes = await self.sessions.settle(
-                run.config.epoch, run.config.phase, run.counted(), run.records.submission
-            )
-        standing, settling = self._history.settle(standing, past, run.model, union, self.setup.schedule.retention)
-        await self._store.commit(*changes, *settling, await self._tosses[-1].remembered())
-        self._standing, self.model, self._union = standing, run.model, union
-        self._described = describe_model(self.setup.task, self.model)
-        self._over[run.round_id] = past
-        for forgotten in list(self._over)[:-ROUNDS_REMEMBERED]:
-            del self._over[forgotten]
-        self.setup.observe(RoundSettled(past=past))
-        settled, self._settled = self._settled, trio.Event()
-        settled.set()
-
-    def _alignment_event(self, run: RoundRun) -> Event:
-        if run.config.phase == "main":
-            return aligning.MainSettled()
-        if run.report().aborted:
-            return aligning.UnionLost()
-        return aligning.UnionFound(run.found_union(), stays=self.setup.task.selection == "fixed")
-
-    # ---- the actor
-
-    async def _act(self) -> None:
-        try:
-            async with self._inbox:  # whoever still has something to tell does not wait for an actor that has ended
-                await self._take_all()
-        except PeerViolationError as error:
-            await self.evidence.keep(
-                Evidence(number=self._number(), about=error.peer, kind="violation", words=str(error))
-            )
-            await self._link.flush()  # so that the peer hears what contradicts it, and ends as well
-            raise
-
-    async def _take_all(self) -> None:
-        async for item in self._inbox:
-            match item:
-                case _Met():
-                    self._resend()
-                case _Forwarded():
-                    self._take_forward(item)
-                case _FromPeer(received=received):
-                    await self._take_from_peer(received)
-                case _Ours(round_id=round_id, event=event):
-                    await self._take_own(round_id, event)
-            await self._move_on()
-
-    async def _take_from_peer(self, received: Received) -> None:
-        match received.message:
-            case TossCommitment() | TossReveal() as message:
-                await self._take_toss(message)
-            case message:
-                run = self._current
-                if isinstance(run, RoundRun) and run.round_id == message.round_id:
-                    await run.take_message(message, received.bulk)
-                else:
-                    self._refuse_unknown(message.round_id)
-
-    async def _take_own(self, round_id: bytes, event: Event) -> None:
-        run = self._current
-        if not isinstance(run, RoundRun) or run.round_id != round_id:
-            return  # the round is over; a timer of its grace period, say, comes too late
-        match event:
-            case protocol.Submitted(client=client) if not run.admits(client):
-                return  # the round closed in the meantime; whoever reported it finds out from the state
-            case protocol.CloseRound() if not isinstance(run.state, protocol.Open):
-                return
-            case protocol.GaveUp() if protocol.GaveUp not in protocol.ACCEPTS[type(run.state)]:
-                return  # too late: what was awaited has come
-        await run.take(event)
-        if run.is_full:
-            await run.take(protocol.CloseRound())
-
-    async def _take_toss(self, message: TossCommitment | TossReveal) -> None:
-        number = self._number()
-        if isinstance(message, TossReveal) and message.past and message.number < number:
-            return  # we know how that round ended, and the peer will hear it from us
-        if message.number < number - 1:
-            raise PeerViolationError(
-                self._peer,
-                f"tosses for round {message.number} while round {number} is on: it has lost its store, or was given an "
-                "older copy; no two servers can go on from there",
-            )
-        if message.number > number:
-            raise PeerViolationError(
-                self._peer, f"tosses for round {message.number} while round {number} is not settled"
-            )
-        if isinstance(self._current, TossRun) and message.number == number:
-            await self._current.take(message)
-            await self._open_if_tossed(self._current)
-        # else a repeat from before the servers met again
-
-    def _number(self) -> int:
-        """The round that is open, or being tossed."""
-        return self._standing.settled + 1
-
-    # ---- the peer
-
-    async def _deliver(self, received: Received) -> None:
-        """Bring a message of the peer's to the actor; a public part goes into the store on its way, not to it."""
-        message = received.message
-        if not isinstance(message, Forward):
-            await self._post(_FromPeer(received))
-            return
-        part, run = public_digest(received.bulk), self._current
-        forwarded = _Forwarded(message, len(received.bulk), part)
-        if isinstance(run, RoundRun) and not self._objection(run, forwarded):
-            key = RequestKey(message.client, message.purpose, message.query)
-            if not run.desk.has_public(key, part):
-                await run.records.keep_part(key, part, received.bulk)
-        await self._post(forwarded)
-
-    def _take_forward(self, forwarded: _Forwarded) -> None:
-        """Take note of a client's public part that the peer carried."""
-        run, message = self._current, forwarded.message
-        if not isinstance(run, RoundRun) or run.round_id != message.round_id:
-            self._refuse_unknown(message.round_id)
-            return  # for a round that has closed; the client hears so from its own connection
-        objection = self._objection(run, forwarded)
-        if objection:
-            raise PeerViolationError(self._peer, objection)
-        if message.client not in self.enrolment:
-            _log.warning("%s forwards for %r, who is not known here: not counted", self._peer, message.client)
-            return  # no violation: a client may be known to one server alone, and must not stop both by it
-        try:
-            run.desk.public(RequestKey(message.client, message.purpose, message.query), forwarded.part)
-        except RequestRefusedError as error:
-            raise PeerViolationError(self._peer, f"forwards twice for {message.client!r}: {error}") from error
-
-    def _objection(self, run: RoundRun, forwarded: _Forwarded) -> str:
-        """What is wrong with a public part that the peer forwards; empty where nothing is."""
-        message = forwarded.message
-        if run.config.carrier(message.client) == self.setup.index:
-            return f"forwards for {message.client!r}, whose carrier it is not"
-        if message.query not in (range(1, RETRIEVALS_PER_ROUND + 1) if message.purpose == "retrieve" else (0,)):
-            return f"forwards a {message.purpose} numbered {message.query}"
-        sizes = _part_sizes(run.config.shape, message.purpose)
-        if forwarded.size not in sizes:
-            return f"forwards a {message.purpose} of {forwarded.size} bytes, the round implies {sorted(sizes)}"
-        return ""
-
-    def _refuse_unknown(self, round_id: bytes) -> None:
-        """A round that is not the present one must be a past one: the peer's configurations are ours, byte for byte."""
-        if round_id not in self._over:
-            raise PeerViolationError(
-                self._peer,
-                f"speaks of a round {round_id.hex()[:16]} that is unknown here while round {self._number()} is on: "
-                "its configuration is not ours; compare both servers' task files and models, and ask whether one of "
-                "them has lost its store",
-            )
-
-    def _resend(self) -> None:
-        """Say again what the peer may lack: that the last round was tossed and how it ended, and all of the present."""
-        settled = self._standing.settled
-        for toss in [toss for toss in self._tosses if toss.number <= settled]:
-            toss.resend_past()
-        for past in list(self._over.values())[-1:]:
-            self._link.post(_last_words(past.report))
-        for toss in [toss for toss in self._tosses if toss.number > settled]:
-            toss.resend()
-        if isinstance(self._current, RoundRun):
-            self._current.resend()
-
-    async def _met(self) -> None:
-        self.setup.observe(PeerMet())
-        await self._post(_Met())
-
-    def _lost(self, explanation: str) -> None:
-        self.setup.observe(PeerLost(explanation=explanation))
-
-    async def _report(self, round_id: bytes, event: Event) -> None:
-        await self._post(_Ours(round_id, event))
-
-    async def _post(self, item: _Item) -> None:
-        """Bring something to the actor; where that has ended the server ends, and the next one goes by the store."""
-        with suppress(trio.BrokenResourceError):
-            await self._inbox_in.send(item)
-
     # ---- connections
 
     async def _end_with_the_store(self) -> None:
@@ -757,13 +335,6 @@ class Server:
         own = {self.setup.peer.channel: PEER_CONNECTIONS}
         return replace(self.setup.limits, per_key_exceptions=own | dict(self.setup.limits.per_key_exceptions))
 
-    def _taken(self, sender: str, message: Message, size: int) -> None:
-        self.setup.observe(MessageReceived(sender=sender, kind=type(message).__name__, size=size))
-
-    def _sent(self, receiver: str, message: Message, size: int, bulk: int) -> None:
-        self.setup.watch(self._name, receiver, message, bulk)
-        self.setup.observe(MessageSent(receiver=receiver, kind=type(message).__name__, size=size))
-
     def _answered(self, client: str, message: Message, size: int, bulk: int) -> None:
         self._sent(client, message, size, bulk)
         if isinstance(message, Refused):
@@ -780,29 +351,8 @@ class Server:
         return await self.enrolment.admit(key, payload)
 
 
-def _part_sizes(task: Task, purpose: str) -> set[int]:
-    if purpose == "retrieve":
-        return {Layout.retrieval(task).size}
-    return {Layout.submission(task, trees).size for trees in Trees}
-
-
-def _longest_peer_message(task: Task) -> int:
-    """An upper bound over all rounds: aligned ones are never larger than the task itself."""
-    shapes = (task, union_task(task)) if task.alignment == "union" else (task,)
-    parts = {size for shape in shapes for purpose in ("retrieve", "submit") for size in _part_sizes(shape, purpose)}
-    shares = {share_bytes(shape) for shape in shapes}
-    return bulk_overhead() + max(*parts, *shares, ENTRY_BYTES * task.max_clients)
-
-
 def _first(group: BaseExceptionGroup[StoreLostError]) -> BaseException:
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-def _last_words(report: RoundReport) -> Conclusion | Abort:
-    """What a peer may have missed of a round that is over here."""
-    if report.aborted:
-        return Abort(report.round_id, report.aborted)
-    return Conclusion(report.round_id, report.digest())

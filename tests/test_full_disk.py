@@ -161,7 +161,9 @@ async def test_what_the_server_records_itself_waits_for_room_and_nothing_is_lost
                 assert_exact(await shop.finish_round(), "anna", "ben")
     assert left == [0]
     assert shop.failures == []
-    assert 1 <= len([warned for warned in shop.told(Warned) if "the server waits" in warned.explanation]) <= 3
+    assert 1 <= len(shop.told(Warned)) <= 3
+    if name != "parts/":  # which of them clients bring to this server is a matter of chance
+        assert all("the server waits" in warned.explanation for warned in shop.told(Warned))
 
 
 async def test_a_server_whose_disk_is_full_can_be_stopped_with_many_submissions_on_their_way(autojump_clock):

@@ -56,7 +56,9 @@ class Guard:
 
 ROUND, TOSS, ASSEMBLY = (f"fsl_async/protocols/{name}.py" for name in ("round", "toss", "assembly"))
 SESSION, MACHINE, CLIENT_MACHINE = (f"fsl_async/protocols/{name}.py" for name in ("session", "machine", "client"))
-RECEPTION, RUN, SERVER, CLIENT = (f"parties/{name}.py" for name in ("reception", "round_run", "server", "client"))
+RECEPTION, RUN, SERVER = (f"parties/{name}.py" for name in ("reception", "round_run", "server"))
+ACTOR, FORWARDING = (f"parties/{name}.py" for name in ("actor", "forwarding"))
+DOWNLOADS, ENTRANCE, ENDING = (f"parties/{name}.py" for name in ("downloads", "entrance", "ending"))
 UPLOAD, SELECTION, CONFIG = (f"fsl_async/{name}.py" for name in ("upload", "selection", "config"))
 
 GUARDS = (
@@ -148,7 +150,7 @@ GUARDS = (
     Guard("epochs rise", SESSION, "if event.epoch < epoch:", "if False:", ("tests/test_transcripts.py", EQUIVOCATION)),
     Guard("a conversion key serves one epoch", CONFIG, 'self.epoch.to_bytes(8, "little"),', "", (LEAKAGE,)),
     Guard("a dense mask serves one epoch", UPLOAD, "nonce=DENSE_NONCE + epoch,", "nonce=DENSE_NONCE,", (LEAKAGE,)),
-    Guard("unions are downloaded whole", CLIENT, "for entry in config.union:  #", "for entry in ():  #", (LEAKAGE,)),
+    Guard("unions are downloaded whole", DOWNLOADS, "for entry in config.union}", "for entry in ()}", (LEAKAGE,)),
     # rounds
     Guard(
         "a roster has equal digests",
@@ -211,18 +213,18 @@ GUARDS = (
         "if False:",
         (BYZANTINE,),
     ),
-    Guard("a toss is for the present round", SERVER, "if message.number > number:", "if False:", (BYZANTINE,)),
+    Guard("a toss is for the present round", ACTOR, "if message.number > number:", "if False:", (BYZANTINE,)),
     Guard(
         "a carrier forwards for its own clients",
-        SERVER,
-        "if run.config.carrier(message.client) == self.setup.index:",
+        FORWARDING,
+        "if config.carrier(message.client) == server:",
         "if False:",
         (BYZANTINE,),
     ),
-    Guard("a forwarded part has its size", SERVER, "if forwarded.size not in sizes:", "if False:", (BYZANTINE,)),
+    Guard("a forwarded part has its size", FORWARDING, "if forwarded.size not in sizes:", "if False:", (BYZANTINE,)),
     Guard(
         "a round is one that both know",
-        SERVER,
+        ACTOR,
         "if round_id not in self._over:\n            raise PeerViolationError(",
         "if False:\n            raise PeerViolationError(",
         (BYZANTINE,),
@@ -236,34 +238,40 @@ GUARDS = (
     ),
     # what servers tell clients
     Guard("servers announce one round", CLIENT_MACHINE, "if difference is not None:", "if False:", (BYZANTINE,)),
-    Guard("a round has the pinned keys", CLIENT, "if config.servers != pinned:", "if False:", (BYZANTINE,)),
+    Guard(
+        "a round has the pinned keys",
+        ENTRANCE,
+        "if config.servers != tuple(identity.keys for identity in self._setup.servers):",
+        "if False:",
+        (BYZANTINE,),
+    ),
     Guard(
         "a receipt is signed",
-        CLIENT,
-        "if not verify(\n                key, receipt.signature",
-        "if False and not verify(\n                key, receipt.signature",
+        ENDING,
+        "if not verify(setup.servers[server].statement, receipt.signature,",
+        "if False and not verify(setup.servers[server].statement, receipt.signature,",
         (BYZANTINE,),
     ),
     Guard(
         "an outcome is signed",
-        CLIENT,
+        ENDING,
         "if not verify(key, finished.message.signature,",
         "if False and not verify(key, finished.message.signature,",
         (BYZANTINE,),
     ),
-    Guard("outcomes told are equal", CLIENT, "if not _same_ending(*reports):", "if False:", (BYZANTINE,)),
+    Guard("outcomes told are equal", ENDING, "if not _same_ending(*reports):", "if False:", (BYZANTINE,)),
     Guard(
         "a dense block is the announced one",
-        CLIENT,
+        DOWNLOADS,
         "if not same(digest(Domain.MODEL, ",
         "if False and not same(digest(Domain.MODEL, ",
         (BYZANTINE,),
     ),
     Guard(
         "a union is the announced one",
-        CLIENT,
-        "if not isinstance(block, Sparse) or not same(",
-        "if not isinstance(block, Sparse) or False and not same(",
+        DOWNLOADS,
+        "if not same(digest(Domain.UNION, ",
+        "if False and not same(digest(Domain.UNION, ",
         (BYZANTINE,),
     ),
 )

@@ -6,11 +6,10 @@ that is not there any more.
 """
 
 from __future__ import annotations
-
 import __future__
+
 import importlib
 import inspect
-import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,7 +74,7 @@ def _make(edit: Edit, patch: pytest.MonkeyPatch) -> None:
     changed = _changed(textwrap.dedent(inspect.getsource(function)), edit)
     made: dict[str, Any] = {}
     code = compile(changed, edit.where, "exec", flags=__future__.annotations.compiler_flag)
-    exec(code, sys.modules[edit.where.partition(":")[0]].__dict__, made)
+    exec(code, function.__globals__, made)
     patch.setattr(owner, name, made[name])
 
 
