@@ -8,20 +8,21 @@ liveness     once nothing goes wrong any more, every round ends, and every clien
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fsl_async import Dense
-from fsl_async.messages import Enter, Receipt, Share
+from fsl_async.errors import MisuseError, PeerViolationError
+from fsl_async.messages import Enter, Receipt, Refused, Share
 from fsl_async.protocols import round as protocol
 from parties.cluster import SERVERS
 from parties.happenings import RoundOpened
 from parties.outcome import RoundReport
 from parties.testing.members import Ledger, Plan
-from parties.testing.world import World
+from parties.testing.world import Ended, World
 
 __all__ = ["CHECKS", "Case", "Violation", "check_all"]
 
@@ -48,6 +49,7 @@ class Case:
         honest: the servers that are.
         stranded: clients that waited in vain until the end.
         quiet: whether nothing was to go wrong.
+        spoiled: by malicious client, the rounds to which it sent what must not be counted, by their names.
     """
 
     world: World
@@ -56,6 +58,7 @@ class Case:
     honest: frozenset[int] = frozenset({0, 1})
     stranded: frozenset[str] = frozenset()
     quiet: bool = False
+    spoiled: Mapping[str, frozenset[bytes]] = field(default_factory=dict)
 
 
 Check: TypeAlias = Callable[[Case], Iterator[str]]
@@ -70,15 +73,27 @@ def check_all(case: Case) -> list[Violation]:
 
 
 def _nobody_fails(case: Case) -> Iterator[str]:
-    """No honest party ends with an error; with a malicious server, an honest one may halt."""
+    """No honest party ends with an error; but who meets a malicious server may halt, and say that it was that one."""
     for ended in case.world.ended:
-        if ended.party in case.ledgers or (ended.party in SERVERS and len(case.honest) == 2):
+        honest = ended.party in case.ledgers or (ended.party in SERVERS and SERVERS.index(ended.party) in case.honest)
+        if honest and not _accuses_rightly(case, ended):
             yield f"{ended.party} ended after {ended.at:.2f} s: {type(ended.error).__name__}: {ended.error}"
+
+
+def _accuses_rightly(case: Case, ended: Ended) -> bool:
+    """Whether an honest party ended because of the malicious server; a client may find that it runs another task."""
+    if len(case.honest) == 2:
+        return False
+    malicious = SERVERS[1 - min(case.honest)]
+    if isinstance(ended.error, PeerViolationError):
+        return malicious in ended.error.peer
+    return ended.party not in SERVERS and isinstance(ended.error, MisuseError)
 
 
 def _one_account(case: Case) -> Iterator[str]:
     """What a server has once told of a round it tells for ever, also after it was killed."""
-    yield from case.world.contradictions
+    told = tuple(SERVERS[index] for index in case.honest)
+    yield from (words for words in case.world.contradictions if words.startswith(told))
 
 
 def _one_round_per_number(case: Case) -> Iterator[str]:
@@ -160,9 +175,12 @@ def _one_receipt_per_round(case: Case) -> Iterator[str]:
 
 
 def _nobody_asks_in_vain(case: Case) -> Iterator[str]:
-    """Where nothing goes wrong, whoever waits for a round is let in when one opens."""
+    """Where nothing goes wrong, nobody is put off, and whoever waits for a round is let in when one opens."""
     if not case.quiet:
         return
+    for at, note in case.world.transcript:
+        if isinstance(note.message, Refused) and note.message.reason != "round-closed":
+            yield f"{note.sender} refused {note.receiver} after {at:.2f} s: {note.message.explanation}"
     waiting: dict[tuple[str, str], tuple[float, int]] = {}
     for at, note in case.world.transcript:
         if isinstance(note.message, Enter):
@@ -198,6 +216,14 @@ def _told_the_truth(case: Case) -> Iterator[str]:
                     yield f"{client} was told {outcome} of round {number}; the account is {report}"
 
 
+def _spoiled_is_not_counted(case: Case) -> Iterator[str]:
+    """Nobody is counted who sent what is not well formed, or not the same to both servers."""
+    for client, rounds in case.spoiled.items():
+        for number, report in sorted(case.world.settled[min(case.honest)].items()):
+            if report.round_id in rounds and client in report.clients:
+                yield f"round {number} counts {client}, whose submission was spoiled"
+
+
 def _one_submission_per_epoch(case: Case) -> Iterator[str]:
     """A client sends a server one content in a round, whatever it forgets: never two hints for one tree and epoch."""
     for client, ledger in case.ledgers.items():
@@ -221,10 +247,8 @@ def _everybody_ends(case: Case) -> Iterator[str]:
 
 def _digits(case: Case) -> Iterator[str]:
     """In base 4, every weight that a round added has a 1 for every counted client that chose it, and else zeros."""
-    if len(case.honest) < 2:
-        return
-    models = case.world.models[0]
-    for number, report in sorted(case.world.settled[0].items()):
+    models = case.world.models[min(case.honest)]
+    for number, report in sorted(case.world.settled[min(case.honest)].items()):
         if number in models and number - 1 in models:
             for block in case.world.task.blocks:
                 added = models[number][block.name] - models[number - 1][block.name]
@@ -301,6 +325,7 @@ CHECKS: dict[str, Check] = {
     "acknowledged means counted": _acknowledged_means_counted,
     "told the truth": _told_the_truth,
     "one submission per epoch": _one_submission_per_epoch,
+    "spoiled is not counted": _spoiled_is_not_counted,
     "one plan per round": _one_plan_per_round,
     "refused means not counted": _refused_means_not_counted,
     "retrieved the model": _retrieved_the_model,

@@ -94,6 +94,7 @@ class Member:
     Attributes:
         ledger: what it did.
         struck: which of its faults have struck.
+        spoiled: by round's name, where it has sent what must not be counted; no honest client does.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Member:
         self.name = name
         self.ledger = Ledger(place)
         self.struck: list[Late | OldCopy] = []
+        self.spoiled: set[bytes] = set()
         self._task = task
         self._rng = Random(f"{seed}/choices/{name}")
         self._disk = disk

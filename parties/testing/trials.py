@@ -21,6 +21,7 @@ from trio.testing import MockClock
 
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.digests import DIGEST_BYTES, Domain, digest
+from fsl_async.errors import MisuseError
 from parties.cluster import SERVERS
 from parties.server import Schedule, Server
 from parties.testing.checks import Case, Violation, check_all
@@ -39,6 +40,7 @@ from parties.testing.faults import (
     FullDisk,
     GiveUp,
     Late,
+    MaliciousClient,
     MaliciousServer,
     Moment,
     OldCopy,
@@ -53,7 +55,11 @@ from parties.testing.members import Ledger, Member
 from parties.testing.recorder import Transition, declared
 from parties.testing.world import MakeServer, World, world
 
-__all__ = ["Scenario", "Trial", "Verdict", "draw", "run"]
+__all__ = ["Malice", "Scenario", "Trial", "Verdict", "draw", "run"]
+
+MALICIOUS = (MaliciousServer, MaliciousClient)
+MALICIOUS_BOUND = 60.0
+"""Seconds after the last fault up to which a world is watched whose rounds need not end: one server is malicious."""
 
 BOUND = 900.0
 """Seconds after the last fault in which everything must have come to its end."""
@@ -291,24 +297,36 @@ _DRAWN: Mapping[Make, float] = {
 # ---- running
 
 
-def run(trial: Trial, make_server: Callable[[MaliciousServer], MakeServer] | None = None) -> Verdict:
+class Malice:
+    """Who takes the place of parties that the plan calls malicious; by itself nobody does."""
+
+    def server(self, fault: MaliciousServer) -> MakeServer:
+        """What makes the server that a fault names."""
+        raise MisuseError(f"nobody plays a malicious server here: {fault}")
+
+    def client(self, fault: MaliciousClient, member: Member) -> Member:
+        """Who plays the client that a fault names, in place of an honest member."""
+        raise MisuseError(f"nobody plays a malicious client here: {fault}")
+
+
+def run(trial: Trial, malice: Malice | None = None) -> Verdict:
     """Run a trial in a world of its own, and judge it.
 
     Args:
         trial: what decides what happens.
-        make_server: gives the server that a `MaliciousServer` names; needed where the plan has one.
+        malice: plays the malicious parties of a plan that has some.
     """
     logging.getLogger("parties").setLevel(logging.CRITICAL)
     logging.getLogger("transport").setLevel(logging.CRITICAL)
-    return trio.run(_run, trial, make_server, clock=MockClock(autojump_threshold=0))
+    return trio.run(_run, trial, malice or Malice(), clock=MockClock(autojump_threshold=0))
 
 
-async def _run(trial: Trial, make_server: Callable[[MaliciousServer], MakeServer] | None) -> Verdict:
+async def _run(trial: Trial, malice: Malice) -> Verdict:
     scenario = trial.scenario
     servers: list[MakeServer] = [Server, Server]
     for fault in trial.faults:
-        if isinstance(fault, MaliciousServer) and make_server is not None:
-            servers[SERVERS.index(fault.party)] = make_server(fault)
+        if isinstance(fault, MaliciousServer):
+            servers[SERVERS.index(fault.party)] = malice.server(fault)
     honest = frozenset(index for index in (0, 1) if servers[index] is Server)
     schedule = Schedule(
         clients=scenario.clients, seconds=scenario.seconds, rounds=scenario.rounds, grace=3.0, patience=60.0
@@ -319,15 +337,28 @@ async def _run(trial: Trial, make_server: Callable[[MaliciousServer], MakeServer
     }
     async with world(scenario.task, model, trial.seed, trial.faults, schedule, (servers[0], servers[1])) as made:
         members = {name: _member(made, trial, place, name) for place, name in enumerate(NAMES[: scenario.clients])}
-        for name, member in members.items():
+        villains = {
+            fault.party: malice.client(fault, members.pop(fault.party))
+            for fault in trial.faults
+            if isinstance(fault, MaliciousClient) and fault.party in members
+        }
+        for name, member in sorted((members | villains).items()):
             made.start(name, member.live, member.make)
-        with trio.move_on_after(CALM + BOUND):
+        with trio.move_on_after(CALM + (BOUND if len(honest) == 2 else MALICIOUS_BOUND)):
             await made.wait_settled(scenario.rounds)
             await _all_told(made, members)
         ledgers = {name: member.ledger for name, member in members.items()}
-        stranded = frozenset(name for name in members if _waits(made, name, ledgers[name]))
-        case = Case(made, scenario.rounds, ledgers, honest, stranded, quiet=not trial.faults)
-        fired = [*made.injector.fired, *(fault for member in members.values() for fault in member.struck)]
+        case = Case(
+            world=made,
+            rounds=scenario.rounds,
+            ledgers=ledgers,
+            honest=honest,
+            stranded=frozenset(name for name in members if len(honest) == 2 and _waits(made, name, ledgers[name])),
+            quiet=not trial.faults,
+            spoiled={name: frozenset(villain.spoiled) for name, villain in villains.items()},
+        )
+        struck = (fault for member in (members | villains).values() for fault in member.struck)
+        fired = [*made.injector.fired, *struck, *(fault for fault in trial.faults if isinstance(fault, MALICIOUS))]
         return Verdict(
             violations=tuple(check_all(case)),
             fired=tuple(fired),
