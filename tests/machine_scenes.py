@@ -256,7 +256,6 @@ def _client_scene() -> Scene:
         arrives={
             (c.Outside, c.Announced): c.HalfEntered,
             (c.HalfEntered, c.Announced): c.Inside,
-            (c.HalfEntered, c.RoundGone): c.Outside,
             (c.HalfEntered, c.Leave): c.Outside,
             (c.Inside, c.Ask): c.Retrieving,
             (c.Inside, c.Recollect): c.Retrieving,
@@ -298,8 +297,6 @@ def _session_scene() -> Scene:
         events=_by_type((s.Brought(5, ALICE), s.Hinted(5, ALICE), s.Counted(5), s.Dropped(5))),
         arrives={
             (s.Absent, s.Brought): s.Planted,
-            (s.Absent, s.Counted): s.Absent,
-            (s.Absent, s.Dropped): s.Absent,
             (s.Planted, s.Brought): s.Planted,
             (s.Planted, s.Counted): s.Standing,
             (s.Planted, s.Dropped): s.Absent,

@@ -169,7 +169,6 @@ INITIAL: tuple[type[State], ...] = (Outside,)
 TRANSITIONS: Transitions = {
     (Outside, Announced): frozenset({HalfEntered}),
     (HalfEntered, Announced): frozenset({HalfEntered, Inside}),
-    (HalfEntered, RoundGone): frozenset({Outside}),
     (HalfEntered, Leave): frozenset({Outside}),
     (Inside, Ask): frozenset({Retrieving}),
     (Inside, Recollect): frozenset({Retrieving}),
@@ -234,7 +233,7 @@ def step(state: ClientRound, event: Event) -> ClientRound:
             return Submitted(config, submission) if len(both) == 2 else Submitting(config, submission, both)
         case Submitting(config=config) | Submitted(config=config), Finish():
             return Over(config.number)
-        case HalfEntered(after=after), RoundGone() | Leave():
+        case HalfEntered(after=after), Leave():
             return Outside(after)
         case Inside() | Retrieving() | Holding() | Submitting(), RoundGone() | Leave():
             return Outside(state.config.number)

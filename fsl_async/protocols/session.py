@@ -89,12 +89,10 @@ INITIAL: tuple[type[State], ...] = (Absent,)
 
 TRANSITIONS: Transitions = {
     (Absent, Brought): frozenset({Planted}),
-    (Absent, Counted): frozenset({Absent}),
-    (Absent, Dropped): frozenset({Absent}),
     (Planted, Brought): frozenset({Planted}),
-    (Planted, Counted): frozenset({Planted, Standing}),
-    (Planted, Dropped): frozenset({Planted, Absent}),
-    (Standing, Brought): frozenset({Standing, Planted}),
+    (Planted, Counted): frozenset({Standing}),
+    (Planted, Dropped): frozenset({Absent}),
+    (Standing, Brought): frozenset({Planted}),
     (Standing, Hinted): frozenset({Standing}),
     (Standing, Counted): frozenset({Standing}),
     (Standing, Dropped): frozenset({Standing}),
@@ -113,8 +111,12 @@ def step(state: Session, event: Event, client: str) -> Session:
     match state, event:
         case Planted(epoch=epoch, hint=hint), Brought() if event.epoch <= epoch:
             return _same_or_refuse(state, event, epoch, hint, client)
-        case Standing(epoch=epoch, hint=hint), Brought() | Hinted() if event.epoch <= epoch:
+        case Standing(epoch=epoch, hint=hint), Hinted() if event.epoch <= epoch:
             return _same_or_refuse(state, event, epoch, hint, client)
+        case Standing(epoch=epoch), Brought() if event.epoch <= epoch:
+            raise PeerViolationError(
+                client, f"brought trees for epoch {event.epoch} after a hint for epoch {epoch}; epochs only rise"
+            )
         case _, Brought(epoch=epoch, hint=hint):
             return Planted(epoch, hint)
         case Standing(since=since), Hinted(epoch=epoch, hint=hint):
@@ -123,8 +125,8 @@ def step(state: Session, event: Event, client: str) -> Session:
             return Standing(epoch, epoch, hint)
         case Planted(epoch=planted), Dropped(epoch=epoch) if planted == epoch:
             return Absent()
-        case _, Counted() | Dropped():
-            return state  # of another epoch, or of a hint: the trees stay as they are
+        case Standing(), Counted() | Dropped():
+            return state  # of a hint: the trees stay as they are
     raise UnexpectedEvent(state, event, ACCEPTS)
 
 
