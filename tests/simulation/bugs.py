@@ -106,6 +106,7 @@ RECORD = "await self.records.own.commit(Record(self._journal, msgspec.msgpack.en
 RECEIPT = "parties.reception:Reception._receipt"
 ROUND = "fsl_async.protocols.round"
 SETTLE = "parties.server:Server._settle"
+SETTLING = "await self._store.commit(*changes, *settling, await self._tosses[-1].remembered())"
 SUBMIT = "parties.client:Client._submit"
 
 
@@ -171,7 +172,7 @@ BUGS = (
         (
             Edit(
                 "parties.tossing:TossRun.begin",
-                "await store.commit(Record(journal, msgspec.msgpack.encode(half)))",
+                "await store.commit(Record(journal, *recorded))",
                 "pass",
             ),
         ),
@@ -193,8 +194,8 @@ BUGS = (
         (
             Edit(
                 SETTLE,
-                "await self._store.commit(*changes, *settling)",
-                "await self._store.commit(*settling[3:])\nawait self._store.commit(*changes, *settling)",
+                SETTLING,
+                f"await self._store.commit(*settling[3:])\n{SETTLING}",
             ),
         ),
     ),
@@ -204,8 +205,9 @@ BUGS = (
         (
             Edit(
                 SETTLE,
-                "await self._store.commit(*changes, *settling)",
-                "await self._store.commit(*changes, *settling[:3])\nawait self._store.commit(*settling)",
+                SETTLING,
+                "await self._store.commit(*changes, *settling[:3], await self._tosses[-1].remembered())\n"
+                "await self._store.commit(*settling)",
             ),
         ),
     ),
@@ -215,10 +217,11 @@ BUGS = (
         (
             Edit(
                 SETTLE,
-                "await self._store.commit(*changes, *settling)",
+                SETTLING,
                 "from parties.store import Erase\n"
+                "remembered = await self._tosses[-1].remembered()\n"
                 "await self._store.commit(Erase(f'{run.records.prefix}/'))\n"
-                "await self._store.commit(*changes, *settling)",
+                "await self._store.commit(*changes, *settling, remembered)",
             ),
         ),
     ),
