@@ -74,7 +74,7 @@ def _make(edit: Edit, patch: pytest.MonkeyPatch) -> None:
     changed = _changed(textwrap.dedent(inspect.getsource(function)), edit)
     made: dict[str, Any] = {}
     code = compile(changed, edit.where, "exec", flags=__future__.annotations.compiler_flag)
-    exec(code, function.__globals__, made)
+    exec(code, getattr(owner, name).__globals__, made)
     patch.setattr(owner, name, made[name])
 
 
