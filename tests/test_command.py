@@ -103,6 +103,8 @@ def test_wrong_words_end_with_code_2_and_one_line(run, words, told, tmp_path):
     assert error.count("\n") == 1
     assert error.startswith("fsl-async: ")
     assert told in error
+    named = words[0] if (words[0],) in COMMANDS else ""
+    assert f"`{' '.join(filter(None, ['fsl-async', named, '--help']))}` tells what there is" in error
     assert list(tmp_path.iterdir()) == []
 
 
@@ -175,6 +177,23 @@ def test_an_error_is_one_object_on_stdout_and_one_line_on_stderr(run, words, cod
     assert list(tmp_path.iterdir()) == []
     ended, out, text_error = run(*words)
     assert (ended, out, text_error) == (code, "", error)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["clients", "add", "clients.toml", "x.key"], "x.key has secret keys, which are for its owner alone; give the"),
+        (["peers", "add", "task.toml", "x.key", "--server", "0"], "x.key has secret keys, which are for its owner"),
+        (["peers", "add", "task.toml", "x.pub", "--server", "0", "--address", "host"], "of the form host:port or"),
+        (["peers", "add", "task.toml", "x.pub", "--server", "2"], "server: 0 or 1 expected, got 2"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_is_given_for_public_keys_and_addresses_is_looked_at(run, words, message, tmp_path):
+    code, _, error = run(*words)
+    assert code == ExitCode.MISUSE
+    assert message in error
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_long_messages_stay_on_one_line(capsys):

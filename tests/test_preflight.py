@@ -450,3 +450,4 @@ def test_the_command_ends_with_the_code_of_the_first_problem(folder, run):
     code, out, _ = run(str(folder / "S0" / "task.toml"))
     assert code == ExitCode.MISUSE
     assert "is a task file" in out
+    assert out.splitlines()[-1].startswith(f"FAILED: {folder / 'S0' / 'task.toml'} is a task file"), "named once"

@@ -44,7 +44,7 @@ def main() -> None:
     try:
         code = app(sys.argv[1:], exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        words = " ".join(str(error).split())
-        sys.stderr.write(f"fsl-async: {words}; `fsl-async --help` tells what there is\n")
+        words, command = " ".join(str(error).split()), " ".join(["fsl-async", *(error.command_chain or ())])
+        sys.stderr.write(f"fsl-async: {words}; `{command} --help` tells what there is\n")
         code = ExitCode.USAGE
     sys.exit(int(code or ExitCode.OK))

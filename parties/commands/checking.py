@@ -46,7 +46,8 @@ def _ending(config: Path, findings: list[Finding]) -> str:
     bad = [finding for finding in findings if finding.code]
     doubtful = sum(finding.verdict.name == "DOUBTFUL" for finding in findings)
     if bad:
-        return f"FAILED: {config}: {bad[0].words}"
+        words = bad[0].words
+        return f"FAILED: {words}" if words.startswith(str(config)) else f"FAILED: {config}: {words}"
     return f"PASSED: {config}" + (f", with {doubtful} warnings (!)" if doubtful else "")
 
 

@@ -77,6 +77,7 @@ def add_to_clients(
         from parties.identity import PublicIdentity
         from parties.membership import add_clients
 
+        _check_public(*public)
         told = {"name": name, "channel": channel, "statement": statement}
         if bool(public) == any(told.values()):
             raise MisuseError("clients add: .pub files, or --name, --channel and --statement, expected")
@@ -174,6 +175,8 @@ def add_to_peers(
         from parties.membership import add_server
 
         _check_number(server)
+        _check_public(public)
+        _check_address(address)
         row = add_server(task, server, PublicIdentity.load(public), address, operator)
         report.result(
             f"{task}: {row.name} at {row.address} has channel key {_short(row.channel)}; give the file to everybody",
@@ -213,6 +216,19 @@ def revoke_of_peers(task: Path, *, server: int, form: FormatFlag = "text") -> in
 def _check_number(server: int) -> None:
     if server not in (0, 1):
         raise MisuseError(f"server: 0 or 1 expected, got {server}")
+
+
+def _check_public(*paths: Path) -> None:
+    for path in paths:
+        if path.suffix == ".key":
+            raise MisuseError(f"{path} has secret keys, which are for its owner alone; give the .pub file beside it")
+
+
+def _check_address(address: str) -> None:
+    from parties.preflight.host import host_and_port
+
+    if address:
+        host_and_port(address)
 
 
 def _short(key: str) -> str:

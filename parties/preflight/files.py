@@ -92,6 +92,8 @@ def token(file: ClientFile) -> str:
 
 def admission(file: ServerFile, task: Task) -> str:
     """Enough clients can come, and not just anybody."""
+    if file.clients and not file.clients.exists():
+        raise MisuseError(f"{file.clients} cannot be read: there is none; `fsl-async clients add` makes it")
     registry = Registry.load(file.clients) if file.clients else Registry()
     if file.enrolment == "open":
         raise Doubt(OPEN_WARNING)

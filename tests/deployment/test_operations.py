@@ -237,13 +237,13 @@ def disk_of_its_own(site: Terminals, name: str, megabytes: int) -> Iterator[None
     if os.geteuid() != 0:
         pytest.skip("a disk of its own needs root")
     home, aside = site.home(name), site.folder / "aside"
-    shutil.copytree(home, aside)
+    (site.folder / "log").touch()
+    (home / f"{name}.log").symlink_to(site.folder / "log")
+    shutil.copytree(home, aside, symlinks=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "none", home], check=True)
     try:
-        shutil.copytree(aside, home, dirs_exist_ok=True)
+        shutil.copytree(aside, home, symlinks=True, dirs_exist_ok=True)
         (home / "old").mkdir()
-        (site.folder / "log").touch()
-        (home / f"{name}.log").symlink_to(site.folder / "log")
         site.type(name, f"cd {home}")
         yield
     finally:
