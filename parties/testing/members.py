@@ -33,6 +33,9 @@ __all__ = ["Ledger", "Member", "Plan", "Retrieved"]
 RETRIEVALS = (0, 0, 1, 1, 2)
 """How often a client retrieves before it submits."""
 
+FORGETS = 0.1
+"""How often a client whose selection is fixed begins a new session, with other rows."""
+
 Rows: TypeAlias = Mapping[str, tuple[int, ...]]
 FaultT = TypeVar("FaultT", Late, OldCopy)
 
@@ -156,6 +159,9 @@ class Member:
         for fault in self._due(Late, 1 + len(self.ledger.plans)):
             await trio.sleep(fault.seconds)
         await self._think()
+        if self._task.selection == "fixed" and self._task.alignment == "all" and self._rng.random() < FORGETS:
+            client.forget_session()
+            self._always = self._choose()
         rows = self._united or self._always if self._task.alignment == "union" else self._chosen()
         try:
             for _ in range(self._rng.choice(RETRIEVALS)):

@@ -124,7 +124,7 @@ def draw(seed: int) -> Trial:
 
 
 def _scenario(rng: Random) -> Scenario:
-    clients = rng.choice((2, 3, 3, 3, 4, 5))
+    clients = rng.choice((2, 2, 3, 3, 3, 4, 5))
     alignment: Literal["all", "union"] = "union" if rng.random() < 0.25 else "all"
     dense = (Dense("head", size=rng.randint(1, 4)),) if rng.random() < 0.7 else ()
     task = Task(
@@ -141,7 +141,7 @@ def _scenario(rng: Random) -> Scenario:
         min_clients=2,
         max_clients=len(NAMES),
     )
-    return Scenario(task, clients, rng.choice((1, 2, 2, 3)), rng.choice((5.0, 20.0)))
+    return Scenario(task, clients, rng.choice((1, 1, 2, 2, 3)), rng.choice((5.0, 20.0)))
 
 
 Make = Callable[[Random, Scenario], Iterator[Fault]]

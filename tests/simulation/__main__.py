@@ -22,9 +22,10 @@ from rich.table import Table
 from parties.cluster import SERVERS
 from parties.testing.recorder import MACHINES, declared
 from parties.testing.shrinking import shrink
-from parties.testing.trials import MOMENTS, Trial, draw, run
+from parties.testing.trials import MOMENTS, Trial
 
 from .crew import Seen, try_all
+from .malice import draw, run
 
 __all__ = ["main"]
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from parties.testing.injector import CrashPoint
 from parties.testing.recorder import Transition
-from parties.testing.trials import draw, run
+
+from .malice import draw, run
 
 __all__ = ["Seen", "try_all", "try_one"]
 
