@@ -50,9 +50,7 @@ hosts: .venv/test
 	TEST_ON_HOSTS=1 $(BIN)/python -m pytest tests/deployment
 
 soak: .venv/test
-	$(BIN)/python -m tests.soak.kills --kills 300
-	$(BIN)/python -m tests.soak.crowd --clients 1000
-	$(BIN)/python -m tests.soak.large_round --clients 100
+	$(BIN)/python -m tests.soak
 
 simulate: .venv/test
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)

@@ -36,6 +36,7 @@ CALM_AFTER = 45.0
 STUCK_AFTER = 45.0
 """Without a settled round for the first, nobody is struck any more; for the second in addition, it is stuck."""
 LEAVE_WITHIN = 90.0
+"""All of these are for a machine on which a process starts in a second; on a slower or busier one they are longer."""
 
 
 @dataclass
@@ -124,12 +125,12 @@ class Battle:
             for name in clients
         }
         self._settled: set[int] = set()
-        self._progress_at = time.monotonic()
+        self._progress_at = 0.0
         self._pauses: dict[str, float] = {}
 
     async def run(self) -> None:
         """Fight until there were enough kills and rounds; then everybody leaves in peace."""
-        started = time.monotonic()
+        started = self._progress_at = time.monotonic()
         try:
             async with trio.open_nursery() as servers, trio.open_nursery() as clients:
                 for name in SERVERS:
@@ -150,9 +151,9 @@ class Battle:
             while not self.fates.fulfilled:
                 await trio.sleep(self.fates.interval())
                 quiet = time.monotonic() - self._progress_at
-                if quiet > CALM_AFTER + STUCK_AFTER:
+                if quiet > self._long(CALM_AFTER + STUCK_AFTER):
                     raise StuckError(f"no round has ended for {quiet:.0f} s: {self._states()}")
-                if quiet < CALM_AFTER:
+                if quiet < self._long(CALM_AFTER):
                     starting = {party.name for party in self._parties.values() if party.state == "starting"}
                     strikes.start_soon(self._strike, self.fates.strike(starting))
 
@@ -180,11 +181,15 @@ class Battle:
         """Ask some parties to leave, and wait until they have."""
         for name in names:
             self._parties[name].ask_to_leave()
-        with trio.move_on_after(LEAVE_WITHIN):
+        within = self._long(LEAVE_WITHIN)
+        with trio.move_on_after(within):
             for name in names:
                 await self._parties[name].has_left.wait()
             return
-        raise StuckError(f"asked to leave, after {LEAVE_WITHIN:.0f} s not all have: {self._states()}")
+        raise StuckError(f"asked to leave, after {within:.0f} s not all have: {self._states()}")
+
+    def _long(self, seconds: float) -> float:
+        return seconds * max(1.0, self.fates.start_seconds)
 
     def _states(self) -> str:
         return ", ".join(f"{party.name}: {party.state}" for party in self._parties.values())

@@ -8,7 +8,6 @@ server needed, and that the sum is exact.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from pathlib import Path
@@ -16,14 +15,13 @@ from typing import Any
 
 import numpy as np
 import trio
-from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from fsl_async import Dense, Ring, Sparse, Task
 
 from .one_round import LIBERAL, Crowd, Measured, measure
 from .site import SERVERS
+from .telling import shown, tell
 
 __all__ = ["crowd_task", "figures"]
 
@@ -71,30 +69,11 @@ def main() -> int:
         crowd = Crowd(words.clients, words.processes, rounds=1, seed=words.seed)
         [measured] = trio.run(measure, Path(folder), task, crowd, progress)
     told = figures(measured)
-    _print(told, words)
-    print(json.dumps(told))
+    tell(told, _table(told, words))
     return 0
 
 
-class shown(Progress):  # noqa: N801 - used like a function
-    """A progress bar on the terminal, called with what there is how many of."""
-
-    def __init__(self, total: int) -> None:
-        super().__init__(console=Console(stderr=True))
-        self._total = total
-        self._bars: dict[str, Any] = {}
-
-    def __enter__(self) -> Any:
-        super().__enter__()
-        return self._show
-
-    def _show(self, what: str, many: int) -> None:
-        if what not in self._bars:
-            self._bars[what] = self.add_task(what, total=self._total)
-        self.update(self._bars[what], completed=many)
-
-
-def _print(told: dict[str, Any], words: argparse.Namespace) -> None:
+def _table(told: dict[str, Any], words: argparse.Namespace) -> Table:
     title = f"{words.clients} clients in one round, m = {words.rows:,}, k = {words.select}, seed {words.seed}"
     table = Table("what", "measured", title=title)
     table.add_row("submissions let go → round done on both servers", f"{told['round_seconds']:.1f} s")
@@ -108,7 +87,7 @@ def _print(told: dict[str, Any], words: argparse.Namespace) -> None:
         table.add_row(f"peak memory of {server}", f"{memory:,.0f} MiB")
     table.add_row("sum of all updates", "exact on both servers")
     table.add_row("limits", ", ".join(f"{name} = {value:,}" for name, value in told["limits"].items()))
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    return table
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ accounts and models. The exit code tells whether all is well; the folder of a sc
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from .fates import Fates
 from .one_round import LIBERAL
 from .scenes import CLIENTS, SCENES, names
 from .site import lay_out
+from .telling import console, tell
 
 __all__ = ["run_scene"]
 
@@ -72,7 +72,7 @@ def main() -> int:
     words = parser.parse_args()
     chosen = words.scene or list(SCENES)
     outcomes: dict[str, Outcome] = {}
-    with Progress(console=Console(stderr=True)) as progress:
+    with Progress(console=console()) as progress:
         bars = [
             progress.add_task(name, total=total) for name, total in (("kills", words.kills), ("rounds", words.rounds))
         ]
@@ -83,8 +83,7 @@ def main() -> int:
             outcomes[scene] = run_scene(folder, scene, kills, rounds, words.seed, words.pace, show)
             _settle(folder, scene, outcomes[scene], progress.console, words.keep)
     told = figures(outcomes, words.seed)
-    _print(outcomes, told)
-    print(json.dumps(told))
+    tell(told, *_tables(outcomes, told))
     return 1 if told["violations"] else 0
 
 
@@ -133,8 +132,7 @@ def figures(outcomes: dict[str, Outcome], seed: int) -> dict[str, Any]:
     }
 
 
-def _print(outcomes: dict[str, Outcome], told: dict[str, Any]) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 120)
+def _tables(outcomes: dict[str, Outcome], told: dict[str, Any]) -> tuple[Table, ...]:
     table = Table("scene", "kills", "freezes", "done", "aborted", "acknowledged", "counted", "violations", "seconds")
     table.title = f"killed and started again, seed {told['seed']}"
     for scene, outcome in outcomes.items():
@@ -148,13 +146,13 @@ def _print(outcomes: dict[str, Outcome], told: dict[str, Any]) -> None:
             len(outcome.violations),
         )
         table.add_row(scene, *map(str, numbers), f"{outcome.seconds:.0f}")
-    console.print(table)
     states = Table("killed while", "kills", title=f"{told['kills_at_steps']} of {told['kills']} kills at a chosen step")
     for state, count in told["kills_by_state"].items():
         states.add_row(state, str(count))
-    console.print(states)
+    kinds = Table("violation", "times")
     for kind, count in told["violations_by_kind"].items():
-        console.print(f"{kind}: {count}", highlight=False)
+        kinds.add_row(kind, str(count))
+    return table, states, kinds
 
 
 if __name__ == "__main__":

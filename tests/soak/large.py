@@ -3,45 +3,52 @@
 A dense block of that many weights at 64 bits; every client sends its carrier one message of eight bytes a weight (52
 million are 416 MB). Two servers and the clients are processes, the stores are on disk. First the submissions leave one
 after the other, then, in a deployment of its own, all at once. What is printed is the most memory that each server had
-(VmHWM): it must not grow with the number of clients, only with the memory budget that the server's file gives.
+(VmHWM): while submissions come in, it must not grow with the number of clients, only with the memory budget that the
+server's file gives, and one share more that is written to the store, forwarded or read back. The exit code tells.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import trio
-from rich.console import Console
 from rich.table import Table
 
 from fsl_async import Dense, Ring, Task
+from parties.conversation import ORDINARY_MEMORY
 from parties.model_files import load_model
 
 from .children import Child, python_module
 from .crowd_process import name_of, update_of
 from .one_round import LIBERAL, WrongSumError
 from .site import SERVERS, UNIT, Site, lay_out
+from .telling import shown, tell
 
 __all__ = ["Large", "large_task"]
 
 MIB = 2**20
 WAYS = ("one after the other", "all at once")
+SHARES_BESIDE = 2
+"""So many shares more than the budget has room for may a server hold: one that is forwarded, one that is added."""
 
 
 def large_task(weights: int, clients: int) -> Task:
     """A model of one dense block."""
     ring = Ring(64, fraction_bits=8)
     return Task(name="large", blocks=(Dense("body", size=weights),), ring=ring, min_clients=2, max_clients=clients)
+
+
+Progressed: TypeAlias = Callable[[int], None]
 
 
 @dataclass
@@ -51,6 +58,7 @@ class Large:
     Attributes:
         site: where its files are.
         clients: how many there are.
+        progress: hears how many submissions are in.
         seconds: by client, from the moment its submission may leave until it has both receipts.
         at_start: by server, the most memory that it had when it began to listen.
         at_receipt: likewise, when the last client had its receipts; later comes the sum.
@@ -60,6 +68,7 @@ class Large:
 
     site: Site
     clients: int
+    progress: Progressed
     seconds: dict[str, float] = field(default_factory=dict)
     at_start: list[int] = field(default_factory=lambda: [0, 0])
     at_receipt: list[int] = field(default_factory=lambda: [0, 0])
@@ -114,6 +123,7 @@ class Large:
             self.seconds[told["submitted"]] = told["seconds"]
             self.at_receipt = [server.peak_memory() for server in self.servers]
             self.submitted[number].set()
+            self.progress(len(self.seconds))
 
     def check(self, task: Task, seed: int) -> None:
         """Compare both servers' models with the sum in the clear.
@@ -130,14 +140,14 @@ class Large:
                 raise WrongSumError(f"{name}: the model is not the start and the sum in the clear")
 
 
-async def measure(folder: Path, way: str, words: argparse.Namespace) -> dict[str, Any]:
+async def measure(folder: Path, way: str, words: argparse.Namespace, progress: Progressed) -> dict[str, Any]:
     """One way of sending, in a deployment of its own."""
     task = large_task(words.weights, words.clients)
     names = [name_of(number) for number in range(words.clients)]
     limits = {**LIBERAL, "memory_bytes": words.memory * MIB, "queue_seconds": 3_000.0}
     rounds = {"clients": words.clients, "count": 1}
     site = lay_out(folder, task, names, rounds, np.random.default_rng(words.seed), limits=limits)
-    large = Large(site, words.clients)
+    large = Large(site, words.clients, progress)
     started = time.monotonic()
     await large.run(words.seed, way)
     took = time.monotonic() - started
@@ -161,28 +171,53 @@ def main() -> int:
     parser.add_argument("--memory", type=int, default=0, metavar="MIB", help="the servers' budget; 0: their default")
     parser.add_argument("--seed", type=int, default=1)
     words = parser.parse_args()
-    told = []
-    for way in WAYS:
-        with tempfile.TemporaryDirectory(prefix="fsl-async-large-") as folder:
-            told.append(trio.run(measure, Path(folder), way, words))
-    _print(told, words)
-    print(json.dumps({"weights": words.weights, "clients": words.clients, "budget_mib": words.memory, "ways": told}))
-    return 0
+    ways = []
+    with shown(words.clients) as progress:
+        for way in WAYS:
+            with tempfile.TemporaryDirectory(prefix="fsl-async-large-") as folder:
+                ways.append(trio.run(measure, Path(folder), way, words, partial(progress, f"submissions in, {way}")))
+    told = figures(ways, words)
+    tell(told, _table(told))
+    return 0 if told["bounded"] else 1
 
 
-def _print(told: list[dict[str, Any]], words: argparse.Namespace) -> None:
+def figures(ways: list[dict[str, Any]], words: argparse.Namespace) -> dict[str, Any]:
+    """What is reported, and whether memory is bounded: what was needed beside what a server needs without clients."""
     share = 8 * words.weights / MIB
-    budget = f"{words.memory:,} MiB" if words.memory else f"default ({max(256, 2 * share):,.0f} MiB)"
-    title = f"{words.clients} clients of {share:,.0f} MiB each, budget {budget}; memory in MiB"
+    budget = words.memory or max(ORDINARY_MEMORY / MIB, 2 * share)
+    needed = [
+        most - start
+        for way in ways
+        for start, most in zip(way["memory_at_start_mib"], way["memory_at_last_receipt_mib"], strict=True)
+    ]
+    return {
+        "weights": words.weights,
+        "clients": words.clients,
+        "share_mib": share,
+        "budget_mib": budget,
+        "most_needed_mib": max(needed),
+        "allowed_mib": budget + SHARES_BESIDE * share,
+        "bounded": max(needed) <= budget + SHARES_BESIDE * share,
+        "ways": ways,
+    }
+
+
+def _table(told: dict[str, Any]) -> Table:
+    title = f"{told['clients']} clients of {told['share_mib']:,.0f} MiB each, budget {told['budget_mib']:,.0f} MiB"
     table = Table(
-        "sent", "seconds to both receipts", *(f"{name}: start, receipts, sum" for name in SERVERS), title=title
+        "sent",
+        "seconds to both receipts",
+        *(f"{name}, MiB: start, receipts, sum" for name in SERVERS),
+        title=title,
     )
-    for line in told:
+    for line in told["ways"]:
         seconds = ", ".join(f"{seconds:.1f}" for seconds in line["submit_seconds"])
         stages = ("memory_at_start_mib", "memory_at_last_receipt_mib", "peak_memory_mib")
         memory = [", ".join(f"{line[stage][index]:,.0f}" for stage in stages) for index in (0, 1)]
         table.add_row(line["way"], seconds, *memory)
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    needed, allowed = (f"{told[name]:,.0f} MiB" for name in ("most_needed_mib", "allowed_mib"))
+    table.add_row("until the receipts, beside the start", "", needed, f"at most {allowed}")
+    return table
 
 
 if __name__ == "__main__":

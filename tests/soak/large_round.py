@@ -13,7 +13,6 @@ tells where the round's own work is.
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 import tempfile
@@ -23,15 +22,15 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from rich.console import Console
 from rich.table import Table
 
 from fsl_async import Ring, Sparse, Task
 
 from .children import Child, python_module
-from .crowd import MIB, shown
+from .crowd import MIB
 from .one_round import Crowd, Measured, measure
 from .site import SERVERS
+from .telling import shown, tell
 
 __all__ = ["ASKED", "pure_evaluation"]
 
@@ -118,12 +117,11 @@ def main() -> int:
     words = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fsl-async-large-") as folder, shown(words.clients * ROUNDS) as progress:
         told = trio.run(run, Path(folder), words, progress)
-    _print(told, words)
-    print(json.dumps(told))
+    tell(told, _table(told, words))
     return 0 if told["ratio"] <= ASKED else 1
 
 
-def _print(told: dict[str, Any], words: argparse.Namespace) -> None:
+def _table(told: dict[str, Any], words: argparse.Namespace) -> Table:
     title = f"{words.clients} clients, m = {words.rows:,}, k = {words.select:,}, l = {words.bits}, seed {words.seed}"
     table = Table("what", *SERVERS, title=title)
     table.add_row("upload of one client", f"{told['bytes_up_per_client']:,} bytes", "")
@@ -146,7 +144,7 @@ def _print(told: dict[str, Any], words: argparse.Namespace) -> None:
     for who, seconds in told["processor_seconds"].items():
         table.add_row(f"processors: the round, {who}", f"{seconds:.2f} s", "")
     table.add_row("ratio of processors' seconds, until done", f"{told['processor_ratio']:.2f}", "")
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    return table
 
 
 if __name__ == "__main__":

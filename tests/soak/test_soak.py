@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from . import crowd, kills, large_round
+from . import crowd, hostile, kills, large, large_round
 from .children import Child, ChildFailedError, python_module
 
 SEED = 3
@@ -50,6 +50,23 @@ def test_a_round_is_compared_with_its_evaluation(monkeypatch, capsys):
     assert told["ratio"] == pytest.approx(told["round_seconds"] / told["pure_evaluation_seconds"])
     assert code == (1 if told["ratio"] > told["asked"] else 0)  # so small a round is all overhead
     assert {"RosterList", "Proofs", "Commitment", "Share", "Conclusion"} <= set(told["said"][0])
+
+
+def test_honest_clients_are_measured_with_and_without_hostile_connections(monkeypatch, capsys):
+    monkeypatch.setattr(hostile, "SETTLING_SECONDS", 0.0)
+    words = ("--idle", 6, "--trickling", 3, "--runs", 2, "--rows", 512, "--select", 8, "--arrival", 0.5)
+    code, told = run(monkeypatch, capsys, hostile, *words)
+    assert code == (1 if told["median_ratio"] > told["asked"] else 0)
+    assert [sum(kinds.values()) for kinds in told["standing"]] == [9, 9]
+    assert {phase: len(seconds) for phase, seconds in told["seconds"].items()} == dict.fromkeys(hostile.PHASES, 2)
+
+
+def test_large_submissions_are_measured(monkeypatch, capsys):
+    monkeypatch.setattr(large, "WAYS", large.WAYS[:1])
+    code, told = run(monkeypatch, capsys, large, "--weights", 5_000, "--clients", 2)
+    assert code == 0
+    assert [len(way["submit_seconds"]) for way in told["ways"]] == [2]
+    assert told["bounded"] == (told["most_needed_mib"] <= told["allowed_mib"])
 
 
 def test_an_error_of_a_child_is_told_with_its_last_words(tmp_path):
