@@ -81,13 +81,13 @@ def _nobody_fails(case: Case) -> Iterator[str]:
 
 
 def _accuses_rightly(case: Case, ended: Ended) -> bool:
-    """Whether an honest party ended because of the malicious server; a client may find that it runs another task."""
+    """Whether an honest party ended because of the malicious server, which it names, or which runs another task."""
     if len(case.honest) == 2:
         return False
     malicious = SERVERS[1 - min(case.honest)]
     if isinstance(ended.error, PeerViolationError):
         return malicious in ended.error.peer
-    return ended.party not in SERVERS and isinstance(ended.error, MisuseError)
+    return isinstance(ended.error, MisuseError) and f"{malicious} " in str(ended.error)
 
 
 def _one_account(case: Case) -> Iterator[str]:

@@ -1,3 +1,92 @@
-"""Trials with malicious parties."""
-from parties.testing.trials import draw, run
-__all__ = ["draw", "run"]
+"""Malice in trials: a malicious server or client in a share of them, from the catalogues of the security tests.
+
+`draw` extends what `parties.testing.trials` draws for a seed, and `run` has the malicious parties played. At most one
+server is malicious, as everywhere; clients may be as many as there are. The other faults of a trial stay in half of the
+cases, so that honest parties meet malice while they are killed and started again as well.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from fsl_async.messages import Message
+from fsl_async.protocols.machine import Event
+from parties.cluster import SERVERS
+from parties.testing import trials
+from parties.testing.faults import Fault, MaliciousClient, MaliciousServer
+from parties.testing.members import Member
+from parties.testing.trials import NAMES, Trial, Verdict
+from parties.testing.world import MakeServer
+
+from tests.security.catalogue import MUTATIONS, Byzantine, Mutation
+from .villains import Villain, villainies
+
+__all__ = ["SERVER_MUTATIONS", "draw", "play", "run"]
+
+SERVERS_SHARE = 0.1
+CLIENTS_SHARE = 0.2
+
+NOT_HERE = ("inserts a client", "adds an error to its share")
+"""These write into a store in memory as they speak; here stores are on disks, and a write takes time."""
+
+MISSING = (LookupError, ValueError, RuntimeError, AssertionError)
+"""What a mutant ends with that was made for five clients and one task, and finds others: then it says what is honest."""
+
+SERVER_MUTATIONS: dict[str, Mutation] = {
+    mutation.name: mutation for mutation in MUTATIONS if mutation.name not in NOT_HERE
+}
+
+
+def draw(seed: int) -> Trial:
+    """The trial of a seed, with malice in some."""
+    trial, rng = trials.draw(seed), Random(f"{seed}/malice")
+    chance, keeps = rng.random(), rng.random() < 0.5
+    malicious: tuple[Fault, ...] = ()
+    if chance < SERVERS_SHARE:
+        malicious = (MaliciousServer(rng.choice(SERVERS), rng.choice(list(SERVER_MUTATIONS))),)
+    elif chance < SERVERS_SHARE + CLIENTS_SHARE:
+        names = rng.sample(NAMES[: trial.scenario.clients], rng.choice((1, 1, 2)))
+        known = list(villainies(trial.scenario.task))
+        malicious = tuple(MaliciousClient(name, rng.choice(known)) for name in names)
+    if not malicious:
+        return trial
+    return msgspec.structs.replace(trial, faults=(*malicious, *(trial.faults if keeps else ())))
+
+
+def run(trial: Trial) -> Verdict:
+    """Run a trial, with whoever its plan calls malicious, and judge it."""
+    return trials.run(trial, play)
+
+
+class _Malice(trials.Malice):
+    def server(self, fault: MaliciousServer) -> MakeServer:
+        """See `trials.Malice.server`."""
+        return _careful(SERVER_MUTATIONS[fault.name].mutant)
+
+    def client(self, fault: MaliciousClient, member: Member) -> Member:
+        """See `trials.Malice.client`."""
+        return Villain.in_place_of(member, fault.name)
+
+
+play = _Malice()
+
+
+def _careful(mutant: type[Byzantine]) -> type[Byzantine]:
+    """The same mutant, but honest where what it would change is not there."""
+
+    class Careful(mutant):  # type: ignore[misc, valid-type]
+        def say(self, message: Message, bulk: bytes) -> list[tuple[Message, bytes]]:
+            try:
+                return list(super().say(message, bulk))
+            except MISSING:
+                return [(message, bulk)]
+
+        def hear(self, event: Event) -> tuple[Event, ...]:
+            try:
+                return tuple(super().hear(event))
+            except MISSING:
+                return (event,)
+
+    return Careful
