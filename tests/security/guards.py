@@ -54,7 +54,9 @@ class Guard:
     tests: tuple[str, ...]
 
 
-ROUND, TOSS, ASSEMBLY = (f"fsl_async/protocols/{name}.py" for name in ("round", "toss", "assembly"))
+ROUND, EFFECTS, TOSS, ASSEMBLY = (
+    f"fsl_async/protocols/{name}.py" for name in ("round", "round_effects", "toss", "assembly")
+)
 SESSION, MACHINE, CLIENT_MACHINE = (f"fsl_async/protocols/{name}.py" for name in ("session", "machine", "client"))
 RECEPTION, RUN, SERVER = (f"parties/{name}.py" for name in ("reception", "round_run", "server"))
 ACTOR, FORWARDING = (f"parties/{name}.py" for name in ("actor", "forwarding"))
@@ -184,14 +186,14 @@ GUARDS = (
     ),
     Guard(
         "a commitment names the roster",
-        ROUND,
+        EFFECTS,
         "bytes([server]), roster, share, nonce)",
         "bytes([server]), share, nonce)",
         (TRANSCRIPTS,),
     ),
     Guard(
         "a commitment names the server",
-        ROUND,
+        EFFECTS,
         "terms.round_id, bytes([server]), roster,",
         "terms.round_id, roster,",
         (TRANSCRIPTS,),
