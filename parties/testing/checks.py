@@ -21,6 +21,7 @@ from fsl_async.protocols import round as protocol
 from parties.cluster import SERVERS
 from parties.happenings import RoundOpened
 from parties.outcome import RoundReport
+from parties.refusals import RequestDeniedError
 from parties.testing.members import Ledger, Plan
 from parties.testing.world import Ended, World
 
@@ -84,10 +85,10 @@ def _accuses_rightly(case: Case, ended: Ended) -> bool:
     """Whether an honest party ended because of the malicious server, which it names, or which runs another task."""
     if len(case.honest) == 2:
         return False
-    malicious = SERVERS[1 - min(case.honest)]
-    if isinstance(ended.error, PeerViolationError):
-        return malicious in ended.error.peer
-    return isinstance(ended.error, MisuseError) and f"{malicious} " in str(ended.error)
+    malicious, error = SERVERS[1 - min(case.honest)], ended.error
+    if isinstance(error, PeerViolationError):
+        return malicious in error.peer
+    return isinstance(error, MisuseError | RequestDeniedError) and malicious in str(error)
 
 
 def _one_account(case: Case) -> Iterator[str]:

@@ -19,8 +19,8 @@ from parties.testing.faults import Fault, MaliciousClient, MaliciousServer
 from parties.testing.members import Member
 from parties.testing.trials import NAMES, Trial, Verdict
 from parties.testing.world import MakeServer
-
 from tests.security.catalogue import MUTATIONS, Byzantine, Mutation
+
 from .villains import Villain, villainies
 
 __all__ = ["SERVER_MUTATIONS", "draw", "play", "run"]
@@ -32,7 +32,7 @@ NOT_HERE = ("inserts a client", "adds an error to its share")
 """These write into a store in memory as they speak; here stores are on disks, and a write takes time."""
 
 MISSING = (LookupError, ValueError, RuntimeError, AssertionError)
-"""What a mutant ends with that was made for five clients and one task, and finds others: then it says what is honest."""
+"""What a mutant ends with that was made for five clients and one task, and finds others: it then speaks honestly."""
 
 SERVER_MUTATIONS: dict[str, Mutation] = {
     mutation.name: mutation for mutation in MUTATIONS if mutation.name not in NOT_HERE

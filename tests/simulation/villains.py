@@ -32,7 +32,6 @@ from parties.client import Client, ClientSetup, RoundClosedError, SubmissionRece
 from parties.client_session import NoSession
 from parties.drafts import Draft, Ride
 from parties.testing.members import Member
-
 from tests.security.catalogue import MALFORMATIONS, Forgery, Malformation, Workshop
 from tests.security.forgeries import Grown, round_of
 
