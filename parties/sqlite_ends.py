@@ -48,6 +48,7 @@ COMMIT_BYTES: Final = 1024  # what a commit costs beside its content, about
 TRANSACTION_BYTES: Final = 4 * PAGE_BYTES
 
 CHUNKS: Final = "SELECT data FROM chunk WHERE kept = ? ORDER BY number"
+HELD: Final = "SELECT coalesce(sum(length(data)), 0) FROM chunk WHERE kept = ?"  # reads none of the data
 ERASED_CHUNKS: Final = """
     SELECT chunk.rowid, kept.id, length(chunk.data)
     FROM kept JOIN chunk ON chunk.kept = kept.id WHERE key IS NULL LIMIT 512
@@ -276,7 +277,7 @@ class WritingEnd:
         place = 0
         with closing(self._connection.execute(CHUNKS, (kept,))) as chunks:
             for (chunk,) in chunks:
-                if not same_bytes(chunk, data[place : place + len(chunk)]):
+                if not same_bytes(_bytes(chunk, self.path), data[place : place + len(chunk)]):
                     return False
                 place += len(chunk)
         return place == len(data)
@@ -313,13 +314,15 @@ class ReadingEnd:
         """See `Store.entries`."""
         query = "SELECT entry FROM journal WHERE name = ? ORDER BY place"
         with translated(self.path):
-            return [entry for (entry,) in self._connection.execute(query, (encoded(journal),)).fetchall()]
+            found = self._connection.execute(query, (encoded(journal),)).fetchall()
+            return [_bytes(entry, self.path) for (entry,) in found]
 
     def keys(self, prefix: str) -> list[str]:
         """See `Store.keys`."""
         query = "SELECT key FROM kept WHERE key >= ? AND key < ? ORDER BY key"
         with translated(self.path):
-            return [key.decode() for (key,) in self._connection.execute(query, _range(prefix)).fetchall()]
+            found = self._connection.execute(query, _range(prefix)).fetchall()
+            return [_bytes(key, self.path).decode() for (key,) in found]
 
     def blob(self, key: str) -> memoryview:
         """See `Store.blob`; the memory is the blob's own and one chunk's."""
@@ -327,7 +330,10 @@ class ReadingEnd:
             found = self._connection.execute("SELECT id, size FROM kept WHERE key = ?", (encoded(key),)).fetchall()
             if not found:
                 raise StorageError(f"{key} is not kept")
-            [(kept, size)] = found
+            kept, size = found[0]
+            (held,) = self._connection.execute(HELD, (kept,)).fetchone()
+            if size != held:  # before there is room for it
+                raise StoreLostError(f"{self.path} is damaged: a blob of {size!r} bytes has {held!r}; {RESTORE}")
             return self._assembled(kept, np.empty(size, np.uint8))
 
     def close(self) -> None:
@@ -337,10 +343,9 @@ class ReadingEnd:
     def _assembled(self, kept: int, buffer: npt.NDArray[np.uint8]) -> memoryview:
         place = 0
         for (chunk,) in self._connection.execute(CHUNKS, (kept,)):
-            buffer[place : place + len(chunk)] = np.frombuffer(chunk, np.uint8)
-            place += len(chunk)
-        if place != len(buffer):
-            raise StoreLostError(f"{self.path} is damaged: a blob of {len(buffer)} bytes has {place}; {RESTORE}")
+            data = np.frombuffer(_bytes(chunk, self.path), np.uint8)
+            buffer[place : place + len(data)] = data
+            place += len(data)
         return buffer.data.toreadonly()
 
     @contextmanager
@@ -370,6 +375,13 @@ def _size(change: Change) -> int:
             return len(data)
         case Erase():
             return 0
+
+
+def _bytes(content: object, path: Path) -> bytes:
+    """The content of a column, which is bytes wherever we have written it."""
+    if not isinstance(content, bytes):
+        raise StoreLostError(f"{path} is damaged: {type(content).__name__} where bytes were written; {RESTORE}")
+    return content
 
 
 def _range(prefix: str) -> tuple[bytes, bytes]:

@@ -145,6 +145,8 @@ def translated(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _translation(path, error) from error
+    except UnicodeDecodeError as error:  # a name in the file that is no text any more
+        raise StoreLostError(f"{path} is damaged ({error}); {RESTORE}") from error
 
 
 @contextmanager
