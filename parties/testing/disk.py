@@ -145,7 +145,7 @@ def _whole_entries(disk: Disk) -> list[bytes]:
     while start + _HEADER <= len(disk.data):
         size, checksum = (int.from_bytes(disk.data[at : at + 4], "big") for at in (start, start + 4))
         body = bytes(disk.data[start + _HEADER : start + _HEADER + size])
-        if len(body) < size or zlib.crc32(body) != checksum:
+        if not body or len(body) < size or zlib.crc32(body) != checksum:  # zeros are the checksum of nothing
             break
         entries.append(body)
         start += _HEADER + size
