@@ -8,8 +8,7 @@ the effects of the state they lead to are performed again.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, Union
 
@@ -18,82 +17,28 @@ import trio
 
 from fsl_async.aggregation import Aggregate
 from fsl_async.alignment import UnionBlock, describe_union
-from fsl_async.config import RoundConfig, describe_model
+from fsl_async.config import describe_model
 from fsl_async.digests import DIGEST_BYTES, Buffer
-from fsl_async.errors import PeerViolationError, StorageError
-from fsl_async.messages import Abort, Commitment, Conclusion, Forward, Proofs, RosterList, Share
+from fsl_async.errors import PeerViolationError
+from fsl_async.messages import Abort, Commitment, Conclusion, Proofs, RosterList, Share
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols.machine import Event, UnexpectedEvent, accepted_later
 from fsl_async.public_part import share_bytes
-from fsl_async.randomness import Randomness
 from fsl_async.retrieval import Query
 from parties.adding import Adder
 from parties.allowance import Allowance
 from parties.answering import Answerer
 from parties.combining import Model, combine, restricted
-from parties.compute import ComputeLane
 from parties.desk import ContradictionError, Desk, RequestKey, RequestRefusedError
-from parties.evidence import Evidence, EvidenceBook, Kind
-from parties.happenings import Evaluated, Observe, PastRound, RoundMoved, RoundStanding, SubmissionIn
-from parties.link import PeerLink
+from parties.happenings import Evaluated, PastRound, RoundMoved, RoundStanding, SubmissionIn
+from parties.outbox import Outbox
 from parties.outcome import RoundOutcome, RoundReport
 from parties.round_records import RoundRecords
+from parties.round_terms import Terms, Tools
+from parties.sightings import seen_in
 from parties.store import Record
 
 __all__ = ["Model", "RoundRun", "Terms", "Tools"]
-
-
-class Tools(msgspec.Struct, frozen=True):
-    """What a round needs of its server.
-
-    Attributes:
-        nursery: where the round's tasks run.
-        lane: where it computes.
-        evidence: what was seen against the protocol.
-        randomness: for nonces.
-        link: to the peer.
-        report: takes an event of ours to the server's own task.
-        observe: hears what happens.
-        clock: seconds since 1970.
-        grace: seconds to wait for submissions that only the peer holds in full.
-        patience: seconds to wait for the peer, before we have committed, until the round is given up.
-    """
-
-    nursery: trio.Nursery
-    lane: ComputeLane
-    evidence: EvidenceBook
-    randomness: Randomness
-    link: PeerLink
-    report: Callable[[bytes, Event], Awaitable[None]]
-    observe: Observe
-    clock: Callable[[], float]
-    grace: float
-    patience: float
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What a round begins with.
-
-    Attributes:
-        config: the round.
-        server: 0 or 1.
-        proof_key: under which both servers hash proofs.
-        model: as both hold it.
-        union: by sparse block, the rows that the round is aligned on.
-        opened_at: when it opened, in seconds since 1970.
-        closes_at: when it closes, likewise; infinity: when enough clients are in.
-        enough: how many clients close it at once.
-    """
-
-    config: RoundConfig
-    server: int
-    proof_key: bytes
-    model: Model
-    union: Model
-    opened_at: float
-    closes_at: float
-    enough: int
 
 
 class RoundRun:
@@ -128,7 +73,7 @@ class RoundRun:
         self._early: list[Event] = []
         self._claims: dict[str, bytes] = {}
         self._entered: set[str] = set()
-        self._forwards: dict[RequestKey, bytes] = {}
+        self._outbox = Outbox(self.round_id, tools.link, records, self.settled)
         make = partial(Aggregate, self.config, terms.server, terms.proof_key, terms.union)
         self._adder = Adder(make, records.submission, tools.lane, self._evaluated)
         self._answerer = Answerer(self.config, terms.server, self.table(), tools.lane)
@@ -248,9 +193,7 @@ class RoundRun:
 
     def forward(self, key: RequestKey, part: bytes) -> None:
         """Send a client's stored public part to the peer, now and each time the servers meet again."""
-        if key not in self._forwards:
-            self._forwards[key] = part
-            self._post_forward(key, part)
+        self._outbox.forward(key, part)
 
     def claim(self, client: str, submission: bytes) -> bool:
         """Reserve the client's one place in the round; False if it holds it already, with the same submission.
@@ -335,7 +278,7 @@ class RoundRun:
         if protocol.step(before, event, self.terms) == before:
             return
         await self.records.own.commit(Record(self._journal, msgspec.msgpack.encode(event)))
-        for seen in _seen_by(before, event, self.config.number):
+        for seen in seen_in(before, event, self.config.number):
             await self._tools.evidence.keep(seen)
         self._adopt(event)
         self._begin_effects(before, event)
@@ -399,19 +342,16 @@ class RoundRun:
 
     def resend(self) -> None:
         """Perform again what the state says the peer may lack: after the servers have met anew."""
-        for key, part in self._forwards.items():
-            self._post_forward(key, part)
+        self._outbox.resend_forwards()
         for effect in protocol.effects(self._state, self.terms):
             if isinstance(effect, protocol.Send | protocol.SendShare):
-                self._perform(effect)
+                self._outbox.send(effect)
 
     def _perform(self, effect: protocol.Effect) -> None:
         start = self._tools.nursery.start_soon
         match effect:
-            case protocol.Send(message=message, bulk=bulk):
-                self._tools.link.post(message, bulk)
-            case protocol.SendShare(message=message, share=share):
-                self._tools.link.post_stored(message, partial(self._fetch, self.records.share, share))
+            case protocol.Send() | protocol.SendShare():
+                self._outbox.send(effect)
             case protocol.AwaitGrace():
                 start(self._wait_for_grace)
             case protocol.Evaluate(roster=roster):
@@ -457,7 +397,7 @@ class RoundRun:
         for key, part in await self.records.parts():
             self.desk.public(key, part)
             if self.config.carrier(key.client) == self.terms.server:
-                self._forwards[key] = part
+                self._outbox.note_forward(key, part)
         for key, part in await self.records.requests():
             self.desk.direct(key, part)
 
@@ -505,23 +445,6 @@ class RoundRun:
             )
         return await self.records.keep_share(share)
 
-    # ---- the outbox
-
-    def _post_forward(self, key: RequestKey, part: bytes) -> None:
-        message = Forward(round_id=self.round_id, client=key.client, purpose=key.purpose, query=key.query)
-        self._tools.link.post_stored(message, partial(self._fetch, self.records.part, key, part))
-
-    async def _fetch(self, read: Callable[..., Awaitable[memoryview]], *name: Any) -> list[Buffer]:
-        """What goes out with a message, read when its turn comes; nothing where the round is over by then."""
-        if self.settled.is_set():
-            return []
-        try:
-            return [await read(*name)]
-        except StorageError:
-            if self.settled.is_set():  # and erased, meanwhile
-                return []
-            raise
-
 
 _EVENTS: Any = Union[tuple(dict.fromkeys(event for _, event in protocol.TRANSITIONS))]  # noqa: UP007 - made from a table
 
@@ -538,8 +461,6 @@ _WAITING = {
     protocol.Concluded: "{peer}'s outcome",
 }
 
-_TWO_DIGESTS = "the two servers hold different submissions"
-
 
 def _still_needed(state: protocol.Round) -> Iterable[str]:
     """Whose submissions must be in the sum, or may come to be."""
@@ -550,24 +471,3 @@ def _still_needed(state: protocol.Round) -> Iterable[str]:
             return clients
         case _:
             return ()
-
-
-def _seen_by(state: protocol.Round, event: Event, number: int) -> Iterator[Evidence]:
-    """What the peer's roster and its proofs, as they come, show about clients."""
-    match state, event:
-        case protocol.Open() | protocol.Closed(), protocol.PeerRoster(entries=theirs):
-            yield from _differing(state.entries, theirs, number, "two-digests", _TWO_DIGESTS)
-        case protocol.Closing(theirs=theirs), protocol.Submitted(client=client, digest=submission):
-            yield from _differing({client: submission}, theirs, number, "two-digests", _TWO_DIGESTS)
-        case protocol.Proved(proofs=proofs), protocol.PeerProofs(proofs=theirs):
-            yield from _differing(proofs, theirs, number, "proof", "the two servers' proof digests differ")
-
-
-def _differing(
-    ours: dict[str, bytes], theirs: dict[str, bytes], number: int, kind: Kind, words: str
-) -> Iterator[Evidence]:
-    for client in sorted(ours.keys() & theirs.keys()):
-        if ours[client] != theirs[client]:
-            yield Evidence(
-                number=number, about=client, kind=kind, first=ours[client], second=theirs[client], words=words
-            )

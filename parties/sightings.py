@@ -1,0 +1,45 @@
+"""What the two servers' lists show about clients when they are laid side by side.
+
+A client that has given the servers different submissions, or trees whose proofs differ, is left out by the round's
+machine; here it is named for the operator (see `parties.evidence`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsl_async.protocols import round as protocol
+from fsl_async.protocols.machine import Event
+from parties.evidence import Evidence, Kind
+
+__all__ = ["seen_in"]
+
+TWO_DIGESTS = "the two servers hold different submissions"
+TWO_PROOFS = "the two servers' proof digests differ"
+
+
+def seen_in(state: protocol.Round, event: Event, number: int) -> Iterator[Evidence]:
+    """What the peer's roster and its proofs, as they come, show about clients.
+
+    Args:
+        state: the round's, before the event.
+        event: what has come.
+        number: the round's.
+    """
+    match state, event:
+        case protocol.Open() | protocol.Closed(), protocol.PeerRoster(entries=theirs):
+            yield from _differing(state.entries, theirs, number, "two-digests", TWO_DIGESTS)
+        case protocol.Closing(theirs=theirs), protocol.Submitted(client=client, digest=submission):
+            yield from _differing({client: submission}, theirs, number, "two-digests", TWO_DIGESTS)
+        case protocol.Proved(proofs=proofs), protocol.PeerProofs(proofs=theirs):
+            yield from _differing(proofs, theirs, number, "proof", TWO_PROOFS)
+
+
+def _differing(
+    ours: dict[str, bytes], theirs: dict[str, bytes], number: int, kind: Kind, words: str
+) -> Iterator[Evidence]:
+    for client in sorted(ours.keys() & theirs.keys()):
+        if ours[client] != theirs[client]:
+            yield Evidence(
+                number=number, about=client, kind=kind, first=ours[client], second=theirs[client], words=words
+            )
