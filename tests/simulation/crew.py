@@ -83,8 +83,9 @@ def try_all(seeds: range, workers: int) -> Iterator[Seen]:
 
 
 def _try_some(seeds: Iterable[int]) -> Seen:
-    seen = Seen()
-    for seed in seeds:
-        seen += try_one(seed)
-    gc.collect()
-    return seen
+    gc.disable()  # a world is one great cycle: it goes with the chunk, not while it runs
+    try:
+        return sum((try_one(seed) for seed in seeds), Seen())
+    finally:
+        gc.enable()
+        gc.collect()
