@@ -58,12 +58,12 @@ class Hunt:
 
 
 def hunt(bug: Bug, seeds: Iterable[int]) -> Hunt:
-    """Try seeds with a bug until one fails."""
+    """Try seeds with a bug until one fails; in worlds with malice, where it takes malice to show."""
     begun, tried = time.monotonic(), []
     with planted(bug):
         for seed in seeds:
             tried.append(seed)
-            found = failures(draw(seed))
+            found = failures(draw(seed, surely=not bug.alone))
             if found:
                 return Hunt(bug.name, tuple(tried), found, time.monotonic() - begun)
     return Hunt(bug.name, tuple(tried), (), time.monotonic() - begun)

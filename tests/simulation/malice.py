@@ -39,10 +39,16 @@ SERVER_MUTATIONS: dict[str, Mutation] = {
 }
 
 
-def draw(seed: int) -> Trial:
-    """The trial of a seed, with malice in some."""
+def draw(seed: int, *, surely: bool = False) -> Trial:
+    """The trial of a seed, with malice in some.
+
+    Args:
+        seed: decides all of it.
+        surely: whether there is to be malice in every one.
+    """
     trial, rng = trials.draw(seed), Random(f"{seed}/malice")
     chance, keeps = rng.random(), rng.random() < 0.5
+    chance *= SERVERS_SHARE + CLIENTS_SHARE if surely else 1
     malicious: tuple[Fault, ...] = ()
     if chance < SERVERS_SHARE:
         malicious = (MaliciousServer(rng.choice(SERVERS), rng.choice(list(SERVER_MUTATIONS))),)
