@@ -125,11 +125,12 @@ class Battle:
             for name in clients
         }
         self._settled: set[int] = set()
+        self._summed = False
         self._progress_at = 0.0
         self._pauses: dict[str, float] = {}
 
     async def run(self) -> None:
-        """Fight until there were enough kills and rounds; then everybody leaves in peace."""
+        """Fight until there were enough kills and rounds, and a sum; then everybody leaves in peace."""
         started = self._progress_at = time.monotonic()
         try:
             async with trio.open_nursery() as servers, trio.open_nursery() as clients:
@@ -148,12 +149,12 @@ class Battle:
 
     async def _strike_until_fulfilled(self) -> None:
         async with trio.open_nursery() as strikes:
-            while not self.fates.fulfilled:
+            while not (self.fates.fulfilled and self._summed):
                 await trio.sleep(self.fates.interval())
                 quiet = time.monotonic() - self._progress_at
                 if quiet > self._long(CALM_AFTER + STUCK_AFTER):
                     raise StuckError(f"no round has ended for {quiet:.0f} s: {self._states()}")
-                if quiet < self._long(CALM_AFTER):
+                if quiet < self._long(CALM_AFTER) and not self.fates.fulfilled:
                     starting = {party.name for party in self._parties.values() if party.state == "starting"}
                     strikes.start_soon(self._strike, self.fates.strike(starting))
 
@@ -220,8 +221,8 @@ class Battle:
         match told:
             case {"dies": what}:
                 party.dies = what
-            case {"settled": number}:
-                self._take_settled(number)
+            case {"settled": number, "aborted": why}:
+                self._take_settled(number, aborted=bool(why))
             case {"state": state}:
                 was, party.state = party.state, state
                 if was == "starting":
@@ -234,9 +235,10 @@ class Battle:
         with self.site.diary.open("a") as diary:
             diary.write(json.dumps({"at": round(time.time(), 4), "who": who, **what}) + "\n")
 
-    def _take_settled(self, number: int) -> None:
+    def _take_settled(self, number: int, aborted: bool) -> None:
         if number not in self._settled:
             self._settled.add(number)
+            self._summed |= not aborted
             self._progress_at = time.monotonic()
             self.fates.settled(len(self._settled), self._progress_at)
             self.on_change()
