@@ -63,17 +63,18 @@ def planted(bug: Bug) -> Iterator[None]:
         LookupError: the code is not what the bug was made for.
     """
     with pytest.MonkeyPatch.context() as patch:
-        for edit in bug.edits:
-            _make(edit, patch)
+        for where in dict.fromkeys(edit.where for edit in bug.edits):
+            _make(where, [edit for edit in bug.edits if edit.where == where], patch)
         yield
 
 
-def _make(edit: Edit, patch: pytest.MonkeyPatch) -> None:
-    owner, name = _find(edit.where)
-    function = inspect.getattr_static(owner, name)
-    changed = _changed(textwrap.dedent(inspect.getsource(function)), edit)
+def _make(where: str, edits: list[Edit], patch: pytest.MonkeyPatch) -> None:
+    owner, name = _find(where)
+    source = textwrap.dedent(inspect.getsource(inspect.getattr_static(owner, name)))
+    for edit in edits:
+        source = _changed(source, edit)
     made: dict[str, Any] = {}
-    code = compile(changed, edit.where, "exec", flags=__future__.annotations.compiler_flag)
+    code = compile(source, where, "exec", flags=__future__.annotations.compiler_flag)
     exec(code, getattr(owner, name).__globals__, made)
     patch.setattr(owner, name, made[name])
 
@@ -123,7 +124,8 @@ BUGS = (
             Edit(
                 TAKE,
                 RECORD,
-                f"if isinstance(event, protocol.Submitted):\n    self._adopt(event)\n{RECORD}",
+                "if isinstance(event, protocol.Submitted):\n    self._entered.add(event.client)\n    self._wake()\n"
+                + RECORD,
             ),
         ),
     ),
@@ -143,10 +145,11 @@ BUGS = (
         "acts before it records",
         "an event is recorded, then adopted, then acted upon",
         (
+            Edit(TAKE, RECORD, "pass"),
             Edit(
                 TAKE,
-                RECORD,
-                f"self._adopt(event)\nself._begin_effects(before, event)\n{RECORD}\nself._state = before",
+                "self._begin_effects(before, event)",
+                f"self._begin_effects(before, event)\n{RECORD}",
             ),
         ),
     ),
