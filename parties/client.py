@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
@@ -36,10 +35,10 @@ from parties.client_session import NoSession, OwnSession, TreeSession, settled, 
 from parties.client_setup import ClientSetup
 from parties.client_state import ClientState, Received, Remembered, Retrieval, Told
 from parties.downloads import Downloads
-from parties.drafts import Draft, Ride, draft_submission
+from parties.drafts import Draft, Ride, draft_submission, fresh_marks
 from parties.ending import check_receipt, learn_outcome
 from parties.entrance import Entrance
-from parties.outcome import ClientOutcome
+from parties.outcome import BY_OUTCOME, ClientOutcome, SubmissionReceipt
 from parties.planting import Planting
 from parties.refusals import OutcomeUnknownError, RequestDeniedError, RoundClosedError, ServerBusyError
 from parties.requests import Requests
@@ -56,26 +55,6 @@ __all__ = [
 ]
 
 Phase: TypeAlias = Literal["main", "union"]
-BY_OUTCOME = b""
-"""Stands for the receipt of a server that never sent one, of a submission that both servers' outcome lists."""
-
-
-@dataclass(frozen=True)
-class SubmissionReceipt:
-    """Both servers' word that a submission is stored.
-
-    Attributes:
-        number: the round.
-        digest: the submission, as receipts, rosters and proofs name it.
-        signatures: S0's and S1's, over round, client and digest; empty where a server's receipt was lost for good and
-            the round's outcome, which both have signed, counts the client instead.
-        bytes_sent: what the call sent for it, to both servers, framing included.
-    """
-
-    number: int
-    digest: bytes
-    signatures: tuple[bytes, bytes]
-    bytes_sent: int
 
 
 class Client:
@@ -163,11 +142,7 @@ class Client:
     @property
     def pending(self) -> int:
         """The round of a submission that is on its way, lacks a receipt, and can be finished with `resume`; else 0."""
-        match self._round:
-            case protocol.Submitting(config=config):
-                return config.number
-            case _:
-                return 0
+        return self._round.config.number if isinstance(self._round, protocol.Submitting) else 0
 
     # ---- the calls
 
@@ -244,8 +219,9 @@ class Client:
             raise MisuseError('this task is aligned on all rows; only one with alignment="union" has union rounds')
         wanted = rows_by_block(self.task, rows)
         async with self._in_round("union") as config:
-            numbers = {index: (chosen, self._fresh_numbers(len(chosen))) for index, chosen in wanted.items()}
-            return await self._submit(config, numbers, {})
+            draw = self.setup.randomness
+            marks = {index: (chosen, fresh_marks(len(chosen), draw)) for index, chosen in wanted.items()}
+            return await self._submit(config, marks, {})
 
     async def resume(self) -> SubmissionReceipt:
         """Finish the pending submission: send its bytes, as they were, to each server that owes its receipt.
@@ -342,7 +318,9 @@ class Client:
         match self._round:
             case protocol.Inside(config=config) | protocol.Holding(config=config):
                 return config
-            case protocol.Retrieving(config=config, query=query) if await self._still_open(config):
+            case protocol.Retrieving(config=config, query=query) if await self._entrance.still_open(
+                config, self._session
+            ):
                 for server in (0, 1) if query in self._answered_trees else ():
                     self._answered(server, query)
                 return config
@@ -365,9 +343,6 @@ class Client:
                 server, after = 1 - other, config.number - 1
         self._step(protocol.Announced(server, await self._entrance.announced(server, after, self._session)))
 
-    async def _still_open(self, config: RoundConfig) -> bool:
-        return await self._entrance.still_open(config, self._session)
-
     async def _end_pending(self, config: RoundConfig) -> None:
         """Before another round is entered: learn what became of a pending submission whose round is gone.
 
@@ -375,7 +350,7 @@ class Client:
             MisuseError: its round is still open.
             OutcomeUnknownError: nobody can tell any more; the next call goes on without it.
         """
-        if await self._still_open(config):
+        if await self._entrance.still_open(config, self._session):
             raise MisuseError(
                 f"a submission to round {config.number} is pending, and the round is open: `resume` finishes it"
             )
@@ -420,11 +395,6 @@ class Client:
             return planting, answers
 
     # ---- submitting
-
-    def _fresh_numbers(self, count: int) -> Elements:
-        """Random elements of Z_2^64, none of them 0: what marks a row without telling how often it is marked."""
-        numbers = np.frombuffer(self.setup.randomness(8 * count), dtype="<u8")
-        return np.where(numbers == 0, np.uint64(1), numbers).reshape(count, 1)
 
     async def _submit(
         self, config: RoundConfig, sparse: Mapping[int, SparseUpdate], dense: Mapping[int, Elements]

@@ -10,11 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+import numpy as np
+
 from fsl_async.config import RoundConfig
 from fsl_async.digests import Buffer
 from fsl_async.discreet import Discreet
 from fsl_async.messages import Hint, Submit
 from fsl_async.public_part import Trees
+from fsl_async.randomness import Randomness
 from fsl_async.ring import Elements
 from fsl_async.upload import (
     SparseUpdate,
@@ -27,7 +30,7 @@ from fsl_async.upload import (
 from parties.identity import PublicIdentity
 from parties.planting import Planting
 
-__all__ = ["Draft", "KeptDraft", "Ride", "Words", "draft_submission"]
+__all__ = ["Draft", "KeptDraft", "Ride", "Words", "draft_submission", "fresh_marks"]
 
 
 @dataclass(frozen=True)
@@ -162,3 +165,9 @@ def draft_submission(
         dense_digest=of_dense,
     )
     return Draft(config, client.name, words, part, shares)
+
+
+def fresh_marks(count: int, randomness: Randomness) -> Elements:
+    """Random elements of Z_2^64, none of them 0: what marks a row without telling how often it is marked."""
+    numbers = np.frombuffer(randomness(8 * count), dtype="<u8")
+    return np.where(numbers == 0, np.uint64(1), numbers).reshape(count, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias
 
 import msgpack
@@ -14,10 +15,13 @@ from fsl_async.config import BlockModel
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import PeerViolationError
 
-__all__ = ["ENTRY_BYTES", "ClientOutcome", "RoundOutcome", "RoundReport"]
+__all__ = ["BY_OUTCOME", "ENTRY_BYTES", "ClientOutcome", "RoundOutcome", "RoundReport", "SubmissionReceipt"]
 
 ENTRY_BYTES = 320
 """More than a client's entry in a roster, a list of proofs or a report can take: a name of 64 characters, a digest."""
+
+BY_OUTCOME = b""
+"""Stands for the receipt of a server that never sent one, of a submission that both servers' outcome lists."""
 
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
@@ -109,3 +113,21 @@ class ClientOutcome(msgspec.Struct, frozen=True, kw_only=True):
     counted: bool
     reason: str
     clients: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SubmissionReceipt:
+    """Both servers' word that a submission is stored.
+
+    Attributes:
+        number: the round.
+        digest: the submission, as receipts, rosters and proofs name it.
+        signatures: S0's and S1's, over round, client and digest; empty where a server's receipt was lost for good and
+            the round's outcome, which both have signed, counts the client instead.
+        bytes_sent: what the call sent for it, to both servers, framing included.
+    """
+
+    number: int
+    digest: bytes
+    signatures: tuple[bytes, bytes]
+    bytes_sent: int
