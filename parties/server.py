@@ -83,16 +83,19 @@ class Server(Actor):
         await self._restore()
         if self.enrolment.warning:
             _log.warning("%s: %s", self._name, self.enrolment.warning)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._end_with_the_store)
-            await self._begin(nursery)
-            service = Service(
-                self.handshake(), self._admit_in_sight, self._serve_in_sight, self._limits(), self._tell_failure
-            )
-            address = await nursery.start(self.setup.transport.listen, self.setup.address, service)
-            if self.setup.index == 1:
-                nursery.start_soon(self._link.keep_dialling, self._dial_peer)
-            task_status.started(address)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._end_with_the_store)
+                await self._begin(nursery)
+                service = Service(
+                    self.handshake(), self._admit_in_sight, self._serve_in_sight, self._limits(), self._tell_failure
+                )
+                address = await nursery.start(self.setup.transport.listen, self.setup.address, service)
+                if self.setup.index == 1:
+                    nursery.start_soon(self._link.keep_dialling, self._dial_peer)
+                task_status.started(address)
+        except* StoreLostError as lost:  # several tasks may have met it: one word is enough
+            raise _first(lost) from None
 
     # ---- for connection tasks
 
