@@ -16,7 +16,7 @@ import trio
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["BUFFER_SIZE", "PipeStream", "pipe_pair"]
+__all__ = ["BUFFER_SIZE", "PipeStream", "one_at_a_time", "pipe_pair"]
 
 BUFFER_SIZE = 2**18
 
@@ -33,7 +33,7 @@ class _Pipe:
         self._reader_gone = False
 
     async def write(self, data: Buffer) -> None:
-        with _one_at_a_time(self._writing, "sending"), memoryview(data) as view:
+        with one_at_a_time(self._writing, "sending"), memoryview(data) as view:
             await trio.lowlevel.checkpoint()
             self._require_writable()
             start = 0
@@ -45,12 +45,12 @@ class _Pipe:
                 self._changed.unpark_all()
 
     async def wait_writable(self) -> None:
-        with _one_at_a_time(self._writing, "sending"):
+        with one_at_a_time(self._writing, "sending"):
             await trio.lowlevel.checkpoint()
             await self._room()
 
     async def read(self, most: int) -> bytes:
-        with _one_at_a_time(self._reading, "receiving"):
+        with one_at_a_time(self._reading, "receiving"):
             await trio.lowlevel.checkpoint()
             self._require_readable()
             while not self._buffer and not self._writer_gone:
@@ -124,7 +124,12 @@ def pipe_pair() -> tuple[PipeStream, PipeStream]:
 
 
 @contextmanager
-def _one_at_a_time(lock: trio.Lock, doing: str) -> Iterator[None]:
+def one_at_a_time(lock: trio.Lock, doing: str) -> Iterator[None]:
+    """Within this context nobody else does the same on this end; whoever tries is told at once.
+
+    Raises:
+        trio.BusyResourceError: somebody does.
+    """
     try:
         lock.acquire_nowait()
     except trio.WouldBlock:

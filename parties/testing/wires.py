@@ -18,6 +18,7 @@ import trio
 from parties.testing.processes import Life, current_life
 from transport import Network
 from transport.errors import UnreachableError
+from transport.pipe import one_at_a_time
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -94,6 +95,7 @@ class _Lane:
             trio.BrokenResourceError: the connection broke, maybe in the middle.
         """
         await trio.lowlevel.checkpoint()
+        self._require_writable()
         view = memoryview(data).cast("B")
         start = 0
         while start < len(view):
@@ -167,14 +169,16 @@ class _Lane:
         self._changed.unpark_all()
 
     async def _room(self) -> None:
-        while True:
-            if self._writer_gone:
-                raise trio.ClosedResourceError("this end is closed")
-            if self._reader_gone or self.broken:
-                raise trio.BrokenResourceError("the other end is gone")
-            if self._size < BUFFER_SIZE:
-                return
+        self._require_writable()
+        while self._size >= BUFFER_SIZE:
             await self._changed.park()
+            self._require_writable()
+
+    def _require_writable(self) -> None:
+        if self._writer_gone:
+            raise trio.ClosedResourceError("this end is closed")
+        if self._reader_gone or self.broken:
+            raise trio.BrokenResourceError("the other end is gone")
 
 
 class _End(trio.abc.Stream):
@@ -185,6 +189,8 @@ class _End(trio.abc.Stream):
         self._outgoing = outgoing
         self._weather = weather
         self._life = life
+        self._sending = trio.Lock()
+        self._receiving = trio.Lock()
 
     def belong_to(self, life: Life | None) -> None:
         """End with a process."""
@@ -193,21 +199,27 @@ class _End(trio.abc.Stream):
             life.ending.append(self._break_off)
 
     async def send_all(self, data: Buffer) -> None:
-        if self._life is not None:
-            self._require_alive(self._life)
-            self._life.process.sends += 1
-            self._weather.before_send(self._life, self._outgoing.connection)
-            self._require_alive(self._life)
-        await self._outgoing.write(data)
-        if self._life is not None:
-            self._weather.after_send(self._life, self._outgoing.connection)
-            self._require_alive(self._life)
+        with one_at_a_time(self._sending, "sending"):
+            if self._life is not None:
+                self._require_alive(self._life)
+                self._life.process.sends += 1
+                self._weather.before_send(self._life, self._outgoing.connection)
+                self._require_alive(self._life)
+            await self._outgoing.write(data)
+            if self._life is not None:
+                self._weather.after_send(self._life, self._outgoing.connection)
+                self._require_alive(self._life)
 
     async def wait_send_all_might_not_block(self) -> None:
-        await self._outgoing.wait_writable()
+        with one_at_a_time(self._sending, "sending"):
+            await self._outgoing.wait_writable()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        return await self._incoming.read(BUFFER_SIZE if max_bytes is None else operator.index(max_bytes))
+        most = BUFFER_SIZE if max_bytes is None else operator.index(max_bytes)
+        if most < 1:
+            raise ValueError("max_bytes must be at least 1")
+        with one_at_a_time(self._receiving, "receiving"):
+            return await self._incoming.read(most)
 
     async def aclose(self) -> None:
         self._outgoing.close_writer()
