@@ -8,16 +8,18 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 import trio
-from shop import Basket, Shop, assert_exact, leaves, opened, take_part
+from shop import TASK, Basket, Shop, assert_exact, leaves, opened, take_part
 
 from fsl_async.errors import ChannelError, StorageError
 from fsl_async.protocols.round import Submitted
+from fsl_async.public_part import Layout, Trees, dense_bytes
 from parties import RequestDeniedError
 from parties.allowance import Counted
 from parties.desk import RequestRefusedError
 from parties.enrolment import Anyone
 from parties.happenings import Happening, RequestRefused, Warned
 from parties.identity import Registry
+from parties.room import round_bytes
 from parties.sqlite_store import SqliteStore, StoreLostError
 from parties.store import Change, DiskFullError, MemoryStore, Put, Record
 from transport import BusyError, Network
@@ -33,6 +35,7 @@ class Disk(MemoryStore):
         self.refuses: Test = nothing
         self.error: StorageError = DiskFullError("the disk is full")
         self.refused = 0
+        self.room = float("inf")
 
     async def commit(self, *changes: Change) -> None:
         if any(map(self.refuses, changes)):
@@ -42,6 +45,10 @@ class Disk(MemoryStore):
 
     async def record(self, journal: str, entry: bytes) -> None:
         await self.commit(Record(journal, entry))
+
+    async def check_room(self, needed: int) -> None:
+        if needed > self.room:
+            raise StorageError(f"{needed} bytes are needed")
 
 
 def nothing(change: Change) -> bool:
@@ -203,6 +210,24 @@ async def test_who_cannot_be_enrolled_for_want_of_room_may_come_back(nursery, au
     async with shop.client("dora"):
         pass
     assert shop.failures == []
+
+
+@pytest.mark.parametrize(("missing", "warnings"), [(0, 0), (1, 2)])
+async def test_a_round_that_opens_without_room_for_all_of_it_is_told(nursery, autojump_clock, missing, warnings):
+    """Room for everybody's submission, and for the last one twice: it lies in the log and in the file for a while."""
+    one = Layout.retrieval(TASK).size + Layout.submission(TASK, Trees.OWN).size + dense_bytes(TASK)
+    needed = (TASK.max_clients + 2) * one
+    assert round_bytes(TASK, TASK.max_clients) == needed
+    network = Network()
+    shop = Full(nursery, transports=(network, network), listen_at=("S0", "S1"))
+    for disk in shop.disks:
+        disk.room = needed - missing
+    await shop.open()
+    for server in shop.servers:
+        await server.next_round(0)
+    words = [warned.explanation for warned in shop.told(Warned)]
+    assert len(words) == warnings
+    assert all(word.startswith(f"round 1 opens without room for {TASK.max_clients} submissions") for word in words)
 
 
 # ---- a lost store
