@@ -19,6 +19,7 @@ import transport.errors
 from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError, StorageError
 from parties import RequestDeniedError, RoundClosedError
 from parties.command import app, main
+from parties.commands import clients
 from parties.report import ExitCode, Report, exit_code
 from transport import RefusedError, UnreachableError
 
@@ -194,6 +195,18 @@ def test_what_is_given_for_public_keys_and_addresses_is_looked_at(run, words, me
     assert code == ExitCode.MISUSE
     assert message in error
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("seconds", "lines"), [(4, 0), (3600, 1)])
+async def test_who_waits_for_long_is_told_what_for_once(seconds, lines, autojump_clock, capsys):
+    async with clients._told_what_it_waits_for(Report("submit", "json")):
+        await trio.sleep(seconds)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert (
+        said.err.count("fsl-async submit: still waiting, for a server that is away or busy, or for the next") == lines
+    )
+    assert said.err.count("\n") == lines
 
 
 def test_long_messages_stay_on_one_line(capsys):

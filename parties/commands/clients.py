@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from parties.client import Client
 
 __all__ = ["retrieve", "submit"]
+
+PATIENT_SECONDS = 5.0
 
 
 def retrieve(
@@ -62,7 +66,8 @@ def retrieve(
             dense = isinstance(client.task.block(block), Dense)
             if dense and rows:
                 raise MisuseError(f"block {block!r} is dense: it is fetched whole, leave out --rows")
-            values = (await client.retrieve({block: ... if dense else chosen}))[block]
+            async with _told_what_it_waits_for(report):
+                values = (await client.retrieve({block: ... if dense else chosen}))[block]
             save_model(output, {"values": values} if dense else {"rows": chosen, "values": values})
             deferred = [int(row) for row in client.deferred.get(block, [])]
             report.result(
@@ -119,7 +124,8 @@ def submit(
 
         arrays = load_model(update)
         async with connect(config, identity or "", token=_token(token), state=state or "", patience=patience) as client:
-            receipt = await client.submit(_updates(client.task, arrays))
+            async with _told_what_it_waits_for(report):
+                receipt = await client.submit(_updates(client.task, arrays))
             result: dict[str, Any] = {
                 "round": receipt.number,
                 "digest": receipt.digest.hex(),
@@ -130,6 +136,24 @@ def submit(
             report.result(text, result)
 
     return run(report, work)
+
+
+@asynccontextmanager
+async def _told_what_it_waits_for(report: Report) -> AsyncIterator[None]:
+    """Whoever looks on hears why it takes so long, if it does."""
+    import trio
+
+    async def tell() -> None:
+        await trio.sleep(PATIENT_SECONDS)
+        report.progress(
+            f"fsl-async {report.command}: still waiting, for a server that is away or busy, or for the next round: a "
+            "client submits once in a round. --patience limits the first, Ctrl-C ends both, and nothing is lost"
+        )
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(tell)
+        yield
+        nursery.cancel_scope.cancel()
 
 
 async def _counted(client: Client, result: dict[str, Any]) -> str:
