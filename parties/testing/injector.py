@@ -47,6 +47,8 @@ __all__ = ["CrashPoint", "Injector"]
 SERVERS = ("S0", "S1")
 LATENCY = 0.2
 """Seconds that a message takes at most where nothing is wrong."""
+SYNCING = 0.1
+"""Seconds that a disk takes at most, likewise: long enough for what must not be said before to be said."""
 
 FaultT = TypeVar("FaultT", bound=Fault)
 SpellT = TypeVar("SpellT", Partition, SlowDisk, FullDisk)
@@ -161,6 +163,7 @@ class Injector(Weather, Trouble):
 
     async def before_sync(self, life: Life, changes: tuple[Change, ...]) -> None:
         """See `Trouble.before_sync`."""
+        await trio.sleep(SYNCING * life.process.rng.random() ** 2)
         self._crash_at_commit(life, "before sync")
 
     async def after_sync(self, life: Life, changes: tuple[Change, ...]) -> None:
