@@ -16,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sysconfig
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -74,6 +75,7 @@ class Shell:
     def __init__(self, name: str, home: Path, environment: dict[str, str], within: Sequence[str] = ()) -> None:
         self.name = name
         self.home = home
+        self._scripts = tempfile.TemporaryDirectory()  # beside the home, which may be full
         self._said: list[str] = []
         self._news = threading.Condition()
         self._child = subprocess.Popen(
@@ -93,7 +95,7 @@ class Shell:
     def run(self, command: str, seconds: float = HANGS) -> Said:
         """Type a command, and wait until it has ended, or runs in the background."""
         mark = secrets.token_hex(8)
-        script = self.home / f".typed-{mark}"
+        script = Path(self._scripts.name) / mark
         script.write_text(command + "\n")
         begin = len(self._said)
         assert self._child.stdin is not None
@@ -125,6 +127,7 @@ class Shell:
         assert self._child.stdout is not None
         self._child.stdin.close()
         self._child.stdout.close()
+        self._scripts.cleanup()
 
     def _listen(self, stream: IO[str]) -> None:
         for line in stream:
