@@ -134,13 +134,11 @@ def fsl_world(request: pytest.FixtureRequest, fsl_seed: int) -> MakeWorld:
         faults: Sequence[Fault] = (),
         schedule: Schedule | None = None,
     ) -> AsyncIterator[World]:
-        from trio.testing import wait_all_tasks_blocked
-
         from parties.testing.world import world
 
         async with world(task, model, seed, faults, schedule) as new:
             made.append(_Made(new, tuple(faults)))
-            await wait_all_tasks_blocked()  # both servers listen
+            await new.wait_listening()
             yield new
 
     return make

@@ -115,6 +115,7 @@ class World:
         self._wires = Wires(self.injector)
         self._changed = trio.Event()
         self._over = False
+        self._reachable: set[int] = set()
 
     # ---- what a test does with it
 
@@ -128,6 +129,11 @@ class World:
         """
         live = partial(self._live_as_client, name, behaviour, make)
         self._nursery.start_soon(self._keep, self.process(name), live)
+
+    async def wait_listening(self) -> None:
+        """Wait until both servers have been reachable; clients that are started then connect at once."""
+        while len(self._reachable) < len(SERVERS):
+            await self._changed.wait()
 
     async def wait_settled(self, number: int) -> None:
         """Wait until both servers have settled a round."""
@@ -218,6 +224,8 @@ class World:
         server = self.servers[index] = self.make_server[index](setup)
         async with trio.open_nursery() as nursery:
             await nursery.start(server.run)
+            self._reachable.add(index)
+            self._wake()
             past = await server.past_rounds()
             standing = server.standing()
             self._note_model(index, standing.rounds_done + standing.rounds_aborted)
@@ -287,6 +295,9 @@ class World:
         before = self.settled[index].setdefault(report.number, report)
         if before != report:
             self.contradictions.append(f"{SERVERS[index]} tells of round {report.number}: {before}, and later {report}")
+        self._wake()
+
+    def _wake(self) -> None:
         changed, self._changed = self._changed, trio.Event()
         changed.set()
 

@@ -39,7 +39,7 @@ def one_round(seed: int, faults: Sequence[Fault] = (), clients: int = 2, patienc
     async def run() -> World:
         schedule = Schedule(clients=clients, seconds=30.0, patience=patience, rounds=1)
         async with world(TASK, MODEL, seed, faults, schedule) as made:
-            await trio.testing.wait_all_tasks_blocked()
+            await made.wait_listening()
             for number in range(clients):
                 made.start(f"client {number}", take_part)
             with trio.fail_after(1000):
