@@ -57,15 +57,6 @@ class ServerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     statement: str
     operator: str = ""
 
-    def identity(self, index: int, source: str) -> PublicIdentity:
-        """The keys of the server of that number.
-
-        Raises:
-            MisuseError: they are none.
-        """
-        table = {"name": f"S{index}", "channel": self.channel, "statement": self.statement}
-        return PublicIdentity.from_table(table, f"{source}, servers[{index}]")
-
 
 class RevokedKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Keys that are no server's any more."""
@@ -98,12 +89,13 @@ class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     f"{path}: the keys of S{index} have been revoked; get the new ones from its operator, and "
                     f"`fsl-async peers add {path} S{index}.pub --server {index}`"
                 )
-            server.identity(index, str(path))
         return deployment
 
     def identity(self, index: int) -> PublicIdentity:
         """A server's public keys."""
-        return self.servers[index].identity(index, "the task file")
+        entry = self.servers[index]
+        table = {"name": f"S{index}", "channel": entry.channel, "statement": entry.statement}
+        return PublicIdentity.from_table(table, f"the task file, servers[{index}]")
 
     @property
     def identities(self) -> tuple[PublicIdentity, PublicIdentity]:

@@ -85,5 +85,5 @@ def test_a_servers_keys_that_are_none_are_named_with_the_task_file(file):
         'servers = [{address = "a:1", channel = "ab", statement = ""}, {address = "a:2", channel = "", statement = ""}]'
         '\n[task]\nname = "t"\nring = {bits = 64}\nblocks = [{type = "dense", name = "d", size = 1}]\n'
     )
-    with pytest.raises(MisuseError, match=r"subject\.toml, servers\[0\]: channel must be 64 hexadecimal digits"):
-        Deployment.load(file)
+    with pytest.raises(MisuseError, match=r"the task file, servers\[0\]: channel must be 64 hexadecimal digits"):
+        Deployment.load(file).identity(0)

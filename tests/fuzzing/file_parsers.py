@@ -219,7 +219,7 @@ def _toml(name: str, load: Callable[[Path], object], make: Callable[[], list[byt
 
 
 PARSERS = (
-    _toml("task-file", _load_deployment, lambda: [_deployment_files()[0]], share=HEAVY),
+    _toml("task-file", _load_deployment, lambda: [_deployment_files()[0]], source="task", share=HEAVY),
     _toml("server-file", partial(ServerFile.load, environment={}), lambda: [SERVER_TOML.encode()], share=HEAVY),
     _toml("client-file", partial(ClientFile.load, environment={}), lambda: [CLIENT_TOML.encode()], share=HEAVY),
     _toml(
