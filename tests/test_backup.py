@@ -75,6 +75,12 @@ async def running(folder: Path) -> AsyncIterator[list[Server]]:
             await setup.store.aclose()
 
 
+async def settled(servers: list[Server], rounds: int) -> None:
+    """Wait until both have kept that so many rounds are done; clients hear of it a moment before."""
+    while [server.standing().rounds_done for server in servers] != [rounds, rounds]:  # noqa: ASYNC110 - two servers
+        await trio.sleep(0.01)
+
+
 async def take_part(folder: Path, *names: str) -> None:
     async def submit(name: str) -> None:
         async with connect(folder / "task.toml", folder / f"{name}.key") as client:
@@ -90,8 +96,9 @@ def test_a_server_goes_on_from_a_copy_that_was_made_while_it_ran(folder, run):
     """One client's submission is in the copy; after the servers were stopped, the copies take the stores' place."""
 
     async def copied_meanwhile() -> None:
-        async with running(folder):
+        async with running(folder) as servers:
             await take_part(folder, *NAMES)
+            await settled(servers, 1)
             async with connect(folder / "task.toml", folder / "anna.key") as client:
                 await client.submit(Basket("anna").update)
                 for number in (0, 1):
@@ -105,7 +112,7 @@ def test_a_server_goes_on_from_a_copy_that_was_made_while_it_ran(folder, run):
         async with running(folder) as servers:
             assert [server.standing().round.submissions for server in servers] == [1, 1]
             await take_part(folder, "ben")
-            assert [server.standing().rounds_done for server in servers] == [2, 2]
+            await settled(servers, 2)
             now = model()
             for name in NAMES * 2:
                 items = np.zeros_like(now["items"], dtype=np.float64)
@@ -125,8 +132,9 @@ def test_a_server_goes_on_from_a_copy_that_was_made_while_it_ran(folder, run):
 
 def test_what_is_printed_says_what_was_copied_and_how_to_go_on_from_it(folder, run):
     async def a_round() -> None:
-        async with running(folder):
+        async with running(folder) as servers:
             await take_part(folder, *NAMES)
+            await settled(servers, 1)
 
     trio.run(a_round)
     code, out, error = run("S0.toml", "copy.sqlite", "--model", "then.npz", form="text")
