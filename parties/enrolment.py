@@ -359,7 +359,7 @@ class Enrolment:
         with trio.CancelScope(shield=True):
             await self._store.record(JOURNAL, msgspec.msgpack.encode(entry))
             self._adopt(entry)
-        self._observe(Enrolled(client=entry.name, key=entry.channel.hex()[:16]))
+        self._observe(Enrolled(client=entry.name, key=entry.channel.hex()))
 
     def _adopt(self, entry: _Enrolled) -> None:
         self._enrolled.add(entry.client)
