@@ -31,6 +31,9 @@ SPACE = 2 << 30
 """Bytes of address space beyond what there is at the start; a parser that asks for more than that at once is caught."""
 
 INSTRUMENTED = ("fsl_async", "transport", "parties", "tests", "h11", "tomllib", "zipfile")
+ON_ARRAYS = ("fsl_async.alignment", "fsl_async.selection")
+"""Modules that compare arrays: atheris 3.0.0 keeps for ever each array that an instrumented comparison gives."""
+
 SETTLED = 20_000
 """Executions after which memory is measured first, and every so many again."""
 
@@ -83,11 +86,11 @@ def _limit_space() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (used + SPACE, hard))
 
 
-def _kernels() -> list[str]:
-    """The modules whose functions are compiled, by name."""
+def _left_alone() -> list[str]:
+    """The modules that are not instrumented, by name: those whose functions are compiled, and those of `ON_ARRAYS`."""
     root = Path(find_spec("fsl_async").origin).parent  # type: ignore[union-attr, arg-type]
     modules = (path.relative_to(root.parent).with_suffix("").parts for path in (root / "kernels").rglob("*.py"))
-    return [".".join(parts).removesuffix(".__init__") for parts in modules]
+    return [*ON_ARRAYS, *(".".join(parts).removesuffix(".__init__") for parts in modules)]
 
 
 def main() -> None:
@@ -101,7 +104,7 @@ def main() -> None:
     with (
         open(os.devnull, "w", encoding="utf-8") as nowhere,  # instrumenting tells of every module
         redirect_stderr(nowhere),
-        atheris.instrument_imports(include=list(INSTRUMENTED), exclude=_kernels()),
+        atheris.instrument_imports(include=list(INSTRUMENTED), exclude=_left_alone()),
     ):
         from .catalogue import parser_named
         from .parser import accepts
