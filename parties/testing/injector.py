@@ -47,7 +47,7 @@ __all__ = ["CrashPoint", "Injector"]
 SERVERS = ("S0", "S1")
 LATENCY = 0.2
 """Seconds that a message takes at most where nothing is wrong."""
-SYNCING = 0.1
+SYNCING = 0.02
 """Seconds that a disk takes at most, likewise: long enough for what must not be said before to be said."""
 
 FaultT = TypeVar("FaultT", bound=Fault)

@@ -38,7 +38,7 @@ PLANS: dict[str, list[Fault]] = {
     ],
     "network": [
         Cut("client 1", connection=2, outward=True, after=300, lost=True),
-        Cut("S1", connection=1, outward=False, after=120, lost=False),
+        Cut("S1", connection=2, outward=False, after=120, lost=False),
         Delay("client 0", connection=1, seconds=1.3),
         Partition("S0", "S1", begin=0.5, seconds=4.0),
     ],
