@@ -16,6 +16,7 @@ round.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote
@@ -26,12 +27,15 @@ from fsl_async.aggregation import Submission
 from fsl_async.config import RoundConfig
 from fsl_async.digests import Buffer, Domain, digest
 from fsl_async.discreet import Discreet
+from fsl_async.errors import StorageError
 from fsl_async.public_part import Layout, Part, Trees
 from parties.desk import RequestKey
 from parties.kept import read_kept
 from parties.store import Change, Keep, Put, Record, Store
 
 __all__ = ["KnownPart", "RoundRecords", "SessionTrees", "StoredSubmission", "client_key", "round_prefix"]
+
+_PART_KEY = re.compile(r"round-\d{8,}/parts/([^/]+)/(retrieve|submit)-(\d{1,9})/((?:[0-9a-f]{2})+)")
 
 SessionTrees: TypeAlias = Callable[[str], Awaitable[Submission]]
 """Finds the submission whose trees a client's session uses."""
@@ -211,7 +215,8 @@ def client_key(client: str) -> str:
 
 
 def _known_part(key: str) -> KnownPart:
-    client, request, name = key.split("/")[-3:]
-    purpose, query = request.split("-")
-    kind: Literal["retrieve", "submit"] = "retrieve" if purpose == "retrieve" else "submit"
-    return KnownPart(RequestKey(unquote(client), kind, int(query)), bytes.fromhex(name))
+    match = _PART_KEY.fullmatch(key)
+    if match is None:
+        raise StorageError(f"{key} in the store names no public part; it is damaged: restore a backup")
+    kind: Literal["retrieve", "submit"] = "retrieve" if match[2] == "retrieve" else "submit"
+    return KnownPart(RequestKey(unquote(match[1]), kind, int(match[3])), bytes.fromhex(match[4]))

@@ -210,3 +210,17 @@ async def test_an_enrolment_that_contradicts_another_is_the_stores_error():
         await store.record("enrolment", encode(entry))
     with pytest.raises(StorageError, match="another client has this name"):
         await Enrolment("S0", bytes(32), Registry(), ListOnly(), store).restore()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["alice/retrieve--5/ab", "alice/retrieve-1-2/ab", "alice/submit-0/xy", "alice/submit-0/abc", "submit-0/ab", "a/b"],
+)
+async def test_a_name_of_no_part_is_the_stores_error(name):
+    store = MemoryStore()
+    await store.commit(Put(f"{ROUND}/parts/bob/retrieve-3/{'ab' * 32}", b"part"))
+    (known,) = await _records(store).parts()
+    assert known == (("bob", "retrieve", 3), bytes.fromhex("ab" * 32))
+    await store.commit(Put(f"{ROUND}/parts/{name}", b"part"))
+    with pytest.raises(StorageError, match="names no public part"):
+        await _records(store).parts()
