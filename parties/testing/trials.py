@@ -66,7 +66,10 @@ BOUND = 900.0
 
 NAMES = ("anna", "ben", "carol", "dora", "emil")
 MOMENTS: tuple[Moment, ...] = ("before write", "before sync", "after write", "before send", "after send")
-SERVERS_WRITE = ("standing", "model/", "session/", "/toss", "/requests", "/parts/", "/submissions/", "/share/")
+SERVERS_WRITE = (
+    *("/events", "/events", "/events"),
+    *("standing", "model/", "session/", "/toss", "/requests", "/parts/", "/submissions/", "/share/"),
+)
 CLIENTS_WRITE = ("submission", "submission", "bulk/", "retrieval", "session")
 
 
