@@ -198,7 +198,7 @@ BUGS = (
             Edit(
                 SETTLE,
                 SETTLING,
-                f"await self._store.commit(*settling[3:])\n{SETTLING}",
+                f"await self._store.commit(*(change for change in settling[3:] if hasattr(change, 'key')))\n{SETTLING}",
             ),
         ),
     ),
