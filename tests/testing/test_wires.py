@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -17,6 +18,7 @@ from parties.testing.processes import KilledError, Life, Process
 from parties.testing.wires import BUFFER_SIZE, Broken, Connection, Weather, Wires
 from transport.errors import UnreachableError
 
+PATIENCE = 10.0
 Ends = tuple[trio.abc.Stream, trio.abc.Stream]
 
 
@@ -66,11 +68,9 @@ def injected(*faults: Fault) -> Injector:
 async def everything(stream: trio.abc.Stream) -> bytes:
     """All that arrives until the connection ends or breaks."""
     received = bytearray()
-    try:
+    with trio.fail_after(PATIENCE), suppress(trio.BrokenResourceError):
         while data := await stream.receive_some():
             received += data
-    except trio.BrokenResourceError:
-        pass
     return bytes(received)
 
 
@@ -211,7 +211,7 @@ async def test_a_kill_reaches_who_waits(autojump_clock: trio.abc.Clock) -> None:
     async with trio.open_nursery() as nursery:
 
         async def wait(stream: trio.abc.Stream) -> None:
-            with pytest.raises(trio.BrokenResourceError):
+            with trio.fail_after(PATIENCE), pytest.raises(trio.BrokenResourceError):
                 await stream.receive_some()
 
         nursery.start_soon(wait, near)
