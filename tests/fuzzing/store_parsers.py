@@ -174,6 +174,11 @@ async def _requests(store: Store) -> None:
         assert known.key.purpose in ("retrieve", "submit")
 
 
+def _read_part_name(data: bytes) -> None:
+    store = _Calm(Put(f"{ROUND}/parts/{data.decode('utf-8', 'surrogateescape')}", b"part"))
+    assert len(at_once(_records(store).parts())) == 1
+
+
 async def _submission(store: Store) -> None:
     await _records(store).submission("alice")
 
@@ -296,6 +301,7 @@ PARSERS = (
     _parser("server-evidence", _entry("evidence", _evidence), [EVIDENCE]),
     _parser("server-enrolled", _entry("enrolment", _enrolled_before), [ENROLLED]),
     _parser("server-request", _entry(f"{ROUND}/requests", _requests), [("alice", "submit", 0, key(5))]),
+    _parser("server-part-name", _read_part_name, lambda: [b"alice%2F/retrieve-1/" + b"ab" * 32], longest=128),
     _parser("server-submission", _value(f"{ROUND}/submissions/alice", _submission, *PART), [STORED]),
     _parser("server-session", _value(f"{SESSION}/state", _session_state), [STANDING, session.Planted(3, key(1))]),
     _parser(
