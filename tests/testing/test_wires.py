@@ -168,7 +168,8 @@ async def test_a_cut_is_counted_in_one_direction_of_one_connection() -> None:
 
 
 async def test_a_partition_holds_up_one_direction_until_it_is_over(autojump_clock: trio.abc.Clock) -> None:
-    pair = Pair(injected(Partition("anna", "S0", begin=1.0, seconds=9.0)))
+    others = Partition("anna", "S1", begin=0.0, seconds=100.0), Partition("S1", "S0", begin=0.0, seconds=100.0)
+    pair = Pair(injected(Partition("anna", "S0", begin=1.0, seconds=9.0), *others))
     near, far = await pair.connect()
     arrivals: dict[str, list[float]] = {"there": [], "back": []}
 
