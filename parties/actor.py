@@ -424,6 +424,7 @@ class Actor:
 
     def _resend(self) -> None:
         """Say again what the peer may lack: that the last round was tossed and how it ended, and all of the present."""
+        self._link.greet()
         settled = self._standing.settled
         for toss in [toss for toss in self._tosses if toss.number <= settled]:
             toss.resend_past()

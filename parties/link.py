@@ -64,6 +64,7 @@ class PeerLink:
     ) -> None:
         self.peer = peer
         self.connected = False
+        self._greeted = False
         self._lose = lose
         self._told_sent = sent
         self._told_taken = taken
@@ -89,8 +90,15 @@ class PeerLink:
         """Bytes received from the peer so far, over all connections: handshakes, framing and all."""
         return self._received_before + sum(channel.bytes_received for channel in self._standing)
 
+    def greet(self) -> None:
+        """Let messages out from now on; the actor calls this first when it has heard that a connection stands.
+
+        What it posts before, not knowing of the connection, would overtake what the peer may lack.
+        """
+        self._greeted = True
+
     def post(self, message: Message, *bulk: Buffer) -> None:
-        """Queue a message; it is dropped if no connection stands, for `meet` will tell when one does."""
+        """Queue a message; it is dropped before the greeting, for then the actor has yet to say what the peer lacks."""
 
         async def at_hand() -> Sequence[Buffer]:
             return bulk or (b"",)
@@ -99,7 +107,7 @@ class PeerLink:
 
     def post_stored(self, message: Message, fetch: Fetch) -> None:
         """Queue a message whose bulk is read when its turn comes; dropped as in `post`."""
-        if self.connected:
+        if self.connected and self._greeted:
             self._queue.append(_Posted(message, fetch))
             self._posted.set()
 
@@ -113,7 +121,7 @@ class PeerLink:
         """Use a channel until it is lost; one at a time, a newer one ends the older, which may be dead unnoticed."""
         self._in_use.cancel()
         async with self._attach:
-            self.connected = True
+            self.connected, self._greeted = True, False
             self._standing.append(channel)
             self._queue.clear()
             self._in_use = trio.CancelScope()

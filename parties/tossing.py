@@ -84,6 +84,8 @@ class TossRun:
 
     @staticmethod
     def _again(recorded: Sequence[bytes], journal: str, store: Store, link: PeerLink) -> TossRun:
+        if not recorded:
+            raise StorageError(f"{journal} is empty; restore a backup")
         run = TossRun(protocol.Committing(read_kept(recorded[0], protocol.Half, journal)), store, link)
         for entry in recorded[1:]:
             run._state = protocol.step(run._state, read_kept(entry, _Said, journal), link.peer)

@@ -92,7 +92,7 @@ TRANSITIONS: Transitions = {
     (Planted, Brought): frozenset({Planted}),
     (Planted, Counted): frozenset({Standing}),
     (Planted, Dropped): frozenset({Absent}),
-    (Standing, Brought): frozenset({Planted}),
+    (Standing, Brought): frozenset({Standing, Planted}),
     (Standing, Hinted): frozenset({Standing}),
     (Standing, Counted): frozenset({Standing}),
     (Standing, Dropped): frozenset({Standing}),
@@ -111,12 +111,8 @@ def step(state: Session, event: Event, client: str) -> Session:
     match state, event:
         case Planted(epoch=epoch, hint=hint), Brought() if event.epoch <= epoch:
             return _same_or_refuse(state, event, epoch, hint, client)
-        case Standing(epoch=epoch, hint=hint), Hinted() if event.epoch <= epoch:
+        case Standing(epoch=epoch, hint=hint), Brought() | Hinted() if event.epoch <= epoch:
             return _same_or_refuse(state, event, epoch, hint, client)
-        case Standing(epoch=epoch), Brought() if event.epoch <= epoch:
-            raise PeerViolationError(
-                client, f"brought trees for epoch {event.epoch} after a hint for epoch {epoch}; epochs only rise"
-            )
         case _, Brought(epoch=epoch, hint=hint):
             return Planted(epoch, hint)
         case Standing(since=since), Hinted(epoch=epoch, hint=hint):

@@ -12,7 +12,7 @@ from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.messages import Message, Retrieve
 from parties import simulate
 from parties.client import Client, RoundClosedError
-from parties.testing.faults import AtTime, AtTransition, Crash, GiveUp
+from parties.testing.faults import AtTime, AtTransition, Crash, FullDisk, GiveUp
 from parties.testing.trials import Scenario, Trial, run
 
 TASK = Task(
@@ -68,3 +68,12 @@ async def test_answered_trees_do_not_outlive_their_round() -> None:
             outcome = await net.finish_round()
             assert outcome.clients == ("anna", "carol")
             assert outcome.elements["items"][5].tolist() == [2, 2]
+
+
+def test_what_is_said_first_is_what_the_peer_lacks() -> None:
+    """A server whose disk is full when the servers meet again has news to tell before it has heard of the meeting."""
+    tossed = AtTransition("toss", "Revealing", "PeerTossReveal", "Tossed", "before write")
+    faults = (Crash("S0", tossed, down=5.184), FullDisk("S1", begin=4.0, seconds=20.0))
+    verdict = run(Trial(100114, Scenario(TASK, clients=2, rounds=1, seconds=5.0), faults))
+    assert verdict.violations == ()
+    assert len(verdict.fired) == 2
