@@ -82,7 +82,8 @@ def test_a_client_that_is_on_a_list_twice_is_named_with_the_file(file):
 
 def test_a_servers_keys_that_are_none_are_named_with_the_task_file(file):
     file.write_text(
-        'servers = [{address = "a:1", channel = "ab", statement = ""}, {address = "a:2", channel = "cd", statement = ""}]'
+        'servers = [{address = "a:1", channel = "ab", statement = ""}, '
+        '{address = "a:2", channel = "cd", statement = ""}]'
         '\n[task]\nname = "t"\nring = {bits = 64}\nblocks = [{type = "dense", name = "d", size = 1}]\n'
     )
     with pytest.raises(MisuseError, match=r"the task file, servers\[0\]: channel must be 64 hexadecimal digits"):
