@@ -27,6 +27,7 @@ from parties.configuration import InMemory, OnDisk, settings
 from parties.deployment import server_setup
 from parties.disk import check_room
 from parties.happenings import ServerStanding, Warned
+from parties.kept_memory import keep_freed_memory
 from parties.model_files import ModelForm, checkpoint, save_model
 from parties.operating import Log, Operations, OperationsSetup, serve_operator, token_place
 from parties.operating.log import level_number
@@ -79,6 +80,7 @@ async def serve(config: Path, *, stop_seconds: float | None = None) -> Served:
         PeerViolationError: the other server broke the protocol.
     """
     forbid_core_dumps()
+    keep_freed_memory()
     file = ServerFile.load(config)
     log = Log(f"S{file.server}", form=file.log.format, level=file.log.level)
     wind_up = file.rounds.wind_up if stop_seconds is None else stop_seconds

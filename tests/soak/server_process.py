@@ -27,6 +27,7 @@ from fsl_async.messages import Message
 from parties.compute import ComputeLane, ResultT
 from parties.deployment import ServerFile, server_setup
 from parties.happenings import Happening, PastRound, Resumed, RoundMoved, RoundOpened, RoundSettled
+from parties.kept_memory import keep_freed_memory
 from parties.model_files import save_model
 from parties.server import Server
 from parties.store import Change, Store
@@ -133,6 +134,7 @@ class Teller:
 
 async def serve(path: Path, steps: Steps) -> None:
     """Serve until the rounds are over or SIGTERM comes; then write down what the server knows."""
+    keep_freed_memory()
     file = ServerFile.load(path)
     seconds = Counter[str]()
     setup = await server_setup(path)
