@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +83,16 @@ class Identity:
     def public(self) -> PublicIdentity:
         """What others may know."""
         channel = crypto_scalarmult_base(self.channel_secret)
-        return PublicIdentity(self.name, channel, bytes(SigningKey(self.statement_secret).verify_key))
+        return PublicIdentity(self.name, channel, bytes(self._signer.verify_key))
 
     def sign(self, domain: Domain, *parts: bytes) -> bytes:
         """Sign a statement: 64 bytes."""
-        return bytes(SigningKey(self.statement_secret).sign(digest(domain, *parts)).signature)
+        return bytes(self._signer.sign(digest(domain, *parts)).signature)
+
+    @cached_property
+    def _signer(self) -> SigningKey:
+        """The statement key, ready to sign: to expand it takes as long as a signature."""
+        return SigningKey(self.statement_secret)
 
     def save(self, path: Path) -> None:
         """Write the secret file, readable by its owner alone.

@@ -17,7 +17,7 @@ import trio
 
 from fsl_async.aggregation import Aggregate
 from fsl_async.alignment import UnionBlock, describe_union
-from fsl_async.config import describe_model
+from fsl_async.config import BlockModel, RoundConfig, describe_model
 from fsl_async.digests import DIGEST_BYTES, Buffer
 from fsl_async.errors import PeerViolationError
 from fsl_async.messages import Abort, Commitment, Conclusion, Proofs, RosterList, Share
@@ -28,7 +28,7 @@ from fsl_async.retrieval import Query
 from parties.adding import Adder
 from parties.allowance import Allowance
 from parties.answering import Answerer
-from parties.combining import Model, combine, restricted
+from parties.combining import Combined, Model, combine, restricted
 from parties.desk import ContradictionError, Desk, RequestKey, RequestRefusedError
 from parties.happenings import Evaluated, PastRound, RoundMoved, RoundStanding, SubmissionIn
 from parties.outbox import Outbox
@@ -67,6 +67,7 @@ class RoundRun:
         self.settled = trio.Event()
         self.model = terms.model
         self.union = terms.union
+        self._described = terms.config.model
         self._begun = terms
         self._tools = tools
         self._state: protocol.Round = protocol.Open()
@@ -176,7 +177,7 @@ class RoundRun:
             aborted="",
             clients=outcome.clients,
             excluded=outcome.excluded,
-            model=describe_model(self.config.task, self.model),
+            model=self._described,
             union=self.found_union(),
         )
 
@@ -424,8 +425,8 @@ class RoundRun:
     async def _conclude(self, effect: protocol.Apply) -> None:
         """Form the outcome from both shares."""
         ours, theirs = [await self.records.share(name) for name in (effect.share, effect.peer_share)]
-        combined = await self._tools.lane.run(
-            partial(combine, self.config, self._begun.model, self._begun.union, ours, theirs)
+        combined, self._described = await self._tools.lane.run(
+            partial(_combined, self.config, self._begun.model, self._begun.union, ours, theirs)
         )
         update, elements, self.union, self.model = combined
         self._outcome = RoundOutcome(
@@ -444,6 +445,14 @@ class RoundRun:
                 self.terms.peer, f"sent a share of {len(share)} bytes, the task implies {expected}"
             )
         return await self.records.keep_share(share)
+
+
+def _combined(
+    config: RoundConfig, model: Model, union: Model, ours: Buffer, theirs: Buffer
+) -> tuple[Combined, tuple[BlockModel, ...]]:
+    """What both shares give together, and how the new model is announced: once a round, whoever asks."""
+    combined = combine(config, model, union, ours, theirs)
+    return combined, describe_model(config.task, combined[-1])
 
 
 _EVENTS: Any = Union[tuple(dict.fromkeys(event for _, event in protocol.TRANSITIONS))]  # noqa: UP007 - made from a table
