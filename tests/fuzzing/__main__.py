@@ -25,13 +25,14 @@ from .parser import Parser, accepts
 __all__ = ["main"]
 
 VERSION = 1
+WIDTH = 140
 CLEAN, FOUND, IMPOSSIBLE = 0, 1, 2
 
 
 def main(arguments: list[str]) -> int:
     """Run the command; the exit code tells whether anything was found, or why nothing could be."""
     words = _read(arguments)
-    console = Console(stderr=True)
+    console = Console(stderr=True, width=None if sys.stderr.isatty() else WIDTH)
     try:
         if words.replay:
             return _replay(*words.replay)
@@ -122,7 +123,7 @@ def _progress(console: Console) -> Progress:
 
 def _tell(tally: Tally, console: Console) -> None:
     line = f"{tally.name}: {tally.runs:,} executions, {tally.per_second:,.0f} per second, coverage {tally.coverage}"
-    console.print(f"{line}, {tally.resident[0]} to {tally.resident[1]} MiB", highlight=False)
+    console.print(f"{line}, {tally.resident[0]} to {tally.resident[1]} MiB", highlight=False, soft_wrap=True)
     for failure in tally.failures:
         for words in (failure.words, *_described(tally.name, failure)):
             console.print(words, markup=False, highlight=False, soft_wrap=True)
