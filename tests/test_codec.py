@@ -18,6 +18,7 @@ from fsl_async.codec import CONTROL_LIMIT, DEPTH_LIMIT, bulk_overhead, decode, e
 from fsl_async.messages import AskOutcome, Enter, FromClient, FromPeer, FromServer, Message, Opened, Refused, Retrieve
 
 EXAMPLES: dict[Any, Any] = {
+    bool: True,
     int: 5,
     str: "text",
     bytes: b"\x07" * 32,
