@@ -36,6 +36,9 @@ RETRIEVALS = (0, 0, 1, 1, 2)
 FORGETS = 0.1
 """How often a client whose selection is fixed begins a new session, with other rows."""
 
+WAITS = 0.15
+"""How often a client lets a round pass."""
+
 Rows: TypeAlias = Mapping[str, tuple[int, ...]]
 FaultT = TypeVar("FaultT", Late, OldCopy)
 
@@ -167,7 +170,7 @@ class Member:
             for _ in range(self._rng.choice(RETRIEVALS)):
                 await self._retrieve(client, rows)
                 await self._think()
-            await self._add(client, rows)
+            await (self._unite(client) if self._wants_a_union() else self._add(client, rows))
         except MisuseError as error:
             if "finds the union first" in str(error):
                 await self._unite(client)
@@ -181,6 +184,11 @@ class Member:
                 await self._add(client, rows)
             else:
                 raise
+
+    def _wants_a_union(self) -> bool:
+        """Whether it lets a round pass and waits for the next union; where the selection is fixed there is only one."""
+        unions = self._task.alignment == "union" and self._task.selection == "adaptive"
+        return unions and self._rng.random() < WAITS
 
     async def _think(self) -> None:
         if self._rng.random() < 0.5:

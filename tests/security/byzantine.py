@@ -39,6 +39,7 @@ from fsl_async.public_part import Layout, Trees
 from parties.client import Client
 from parties.cluster import Network
 from parties.compute import InlineLane
+from parties.desk import RequestRefusedError
 from parties.determinism import seeded_scheduling
 from parties.evidence import Evidence
 from parties.link import Fetch, PeerLink
@@ -441,6 +442,15 @@ class TellsAnotherOutcome(Byzantine):
         return msgspec.structs.replace(report, clients=report.clients[1:])
 
 
+class ForgetsRounds(Byzantine):
+    """Knows of no round that is over."""
+
+    async def settled(self, round_id: bytes) -> RoundReport:
+        await super().settled(round_id)
+        self.fired = True
+        raise RequestRefusedError.because("round-closed", "that round is unknown here")
+
+
 # ---- the catalogue
 
 
@@ -525,6 +535,7 @@ MUTATIONS = (
     Mutation("signs receipts wrongly", SignsNothing, REFUSE, "signed its receipt with another key", reveals=True),
     Mutation("signs outcomes wrongly", SignsOutcomesWrongly, REFUSE, "signed the outcome with another", reveals=True),
     Mutation("tells another outcome", TellsAnotherOutcome, REFUSE, "tell different outcomes: clients is", reveals=True),
+    Mutation("forgets its rounds", ForgetsRounds, REFUSE, "cannot be learnt any more", reveals=True),
     Mutation("adds an error to its share", AddsAnError, Ending.NOTICES_NOTHING, "", reveals=True),
 )
 
