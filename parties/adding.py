@@ -1,7 +1,7 @@
 """The sum of a round as it grows: submissions are added one after the other, each with all threads.
 
-Rules: only the name of a submission waits here; its bytes are fetched from the store when its turn comes and let go
-when it is added, so memory does not grow with the clients.
+Rules: only the name of a submission waits here; its bytes are fetched from the round's records when its turn comes and
+let go when it is added, so memory does not grow with the clients.
 """
 
 from __future__ import annotations

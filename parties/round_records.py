@@ -12,13 +12,16 @@
 Rules: a public part is in the store before it is forwarded, a request before it is answered, a submission before it is
 acknowledged, a share before it is committed to; so bulk data need not stay in memory. All of it is erased with the
 round.
+
+What a submission has just brought is soon wanted again: it is forwarded, and added to the sum. So its public part stays
+in memory as well until it is added, as long as there is room; without room, and after a restart, it is read back.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -36,6 +39,9 @@ from parties.store import Change, Keep, Put, Record, Store
 __all__ = ["KnownPart", "RoundRecords", "SessionTrees", "StoredSubmission", "client_key", "round_prefix"]
 
 _PART_KEY = re.compile(r"round-\d{8,}/parts/([^/]+)/(retrieve|submit)-(\d{1,9})/((?:[0-9a-f]{2})+)")
+
+AT_HAND_BYTES: Final = 64 << 20
+"""Room in memory for public parts that are to be added, beside what requests under way have."""
 
 SessionTrees: TypeAlias = Callable[[str], Awaitable[Submission]]
 """Finds the submission whose trees a client's session uses."""
@@ -83,6 +89,36 @@ class _Request(msgspec.Struct, frozen=True, array_like=True):
     part: bytes
 
 
+class _AtHand:
+    """Public parts that are in the store and in memory, too.
+
+    Where there is no room for another one, those that are here stay: they are wanted first.
+
+    Args:
+        room: bytes in all.
+    """
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._parts: dict[str, memoryview] = {}
+
+    def hold(self, key: str, part: Buffer) -> None:
+        """Hold a part, if there is room for all that it keeps alive: the whole message that it came in."""
+        view = memoryview(part).toreadonly()
+        if key not in self._parts and _kept_alive(view) <= self._room:
+            self._parts[key] = view
+            self._room -= _kept_alive(view)
+
+    def find(self, key: str) -> memoryview | None:
+        """The part of that key, if it is held."""
+        return self._parts.get(key)
+
+    def let_go(self, key: str) -> None:
+        """Hold a part no longer, if it is held."""
+        if key in self._parts:
+            self._room += _kept_alive(self._parts.pop(key))
+
+
 class RoundRecords:
     """The records of one round.
 
@@ -104,6 +140,7 @@ class RoundRecords:
         self.own = own or store
         self._config = config
         self._session_trees = session_trees
+        self._at_hand = _AtHand(AT_HAND_BYTES)
         self.prefix = round_prefix(config.number)
 
     # ---- public parts and requests
@@ -115,12 +152,15 @@ class RoundRecords:
             StorageError: it could not be kept.
         """
         await self.own.commit(Keep(self._part_key(key, name), part))
+        self._hold(key, name, part)
 
     async def keep_request(self, key: RequestKey, name: bytes, *bulk: Buffer) -> None:
         """Note that both halves of a request are here and agree; on the carrier together with the part itself."""
         entry = msgspec.msgpack.encode(_Request(key.client, key.purpose, key.query, name))
         parts = [Keep(self._part_key(key, name), part) for part in bulk]
         await self.store.commit(*parts, Record(f"{self.prefix}/requests", entry))
+        for part in bulk:
+            self._hold(key, name, part)
 
     async def part(self, key: RequestKey, name: bytes) -> memoryview:
         """A public part that is kept.
@@ -128,7 +168,9 @@ class RoundRecords:
         Raises:
             StorageError: it is not.
         """
-        return await self.store.blob(self._part_key(key, name))
+        place = self._part_key(key, name)
+        held = self._at_hand.find(place)
+        return await self.store.blob(place) if held is None else held
 
     async def requests(self) -> list[KnownPart]:
         """All requests of which both halves were here."""
@@ -151,7 +193,7 @@ class RoundRecords:
         ]
 
     async def submission(self, client: str) -> Submission:
-        """A submission with its bulk.
+        """A submission with its bulk, which is no longer held in memory by this.
 
         Raises:
             StorageError: there is none of that client.
@@ -160,7 +202,9 @@ class RoundRecords:
         place = f"{self.prefix}/submissions/{key}"
         stored: StoredSubmission = read_kept(await self.store.blob(place), StoredSubmission, place)
         layout = Layout.submission(self._config.shape, stored.trees)
-        part = Part(layout, await self.part(RequestKey(client, "submit", 0), stored.part))
+        own = RequestKey(client, "submit", 0)
+        part = Part(layout, await self.part(own, stored.part))
+        self._at_hand.let_go(self._part_key(own, stored.part))
         return Submission(
             client=client,
             msk=stored.msk,
@@ -197,6 +241,11 @@ class RoundRecords:
         """
         return await self.store.blob(self._share_key(name))
 
+    def _hold(self, key: RequestKey, name: bytes, part: Buffer) -> None:
+        """Hold a part that is to be added; a retrieval's may never be wanted again."""
+        if key.purpose == "submit":
+            self._at_hand.hold(self._part_key(key, name), part)
+
     def _share_key(self, name: bytes) -> str:
         return f"{self.prefix}/share/{name.hex()}"
 
@@ -212,6 +261,11 @@ def round_prefix(number: int) -> str:
 def client_key(client: str) -> str:
     """A client's name as a part of a key: no slash in it, whatever the name."""
     return quote(client, safe="")
+
+
+def _kept_alive(view: memoryview) -> int:
+    """Bytes of all that a view is a part of."""
+    return memoryview(view.obj).nbytes
 
 
 def _known_part(key: str) -> KnownPart:
