@@ -139,6 +139,8 @@ def _fault(fault: faults.Fault) -> str:
             return f"connection {connection} slow by {seconds:g} s"
         case faults.Partition(receiver=receiver, seconds=seconds):
             return f"cannot reach {receiver} for {seconds:g} s"
+        case faults.Straggle(submission=submission, server=server, seconds=seconds):
+            return f"submission {submission} reaches {server} {seconds:g} s late"
         case faults.SkewedClock(seconds=seconds):
             return f"clock wrong by {seconds:+g} s"
         case faults.SlowDisk(seconds=seconds, each=each):

@@ -7,7 +7,7 @@ liveness     once nothing goes wrong any more, every round ends, and every clien
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -19,10 +19,12 @@ from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.messages import Enter, Receipt, Refused, Share
 from fsl_async.protocols import round as protocol
 from parties.cluster import SERVERS
-from parties.happenings import RoundOpened
+from parties.happenings import RoundOpened, RoundSettled
 from parties.outcome import RoundReport
 from parties.refusals import RequestDeniedError
+from parties.testing.faults import CALM, Delay, Fault, FullDisk, Partition, SlowDisk
 from parties.testing.members import Ledger, Plan
+from parties.testing.story import Began, Failed, Killed
 from parties.testing.world import Ended, World
 
 __all__ = ["CHECKS", "Case", "Violation", "check_all"]
@@ -49,7 +51,7 @@ class Case:
         ledgers: by client, of those that are honest.
         honest: the servers that are.
         stranded: clients that waited in vain until the end.
-        quiet: whether nothing was to go wrong.
+        faults: what was to go wrong.
         spoiled: by malicious client, the rounds to which it sent what must not be counted, by their names.
     """
 
@@ -58,7 +60,7 @@ class Case:
     ledgers: Mapping[str, Ledger]
     honest: frozenset[int] = frozenset({0, 1})
     stranded: frozenset[str] = frozenset()
-    quiet: bool = False
+    faults: tuple[Fault, ...] = ()
     spoiled: Mapping[str, frozenset[bytes]] = field(default_factory=dict)
 
 
@@ -148,6 +150,37 @@ def _nothing_below_the_minimum(case: Case) -> Iterator[str]:
                 yield f"{name} committed to the sum of {sorted(clients)}, which is fewer than the minimum"
 
 
+def _shares_as_committed(case: Case) -> Iterator[str]:
+    """No server goes on with a share that is not what its peer had committed to."""
+    for step in case.world.steps:
+        match step.state, step.event:
+            case protocol.Revealed() as state, protocol.PeerShare() as share:
+                name = step.life.process.name
+                if SERVERS.index(name) in case.honest and not _is_as_committed(case, name, state, share):
+                    yield f"{name} went on with a share that is not the one that its peer had committed to"
+
+
+def _is_as_committed(case: Case, name: str, state: protocol.Revealed, share: protocol.PeerShare) -> bool:
+    """Whether the commitment is that to the share, in any of the rounds that the server has opened."""
+    task, server = case.world.task, SERVERS.index(name)
+    rounds = {
+        happening.round_id
+        for _, teller, happening in case.world.happenings
+        if teller == name and isinstance(happening, RoundOpened)
+    }
+    expected = (
+        protocol.share_commitment(
+            protocol.Terms(round_id, server, task.min_clients, task.verified),
+            1 - server,
+            state.counted,
+            share.share,
+            share.nonce,
+        )
+        for round_id in rounds
+    )
+    return state.peer_commitment in expected
+
+
 def _revealed_means_done(case: Case) -> Iterator[str]:
     """No server calls a round aborted in which it has revealed its share."""
     for _, note in case.world.transcript:
@@ -177,7 +210,7 @@ def _one_receipt_per_round(case: Case) -> Iterator[str]:
 
 def _nobody_asks_in_vain(case: Case) -> Iterator[str]:
     """Where nothing goes wrong, nobody is put off, and whoever waits for a round is let in when one opens."""
-    if not case.quiet:
+    if case.faults:
         return
     for at, note in case.world.transcript:
         if isinstance(note.message, Refused) and note.message.reason != "round-closed":
@@ -241,6 +274,43 @@ def _everybody_ends(case: Case) -> Iterator[str]:
             yield f"S{index} has not settled rounds {missing} (it is at {case.world.servers[index].state_name()!r})"
     for client in sorted(case.stranded):
         yield f"{client} never learnt how a round ended in which it submitted"
+
+
+def _nobody_is_awaited_in_vain(case: Case) -> Iterator[str]:
+    """A server that gives a round up for want of the other has had a reason to be without it."""
+    patience = case.world.schedule.patience
+    for at, server, happening in case.world.happenings if len(case.honest) == 2 else ():
+        match happening:
+            case RoundSettled(past=past) if _impatient(server, past.report):
+                if not _had_trouble(case, at - patience / 2, at):
+                    yield f"{server} gave round {past.report.number} up after {at:.2f} s, and nothing was wrong: " + (
+                        past.report.aborted
+                    )
+
+
+def _impatient(server: str, report: RoundReport) -> bool:
+    """Whether it was this server that would not wait for the other any more."""
+    return report.aborted.startswith(f"{server} gave up: S") and "was awaited in state" in report.aborted
+
+
+def _had_trouble(case: Case, begin: float, end: float) -> bool:
+    """Whether something was wrong in a time that keeps servers from each other, or from their disks."""
+    for at, party, told in case.world.story:
+        if party in SERVERS and begin <= at <= end and isinstance(told, Fault | Began | Killed | Failed):
+            return True
+    return any(start < end and begin < stop for start, stop in _spells(case.faults))
+
+
+def _spells(faults: Iterable[Fault]) -> Iterator[tuple[float, float]]:
+    """The times in which servers are slow, or without the other or a disk."""
+    for fault in faults:
+        match fault:
+            case Delay(party="S1"):
+                yield 0.0, CALM
+            case Partition(sender="S0", receiver="S1") | Partition(sender="S1", receiver="S0"):
+                yield fault.begin, fault.begin + fault.seconds
+            case SlowDisk(party="S0" | "S1") | FullDisk(party="S0" | "S1"):
+                yield fault.begin, fault.begin + fault.seconds
 
 
 # ---- sums
@@ -320,9 +390,11 @@ CHECKS: dict[str, Check] = {
     "same outcomes": _same_outcomes,
     "one sum per round": _one_sum_per_round,
     "nothing below the minimum": _nothing_below_the_minimum,
+    "shares as committed": _shares_as_committed,
     "revealed means done": _revealed_means_done,
     "one receipt per round": _one_receipt_per_round,
     "nobody asks in vain": _nobody_asks_in_vain,
+    "nobody is awaited in vain": _nobody_is_awaited_in_vain,
     "acknowledged means counted": _acknowledged_means_counted,
     "told the truth": _told_the_truth,
     "one submission per epoch": _one_submission_per_epoch,

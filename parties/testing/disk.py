@@ -45,8 +45,11 @@ class Disk:
         self.synced = len(self.data)
 
     def crash(self, rng: Random) -> None:
-        """Lose what is not synced, but for a beginning of it, as long as chance will have it, and with holes in it."""
-        kept = rng.randint(self.synced, len(self.data))
+        """Lose what is not synced, but for a beginning of it, as long as chance will have it, and with holes in it.
+
+        Often all of its length is kept: a file may be known to have grown before the disk has what is in it.
+        """
+        kept = len(self.data) if rng.random() < 0.5 else rng.randint(self.synced, len(self.data))
         del self.data[kept:]
         if rng.random() < 0.5:
             start, stop = sorted(rng.randint(self.synced, kept) for _ in (0, 1))

@@ -33,6 +33,7 @@ __all__ = [
     "Place",
     "SkewedClock",
     "SlowDisk",
+    "Straggle",
     "party_of",
 ]
 
@@ -185,6 +186,15 @@ class Late(_Value, frozen=True):
     seconds: float
 
 
+class Straggle(_Value, frozen=True):
+    """A client's n-th submission, and all that it sends there then, reaches one server so many seconds late."""
+
+    party: str
+    submission: int
+    server: str
+    seconds: float
+
+
 class OldCopy(_Value, frozen=True):
     """After its n-th submission a client is started again with its state as it was when that was kept: it resends."""
 
@@ -223,6 +233,7 @@ Fault: TypeAlias = (
     | FullDisk
     | BrokenWrite
     | Late
+    | Straggle
     | OldCopy
     | GiveUp
     | MaliciousClient

@@ -15,6 +15,7 @@ import msgspec
 import trio
 
 from fsl_async.errors import StorageError
+from fsl_async.messages import Hint, Message, Submit
 from parties.sqlite_file import DiskFullError
 from parties.store import Change, Erase, Keep, Put, Record
 from parties.testing.disk import Trouble
@@ -36,6 +37,7 @@ from parties.testing.faults import (
     Partition,
     SkewedClock,
     SlowDisk,
+    Straggle,
     party_of,
 )
 from parties.testing.processes import Life
@@ -80,6 +82,8 @@ class Injector(Weather, Trouble):
         self._occurred: Counter[tuple[str, Transition]] = Counter()
         self._written: Counter[tuple[str, str]] = Counter()
         self._writing: dict[str, frozenset[str]] = {}
+        self._submitted: dict[str, list[bytes]] = {}
+        self._held: dict[tuple[str, str], float] = {}
         self.fired: list[Fault] = []
         self.crash_points: set[CrashPoint] = set()
         self.kill: Callable[[Crash], None] = lambda crash: None
@@ -124,6 +128,18 @@ class Injector(Weather, Trouble):
         """Take note of a server's transition that is about to be recorded."""
         if step.transition.machine in ("round", "toss"):
             self._stepped[step.life.process.name] = step
+
+    def watch(self, sender: str, receiver: str, message: Message) -> None:
+        """A message is about to leave; a client's submission may be one that reaches this server late."""
+        if not isinstance(message, Submit | Hint):
+            return
+        rounds = self._submitted.setdefault(sender, [])
+        if message.round_id not in rounds:
+            rounds.append(message.round_id)
+        for fault in self._of(Straggle, sender):
+            if (fault.submission, fault.server) == (len(rounds), receiver) and fault not in self.fired:
+                self._held[sender, receiver] = min(self.now + fault.seconds, CALM)
+                self.strike(fault)
 
     def clock_error(self, party: str) -> float:
         """Seconds by which a party's wall clock is wrong now."""
@@ -197,6 +213,7 @@ class Injector(Weather, Trouble):
         if chance is None:
             chance = self._latency[connection] = Random(f"{self._seed}/{connection}")
         latest = now + LATENCY * chance.random() ** 4 + self._delay(connection)
+        latest = max(latest, self._began + self._held.get((connection.sender, connection.receiver), 0.0))
         for partition in self._during(Partition, connection.sender):
             if partition.receiver == connection.receiver:
                 latest = max(latest, self._began + partition.begin + partition.seconds)
@@ -220,6 +237,10 @@ class Injector(Weather, Trouble):
                 if 0 <= left < size:
                     self.strike(fault)
                     yield Broken(left, fault.lost)
+
+    def outlives(self, connection: Connection) -> bool:
+        """See `Weather.outlives`."""
+        return Random(f"{self._seed}/{connection}/outlives").random() < 0.5
 
     def before_send(self, life: Life, connection: Connection) -> None:
         """See `Weather.before_send`."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from parties.testing.faults import Crash, Cut, Delay, Fault, FullDisk, Late, Partition, SlowDisk, party_of
+from parties.testing.faults import Crash, Cut, Delay, Fault, FullDisk, Late, Partition, SlowDisk, Straggle, party_of
 from parties.testing.trials import NAMES, Scenario, Trial
 
 __all__ = ["shrink"]
@@ -74,7 +74,7 @@ def _simpler(fault: Fault) -> Iterator[Fault]:
         case Partition() | SlowDisk() | FullDisk():
             for name in ("begin", "seconds"):
                 yield from _rounded(fault, name)
-        case Delay() | Late():
+        case Delay() | Late() | Straggle():
             yield from _rounded(fault, "seconds")
         case Cut(after=after) if after > 1:
             yield msgspec.structs.replace(fault, after=after // 2)

@@ -48,6 +48,7 @@ from parties.testing.faults import (
     Place,
     SkewedClock,
     SlowDisk,
+    Straggle,
     party_of,
 )
 from parties.testing.injector import CrashPoint
@@ -70,6 +71,8 @@ SERVERS_WRITE = (
     *("/events", "/events", "/events"),
     *("standing", "model/", "session/", "/toss", "/requests", "/parts/", "/submissions/", "/share/"),
 )
+COMMITTED = ("Committed", "Revealed", "Combined", "Concluded")
+AFTER_THE_LISTS = ("Closed", "Closing", "Rostered", "Proved", "Verified", *COMMITTED)
 CLIENTS_WRITE = ("submission", "submission", "bulk/", "retrieval", "session")
 
 
@@ -123,6 +126,8 @@ def draw(seed: int) -> Trial:
     count = min(int(rng.expovariate(0.25)), 10)
     drawn = rng.choices(list(_DRAWN), list(_DRAWN.values()), k=count)
     faults = [fault for make in drawn for fault in make(rng, scenario)]
+    if faults and rng.random() < 0.4:
+        faults += rng.choice(_COMBINED)(rng, scenario)
     return Trial(seed, scenario, tuple(dict.fromkeys(faults)))
 
 
@@ -279,6 +284,39 @@ def _give_up(rng: Random, scenario: Scenario) -> Iterator[Fault]:
     yield from _give_up_in(state, _server(rng), rng)
 
 
+def _straggle(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    """Who is with one server in time and late with the other, which is killed; often the round lacks somebody else."""
+    late, missing = rng.sample(NAMES[: scenario.clients], 2)
+    server, submission = _server(rng), rng.choice((1, 1, 1, 2))
+    yield Straggle(late, submission, server, round(2 ** rng.uniform(-1, 7), 3))
+    if rng.random() < 0.6:
+        yield Late(missing, submission, 2 * scenario.seconds)
+    if rng.random() < 0.6:
+        at = rng.choice([at for at in declared("round") if at.state in AFTER_THE_LISTS])
+        yield Crash(server, AtTransition(*at, rng.choice(MOMENTS)), _down(rng))
+
+
+def _give_up_too_late(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    """An operator who would give up what both servers have committed to."""
+    at = rng.choice([at for at in declared("round") if at.after in COMMITTED and at.state != at.after])
+    yield GiveUp(_server(rng), AtTransition(*at, "after write"))
+
+
+def _crash_while_settling(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    words, number = rng.choice(("standing", "model/", "past/")), rng.randint(1, scenario.rounds)
+    yield Crash(_server(rng), AtWrite(words, number, rng.choice(MOMENTS[:3])), _down(rng))
+
+
+def _forget_the_peer(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    """A server dies before it has recorded what the other said, which has gone on by then."""
+    at = rng.choice([at for at in declared("round") if at.event.startswith("Peer")])
+    party, moment = _server(rng), rng.choice(MOMENTS[:2])
+    yield Crash(party, AtTransition(*at, moment), _down(rng))
+    yield from _leading_to(at, party, rng, scenario)
+
+
+_COMBINED: tuple[Make, ...] = (_straggle, _straggle, _give_up_too_late, _crash_while_settling, _forget_the_peer)
+
 _DRAWN: Mapping[Make, float] = {
     _crash_at_transition: 8,
     _crash_at_write: 4,
@@ -357,7 +395,7 @@ async def _run(trial: Trial, malice: Malice) -> Verdict:
             ledgers=ledgers,
             honest=honest,
             stranded=frozenset(name for name in members if len(honest) == 2 and _waits(made, name, ledgers[name])),
-            quiet=not trial.faults,
+            faults=trial.faults,
             spoiled={name: frozenset(villain.spoiled) for name, villain in villains.items()},
         )
         struck = (fault for member in (members | villains).values() for fault in member.struck)

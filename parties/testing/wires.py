@@ -1,7 +1,8 @@
 """A network in memory whose connections take time, break and fall silent.
 
 Every connection is two lanes, one each way. What is written to a lane arrives in order, after the time that the
-`Weather` gives it; a cut may fall anywhere in it. Both ends know whose processes they belong to, and end with them.
+`Weather` gives it; a cut may fall anywhere in it. Both ends know whose processes they belong to, and end with them;
+what a process had written by then may still arrive, for the operating system has it.
 """
 
 from __future__ import annotations
@@ -62,6 +63,10 @@ class Weather(ABC):
     @abstractmethod
     def cut(self, connection: Connection, written: int, size: int) -> Iterator[Broken]:
         """Where in `size` bytes, after `written` earlier ones, the connection breaks, if it does."""
+
+    @abstractmethod
+    def outlives(self, connection: Connection) -> bool:
+        """Whether what a process has written to it still arrives when the process is killed."""
 
     @abstractmethod
     def before_send(self, life: Life, connection: Connection) -> None:
@@ -155,9 +160,10 @@ class _Lane:
     def break_both(self, *, lost: bool) -> None:
         """Nothing more gets into this lane and the one back; what is on its way is lost, or still arrives."""
         for lane in (self, *self.back):
-            lane._break_off(lost=lost)
+            lane.break_off(lost=lost)
 
-    def _break_off(self, *, lost: bool) -> None:
+    def break_off(self, *, lost: bool) -> None:
+        """Nothing more gets into this lane."""
         self.broken = True
         if lost:
             self._forget()
@@ -227,7 +233,8 @@ class _End(trio.abc.Stream):
         await trio.lowlevel.checkpoint()
 
     def _break_off(self) -> None:
-        self._outgoing.break_both(lost=True)
+        self._incoming.break_off(lost=True)
+        self._outgoing.break_off(lost=not self._weather.outlives(self._outgoing.connection))
 
     @staticmethod
     def _require_alive(life: Life) -> None:

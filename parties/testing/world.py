@@ -277,6 +277,7 @@ class World:
 
     def _watch(self, life: Life, sender: str, receiver: str, message: Message, bulk: int) -> None:
         if life.alive:
+            self.injector.watch(sender, receiver, message)
             note = Note(sender, receiver, message, bulk)
             self.transcript.append((self.now, note))
             self._tell(sender, note)

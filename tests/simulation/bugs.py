@@ -14,6 +14,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -44,14 +45,12 @@ class Bug:
         name: what the code does then.
         breaks: which rule that is.
         edits: how it is made to.
-        checks: those that may find it; none: whichever does.
         alone: whether honest parties alone show it; else it takes a malicious client or server.
     """
 
     name: str
     breaks: str
     edits: tuple[Edit, ...]
-    checks: frozenset[str] = frozenset()
     alone: bool = True
 
 
@@ -69,14 +68,15 @@ def planted(bug: Bug) -> Iterator[None]:
 
 
 def _make(where: str, edits: list[Edit], patch: pytest.MonkeyPatch) -> None:
-    owner, name = _find(where)
-    source = textwrap.dedent(inspect.getsource(inspect.getattr_static(owner, name)))
+    """Give a function another code: it stays the same function, for whoever has imported it by name has it as well."""
+    function = _find(where)
+    source = textwrap.dedent(inspect.getsource(function))
     for edit in edits:
         source = _changed(source, edit)
     made: dict[str, Any] = {}
     code = compile(source, where, "exec", flags=__future__.annotations.compiler_flag)
-    exec(code, getattr(owner, name).__globals__, made)
-    patch.setattr(owner, name, made[name])
+    exec(code, function.__globals__, made)
+    patch.setattr(function, "__code__", inspect.unwrap(made[function.__name__]).__code__)
 
 
 def _changed(source: str, edit: Edit) -> str:
@@ -91,13 +91,14 @@ def _changed(source: str, edit: Edit) -> str:
     raise LookupError(f"{edit.where} has not once what the bug changes: {edit.old!r}; plant it otherwise")
 
 
-def _find(where: str) -> tuple[Any, str]:
+def _find(where: str) -> FunctionType:
     module, _, path = where.partition(":")
-    owner: Any = importlib.import_module(module)
-    *classes, name = path.split(".")
-    for inner in classes:
-        owner = getattr(owner, inner)
-    return owner, name
+    found: Any = importlib.import_module(module)
+    for name in path.split("."):
+        found = getattr(found, name)
+    if not isinstance(found, FunctionType):
+        raise LookupError(f"{where} is no function; plant it otherwise")
+    return found
 
 
 # ---- where the rules are kept

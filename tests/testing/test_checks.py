@@ -15,9 +15,9 @@ from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.messages import Receipt, Refused, Share
 from fsl_async.protocols import round as protocol
 from parties.cluster import Note
-from parties.happenings import RoundOpened
+from parties.happenings import RoundOpened, RoundSettled
 from parties.outcome import ClientOutcome, RoundReport
-from parties.testing import Ended, trials
+from parties.testing import Delay, Ended, Fault, FullDisk, Partition, trials
 from parties.testing.checks import CHECKS, Case, check_all
 from parties.testing.trials import Scenario, Trial
 
@@ -117,6 +117,20 @@ def a_sum_of_one(case: Case) -> None:
     case.world.steps[at] = step._replace(after=msgspec.structs.replace(step.after, counted=counted))
 
 
+def another_share_than_was_committed_to(case: Case) -> None:
+    at, step = next(
+        (at, step) for at, step in enumerate(case.world.steps) if isinstance(step.event, protocol.PeerShare)
+    )
+    case.world.steps[at] = step._replace(event=msgspec.structs.replace(step.event, share=OTHER))
+
+
+def a_round_is_given_up_for_nothing(case: Case) -> None:
+    past = next(told.past for _, _, told in case.world.happenings if isinstance(told, RoundSettled))
+    aborted = msgspec.structs.replace(past.report, aborted="S0 gave up: S1 was awaited in state Closed for 60 s")
+    settled = RoundSettled(past=msgspec.structs.replace(past, report=aborted))
+    case.world.happenings.append((100.0, "S0", settled))
+
+
 def an_acknowledged_client_is_lost(case: Case) -> None:
     for server in (0, 1):
         settle(case, server, clients=tuple(name for name in report(case).clients if name != CLIENT))
@@ -178,6 +192,8 @@ SPOILED: dict[str, list[Callable[[Case], None]]] = {
     "revealed means done": [aborted_after_revealing],
     "one receipt per round": [three_contents_acknowledged],
     "nothing below the minimum": [a_sum_of_one],
+    "shares as committed": [another_share_than_was_committed_to],
+    "nobody is awaited in vain": [a_round_is_given_up_for_nothing],
     "acknowledged means counted": [an_acknowledged_client_is_lost],
     "told the truth": [a_client_is_lied_to],
     "one submission per epoch": [two_submissions],
@@ -210,6 +226,24 @@ def test_a_check_finds_the_one_thing_that_is_otherwise(case: Case, check: str, s
     found = [violation for violation in check_all(case) if violation.check == check]
     assert found, f"{check!r} accepts a world where {spoil.__name__.replace('_', ' ')}"
     assert all(str(violation).startswith(f"{check}: ") for violation in found)
+
+
+@pytest.mark.parametrize(
+    ("fault", "excuses"),
+    [
+        (Partition("S0", "S1", begin=60.0, seconds=20.0), True),
+        (Partition("S0", "S1", begin=10.0, seconds=20.0), False),
+        (Partition("S0", CLIENT, begin=60.0, seconds=20.0), False),
+        (FullDisk("S1", begin=90.0, seconds=5.0), True),
+        (Delay("S1", connection=1, seconds=3.0), True),
+        (Delay(CLIENT, connection=1, seconds=3.0), False),
+    ],
+)
+def test_who_is_kept_from_the_other_server_may_give_a_round_up(case: Case, fault: Fault, excuses: bool) -> None:
+    a_round_is_given_up_for_nothing(case)
+    struck = replace(case, faults=(fault,))
+    complains = bool(list(CHECKS["nobody is awaited in vain"](struck)))
+    assert complains is not excuses
 
 
 def test_who_meets_a_malicious_server_may_halt_if_it_names_it(case: Case) -> None:

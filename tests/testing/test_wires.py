@@ -12,7 +12,9 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fsl_async.messages import Hint
 from parties.testing import Cut, Delay, Fault, Partition
+from parties.testing.faults import Straggle
 from parties.testing.injector import LATENCY, Injector
 from parties.testing.processes import KilledError, Life, Process
 from parties.testing.wires import BUFFER_SIZE, Broken, Connection, Weather, Wires
@@ -25,9 +27,10 @@ Ends = tuple[trio.abc.Stream, trio.abc.Stream]
 class Calm(Weather):
     """Nothing takes time, and nothing breaks, but where a test says so."""
 
-    def __init__(self, cut_after: int = -1, *, lost: bool = False) -> None:
+    def __init__(self, cut_after: int = -1, *, lost: bool = False, outlives: bool = False) -> None:
         self.cut_after = cut_after
         self.lost = lost
+        self.outliving = outlives
 
     def arrival(self, connection: Connection, now: float) -> float:
         return now
@@ -35,6 +38,9 @@ class Calm(Weather):
     def cut(self, connection: Connection, written: int, size: int) -> Iterator[Broken]:
         if written <= self.cut_after < written + size:
             yield Broken(self.cut_after - written, self.lost)
+
+    def outlives(self, connection: Connection) -> bool:
+        return self.outliving
 
     def before_send(self, life: Life, connection: Connection) -> None: ...
 
@@ -63,6 +69,10 @@ def injected(*faults: Fault) -> Injector:
     injector = Injector(5, faults)
     injector.begin()
     return injector
+
+
+def submission(round_id: bytes) -> Hint:
+    return Hint(round_id=round_id, public_digest=b"", dense_digest=b"")
 
 
 async def everything(stream: trio.abc.Stream) -> bytes:
@@ -204,6 +214,36 @@ async def test_a_kill_breaks_both_ends_and_loses_what_is_on_its_way(killed: str)
         assert await everything(end) == b""
         with pytest.raises(trio.BrokenResourceError):
             await end.send_all(b"x")
+
+
+async def test_what_a_killed_process_had_written_may_still_arrive() -> None:
+    near, far = await (pair := Pair(Calm(outlives=True))).connect()
+    await near.send_all(b"to the dead")
+    await far.send_all(b"on its way")
+    pair.server.kill(1.0)
+    assert await everything(near) == b"on its way"
+    assert await everything(far) == b""
+
+
+def test_what_a_killed_process_had_written_arrives_by_chance() -> None:
+    connections = [Connection("anna", "S0", "anna", number) for number in range(100)]
+    arrives = [injector.outlives(connection) for injector in (Injector(5, ()),) * 2 for connection in connections]
+    assert arrives[:100] == arrives[100:]
+    assert 30 < sum(arrives[:100]) < 70
+
+
+async def test_a_submission_reaches_one_server_late(autojump_clock: trio.abc.Clock) -> None:
+    injector = injected(Straggle("anna", submission=2, server="S0", seconds=9.0))
+    near, far = await Pair(injector).connect()
+    took = []
+    for round_id in (b"first", b"second", b"second"):
+        injector.watch("anna", "S1", submission(round_id))
+        injector.watch("anna", "S0", submission(round_id))
+        began = trio.current_time()
+        await near.send_all(b"x")
+        await far.receive_some()
+        took.append(trio.current_time() - began)
+    assert took == [pytest.approx(expected, abs=LATENCY) for expected in (0.0, 9.0, 0.0)]
 
 
 async def test_a_kill_reaches_who_waits(autojump_clock: trio.abc.Clock) -> None:
