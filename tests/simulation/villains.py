@@ -42,7 +42,7 @@ LONGEST_ANSWER = 2**20
 REPEATS = 15
 """More often than a server takes one client's submissions in a round."""
 BITS = 100
-"""Tries to flip a bit that matters: after a union of a few rows most bins have none, and what is said there is nothing."""
+"""Tries to flip a bit that matters: after a union of a few rows most bins have none, and what is said there is idle."""
 
 
 Sent: TypeAlias = Iterator[tuple[int, Draft]]
