@@ -6,7 +6,7 @@
     round-00000012/requests                          journal: requests of which both halves have come and agree
     round-00000012/parts/<client>/<purpose>-<query>/<digest>    public parts
     round-00000012/submissions/<client>              submissions, but for the bulk
-    round-00000012/dense/<client>                    this server's shares of dense blocks
+    round-00000012/dense/<client>                    this server's shares of dense blocks, where the task has any
     round-00000012/share/<digest>                    both servers' shares of the sum
 
 Rules: a public part is in the store before it is forwarded, a request before it is answered, a submission before it is
@@ -31,7 +31,7 @@ from fsl_async.config import RoundConfig
 from fsl_async.digests import Buffer, Domain, digest
 from fsl_async.discreet import Discreet
 from fsl_async.errors import StorageError
-from fsl_async.public_part import Layout, Part, Trees
+from fsl_async.public_part import Layout, Part, Trees, dense_bytes
 from parties.desk import RequestKey
 from parties.kept import read_kept
 from parties.store import Change, Keep, Put, Record, Store
@@ -42,6 +42,8 @@ _PART_KEY = re.compile(r"round-\d{8,}/parts/([^/]+)/(retrieve|submit)-(\d{1,9})/
 
 AT_HAND_BYTES: Final = 64 << 20
 """Room in memory for public parts that are to be added, beside what requests under way have."""
+
+NO_SHARES = memoryview(b"")
 
 SessionTrees: TypeAlias = Callable[[str], Awaitable[Submission]]
 """Finds the submission whose trees a client's session uses."""
@@ -187,10 +189,8 @@ class RoundRecords:
     def submission_changes(self, submission: StoredSubmission, dense: Buffer) -> list[Change]:
         """What keeps a submission; its public part is kept already."""
         client = client_key(submission.client)
-        return [
-            Put(f"{self.prefix}/submissions/{client}", msgspec.msgpack.encode(submission)),
-            Put(f"{self.prefix}/dense/{client}", dense),
-        ]
+        shares = [Put(f"{self.prefix}/dense/{client}", dense)] if dense_bytes(self._config.shape) else []
+        return [Put(f"{self.prefix}/submissions/{client}", msgspec.msgpack.encode(submission)), *shares]
 
     async def submission(self, client: str) -> Submission:
         """A submission with its bulk, which is no longer held in memory by this.
@@ -212,7 +212,7 @@ class RoundRecords:
             tree=stored.tree,
             trees=await self._trees(stored, part),
             part=part,
-            dense=await self.store.blob(f"{self.prefix}/dense/{key}"),
+            dense=await self.store.blob(f"{self.prefix}/dense/{key}") if dense_bytes(self._config.shape) else NO_SHARES,
         )
 
     async def _trees(self, stored: StoredSubmission, part: Part) -> Part:
