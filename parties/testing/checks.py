@@ -221,10 +221,12 @@ def _nobody_asks_in_vain(case: Case) -> Iterator[str]:
             waiting[note.sender, note.receiver] = at, note.message.after
         elif note.sender in SERVERS:
             waiting.pop((note.receiver, note.sender), None)
+    opened = [(at, server, told.number) for at, server, told in case.world.happenings if isinstance(told, RoundOpened)]
+    end = case.world.story[-1].at
     for (client, asked), (since, after) in waiting.items():
-        for at, server, happening in case.world.happenings:
-            if server == asked and isinstance(happening, RoundOpened) and at > since + 1 and happening.number > after:
-                yield f"{client} waits for a round at {server} since {since:.2f} s; round {happening.number} has opened"
+        for at, server, number in opened:
+            if server == asked and number > after and since < at < end - 1:
+                yield f"{client} waits for a round at {server} since {since:.2f} s; round {number} has opened"
 
 
 def _acknowledged_means_counted(case: Case) -> Iterator[str]:

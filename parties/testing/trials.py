@@ -303,7 +303,8 @@ def _give_up_too_late(rng: Random, scenario: Scenario) -> Iterator[Fault]:
 
 
 def _crash_while_settling(rng: Random, scenario: Scenario) -> Iterator[Fault]:
-    words, number = rng.choice(("standing", "model/", "past/")), rng.randint(1, scenario.rounds)
+    words, rounds = rng.choice((("standing", 1), ("model/", 1), ("past/", 0)))  # the first two also before the first
+    number = rounds + rng.randint(1, scenario.rounds)
     yield Crash(_server(rng), AtWrite(words, number, rng.choice(MOMENTS[:3])), _down(rng))
 
 
