@@ -65,6 +65,9 @@ MALICIOUS_BOUND = 60.0
 BOUND = 900.0
 """Seconds after the last fault in which everything must have come to its end."""
 
+COMBINED_SHARE = 0.4
+"""How many of the trials in which something goes wrong have faults besides that show something only together."""
+
 NAMES = ("anna", "ben", "carol", "dora", "emil")
 MOMENTS: tuple[Moment, ...] = ("before write", "before sync", "after write", "before send", "after send")
 SERVERS_WRITE = (
@@ -126,7 +129,7 @@ def draw(seed: int) -> Trial:
     count = min(int(rng.expovariate(0.25)), 10)
     drawn = rng.choices(list(_DRAWN), list(_DRAWN.values()), k=count)
     faults = [fault for make in drawn for fault in make(rng, scenario)]
-    if faults and rng.random() < 0.4:
+    if faults and rng.random() < COMBINED_SHARE:
         faults += rng.choice(_COMBINED)(rng, scenario)
     return Trial(seed, scenario, tuple(dict.fromkeys(faults)))
 
