@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import Literal
@@ -361,9 +362,22 @@ def run(trial: Trial, malice: Malice | None = None) -> Verdict:
         trial: what decides what happens.
         malice: plays the malicious parties of a plan that has some.
     """
-    logging.getLogger("parties").setLevel(logging.CRITICAL)
-    logging.getLogger("transport").setLevel(logging.CRITICAL)
-    return trio.run(_run, trial, malice or Malice(), clock=MockClock(autojump_threshold=0))
+    with _quiet():
+        return trio.run(_run, trial, malice or Malice(), clock=MockClock(autojump_threshold=0))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What goes wrong in a world is no news: the logs of parties and of the transport are silent meanwhile."""
+    logs = [logging.getLogger(name) for name in ("parties", "transport")]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)
 
 
 async def _run(trial: Trial, malice: Malice) -> Verdict:

@@ -175,7 +175,7 @@ async def _requests(store: Store) -> None:
 
 
 def _read_part_name(data: bytes) -> None:
-    store = _Calm(Put(f"{ROUND}/parts/{data.decode('utf-8', 'surrogateescape')}", b"part"))
+    store = _Calm(Put(f"{ROUND}/parts/{data.decode('utf-8', 'replace')}", b"part"))
     assert len(at_once(_records(store).parts())) == 1
 
 

@@ -205,7 +205,7 @@ def test_who_leaves_the_live_view_has_not_failed(monkeypatch, capsys):
         signal.raise_signal(signal.SIGINT)
         await trio.sleep_forever()
 
-    monkeypatch.setattr(commands, "watch", look)
+    monkeypatch.setattr("parties.operating.terminal.watch", look)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     assert commands.status("http://127.0.0.1:9") == 0
     assert capsys.readouterr().err == ""
