@@ -19,7 +19,7 @@ from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.messages import Enter, Receipt, Refused, Share
 from fsl_async.protocols import round as protocol
 from parties.cluster import SERVERS
-from parties.happenings import RoundOpened, RoundSettled
+from parties.happenings import ClientLeft, RoundOpened, RoundSettled
 from parties.outcome import RoundReport
 from parties.refusals import RequestDeniedError
 from parties.testing.faults import CALM, Delay, Fault, FullDisk, Partition, SlowDisk
@@ -222,10 +222,12 @@ def _nobody_asks_in_vain(case: Case) -> Iterator[str]:
         elif note.sender in SERVERS:
             waiting.pop((note.receiver, note.sender), None)
     opened = [(at, server, told.number) for at, server, told in case.world.happenings if isinstance(told, RoundOpened)]
+    left = [(at, told.client, server) for at, server, told in case.world.happenings if isinstance(told, ClientLeft)]
     end = case.world.story[-1].at
     for (client, asked), (since, after) in waiting.items():
+        gone = min((at for at, who, server in left if (who, server) == (client, asked) and at >= since), default=end)
         for at, server, number in opened:
-            if server == asked and number > after and since < at < end - 1:
+            if server == asked and number > after and since < at < min(end, gone) - 1:
                 yield f"{client} waits for a round at {server} since {since:.2f} s; round {number} has opened"
 
 

@@ -193,8 +193,9 @@ class AddsToAHint(ForwardsAnotherPart):
         part = bytearray(bulk)
         for piece in Layout.submission(self.setup.task, Trees.OWN).pieces:
             if piece.kind == "hint":
-                hints = np.frombuffer(part, "<u8", (piece.stop - piece.start) // 8, piece.start)
-                part[piece.start : piece.stop] = (hints + np.uint64(ERROR)).tobytes()
+                stop = piece.stop - (piece.stop - piece.start) % 8
+                changed = np.frombuffer(part[piece.start : stop], "<u8") + np.uint64(ERROR)
+                part[piece.start : stop] = changed.tobytes()
         return bytes(part)
 
 
