@@ -208,12 +208,12 @@ async def begin_a_request_and_stall(home: Path) -> None:
         payload=Credentials.of(identity, deployment.task.digest()).encode(),
     )
     host, _, port = deployment.addresses[0].rpartition(":")
-    stream = StallingStream(await trio.open_tcp_stream(host, int(port)))
-    channel = await initiate(Wire(stream), deployment.identity(0).channel, settings)
-    async with trio.open_nursery() as nursery:
-        stream.stalls = True
-        nursery.start_soon(channel.send, bytes(10_000))
-        await channel.receive(0)
+    async with StallingStream(await trio.open_tcp_stream(host, int(port))) as stream:
+        channel = await initiate(Wire(stream), deployment.identity(0).channel, settings)
+        async with trio.open_nursery() as nursery:
+            stream.stalls = True
+            nursery.start_soon(channel.send, bytes(10_000))
+            await channel.receive(0)
 
 
 @scenario("A disk is full")
