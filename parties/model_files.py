@@ -8,9 +8,12 @@
 
 from __future__ import annotations
 
+import errno
 import lzma
 import math
+import os
 import re
+import stat
 import tokenize
 import zipfile
 import zlib
@@ -91,6 +94,14 @@ SAFETENSORS_TYPES: Final[Mapping[str, str]] = {
 }
 """The types of the format that NumPy has, and NumPy's names for them; it has none for BF16 and the F8s."""
 
+REMEDIES: Final[Mapping[int, str]] = {
+    errno.ENOENT: "there is no such file; check the name, or save a model there first, as with `numpy.savez`",
+    errno.ENOTDIR: "what should be its folder is a file; check the name",
+    errno.EACCES: "permission denied; the user who runs the command must be allowed to read it and to enter its folder",
+    errno.EISDIR: "it is a folder; name a file in it",
+}
+"""What to do where a file cannot be opened, by the system's number for it."""
+
 CHECKPOINT: Final = re.compile(r"round-(\d{8,})\.(npz|safetensors)")
 
 
@@ -100,7 +111,9 @@ def load_model(path: Path) -> dict[str, npt.NDArray[Any]]:
     Raises:
         MisuseError: the file cannot be read as one.
     """
-    match ModelForm.of(path):
+    form = ModelForm.of(path)
+    _refuse_unopened(path)
+    match form:
         case ModelForm.NPZ:
             return _load_npz(path)
         case ModelForm.SAFETENSORS:
@@ -188,6 +201,26 @@ def _remove(old: list[Checkpoint]) -> None:
 def _native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The same array in the order of rows and the machine's byte order; no copy where it is so already."""
     return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
+
+
+def _refuse_unopened(path: Path) -> None:
+    """Refuse what is not there, is no file, or is not for us to read, in words that neither form's reader has."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for a writer
+    except OSError as error:
+        raise _unopened(path, REMEDIES.get(error.errno or 0, error.strerror or "it cannot be opened")) from error
+    except ValueError as error:
+        raise _unopened(path, f"{error}; check the name") from error
+    try:
+        mode = os.fstat(descriptor).st_mode
+    finally:
+        os.close(descriptor)
+    if not stat.S_ISREG(mode):
+        raise _unopened(path, REMEDIES[errno.EISDIR] if stat.S_ISDIR(mode) else "it is no regular file; name one")
+
+
+def _unopened(path: Path, remedy: str) -> MisuseError:
+    return MisuseError(f"{path} cannot be read as a model: {remedy}")
 
 
 def _load_npz(path: Path) -> dict[str, npt.NDArray[Any]]:

@@ -9,6 +9,7 @@ import stat
 import struct
 import subprocess
 import zipfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -261,12 +262,50 @@ def test_two_arrays_of_one_name_are_refused(tmp_path):
         load_model(tmp_path / "m.npz")
 
 
-def test_a_missing_file_and_a_folder_are_refused(path):
-    with pytest.raises(MisuseError, match="cannot be read as a model"):
+def _refusal(path):
+    with pytest.raises(MisuseError) as refused:
         load_model(path)
+    words = str(refused.value)
+    assert words.startswith(f"{path} cannot be read as a model: ")
+    assert "Errno" not in words
+    return words
+
+
+def test_a_missing_file_is_refused_with_what_to_do(path):
+    assert "there is no such file; check the name, or save a model there first" in _refusal(path)
+
+
+def test_what_is_no_file_is_refused_and_not_waited_for(path):
     path.mkdir()
-    with pytest.raises(MisuseError, match="cannot be read as a model"):
-        load_model(path)
+    assert "it is a folder; name a file in it" in _refusal(path)
+    assert "what should be its folder is a file" in _refusal(Path(__file__) / path.name)
+    os.mkfifo(path.with_stem("pipe"))
+    assert "it is no regular file" in _refusal(path.with_stem("pipe"))
+
+
+def test_names_that_no_file_can_have_are_refused(path):
+    assert "File name too long" in _refusal(path.with_stem("x" * 300))
+    assert "check the name" in _refusal(path.with_stem("a\0b"))
+
+
+def test_a_file_that_is_not_ours_to_read_is_refused_with_what_to_do(path):
+    save_model(path, {"a": np.zeros(3)})
+    path.chmod(0)
+    with _as_nobody():
+        words = _refusal(path)
+    assert "permission denied; the user who runs the command must be allowed to read it" in words
+
+
+@contextmanager
+def _as_nobody():
+    """Root may read everything, so it is somebody else for as long as the block lasts."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65_534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
 
 
 def test_a_file_that_is_not_the_form_its_name_says_is_refused(tmp_path):
