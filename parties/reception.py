@@ -287,14 +287,20 @@ class Reception:
         dense: memoryview,
         event: sessions.Brought | sessions.Hinted,
     ) -> Reply:
-        """Enter a submission, once, however often it comes, and sign that it is in."""
+        """Enter a submission, once, however often it comes, and sign that it is in.
+
+        Its session is touched only where the round can still settle it: a store may be so slow that the round has
+        closed, or is settled, since the request came.
+        """
         client, name = submission.client, submission.name
-        changes = [self._server.sessions.take(client, event)] if self._task.selection == "fixed" else []
+        if not (run.admits(client) or run.has(client)):
+            raise RequestRefusedError.because("round-closed", "the round closed before the submission was stored")
         if run.claim(client, name):
             with trio.CancelScope(shield=True):
                 try:
+                    changes = [self._server.sessions.take(client, event)] if self._task.selection == "fixed" else []
                     await run.records.store.commit(*changes, *run.records.submission_changes(submission, dense))
-                except StorageError:
+                except (StorageError, RequestRefusedError):
                     run.give_back(client)
                     raise
                 await self._server.post_event(run.round_id, protocol.Submitted(client, name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 import trio
@@ -12,7 +13,7 @@ from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.messages import Message, Retrieve
 from parties import simulate
 from parties.client import Client, RoundClosedError
-from parties.testing.faults import AtTime, AtTransition, Crash, FullDisk, GiveUp
+from parties.testing.faults import AtTime, AtTransition, Crash, FullDisk, GiveUp, Late, SlowDisk
 from parties.testing.trials import Scenario, Trial, run
 
 TASK = Task(
@@ -77,3 +78,16 @@ def test_what_is_said_first_is_what_the_peer_lacks() -> None:
     verdict = run(Trial(100114, Scenario(TASK, clients=2, rounds=1, seconds=5.0), faults))
     assert verdict.violations == ()
     assert len(verdict.fired) == 2
+
+
+def test_a_submission_that_is_stored_too_late_leaves_no_session() -> None:
+    """A round is given up while a slow disk keeps a request: trees that came after its end must not wait for it."""
+    task = msgspec.structs.replace(TASK, selection="fixed", blocks=(Sparse("items", rows=16, select=1), TASK.blocks[1]))
+    faults = (
+        SlowDisk("S1", begin=0.0, seconds=60.0, each=2.0),
+        GiveUp("S0", AtTime(9.75)),
+        Late("ben", submission=2, seconds=40.0),
+    )
+    verdict = run(Trial(5, Scenario(task, clients=2, rounds=2, seconds=20.0), faults))
+    assert verdict.violations == ()
+    assert len(verdict.fired) == 3
