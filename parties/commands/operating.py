@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ def status(where: str, *, once: bool = False, form: FormatFlag = "text") -> int:
     async def work() -> None:
         from rich.console import Console
 
+        from parties.operating.answers import RoundsView, StatusView
         from parties.operating.inquiry import Inquiry
         from parties.operating.terminal import PAST_SHOWN, as_text, status_screen, watch
 
@@ -41,8 +43,8 @@ def status(where: str, *, once: bool = False, form: FormatFlag = "text") -> int:
             with suppress(KeyboardInterrupt):  # how one leaves a live view
                 await watch(inquiry, Console())
             return
-        now = await inquiry.get("/status.json")
-        past = (await inquiry.get(f"/rounds.json?last={PAST_SHOWN}"))["rounds"]
+        now = await inquiry.get("/status.json", StatusView)
+        past = (await inquiry.get(f"/rounds.json?last={PAST_SHOWN}", RoundsView))["rounds"]
         report.result(as_text(status_screen(now, past)), now)
 
     return run(report, work)
@@ -62,14 +64,15 @@ def list_rounds(where: str, *, last: int = 50, form: FormatFlag = "text") -> int
     report = Report("rounds list", form)
 
     async def work() -> None:
+        from parties.operating.answers import RoundsView, StatusView
         from parties.operating.inquiry import Inquiry
         from parties.operating.terminal import as_text, rounds_table
 
         if not 1 <= last <= 999_999:
             raise MisuseError(f"last: from 1 to 999,999 rounds can be listed, not {last:,}")
         inquiry = Inquiry.of(where)
-        running = (await inquiry.get("/status.json"))["round"]
-        past = (await inquiry.get(f"/rounds.json?last={last}"))["rounds"]
+        running = (await inquiry.get("/status.json", StatusView))["round"]
+        past = (await inquiry.get(f"/rounds.json?last={last}", RoundsView))["rounds"]
         text = as_text(rounds_table(past)) if past else "no round is settled yet"
         text += f"\nround {running['number']} is running: {running['state']}" if running else ""
         report.result(text, {"rounds": past, "running": running})
@@ -91,10 +94,11 @@ def show(where: str, number: int, *, form: FormatFlag = "text") -> int:
     report = Report("rounds show", form)
 
     async def work() -> None:
+        from parties.operating.answers import RoundView
         from parties.operating.inquiry import Inquiry
         from parties.operating.terminal import as_text, round_screen
 
-        past = await Inquiry.of(where).get(f"/rounds/{_checked(number)}.json")
+        past = await Inquiry.of(where).get(f"/rounds/{_checked(number)}.json", RoundView)
         report.result(as_text(round_screen(past)), past)
 
     return run(report, work)
@@ -118,10 +122,11 @@ def abort(where: str, number: int, *, because: str, token_file: Path | None = No
     report = Report("rounds abort", form)
 
     async def work() -> None:
+        from parties.operating.answers import Aborting
         from parties.operating.inquiry import Inquiry
 
         inquiry = Inquiry.of(where, token_file)
-        answer = await inquiry.change("POST", f"/rounds/{_checked(number)}/abort", because=because)
+        answer = await inquiry.change("POST", f"/rounds/{_checked(number)}/abort", Aborting, because=because)
         report.result(f"round {number} is given up: {because}", _without_version(answer))
 
     return run(report, work)
@@ -142,9 +147,10 @@ def log_level(where: str, level: str, *, token_file: Path | None = None, form: F
     report = Report("log-level", form)
 
     async def work() -> None:
+        from parties.operating.answers import LogLevel
         from parties.operating.inquiry import Inquiry
 
-        answer = await Inquiry.of(where, token_file).change("PUT", "/log-level", level=level)
+        answer = await Inquiry.of(where, token_file).change("PUT", "/log-level", LogLevel, level=level)
         report.result(f"logs from level {answer['level']} on", _without_version(answer))
 
     return run(report, work)
@@ -156,5 +162,5 @@ def _checked(number: int) -> int:
     return number
 
 
-def _without_version(answer: dict[str, Any]) -> dict[str, Any]:
+def _without_version(answer: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in answer.items() if name != "version"}

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import http.client
 import json
+from contextlib import closing
 from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import trio
 
 from fsl_async.errors import FslError, MisuseError, StorageError
 from parties.operating.access import read_operator_token, token_place
+from parties.operating.answers import Refusal, read_answer
 from parties.operating.discretion import printable
 from parties.operating.resources import host_of
 from parties.party_files import ServerFile
@@ -20,8 +22,13 @@ from transport import ForeignPeerError, UnreachableError
 
 __all__ = ["Inquiry"]
 
+AnswerT = TypeVar("AnswerT")
+
 SECONDS = 30.0
 WORD_LENGTH = 500
+PIECE = 65_536
+LONGEST = 2**28
+"""Bytes of an answer: a million rounds in short are not more."""
 
 
 class Inquiry:
@@ -59,17 +66,21 @@ class Inquiry:
             )
         return Inquiry(listen, token_file or token_place(file))
 
-    async def get(self, path: str) -> dict[str, Any]:
+    async def get(self, path: str, kind: type[AnswerT]) -> AnswerT:
         """What the server shows at a path.
+
+        Args:
+            path: the path, with what follows a question mark.
+            kind: what an answer to it is.
 
         Raises:
             ChannelError: it does not answer, or something else does.
             MisuseError: there is nothing at the path.
             FslError: it cannot show it.
         """
-        return await self._ask("GET", path, None, {})
+        return await self._ask(kind, "GET", path)
 
-    async def change(self, method: str, path: str, **words: str) -> dict[str, Any]:
+    async def change(self, method: str, path: str, kind: type[AnswerT], **words: str) -> AnswerT:
         """Have the server change something; shows it the operator's token.
 
         Raises:
@@ -80,41 +91,49 @@ class Inquiry:
         if self._token_file is None:
             raise MisuseError("the operator's token is needed: name the server's TOML file, or give --token-file")
         token = read_operator_token(self._token_file)
-        return await self._ask(method, path, json.dumps(words), {"Authorization": f"Bearer {token}"})
+        return await self._ask(kind, method, path, json.dumps(words), {"Authorization": f"Bearer {token}"})
 
-    async def _ask(self, method: str, path: str, body: str | None, headers: dict[str, str]) -> dict[str, Any]:
-        return await trio.to_thread.run_sync(self._ask_plainly, method, path, body, headers, abandon_on_cancel=True)
+    async def _ask(self, kind: type[AnswerT], *question: Any) -> AnswerT:
+        return await trio.to_thread.run_sync(self._ask_plainly, kind, *question, abandon_on_cancel=True)
 
-    def _ask_plainly(self, method: str, path: str, body: str | None, headers: dict[str, str]) -> dict[str, Any]:
-        connection = http.client.HTTPConnection(self._address, timeout=SECONDS)
+    def _ask_plainly(self, kind: type[AnswerT], *question: Any) -> AnswerT:
+        with closing(self._dial()) as connection:
+            status, body = self._asked(connection, *question)
+        if status >= HTTPStatus.BAD_REQUEST:
+            raise self._refused(status, self._read(body, Refusal)["error"])
+        return self._read(body, kind)
+
+    def _dial(self) -> HTTPConnection:
+        return HTTPConnection(self._address, timeout=SECONDS)
+
+    def _asked(self, connection: HTTPConnection, *question: Any) -> tuple[int, bytearray]:
+        """Ask; the answer's status and its body, as far as one is worth reading."""
         try:
-            connection.request(method, path, body, headers)
-            response = connection.getresponse()
-            answer = json.loads(response.read())
+            connection.request(*question)
+            with connection.getresponse() as response:
+                return response.status, _body(response)
         except OSError as error:
             raise UnreachableError(
                 f"nothing answers at http://{self._address} ({error}): is the server running, was its file changed "
                 "since it started, is this the host it runs on?"
             ) from error
-        except (http.client.HTTPException, ValueError) as error:
+        except (HTTPException, ValueError, OverflowError) as error:  # the last for a port that there cannot be
             raise self._foreign() from error
-        finally:
-            connection.close()
-        if not isinstance(answer, dict):
-            raise self._foreign()
-        if response.status >= HTTPStatus.BAD_REQUEST:
-            raise self._refused(response.status, answer)
-        return answer
+
+    def _read(self, body: bytearray, kind: type[AnswerT]) -> AnswerT:
+        try:
+            return read_answer(body, kind)
+        except ValueError as error:
+            raise self._foreign() from error
 
     def _foreign(self) -> ForeignPeerError:
         return ForeignPeerError(
-            f"what answers at http://{self._address} is not an operator's port of fsl-async; check [operator] listen"
+            f"what answers at http://{self._address} is not an operator's port of fsl-async, or is one of another "
+            "release; check [operator] listen"
         )
 
-    def _refused(self, status: int, answer: dict[str, Any]) -> FslError:
-        words = printable(str(answer.get("error", "")))[:WORD_LENGTH]
-        if not words:
-            return self._foreign()
+    def _refused(self, status: int, words: str) -> FslError:
+        words = printable(words)[:WORD_LENGTH]
         match status:
             case HTTPStatus.UNAUTHORIZED:
                 return MisuseError(
@@ -125,6 +144,20 @@ class Inquiry:
             case HTTPStatus.CONFLICT:
                 return FslError(words)
         return MisuseError(words)
+
+
+def _body(response: HTTPResponse) -> bytearray:
+    """All of an answer, piece by piece: room is made for what comes, and not for what is declared.
+
+    Raises:
+        ValueError: it goes on where any of ours would have ended.
+    """
+    body = bytearray()
+    while piece := response.read(PIECE):
+        body += piece
+        if len(body) > LONGEST:
+            raise ValueError(f"an answer of more than {LONGEST:,} bytes")
+    return body
 
 
 def _address_in(url: str) -> str:

@@ -22,18 +22,19 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from http import HTTPStatus
 from importlib.resources import files
 from ipaddress import ip_address
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import trio
 
 from fsl_async.errors import FslError, MisuseError
 from parties.operating.access import OperatorToken
+from parties.operating.answers import VERSION, Aborting, LogLevel, StatusView
 from parties.operating.discretion import plain_text
 from parties.operating.http import Request, Response, refusal, with_json
 from parties.operating.metrics import CONTENT_TYPE
 from parties.operating.operations import Operations
 from parties.operating.overview import Overview
-from parties.operating.views import VERSION, round_view, rounds_view, status_view
+from parties.operating.views import round_view, rounds_view, status_view
 
 __all__ = ["LONGEST_REASON", "MOST_VIEWERS", "Resources", "host_of"]
 
@@ -128,7 +129,7 @@ class Resources:
     async def _status(self, request: Request) -> Response:
         return with_json(self._view())
 
-    def _view(self) -> dict[str, Any]:
+    def _view(self) -> StatusView:
         return status_view(self._overview.standing(), self._operations)
 
     async def _events(self, request: Request) -> Response:
@@ -194,7 +195,7 @@ class Resources:
             words = f'{{"because": "…"}} expected, with 1 to {LONGEST_REASON} characters that tell clients why'
             return refusal(HTTPStatus.BAD_REQUEST, words)
         await self._overview.abort_round(int(number), because)
-        return with_json({"version": VERSION, "number": int(number), "because": because}, HTTPStatus.ACCEPTED)
+        return with_json(Aborting(version=VERSION, number=int(number), because=because), HTTPStatus.ACCEPTED)
 
     async def _log_level(self, request: Request) -> Response:
         log = self._operations.setup.log
@@ -202,7 +203,7 @@ class Resources:
             log.set_level(_word(request.body, "level"))
         except MisuseError as error:
             return refusal(HTTPStatus.BAD_REQUEST, str(error))
-        return with_json({"version": VERSION, "level": log.level})
+        return with_json(LogLevel(version=VERSION, level=log.level))
 
 
 async def _within(seconds: float, event: trio.Event) -> None:

@@ -5,9 +5,8 @@ Rules: everything that comes from the server is shown as it is, never read as ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 import trio
 from rich.console import Console, Group, RenderableType
@@ -18,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fsl_async.errors import ChannelError
+from parties.operating.answers import RoundsView, RoundView, RunningView, StatusView, SummaryView, TroubleView
 from parties.operating.discretion import printable
 from parties.operating.inquiry import Inquiry
 
@@ -28,8 +28,6 @@ PAST_SHOWN = 8
 TROUBLES_SHOWN = 5
 NO_LIMIT = 2**31
 
-View = Mapping[str, Any]
-
 
 async def watch(inquiry: Inquiry, console: Console) -> None:
     """Show how the server stands until cancelled; goes on through restarts of the server.
@@ -37,14 +35,14 @@ async def watch(inquiry: Inquiry, console: Console) -> None:
     Raises:
         ChannelError: the server cannot be reached at the start.
     """
-    status = await inquiry.get("/status.json")
-    rounds = await inquiry.get(f"/rounds.json?last={PAST_SHOWN}")
+    status = await inquiry.get("/status.json", StatusView)
+    rounds = await inquiry.get(f"/rounds.json?last={PAST_SHOWN}", RoundsView)
     with Live(status_screen(status, rounds["rounds"]), console=console, auto_refresh=False) as live:
         while True:
             try:
-                fresh = await inquiry.get("/status.json")
+                fresh = await inquiry.get("/status.json", StatusView)
                 if fresh["rounds"] != status["rounds"]:
-                    rounds = await inquiry.get(f"/rounds.json?last={PAST_SHOWN}")
+                    rounds = await inquiry.get(f"/rounds.json?last={PAST_SHOWN}", RoundsView)
                 status, note = fresh, ""
             except ChannelError:
                 note = "the server does not answer; this is how it stood, and it is asked again"
@@ -60,7 +58,7 @@ def as_text(screen: RenderableType, width: int = 100) -> str:
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
-def status_screen(status: View, rounds: Sequence[View], note: str = "") -> RenderableType:
+def status_screen(status: StatusView, rounds: Sequence[SummaryView], note: str = "") -> RenderableType:
     """How a server stands."""
     parts: list[RenderableType] = [_head(status), _round_panel(status)]
     if rounds:
@@ -71,7 +69,7 @@ def status_screen(status: View, rounds: Sequence[View], note: str = "") -> Rende
     return Group(*parts)
 
 
-def rounds_table(rounds: Sequence[View]) -> Table:
+def rounds_table(rounds: Sequence[SummaryView]) -> Table:
     """Settled rounds, one a line."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("round", "phase", "counted", "not", "seconds", "evaluation", "settled"):
@@ -85,7 +83,7 @@ def rounds_table(rounds: Sequence[View]) -> Table:
     return table
 
 
-def round_screen(past: View) -> RenderableType:
+def round_screen(past: RoundView) -> RenderableType:
     """One settled round, with names."""
     counted = ", ".join(past["clients"]) or "nobody"
     lines = [Text("counted: " + printable(counted))]
@@ -98,7 +96,7 @@ def round_screen(past: View) -> RenderableType:
     return Group(rounds_table([past]), *lines)
 
 
-def _head(status: View) -> Text:
+def _head(status: StatusView) -> Text:
     peer, clients = status["peer"], status["clients"]
     head = Text.assemble((printable(status["server"]), "bold"), f" {printable(status['task'])}  ")
     state, style = ("connected", "green") if peer["connected"] else ("not connected", "bold red")
@@ -109,7 +107,7 @@ def _head(status: View) -> Text:
     return head
 
 
-def _round_panel(status: View) -> Panel:
+def _round_panel(status: StatusView) -> Panel:
     run = status["round"]
     if run is None:
         return Panel(Text(printable(status["waiting_for"])), title="between rounds", title_align="left")
@@ -127,18 +125,18 @@ def _round_panel(status: View) -> Panel:
     return Panel(Group(bars, waits), title=title, title_align="left", subtitle=_closing(run, status["time"]))
 
 
-def _submissions_words(run: View) -> str:
+def _submissions_words(run: RunningView) -> str:
     needed = f", {run['minimum']:,} needed" if run["submissions"] < run["minimum"] else ""
     return f"{run['submissions']:,}{needed}, at most {run['maximum']:,}"
 
 
-def _scale(run: View) -> int:
+def _scale(run: RunningView) -> int:
     """The bar's length: the most there can be, or twice what there is where that is far away."""
     reach = max(run["submissions"], run["minimum"], 1)
     return int(run["maximum"] if run["maximum"] <= 4 * reach else 2 * reach)
 
 
-def _closing(run: View, now: float) -> str | None:
+def _closing(run: RunningView, now: float) -> str | None:
     if run["state"] != "Open":
         return None
     if run["closes_at"] is None:
@@ -146,7 +144,7 @@ def _closing(run: View, now: float) -> str | None:
     return f"closes in {_clock(run['closes_at'] - now)}"
 
 
-def _trouble_line(trouble: View) -> Text:
+def _trouble_line(trouble: TroubleView) -> Text:
     style = {"error": "bold red", "warning": "yellow"}.get(trouble["level"], "dim")
     often = f" ×{trouble['times']}" if trouble["times"] > 1 else ""
     about = Text(f"{_moment(trouble['last_at'])} {printable(trouble['about'])}{often}: ", style=style)

@@ -11,21 +11,20 @@ import math
 import resource
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from parties.happenings import PastRound, RoundStanding, ServerStanding
+from parties.operating.answers import VERSION, RoundsView, RoundView, RunningView, StatusView, SummaryView
 from parties.operating.discretion import plain_text
 from parties.operating.operations import Operations
 
-__all__ = ["MOST_NAMES", "VERSION", "round_view", "rounds_view", "status_view"]
+__all__ = ["MOST_NAMES", "round_view", "rounds_view", "status_view"]
 
-VERSION = 1
 MOST_NAMES = 200
 
 
-def status_view(standing: ServerStanding, operations: Operations) -> dict[str, Any]:
+def status_view(standing: ServerStanding, operations: Operations) -> StatusView:
     """How a server stands."""
     used, limit = operations.budget
     return {
@@ -50,12 +49,12 @@ def status_view(standing: ServerStanding, operations: Operations) -> dict[str, A
     }
 
 
-def rounds_view(past: list[PastRound]) -> dict[str, Any]:
+def rounds_view(past: list[PastRound]) -> RoundsView:
     """Settled rounds in short, oldest first."""
     return {"version": VERSION, "rounds": [_summary(each) for each in past]}
 
 
-def round_view(past: PastRound) -> dict[str, Any]:
+def round_view(past: PastRound) -> RoundView:
     """A settled round with everybody who was counted, and why others were not."""
     report = past.report
     return {
@@ -76,7 +75,7 @@ def resident_bytes() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _running(run: RoundStanding) -> dict[str, Any]:
+def _running(run: RoundStanding) -> RunningView:
     return {
         "number": run.number,
         "round_id": run.round_id.hex(),
@@ -92,7 +91,7 @@ def _running(run: RoundStanding) -> dict[str, Any]:
     }
 
 
-def _summary(past: PastRound) -> dict[str, Any]:
+def _summary(past: PastRound) -> SummaryView:
     report = past.report
     return {
         "number": report.number,

@@ -22,6 +22,7 @@ from fsl_async.errors import ChannelError, MisuseError
 from parties.commands import operating as commands
 from parties.commands.application import app
 from parties.operating import serve_operator
+from parties.operating.answers import RoundsView, RoundView, RunningView, StatusView, TroubleView, read_answer
 from parties.operating.inquiry import Inquiry
 from parties.operating.terminal import as_text, round_screen, rounds_table, status_screen, watch
 from parties.operating.views import round_view, rounds_view, status_view
@@ -306,10 +307,74 @@ def other_server(body: bytes) -> Iterator[str]:
         thread.join()
 
 
-@pytest.mark.parametrize("body", [b"<html>hello</html>", b"[1, 2]", b"\xff\xfe", b""])
+FOREIGN = {
+    "a page": b"<html>hello</html>",
+    "a list": b"[1, 2]",
+    "no text": b"\xff\xfe",
+    "nothing": b"",
+    "another program's object": b'{"status": "ok"}',
+    "another release's status": b'{"version": 2}',
+    "lists in lists": b"[" * 100_000,
+    "objects in objects": b'{"a":' * 100_000,
+    "lists in what we do not know": b'{"version": 1, "more": ' + b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("body", FOREIGN.values(), ids=FOREIGN.keys())
 async def test_another_program_at_the_port_is_not_taken_for_ours(body):
     with other_server(body) as url, pytest.raises(ForeignPeerError, match="is not an operator's port of fsl-async"):
-        await Inquiry.of(url).get("/status.json")
+        await Inquiry.of(url).get("/status.json", StatusView)
+
+
+async def _answers(stream: trio.SocketStream, said: bytes) -> None:
+    await stream.receive_some()
+    await stream.send_all(said)
+
+
+@pytest.mark.parametrize(
+    ("length", "body"),
+    [(10**18, b'{"version": 1}'), (10**30, b""), (4, b'{"version": 1}')],
+)
+async def test_an_answer_need_not_be_as_long_as_it_says(length, body):
+    said = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (length, body)
+    async with trio.open_nursery() as nursery:
+        (listener, *_) = await nursery.start(partial(trio.serve_tcp, partial(_answers, said=said), 0, host="127.0.0.1"))
+        port = listener.socket.getsockname()[1]
+        with pytest.raises(ForeignPeerError):
+            await Inquiry.of(f"http://127.0.0.1:{port}").get("/status.json", StatusView)
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_answer_without_end_is_not_read_to_its_end(monkeypatch):
+    monkeypatch.setattr("parties.operating.inquiry.LONGEST", 100_000)
+    with other_server(b" " * 200_000) as url, pytest.raises(ForeignPeerError):
+        await Inquiry.of(url).get("/status.json", StatusView)
+
+
+def test_what_is_shown_is_what_is_demanded(stage):
+    """Every field that a view has is in its type, and no other, so that a command may rely on all of them."""
+    play_day(stage, rounds=24)
+    status = status_view(stage.standing(), stage.operations)
+    shown = {StatusView: status, RoundsView: rounds_view(stage.past), RoundView: round_view(stage.past[0])}
+    for kind, view in shown.items():
+        body = json.dumps(view).encode()
+        assert read_answer(body, kind) == view
+        assert view.keys() == kind.__annotations__.keys()
+        for name in view:
+            with pytest.raises(ValueError, match=name):
+                read_answer(json.dumps({key: view[key] for key in view if key != name}).encode(), kind)
+    assert status["round"].keys() == RunningView.__annotations__.keys()
+    assert status["troubles"][0].keys() == TroubleView.__annotations__.keys()
+
+
+def test_what_a_later_server_says_besides_is_let_through(stage):
+    view = {**rounds_view(stage.past), "more": {"of": ["it"]}}
+    assert read_answer(json.dumps(view).encode(), RoundsView) == view
+
+
+async def test_a_port_that_cannot_be_is_refused():
+    with pytest.raises(ChannelError):
+        await Inquiry.of("http://127.0.0.1:99999").get("/status.json", StatusView)
 
 
 async def test_something_that_speaks_no_http_is_not_taken_for_ours():
@@ -320,13 +385,13 @@ async def test_something_that_speaks_no_http_is_not_taken_for_ours():
         (listener, *_) = await nursery.start(partial(trio.serve_tcp, babble, 0, host="127.0.0.1"))
         port = listener.socket.getsockname()[1]
         with pytest.raises(ChannelError):
-            await Inquiry.of(f"http://127.0.0.1:{port}").get("/status.json")
+            await Inquiry.of(f"http://127.0.0.1:{port}").get("/status.json", StatusView)
         nursery.cancel_scope.cancel()
 
 
 def test_an_address_nobody_listens_at(capsys):
     with pytest.raises(UnreachableError, match=r"nothing answers at http://127\.0\.0\.1:9 "):
-        trio.run(Inquiry.of("http://127.0.0.1:9").get, "/status.json")
+        trio.run(Inquiry.of("http://127.0.0.1:9").get, "/status.json", StatusView)
     assert commands.status("http://127.0.0.1:9", form="json") == 4
     assert json.loads(capsys.readouterr().out)["error"]["kind"] == "UnreachableError"
 
