@@ -31,6 +31,7 @@ from parties.disk import room
 from parties.sqlite_file import (
     BUSY_SECONDS,
     LOG_BYTES,
+    LONGEST_LOG_BYTES,
     PAGE_BYTES,
     RESTORE,
     connect,
@@ -134,14 +135,23 @@ class WritingEnd:
         self._logged += TRANSACTION_BYTES + sum(commit.size for commit in commits)
         return refusals
 
-    def checkpoint_if_due(self) -> None:
-        """Move the log into the file when enough of it has come together.
+    @property
+    def checkpoint_is_due(self) -> bool:
+        """Whether enough has come together in the log to move it into the file once there is time."""
+        return self._logged >= LOG_BYTES
+
+    @property
+    def checkpoint_is_pressing(self) -> bool:
+        """Whether so much has that commits must wait for it."""
+        return self._logged >= LONGEST_LOG_BYTES
+
+    def checkpoint(self) -> None:
+        """Move the log into the file, as far as no reader needs it.
 
         Raises:
             StorageError: the disk failed or is full.
         """
-        if self._logged >= LOG_BYTES:
-            self._checkpoint("PASSIVE")
+        self._move_log("PASSIVE")
 
     def tidy(self) -> None:
         """Empty the log, and overwrite or give back a part of what was erased; untidy until nothing is left of it.
@@ -152,7 +162,7 @@ class WritingEnd:
             StorageError: the disk failed or is full.
         """
         self.untidy, self._behind = False, True
-        held_up = self._checkpoint("TRUNCATE")
+        held_up = self._move_log("TRUNCATE")
         try:
             with translated(self.path):
                 self.untidy = self._overwrite() or self._give_back()
@@ -173,7 +183,7 @@ class WritingEnd:
         adding = TRANSACTION_BYTES + sum(commit.size for commit in commits if commit.adds)
         if room(self.path) >= self._logged + 2 * adding or not any(commit.adds for commit in commits):
             return
-        self._checkpoint("TRUNCATE")
+        self._move_log("TRUNCATE")
         if room(self.path) < 2 * adding:
             raise DiskFullError(
                 f"{self.path}: the disk is full, and nothing of this was kept; free {2 * adding / 1e6:,.1f} MB of it"
@@ -289,7 +299,7 @@ class WritingEnd:
             chunk = data[start : start + CHUNK_BYTES]
             self._connection.execute("INSERT INTO chunk (kept, number, data) VALUES (?, ?, ?)", (kept, number, chunk))
 
-    def _checkpoint(self, mode: str) -> bool:
+    def _move_log(self, mode: str) -> bool:
         """Move the log into the file; whether readers hold a part of it up, which are not waited for."""
         self._logged = 0
         with translated(self.path):

@@ -3,7 +3,7 @@
 - The write-ahead log is synced at every transaction (`synchronous=FULL`), deleted content is overwritten
   (`secure_delete=ON`). Both are read back, because SQLite ignores what it cannot do.
 - Checkpoints (from the log into the file) never happen by themselves: whoever writes makes them between transactions,
-  so that nobody's commit waits for one and its errors are seen.
+  and while nobody waits as far as the log's length allows it, so that their errors are seen and commits are quick.
 - The file, its log and the log's index are for their owner alone.
 - A file of another program, or one that a newer version wrote, is left as it is.
 - SQLite's errors are turned into ours here.
@@ -26,6 +26,7 @@ from parties.store import DiskFullError, StoreLostError
 __all__ = [
     "BUSY_SECONDS",
     "LOG_BYTES",
+    "LONGEST_LOG_BYTES",
     "PAGE_BYTES",
     "RESTORE",
     "DiskFullError",
@@ -40,7 +41,8 @@ __all__ = [
 
 APPLICATION: Final = 0x46534C41  # "FSLA"
 PAGE_BYTES: Final = 8192  # measured: half the time of 4,096 for large blobs, and none lost for small commits
-LOG_BYTES: Final = 16 << 20  # a checkpoint is due after so much
+LOG_BYTES: Final = 16 << 20  # after so much a checkpoint is due, once nobody has written for a while
+LONGEST_LOG_BYTES: Final = 256 << 20  # after so much it does not wait for that
 BUSY_SECONDS: Final = 5.0
 RESTORE: Final = "name another file, or restore it from a backup"
 

@@ -36,6 +36,7 @@ ResultT = TypeVar("ResultT")
 
 BATCH_BYTES: Final = 16 << 20  # in one transaction; a larger commit has one for itself
 TIDY_EVERY: Final = 16  # transactions; where nothing waits, at once
+REST_SECONDS: Final = 1.0  # without a commit, before the log is moved into the file
 
 
 class SqliteStore(Store):
@@ -227,7 +228,8 @@ class Writer:
                 batch = self._batch()
                 if batch:
                     self._settle(batch)
-                    self._keep_house(self._end.checkpoint_if_due)
+                if self._end.checkpoint_is_pressing or (self._end.checkpoint_is_due and not batch):
+                    self._keep_house(self._end.checkpoint)
                 if self._end.untidy and (not batch or self._end.transactions % TIDY_EVERY == 0):
                     self._keep_house(self._end.tidy)
             why = f"{self._end.path} is closed"
@@ -238,8 +240,11 @@ class Writer:
 
     def _has_work(self) -> bool:
         """Wait for something to do; there is nothing left once the writer closes and no commit waits."""
+        rest = REST_SECONDS if self._end.checkpoint_is_due else None
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._end.untidy or not isinstance(self._standing, Working))
+            self._changed.wait_for(
+                lambda: self._waiting or self._end.untidy or not isinstance(self._standing, Working), timeout=rest
+            )
             return bool(self._waiting) or isinstance(self._standing, Working)
 
     def _batch(self) -> list[Request]:

@@ -22,7 +22,7 @@ import pytest
 import trio
 
 from fsl_async.errors import StorageError
-from parties import disk, sqlite_ends, sqlite_file
+from parties import disk, sqlite_ends, sqlite_file, sqlite_store
 from parties.disk import InUseError, check_room, file_system, room
 from parties.sqlite_ends import CHUNK_BYTES, Commit, WritingEnd
 from parties.sqlite_store import DiskFullError, SqliteStore, StoreLostError, snapshot
@@ -703,6 +703,26 @@ async def test_commits_are_synced_and_what_is_deleted_is_overwritten(path, monke
     async with aclosing(await SqliteStore.open(path)):
         for setting, value in (("journal_mode", "wal"), ("synchronous", 2), ("secure_delete", 1)):
             assert connections[0].execute(f"PRAGMA {setting}").fetchone() == (value,)
+
+
+async def test_the_log_is_moved_into_the_file_when_nobody_writes(path, monkeypatch):
+    monkeypatch.setattr(sqlite_store, "REST_SECONDS", 0.2)
+    monkeypatch.setattr(sqlite_ends, "LOG_BYTES", 1_000_000)
+    async with aclosing(await SqliteStore.open(path)) as store:
+        for number in range(20):
+            await store.commit(Keep(f"k/{number}", bytes(100_000)))
+        assert path.stat().st_size < 500_000, "commits that follow each other do not wait for the file"
+        await settles(lambda: path.stat().st_size > 2_000_000)
+
+
+async def test_the_log_does_not_grow_without_end(path, monkeypatch):
+    monkeypatch.setattr(sqlite_store, "REST_SECONDS", 3600.0)
+    monkeypatch.setattr(sqlite_ends, "LONGEST_LOG_BYTES", 1_000_000)
+    async with aclosing(await SqliteStore.open(path)) as store:
+        for number in range(60):
+            await store.commit(Keep(f"k/{number}", bytes(100_000)))
+        assert path.with_name("store.db-wal").stat().st_size < 2_000_000
+        assert path.stat().st_size > 4_000_000
 
 
 # Room, erasing, copies
