@@ -64,6 +64,7 @@ class Child:
                 cwd=_ROOT,
             )
         self._watched = os.pidfd_open(self._process.pid)  # before anybody can reap it
+        self._spent_at_last = 0.0
 
     @property
     def pid(self) -> int:
@@ -86,6 +87,7 @@ class Child:
             await trio.lowlevel.wait_readable(self._watched)
         finally:
             self._process.kill()
+            self._spent_at_last = self.processor_seconds()  # not yet waited for, it has its entry in /proc still
             self._process.wait()
             os.close(self._watched)
         return self._process.returncode
@@ -110,7 +112,9 @@ class Child:
         return 1024 * int(status.split("VmHWM:")[1].split()[0])
 
     def processor_seconds(self) -> float:
-        """What it has had of the processors so far, on all its threads."""
+        """What it has had of the processors so far, on all its threads; in all, where it has ended."""
+        if self._process.returncode is not None:
+            return self._spent_at_last
         fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime, see proc(5)
 
