@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from parties.testing.faults import (
         CALM,
         AtCommit,
+        AtPeerTransition,
         AtSend,
         AtTime,
         AtTransition,
@@ -50,6 +51,7 @@ else:
         "parties.testing.faults": [
             "CALM",
             "AtCommit",
+            "AtPeerTransition",
             "AtSend",
             "AtTime",
             "AtTransition",
@@ -84,6 +86,7 @@ else:
 __all__ = [
     "CALM",
     "AtCommit",
+    "AtPeerTransition",
     "AtSend",
     "AtTime",
     "AtTransition",

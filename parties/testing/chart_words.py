@@ -165,5 +165,7 @@ def _place(place: faults.Place) -> str:
             return f"at write {number}, {moment}"
         case faults.AtTransition(state=state, event=event, moment=moment):
             return f"at {state} + {event}, {moment}"
+        case faults.AtPeerTransition(state=state, event=event):
+            return f"at the other server's {state} + {event}"
         case faults.AtWrite(words=words, number=number, moment=moment):
             return f"when {words!r} is written, time {number}, {moment}"

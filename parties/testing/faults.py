@@ -13,6 +13,7 @@ import msgspec
 __all__ = [
     "CALM",
     "AtCommit",
+    "AtPeerTransition",
     "AtSend",
     "AtTime",
     "AtTransition",
@@ -84,6 +85,20 @@ class AtTransition(_Value, frozen=True):
     occurrence: int = 1
 
 
+class AtPeerTransition(_Value, frozen=True):
+    """When the other server has recorded a transition of one of its machines, and not yet acted on it.
+
+    Attributes:
+        machine: round or toss; `state`, `event`, `after` and `occurrence` are as in `AtTransition`.
+    """
+
+    machine: str
+    state: str
+    event: str
+    after: str
+    occurrence: int = 1
+
+
 class AtWrite(_Value, frozen=True):
     """At the n-th commit of the process in which something is changed whose name contains some words.
 
@@ -97,7 +112,7 @@ class AtWrite(_Value, frozen=True):
     moment: Moment
 
 
-Place: TypeAlias = AtTime | AtCommit | AtSend | AtTransition | AtWrite
+Place: TypeAlias = AtTime | AtCommit | AtSend | AtTransition | AtPeerTransition | AtWrite
 
 
 class Crash(_Value, frozen=True):

@@ -22,6 +22,7 @@ from parties.testing.disk import Trouble
 from parties.testing.faults import (
     CALM,
     AtCommit,
+    AtPeerTransition,
     AtSend,
     AtTime,
     AtTransition,
@@ -190,6 +191,7 @@ class Injector(Weather, Trouble):
             for fault in self._of(GiveUp, name):
                 if isinstance(fault.place, AtTransition) and self._is_at(name, fault.place, label) and not self.calm:
                     self.give_up(fault)
+            self._crash_peer(name, label)
         self._crash_at_commit(life, "after write")
 
     def _crash_at_commit(self, life: Life, moment: Moment) -> None:
@@ -204,6 +206,14 @@ class Injector(Weather, Trouble):
                 case AtWrite(words=words, number=number, moment=at) if at == moment and words in self._writing[name]:
                     if self._written[name, words] == number:
                         self._crash(life, crash, label, moment)
+
+    def _crash_peer(self, name: str, label: Transition) -> None:
+        """Kill the other server, if that is to happen when this one has recorded a transition."""
+        for crash in self._of(Crash, SERVERS[1 - SERVERS.index(name)]):
+            due = isinstance(crash.place, AtPeerTransition) and self._is_at(name, crash.place, label)
+            if due and not self.calm and crash not in self.fired:
+                self.strike(crash)
+                self.kill(crash)
 
     # ---- the network
 
@@ -269,7 +279,7 @@ class Injector(Weather, Trouble):
         if self._is_at(life.process.name, place, label):
             self._crash(life, crash, label, place.moment)
 
-    def _is_at(self, name: str, place: AtTransition, label: Transition) -> bool:
+    def _is_at(self, name: str, place: AtTransition | AtPeerTransition, label: Transition) -> bool:
         wanted = Transition(place.machine, place.state, place.event, place.after)
         return label == wanted and self._occurred[name, label] == place.occurrence
 
