@@ -275,6 +275,14 @@ def test_both_servers_tell_one_reason(kind: type[Any]) -> None:
     assert step(reach(kind), PeerAbort(told.message.explanation), TERMS) == gave_up
 
 
+@pytest.mark.parametrize("kind", [Open, Closed, Rostered, Proved, Verified, Committed])
+def test_who_gives_up_says_why(kind: type[Any]) -> None:
+    """In a round's account an empty reason means that the round is done, and this one never will be."""
+    state = reach(kind)
+    with pytest.raises(PeerViolationError, match="S1: gave the round up and does not say why"):
+        step(state, PeerAbort(""), TERMS)
+
+
 def test_a_long_reason_is_cut_to_what_a_message_may_carry() -> None:
     state = step(Open(), GaveUp("Strömungsabriss " * 40), TERMS)
     assert isinstance(state, Aborted)

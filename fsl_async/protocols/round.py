@@ -194,6 +194,8 @@ def step(state: Round, event: Event, terms: Terms) -> Round:
         case _, GaveUp(explanation=explanation) if GaveUp in ACCEPTS[type(state)]:
             return Aborted(_shortened(f"S{terms.server} gave up: {explanation}"))
         case _, PeerAbort(explanation=explanation) if PeerAbort in ACCEPTS[type(state)]:
+            if not explanation:  # in the account of a round, no reason stands for a round that is done
+                raise PeerViolationError(terms.peer, "gave the round up and does not say why")
             return Aborted(explanation)  # word for word: both servers give one account
     raise UnexpectedEvent(state, event, ACCEPTS)
 
