@@ -12,7 +12,6 @@ rules.
 from __future__ import annotations
 
 import difflib
-import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -150,7 +149,7 @@ class Setting:
             return value in self.choices
         if self.kind in (int, float):
             numbers = (int,) if self.kind is int else (int, float)
-            return type(value) in numbers and math.isfinite(value) and self.about.low <= value <= self.about.high
+            return type(value) in numbers and self.about.low <= value <= self.about.high  # so it is finite, too
         if self.is_place and isinstance(value, str) and "\0" in value:
             return False  # no file has such a name
         return isinstance(value, str) and bool(_ADDRESS.fullmatch(value) if self.about.is_address else value)

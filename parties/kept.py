@@ -1,19 +1,22 @@
 """What a store gives back, read as the type it was written as.
 
 A store is a party's own, so what cannot be read is damaged, or was written by another release; either way it is the
-store's error, and never a peer's.
+store's error, and never a peer's. So it is where recorded events do not lead from one state to the next: they did.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
 from fsl_async.digests import Buffer
-from fsl_async.errors import StorageError
+from fsl_async.errors import PeerViolationError, StorageError
+from fsl_async.protocols.machine import UnexpectedEvent
 
-__all__ = ["read_kept"]
+__all__ = ["read_kept", "taken_again"]
 
 
 def read_kept(data: Buffer, kind: Any, place: str) -> Any:
@@ -29,8 +32,25 @@ def read_kept(data: Buffer, kind: Any, place: str) -> Any:
     """
     try:
         return msgspec.msgpack.decode(data, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # the latter for a text that is none
-        raise StorageError(
-            f"{place} cannot be read: {error}; it is damaged or was written by another release: go on with that one, "
-            "or restore a backup"
-        ) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:  # a text that is none; nested too deep
+        raise _unreadable(place, error) from error
+
+
+@contextmanager
+def taken_again(journal: str) -> Iterator[None]:
+    """A recorded event is taken again within the block.
+
+    Raises:
+        StorageError: it does not follow on those before it.
+    """
+    try:
+        yield
+    except (UnexpectedEvent, PeerViolationError) as error:
+        raise _unreadable(journal, error) from error
+
+
+def _unreadable(place: str, error: Exception) -> StorageError:
+    return StorageError(
+        f"{place} cannot be read: {error}; it is damaged or was written by another release: go on with that one, or "
+        "restore a backup"
+    )

@@ -31,7 +31,7 @@ from parties.answering import Answerer
 from parties.combining import Combined, Model, combine, restricted
 from parties.desk import ContradictionError, Desk, RequestKey, RequestRefusedError
 from parties.happenings import Evaluated, PastRound, RoundMoved, RoundStanding, SubmissionIn
-from parties.kept import read_kept
+from parties.kept import read_kept, taken_again
 from parties.outbox import Outbox
 from parties.outcome import RoundOutcome, RoundReport
 from parties.round_records import RoundRecords
@@ -256,8 +256,9 @@ class RoundRun:
     async def _replay(self) -> None:
         """Take the recorded events again; an update that has been applied is formed once more."""
         for entry in await self.records.store.entries(self._journal):
-            before = self._state
-            self._adopt(read_kept(entry, _EVENTS, self._journal))
+            before, event = self._state, read_kept(entry, _EVENTS, self._journal)
+            with taken_again(self._journal):
+                self._adopt(event)
             if isinstance(before, protocol.Combined):
                 apply = (
                     effect for effect in protocol.effects(before, self.terms) if isinstance(effect, protocol.Apply)

@@ -17,7 +17,7 @@ from fsl_async.messages import TossCommitment, TossReveal
 from fsl_async.protocols import toss as protocol
 from fsl_async.protocols.machine import UnexpectedEvent
 from fsl_async.randomness import Randomness
-from parties.kept import read_kept
+from parties.kept import read_kept, taken_again
 from parties.link import PeerLink
 from parties.round_records import round_prefix
 from parties.store import Put, Record, Store
@@ -88,7 +88,9 @@ class TossRun:
             raise StorageError(f"{journal} is empty; restore a backup")
         run = TossRun(protocol.Committing(read_kept(recorded[0], protocol.Half, journal)), store, link)
         for entry in recorded[1:]:
-            run._state = protocol.step(run._state, read_kept(entry, _Said, journal), link.peer)
+            said = read_kept(entry, _Said, journal)
+            with taken_again(journal):
+                run._state = protocol.step(run._state, said, link.peer)
         return run
 
     async def remembered(self) -> Put:

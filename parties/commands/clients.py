@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -172,11 +171,12 @@ def _token(words: str) -> str:
 
 def _rows(words: str) -> Any:
     """Rows from the command line."""
+    import msgspec
     import numpy as np
 
     try:
-        listed = json.loads(Path(words[1:]).read_text()) if words.startswith("@") else json.loads(f"[{words}]")
-        return np.array(listed, dtype=np.int64)
+        text = Path(words[1:]).read_bytes() if words.startswith("@") else f"[{words}]"
+        return np.array(msgspec.json.decode(text, type=list[int]), dtype=np.int64)
     except (OSError, ValueError, OverflowError) as error:
         raise MisuseError(f"rows: a list as in 3,17,99 or @FILE with a JSON list expected, got {words!r}") from error
 

@@ -7,6 +7,7 @@ token, which is why the port is a local one.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import stat
 import tempfile
@@ -22,6 +23,8 @@ from parties.party_files import ServerFile
 __all__ = ["OperatorToken", "read_operator_token", "token_place", "written_token"]
 
 TOKEN_BYTES = 32
+
+_TOKEN = re.compile(f"[0-9a-f]{{{2 * TOKEN_BYTES}}}")
 
 
 def token_place(file: ServerFile) -> Path:
@@ -92,4 +95,6 @@ def read_operator_token(path: Path) -> str:
         raise MisuseError(f"{path}: the operator's token cannot be read: {error}; run as the server's user") from error
     if stat.S_IMODE(mode) & 0o077:
         raise MisuseError(f"{path}: others can read the operator's token; `chmod 600 {path}`, then restart the server")
+    if not _TOKEN.fullmatch(text):
+        raise MisuseError(f"{path}: this is no operator's token; name the file that the running server has written")
     return text

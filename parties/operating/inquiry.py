@@ -8,7 +8,6 @@ from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import trio
 
@@ -161,7 +160,7 @@ def _body(response: HTTPResponse) -> bytearray:
 
 
 def _address_in(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme != "http" or not host_of(parts.netloc) or parts.path not in ("", "/") or parts.query:
+    address = url.removeprefix("http://").removesuffix("/")
+    if url.startswith("https://") or not host_of(address) or not address.isprintable() or set(address) & set("/?#@ "):
         raise MisuseError(f"{url[:200]!r}: the server's TOML file or http://host:port expected")
-    return parts.netloc
+    return address

@@ -6,16 +6,30 @@ from collections.abc import Mapping
 
 from fsl_async.errors import MisuseError
 
-from . import channel_parsers, file_parsers, machines, message_parsers, store_parsers
+from . import (
+    channel_parsers,
+    command_parsers,
+    file_parsers,
+    machines,
+    message_parsers,
+    recorded_round,
+    store_parsers,
+)
 from .parser import Parser
 
 __all__ = ["PARSERS", "PLANTED", "parser_named"]
 
-PARSERS: Mapping[str, Parser] = {
-    parser.name: parser
-    for module in (channel_parsers, message_parsers, file_parsers, store_parsers, machines)
-    for parser in module.PARSERS
-}
+MODULES = (
+    channel_parsers,
+    message_parsers,
+    file_parsers,
+    command_parsers,
+    store_parsers,
+    recorded_round,
+    machines,
+)
+
+PARSERS: Mapping[str, Parser] = {parser.name: parser for module in MODULES for parser in module.PARSERS}
 
 
 def _crash(data: bytes) -> None:

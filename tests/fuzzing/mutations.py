@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from .parser import Parser
 
-__all__ = ["extremes", "hostile", "junk", "mutated"]
+__all__ = ["extremes", "hostile", "junk", "mutated", "nests"]
 
 _NUMBERS = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1)
 _CUTS = st.integers(0, 2**16)
@@ -41,6 +41,13 @@ def junk() -> st.SearchStrategy[bytes]:
     return st.one_of(values.map(msgpack.packb), deep)
 
 
+def nests() -> list[bytes]:
+    """Lists in lists and maps in maps, deeper than any reader follows, also where a reader would only skip them."""
+    deep = [header * NEST for header in _DEEP] + [b"[" * NEST + b"]" * NEST]
+    return [before + nest for nest in deep for before in (b"", b"\x81\xa7unknown", b'{"unknown":')]
+
+
+NEST = 1_200
 _DEEP = (b"\x91", b"\x81\xa1a", b"\xdc\x00\x40", b"\xdd\x00\x01\x86\xa0", b"\xdf\x00\x00\x00\x20", b"[", b'{"a":')
 
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from fsl_async.errors import MisuseError, PeerViolationError, StorageError
 from fsl_async.protocols import alignment, session, toss
-from fsl_async.protocols.machine import UnexpectedEvent
 from fsl_async.public_part import Trees
 from parties.client_session import KeptSession
 from parties.client_state import ClientState
@@ -232,6 +231,10 @@ async def _toss(store: Store) -> None:
     await TossRun.begin(0, 3, key(9), repeating(1), store, _Link())
 
 
+async def _last_toss(store: Store) -> None:
+    await TossRun.last(store, _Link())
+
+
 HALF, PEER_HALF = (toss.begin(server, 3, key(9), key(1), key(2)).half for server in (0, 1))
 TOSSED = toss.PeerTossCommitment(PEER_HALF.commitment(), key(9))
 
@@ -319,8 +322,8 @@ PARSERS = (
         "server-toss-said",
         _entry(f"{ROUND}/toss", _toss, Record(f"{ROUND}/toss", encode(HALF))),
         [TOSSED],
-        errors=(StorageError, PeerViolationError, UnexpectedEvent),
     ),
+    _parser("server-last-toss", _value("last-toss", _last_toss), [[encode(HALF)], [encode(HALF), encode(TOSSED)]]),
     _parser(
         "store-file",
         _read_store,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import msgpack
+import msgspec
 import pytest
 
+from fsl_async.protocols.machine import Event
+from fsl_async.protocols.round import PeerAbort
 from transport.records import RecordType
 
 from .catalogue import PARSERS
@@ -17,6 +20,17 @@ def _answer(kind: RecordType, total: int) -> bytes:
     """A hostile server's first record: an answer, as a part of a message of that length."""
     payload, record = PARSERS["handshake-hostile-server"].samples[0].split(bytes([RecordType.END]) + (1024).to_bytes(8))
     return payload + bytes([kind]) + total.to_bytes(8) + record
+
+
+def _recorded(*events: Event) -> bytes:
+    """A round's journal."""
+    entries = [msgspec.msgpack.encode(event) for event in events]
+    return b"".join(len(entry).to_bytes(2) + entry for entry in entries)
+
+
+def _answered(body: bytes, length: int) -> bytes:
+    """A running server's answer to the question how it stands."""
+    return b"\0HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (length, body)
 
 
 STATEMENT = f'statement = "{"cd" * 32}"\n'.encode()
@@ -45,6 +59,21 @@ FINDINGS = {
         "server-toss-half",
         PARSERS["server-toss-half"].samples[0].replace(b"number\x03", b"number\xff"),
     ),
+    "half a bracket of an address": ("operator-url", b"[::1"),
+    "no address in brackets": ("operator-url", b"[x]:80"),
+    "rows that are none": ("rows", b"3,null"),
+    "a row that is half of one": ("rows", b"1.5"),
+    "rows in rows": ("rows", b"@" + b"[" * 100_000),
+    "a setting beyond a float": ("environment", b"FSL_ASYNC_ROUNDS_CLIENTS=1" + b"0" * 400),
+    "a token that would be a header": ("operator-token", b"ab\r\nX: y"),
+    "an answer as long as a disk": (
+        "operator-answer",
+        b"\0HTTP/1.1 200 OK\r\nContent-Length: 9%b\r\n\r\n{}" % (b"9" * 17),
+    ),
+    "another program's answer": ("operator-answer", b"\0HTTP/1.1 200 OK\r\n\r\n{}"),
+    "an answer of lists in lists": ("operator-answer", b"\0HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000),
+    "lists in a field that nobody knows": ("server-past", b"\x81\xa1x" + b"\x91" * 2_000),
+    "a recorded end without a reason": ("server-round-events", _recorded(PeerAbort(""))),
 }
 
 

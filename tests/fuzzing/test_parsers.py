@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fsl_async.errors import FslError, MisuseError
 
 from .catalogue import PARSERS, PLANTED, parser_named
-from .mutations import extremes, hostile
+from .mutations import extremes, hostile, nests
 from .parser import FAST, HEAVY, Parser, accepts
 
 NAMES = sorted(PARSERS)
@@ -45,6 +45,12 @@ def test_every_prefix_of_a_valid_example_is_refused_or_read(name: str) -> None:
     for sample in parser.samples[:3]:
         for length in random.Random(name).sample(range(len(sample)), min(len(sample), 40)):
             accepts(parser, sample[:length])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nests_are_refused_as_they_may(name: str) -> None:
+    for nest in nests():
+        accepts(PARSERS[name], nest)
 
 
 @pytest.mark.parametrize("name", NAMES)
