@@ -4,6 +4,8 @@
 - One thread writes. Whatever waits when it comes back from the disk goes into one transaction (group commit), in order
   of arrival; each commit is all or none by itself, and one that is refused does not touch the others.
 - Reads have a connection of their own and wait for no `fsync`.
+- What nobody waits for is done when nobody has written for a second: the log is moved into the file, and what was
+  erased is overwritten. Neither is put off without end.
 - An error of the disk ends all writing: after a failed `fsync` nobody knows what the disk holds, so it is not tried
   again. A full disk refuses the commits that do not fit, and only those.
 - A store has one owner (see `parties.disk`), and lies on a local disk.
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -35,8 +38,9 @@ __all__ = ["DiskFullError", "SqliteStore", "StoreLostError", "snapshot"]
 ResultT = TypeVar("ResultT")
 
 BATCH_BYTES: Final = 16 << 20  # in one transaction; a larger commit has one for itself
-TIDY_EVERY: Final = 16  # transactions; where nothing waits, at once
-REST_SECONDS: Final = 1.0  # without a commit, before the log is moved into the file
+REST_SECONDS: Final = 1.0  # without a commit: then there is time for what nobody waits for
+OVERDUE_SECONDS: Final = 10.0  # without such a rest: then what was erased is overwritten all the same
+TIDY_EVERY: Final = 16  # transactions where commits wait without end
 
 
 class SqliteStore(Store):
@@ -187,6 +191,7 @@ class Writer:
         self._waiting: deque[Request] = deque()
         self._standing: Standing = Working()
         self._changed = threading.Condition()
+        self._wrote_at = self._tidy_at = time.monotonic()
         # A daemon, so that a program that forgets to close its store can end; what it acknowledged is durable.
         self._thread = threading.Thread(target=self._work, name=f"writes {end.path.name}", daemon=True)
         self._thread.start()
@@ -228,10 +233,7 @@ class Writer:
                 batch = self._batch()
                 if batch:
                     self._settle(batch)
-                if self._end.checkpoint_is_pressing or (self._end.checkpoint_is_due and not batch):
-                    self._keep_house(self._end.checkpoint)
-                if self._end.untidy and (not batch or self._end.transactions % TIDY_EVERY == 0):
-                    self._keep_house(self._end.tidy)
+                self._keep_house(idle=not batch)
             why = f"{self._end.path} is closed"
         except StoreLostError as error:
             why = str(error)
@@ -240,12 +242,20 @@ class Writer:
 
     def _has_work(self) -> bool:
         """Wait for something to do; there is nothing left once the writer closes and no commit waits."""
-        rest = REST_SECONDS if self._end.checkpoint_is_due else None
         with self._changed:
             self._changed.wait_for(
-                lambda: self._waiting or self._end.untidy or not isinstance(self._standing, Working), timeout=rest
+                lambda: self._waiting or not isinstance(self._standing, Working), timeout=self._until_there_is_time()
             )
             return bool(self._waiting) or isinstance(self._standing, Working)
+
+    def _until_there_is_time(self) -> float | None:
+        """Seconds until what nobody waits for is done, if no commit comes; none where there is nothing."""
+        if not (self._end.untidy or self._end.checkpoint_is_due):
+            return None
+        return 0.0 if self._is_overdue() else max(0.0, self._wrote_at + REST_SECONDS - time.monotonic())
+
+    def _is_overdue(self) -> bool:
+        return self._end.untidy and time.monotonic() - self._tidy_at > OVERDUE_SECONDS
 
     def _batch(self) -> list[Request]:
         """The commits that go into the next transaction: one, and as many after it as fit."""
@@ -270,6 +280,7 @@ class Writer:
                 for request in batch:
                     self._settle([request])
             return
+        self._wrote_at = time.monotonic()
         for place, _ in enumerate(batch):
             future = self._waiting.popleft().future
             if place in refusals:
@@ -277,7 +288,17 @@ class Writer:
             else:
                 future.set_result(None)
 
-    def _keep_house(self, work: Callable[[], None]) -> None:
+    def _keep_house(self, idle: bool) -> None:
+        """Do what nobody waits for, or a part of it, where there is time or it cannot wait any more."""
+        resting = idle and time.monotonic() - self._wrote_at >= REST_SECONDS
+        if self._end.checkpoint_is_pressing or (self._end.checkpoint_is_due and resting):
+            self._attempt(self._end.checkpoint)
+        if not self._end.untidy:
+            self._tidy_at = time.monotonic()
+        elif resting or (self._is_overdue() and (idle or self._end.transactions % TIDY_EVERY == 0)):
+            self._attempt(self._end.tidy)
+
+    def _attempt(self, work: Callable[[], None]) -> None:
         """Do what may as well be done later, when the disk is full or somebody is in the way."""
         try:
             work()
