@@ -116,6 +116,19 @@ def test_halves_that_differ_are_kept_as_evidence(carrier_first: bool) -> None:
     assert state == assembly.Mismatched(announced=ALICE, received=BOB)
 
 
+@pytest.mark.parametrize("again", [assembly.Direct(ALICE), assembly.Public(BOB)])
+def test_halves_that_differ_may_be_said_again(again: Event) -> None:
+    """A carrier forwards again whatever it has, and need not be the one that lied."""
+    state = assembly.Mismatched(announced=ALICE, received=BOB)
+    assert assembly.step(state, again) == state
+
+
+@pytest.mark.parametrize("other", [assembly.Direct(BOB), assembly.Public(ALICE)])
+def test_halves_that_differ_are_not_put_right(other: Event) -> None:
+    with pytest.raises(UnexpectedEvent):
+        assembly.step(assembly.Mismatched(announced=ALICE, received=BOB), other)
+
+
 @pytest.mark.parametrize("state", [assembly.DirectOnly(ALICE), assembly.Assembled(ALICE)])
 def test_a_client_announces_one_digest(state: assembly.Assembly) -> None:
     with pytest.raises(UnexpectedEvent):
@@ -291,6 +304,12 @@ def test_epochs_only_rise(event: Event) -> None:
 def test_the_same_hint_again_is_harmless() -> None:
     standing = session.Standing(1, 4, ALICE)
     assert live(standing, session.Hinted(4, ALICE)) == standing
+
+
+def test_trees_cannot_come_in_an_epoch_that_was_hinted_in() -> None:
+    """Nobody but a malicious client sends them: an honest one's repeat is known by its digest before it comes here."""
+    with pytest.raises(PeerViolationError, match="brought trees in epoch 4 after a hint for it"):
+        live(session.Standing(1, 4, ALICE), session.Brought(4, ALICE))
 
 
 # ---- alignment
