@@ -356,7 +356,7 @@ PARSERS = (
         _read_hostile_records,
         _hostile_records,
         (ChannelError,),
-        share=10 * SLOW,
+        share=SLOW,
         longest=1_024,
         memory_per_byte=2_048,  # two bytes may stand for a thousand records
         words=tuple(_instruction(kind) for kind in RecordType),
