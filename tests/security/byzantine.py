@@ -301,6 +301,11 @@ class AbortsInsteadOfCommitting(Byzantine):
         yield message, bulk
 
 
+class AbortsWithoutAReason(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        yield Abort(message.round_id, "") if isinstance(message, Commitment) else message, bulk
+
+
 class AbortsInsteadOfRevealing(Byzantine):
     def say(self, message: Message, bulk: bytes) -> Said:
         if isinstance(message, Share):
@@ -517,6 +522,7 @@ MUTATIONS = (
     Mutation("changes its share after committing", ChangesItsShare, HALTS, "does not match its commit", reveals=True),
     Mutation("sends too short a share", SendsTooShortAShare, HALTS, "sent a share of 1040 bytes", reveals=True),
     Mutation("aborts in place of committing", AbortsInsteadOfCommitting, ABORTS, "gave up: no more"),
+    Mutation("aborts without a reason", AbortsWithoutAReason, HALTS, "gave the round up and does not say why"),
     Mutation("aborts in place of revealing", AbortsInsteadOfRevealing, HALTS, "PeerAbort in state Rev", reveals=True),
     Mutation("concludes otherwise", ConcludesOtherwise, HALTS, "arrived at another outcome", reveals=True),
     Mutation("announces another model", AnnouncesAnotherModel, HALTS, "holds another model"),

@@ -206,6 +206,7 @@ GUARDS = (
         (BYZANTINE,),
     ),
     Guard("a share has its size", RUN, "if len(share) != expected:", "if False:", (BYZANTINE,)),
+    Guard("who gives up says why", ROUND, "if not explanation:", "if False:", (BYZANTINE, TRANSCRIPTS)),
     Guard("outcomes agree", ROUND, "if outcome != theirs:", "if False:", (BYZANTINE,)),
     Guard("models agree", TOSS, "if model != half.model:", "if False:", (BYZANTINE,)),
     Guard(
