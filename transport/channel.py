@@ -161,23 +161,17 @@ class _Quiet:
 
 @dataclass(slots=True)
 class _Arriving:
-    """A message under way: its length, how much of it has come, and room for it.
-
-    Room is made as it comes, never on the peer's word: at most twice as much as is there, so that nothing is moved more
-    than once on average.
-    """
+    """A message under way: its length, and what has come of it. Room is taken as it comes, never on the peer's word."""
 
     total: int
-    taken: int = 0
     content: bytearray = field(default_factory=bytearray)
 
+    @property
+    def taken(self) -> int:
+        return len(self.content)
+
     def take(self, data: memoryview) -> None:
-        start, self.taken = self.taken, self.taken + len(data)
-        if self.taken > len(self.content):
-            room = min(self.total, 2 * self.taken)
-            self.content += bytes(room - len(self.content))
-        with memoryview(self.content) as content:
-            content[start : self.taken] = data
+        self.content += data
 
 
 @dataclass(slots=True)
