@@ -299,6 +299,11 @@ PARSERS = (
         SUBMISSIONS,
     ),
     _parser("server-standing", _value("standing", _open_history, *_ARRAYS), _standings),
+    _parser(
+        "server-model",
+        _value("model/items", _open_history, Put("standing", _standings()[0]), *_ARRAYS[1:]),
+        lambda: [_ARRAYS[0].data],
+    ),
     _parser("server-past", _value("past/00000003", _past), [PAST]),
     _parser("server-opened", _value(f"{ROUND}/opened", _opened), [1.5], longest=32),
     _parser("server-evidence", _entry("evidence", _evidence), [EVIDENCE]),
