@@ -92,7 +92,7 @@ TRANSITIONS: Transitions = {
     (Planted, Brought): frozenset({Planted}),
     (Planted, Counted): frozenset({Standing}),
     (Planted, Dropped): frozenset({Absent}),
-    (Standing, Brought): frozenset({Standing, Planted}),
+    (Standing, Brought): frozenset({Planted}),
     (Standing, Hinted): frozenset({Standing}),
     (Standing, Counted): frozenset({Standing}),
     (Standing, Dropped): frozenset({Standing}),
@@ -111,6 +111,8 @@ def step(state: Session, event: Event, client: str) -> Session:
     match state, event:
         case Planted(epoch=epoch, hint=hint), Brought() if event.epoch <= epoch:
             return _same_or_refuse(state, event, epoch, hint, client)
+        case Standing(epoch=epoch, hint=hint), Brought() if (event.epoch, event.hint) == (epoch, hint):
+            raise PeerViolationError(client, f"brought trees in epoch {epoch} after a hint for it; epochs only rise")
         case Standing(epoch=epoch, hint=hint), Brought() | Hinted() if event.epoch <= epoch:
             return _same_or_refuse(state, event, epoch, hint, client)
         case _, Brought(epoch=epoch, hint=hint):

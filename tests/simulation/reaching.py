@@ -10,10 +10,12 @@ from __future__ import annotations
 import multiprocessing
 import time
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import TypeAlias
+
+import msgspec
 
 from parties.cluster import SERVERS
 from parties.testing.faults import AtTransition, Crash
@@ -22,15 +24,15 @@ from parties.testing.recorder import MACHINES, Transition, declared
 from parties.testing.trials import MOMENTS, Trial
 
 from .malice import draw, run
-from .ways import WAYS, WAYS_OF_CLIENTS, Chance, meet_again
+from .ways import LIKELIER, SILENT, WAYS, WAYS_OF_CLIENTS, Chance, meet_again
 
-__all__ = ["Goal", "Search", "crash_points", "reach", "search", "transitions", "trial_for"]
+__all__ = ["Goal", "Search", "crash_points", "in_words", "reach", "search", "transitions", "trial_for"]
 
 TRIES = 200
 """How often a goal is tried before it counts as not reached."""
 
-OFTEN = 0.6
-"""How often a server that is to die as it speaks is given a reason to speak."""
+WAVE = 8
+"""Goals per worker that are searched for before it is looked at what else they have reached."""
 
 Goal: TypeAlias = CrashPoint | Transition
 
@@ -75,6 +77,14 @@ def transitions() -> list[Transition]:
     return [transition for machine in MACHINES for transition in declared(machine)]
 
 
+def in_words(goal: Goal) -> str:
+    """A goal as reports have it."""
+    if isinstance(goal, Transition):
+        return str(goal)
+    server, transition, moment = goal
+    return f"{server} {moment}: {transition}"
+
+
 # ---- trials
 
 
@@ -87,7 +97,7 @@ def trial_for(goal: Goal, number: int) -> Trial:
     chance = Chance(rng, server)
     plan = WAYS[transition](chance)
     faults = [*plan.faults, Crash(server, AtTransition(*transition, moment), chance.between(0.1, 3.0))]
-    if moment in ("before send", "after send") and rng.random() < OFTEN:
+    if moment in ("before send", "after send") and transition in SILENT:
         faults += meet_again(chance, transition)
     return Trial(number, plan.scenario(), tuple(faults))
 
@@ -95,21 +105,35 @@ def trial_for(goal: Goal, number: int) -> Trial:
 def _trial_for_transition(goal: Transition, number: int, rng: Random) -> Trial:
     ways = {**WAYS, **WAYS_OF_CLIENTS}
     if goal not in ways:
-        return draw(number)  # chance brings it
+        changes = LIKELIER.get(goal.machine, {})
+        return _likelier(draw(number), changes if number % 2 else {})
     plan = ways[goal](Chance(rng, rng.choice(SERVERS)))
     return Trial(number, plan.scenario(), plan.faults)
 
 
-def search(goal: Goal, tries: int = TRIES) -> Search:
-    """Try until a goal is reached, a trial fails, or there were enough."""
+def _likelier(trial: Trial, changes: Mapping[str, str]) -> Trial:
+    """The same trial with other words in its task, and more rounds."""
+    scenario = trial.scenario
+    task = msgspec.structs.replace(scenario.task, **changes)
+    return msgspec.structs.replace(trial, scenario=msgspec.structs.replace(scenario, task=task, rounds=3))
+
+
+def search(goal: Goal, numbers: range = range(TRIES)) -> Search:
+    """Try until a goal is reached, a trial fails, or there were enough.
+
+    Args:
+        goal: what is to be reached.
+        numbers: of the tries, at least one.
+    """
     begun, reached = time.monotonic(), frozenset[Goal]()
-    for number in range(tries):
+    for number in numbers:
         trial = trial_for(goal, number)
         seen, failures = _tried(trial)
         reached |= seen
         if failures or goal in reached:
             break
-    return Search(goal, number + 1, trial, failures, reached, time.monotonic() - begun)
+    tries = number + 1 - numbers.start
+    return Search(goal, tries, trial, failures, reached, time.monotonic() - begun)
 
 
 def _tried(trial: Trial) -> tuple[frozenset[Goal], tuple[str, ...]]:
@@ -124,16 +148,16 @@ def _tried(trial: Trial) -> tuple[frozenset[Goal], tuple[str, ...]]:
 # ---- all of them
 
 
-def reach(goals: Iterable[Goal], workers: int, tries: int = TRIES) -> Iterator[Search]:
-    """Search for goals, in any order; one that was reached on the way to another is not searched for any more."""
-    left, wave = list(goals), 8 * workers
+def reach(goals: Iterable[Goal], workers: int, numbers: range = range(TRIES)) -> Iterator[Search]:
+    """Search for goals, a few at a time; one that was reached on the way to others is not searched for any more."""
+    left, wave = list(goals), WAVE * workers
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
         while left:
             some, left = left[:wave], left[wave:]
-            for ended in pool.imap_unordered(_search, [(goal, tries) for goal in some]):
+            for ended in pool.imap_unordered(_search, [(goal, numbers) for goal in some]):
                 left = [goal for goal in left if goal not in ended.reached]
                 yield ended
 
 
-def _search(job: tuple[Goal, int]) -> Search:
+def _search(job: tuple[Goal, range]) -> Search:
     return search(*job)

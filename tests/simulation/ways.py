@@ -19,6 +19,7 @@ from parties.testing.faults import (
     AtTransition,
     AtWrite,
     Crash,
+    Delay,
     Fault,
     GiveUp,
     Late,
@@ -31,7 +32,7 @@ from parties.testing.faults import (
 from parties.testing.recorder import Transition
 from parties.testing.trials import Scenario
 
-__all__ = ["WAYS", "WAYS_OF_CLIENTS", "Chance", "Plan", "Way", "meet_again"]
+__all__ = ["LIKELIER", "SILENT", "WAYS", "WAYS_OF_CLIENTS", "Chance", "Plan", "Way", "meet_again"]
 
 ABSENT = 60.0
 """Seconds that keep a client out of the first round."""
@@ -74,6 +75,8 @@ class Plan:
     seconds: float = LONG
     rounds: int = 1
     security: Literal["verified", "semi-honest"] = "semi-honest"
+    selection: Literal["adaptive", "fixed"] = "adaptive"
+    alignment: Literal["all", "union"] = "all"
 
     def scenario(self) -> Scenario:
         """As a trial has it."""
@@ -82,6 +85,8 @@ class Plan:
             blocks=(Sparse("items", rows=16, select=1), Dense("head", size=2)),
             ring=Ring(64),
             security=self.security,
+            selection=self.selection,
+            alignment=self.alignment,
             min_clients=2,
             max_clients=5,
         )
@@ -304,26 +309,87 @@ WAYS: Mapping[Transition, Way] = {
 
 # ---- a reason to speak
 
+SILENT = (
+    Transition("toss", "Revealing", "PeerTossReveal", "Tossed"),
+    MUST_WAIT,
+    _of_round("Closing", "Submitted", "Closing"),
+    AGREES,
+    EVALUATES,
+    VERIFIES,
+    _of_round("Revealed", "PeerShare", "Combined"),
+    _of_round("Concluded", "PeerConclusion", "Done"),
+)
+"""Transitions to a state that has nothing new to say to the peer."""
+
 
 def meet_again(chance: Chance, transition: Transition) -> tuple[Fault, ...]:
-    """What has a server speak to its peer after a transition that gives it nothing to say, and before its next one.
+    """What has a server speak to its peer after a silent transition, and before its next one.
 
-    The peer dies just then, and is back while our slow disk still records what comes next.
+    The peer dies just then, and is back while our slow disk still records what comes next; when two servers meet they
+    greet each other, and say again what the other may lack.
     """
     dies = Crash(chance.peer, AtPeerTransition(*transition), chance.between(0.05, 0.2))
-    return SlowDisk(chance.ours, 0.0, ALL_ALONG, chance.between(0.5, 1.2)), dies
+    return SlowDisk(chance.ours, 0.0, ALL_ALONG, chance.between(0.1, 0.8)), dies
 
 
 # ---- clients
 
 
 def _forgotten(chance: Chance) -> Plan:
+    """A server denies a round that a client asks for which has both receipts."""
+    return Plan((MaliciousServer(chance.ours, "forgets its rounds"),))
+
+
+def _forgotten_in_doubt(chance: Chance) -> Plan:
     """A server denies a round; a client that has one receipt comes back after it."""
     dies = Crash("anna", AtWrite("submission", 2, "after write"), chance.between(5.0, 30.0))
     return Plan((MaliciousServer(chance.ours, "forgets its rounds"), dies))
 
 
+def _slow_lines(chance: Chance) -> tuple[Fault, ...]:
+    """Clients lose patience with their retrievals, and rounds close in the midst of them."""
+    return tuple(Delay(name, 1, chance.between(0.3, 3.0)) for name in ("anna", "ben", "carol"))
+
+
+def _slow_retrievals(chance: Chance) -> Plan:
+    return Plan(_slow_lines(chance), clients=3, seconds=SHORT, rounds=3)
+
+
+def _slow_retrievals_in_a_session(chance: Chance) -> Plan:
+    return Plan(_slow_lines(chance), clients=3, rounds=3, selection="fixed")
+
+
+def _slow_unions(chance: Chance) -> Plan:
+    return Plan(_slow_lines(chance), clients=3, seconds=SHORT, rounds=3, alignment="union")
+
+
+def _announces_another_part(chance: Chance) -> Plan:
+    return Plan((MaliciousClient("anna", "another part announced than sent"),))
+
+
+def _stored_and_not_listed(chance: Chance) -> Plan:
+    """A submission and its trees are stored; the server dies before it is in the list, and it is sent again."""
+    return Plan(
+        (Crash(chance.ours, AtWrite("session/", 1, "after write"), chance.between(0.1, 2.0)),), selection="fixed"
+    )
+
+
 WAYS_OF_CLIENTS: Mapping[Transition, Way] = {
-    Transition("client", "Submitting", "Leave", "Outside"): _forgotten,
+    Transition("client", "Inside", "RoundGone", "Outside"): _slow_unions,
+    Transition("client", "Retrieving", "Leave", "Outside"): _slow_retrievals,
+    Transition("client", "Retrieving", "RoundGone", "Outside"): _slow_retrievals,
+    Transition("client", "Retrieving", "Recollect", "Retrieving"): _slow_retrievals_in_a_session,
+    Transition("client", "Holding", "Recollect", "Retrieving"): _slow_retrievals_in_a_session,
+    Transition("client", "Submitting", "Leave", "Outside"): _forgotten_in_doubt,
+    Transition("client", "Submitted", "Leave", "Outside"): _forgotten,
+    Transition("assembly", "DirectOnly", "Public", "Mismatched"): _announces_another_part,
+    Transition("session", "Planted", "Brought", "Planted"): _stored_and_not_listed,
 }
 """The same for those transitions of other machines that do not come about by chance."""
+
+LIKELIER: Mapping[str, Mapping[str, str]] = {
+    "alignment": {"alignment": "union", "selection": "adaptive"},
+    "client": {"alignment": "union", "selection": "adaptive"},
+    "session": {"selection": "fixed"},
+}
+"""By machine, the tasks in which chance brings its other transitions about sooner."""
