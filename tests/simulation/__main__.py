@@ -115,7 +115,8 @@ def print_summary(told: dict[str, Any]) -> None:
 
 def reach_all(numbers: range, workers: int, as_json: bool) -> int:
     """Search for every crash point and every transition, and print what was reached."""
-    console, begun, goals = Console(stderr=True), time.monotonic(), [*crash_points(), *transitions()]
+    console, begun = Console(stderr=True), time.monotonic()
+    goals: list[Goal] = [*crash_points(), *transitions()]
     searches: list[Search] = []
     reached: set[Goal] = set()
     with Progress(console=console, disable=not console.is_terminal) as progress:

@@ -55,8 +55,9 @@ def test_trials_are_the_same_each_time() -> None:
 
 def test_what_did_not_happen_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without what brings a transition about its crash never strikes, though it stands in the plan."""
-    goal = "S0", Transition("round", "Closing", "GraceOver", "Aborted"), "before write"
-    monkeypatch.setitem(ways.WAYS, goal[1], ways.WAYS[CLOSES])  # type: ignore[index]
+    transition = Transition("round", "Closing", "GraceOver", "Aborted")
+    goal: Goal = ("S0", transition, "before write")
+    monkeypatch.setitem(ways.WAYS, transition, ways.WAYS[CLOSES])
     ended = search(goal, range(2))
     assert (ended.tries, ended.failures) == (2, ())
     assert goal not in ended.reached
@@ -71,7 +72,7 @@ def test_a_trial_that_fails_ends_the_search() -> None:
 
 
 def test_a_server_dies_as_its_peer_takes_a_transition() -> None:
-    crash = Crash("S1", AtPeerTransition(*CLOSES), 0.5)
+    crash = Crash("S1", AtPeerTransition("round", "Verified", "Summed", "Committed"), 0.5)
     verdict = run(Trial(1, ways.Plan().scenario(), (crash,)))
     assert (verdict.violations, verdict.fired) == ((), (crash,))
     assert (verdict.world.process("S0").lives, verdict.world.process("S1").lives) == (1, 2)
