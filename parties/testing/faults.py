@@ -69,7 +69,7 @@ class AtSend(_Value, frozen=True):
 
 
 class AtTransition(_Value, frozen=True):
-    """At a transition of one of a server's machines: around its commit, or around the first message to the peer since.
+    """At a transition of one of a server's machines: around its commit, or around the first write to the peer since.
 
     Attributes:
         machine: round or toss.
