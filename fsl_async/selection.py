@@ -108,7 +108,8 @@ class Grove:
     @cached_property
     def digest(self) -> bytes:
         """What `upload.tree_digest` is of the part that brings these trees."""
-        return digest(Domain.TREE, *(tree_bytes(planted.tree) for planted in self.planted.values()))
+        trees = [tree_bytes(planted.tree) for planted in self.planted.values()]
+        return digest(Domain.TREE, *trees) if any(trees) else b""
 
 
 def tree_bytes(tree: kernels.Tree) -> memoryview:

@@ -70,15 +70,27 @@ def submission_part(
     return _fill(Layout.submission(config.shape, trees), pieces)
 
 
-def public_digest(part: Buffer) -> bytes:
-    """The digest of a public part that the client gives to the server that is not the carrier."""
-    return digest(Domain.PUBLIC_PART, part)
+def public_digest(layout: Layout, part: Buffer, tree: bytes) -> bytes:
+    """The digest of a public part that the client gives to the server that is not the carrier.
+
+    Args:
+        layout: where the part's pieces stand.
+        part: its bytes, as many as the layout has.
+        tree: the digest of the trees it brings, which stands for them, so that nobody hashes them twice; empty where it
+            brings none.
+    """
+    pieces = layout.split(memoryview(part))
+    return digest(Domain.PUBLIC_PART, tree, *(piece for (_, kind), piece in pieces.items() if kind != "tree"))
 
 
-def tree_digest(task: Task, layout: Layout, part: memoryview) -> bytes:
-    """The digest of the trees alone, which fixes κ and ties hints to the trees they ride on; see `Grove.digest`."""
-    pieces = layout.split(part)
-    return digest(Domain.TREE, *(pieces[key, "tree"] for key, _ in forests_of(task)))
+def tree_digest(layout: Layout, part: Buffer) -> bytes:
+    """The digest of the trees alone, which fixes κ and ties hints to the trees they ride on; see `Grove.digest`.
+
+    Empty where the part brings no trees, or trees of a single leaf, which have nothing to correct.
+    """
+    pieces = layout.split(memoryview(part))
+    trees = [piece for (_, kind), piece in pieces.items() if kind == "tree"]
+    return digest(Domain.TREE, *trees) if any(trees) else b""
 
 
 def submission_digest(

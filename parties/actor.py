@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
@@ -31,11 +31,11 @@ from fsl_async.protocols import alignment as aligning
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols import toss as tossing
 from fsl_async.protocols.machine import Event
-from fsl_async.upload import public_digest
+from fsl_async.public_part import Part
 from parties.desk import RequestKey, RequestRefusedError
 from parties.enrolment import Enrolment
 from parties.evidence import Evidence, EvidenceBook
-from parties.forwarding import Forwarded, longest_peer_message, objection
+from parties.forwarding import Forwarded, layout_of, longest_peer_message, objection
 from parties.happenings import (
     MessageReceived,
     MessageSent,
@@ -83,7 +83,14 @@ class _Ours:
     event: Event
 
 
-_Item: TypeAlias = _FromPeer | Forwarded | _Met | _Ours
+@dataclass(frozen=True)
+class _Mark:
+    """What was posted before it has been taken when it is."""
+
+    taken: trio.Event = field(default_factory=trio.Event)
+
+
+_Item: TypeAlias = _FromPeer | Forwarded | _Met | _Ours | _Mark
 
 
 @dataclass(frozen=True)
@@ -321,6 +328,8 @@ class Actor:
             match item:
                 case _Met():
                     self._resend()
+                case _Mark(taken=taken):
+                    taken.set()
                 case Forwarded():
                     self._take_forward(item)
                 case _FromPeer(received=received):
@@ -334,15 +343,15 @@ class Actor:
             case TossCommitment() | TossReveal() as message:
                 await self._take_toss(message)
             case message:
-                run = self._current
-                if isinstance(run, RoundRun) and run.round_id == message.round_id:
-                    await run.take_message(message, received.bulk)
-                else:
+                run = self._round_named(message.round_id)
+                if run is None:
                     self._refuse_unknown(message.round_id)
+                else:
+                    await run.take_message(message, received.bulk)
 
     async def _take_own(self, round_id: bytes, event: Event) -> None:
-        run = self._current
-        if not isinstance(run, RoundRun) or run.round_id != round_id:
+        run = self._round_named(round_id)
+        if run is None:
             return  # the round is over; a timer of its grace period, say, comes too late
         match event:
             case protocol.Submitted(client=client) if not run.admits(client):
@@ -387,21 +396,35 @@ class Actor:
         if not isinstance(message, Forward):
             await self._post(_FromPeer(received))
             return
-        part, run = public_digest(received.bulk), self._current
-        forwarded = Forwarded(message, len(received.bulk), part)
-        if isinstance(run, RoundRun) and not objection(run.config, self.setup.index, forwarded):
+        if self._round_named(message.round_id) is None:
+            await self._catch_up()  # what came before may open its round
+        run, size, name = self._round_named(message.round_id), len(received.bulk), b""
+        if run is not None and not objection(run.config, self.setup.index, message, size):
             key = RequestKey(message.client, message.purpose, message.query)
-            if not run.desk.has_public(key, part):
-                await run.records.keep_part(key, part, received.bulk)
-        await self._post(forwarded)
+            name = run.records.name(key, Part(layout_of(run.config, message, size), received.bulk))
+            if not run.desk.has_public(key, name):
+                await run.records.keep_part(key, name, received.bulk)
+        await self._post(Forwarded(message, size, name))
+
+    async def _catch_up(self) -> None:
+        """Wait until the actor has taken all that has been posted so far."""
+        mark = _Mark()
+        await self._post(mark)
+        await mark.taken.wait()
+
+    def _round_named(self, round_id: bytes) -> RoundRun | None:
+        """The round that is on, if it is that one."""
+        run = self._current
+        return run if isinstance(run, RoundRun) and run.round_id == round_id else None
 
     def _take_forward(self, forwarded: Forwarded) -> None:
         """Take note of a client's public part that the peer carried."""
-        run, message = self._current, forwarded.message
-        if not isinstance(run, RoundRun) or run.round_id != message.round_id:
+        message = forwarded.message
+        run = self._round_named(message.round_id)
+        if run is None:
             self._refuse_unknown(message.round_id)
             return  # for a round that has closed; the client hears so from its own connection
-        wrong = objection(run.config, self.setup.index, forwarded)
+        wrong = objection(run.config, self.setup.index, message, forwarded.size)
         if wrong:
             raise PeerViolationError(self._peer, wrong)
         if message.client not in self.enrolment:

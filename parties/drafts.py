@@ -16,7 +16,7 @@ from fsl_async.config import RoundConfig
 from fsl_async.digests import Buffer
 from fsl_async.discreet import Discreet
 from fsl_async.messages import Hint, Submit
-from fsl_async.public_part import Trees
+from fsl_async.public_part import Layout, Trees
 from fsl_async.randomness import Randomness
 from fsl_async.ring import Elements
 from fsl_async.upload import (
@@ -154,7 +154,9 @@ def draft_submission(
     grove, carrier = ride.planting.grove, config.carrier(client.name)
     part = submission_part(config, client.name, grove, sparse, ride.trees)
     shares = dense_shares(config, grove, carrier, dense)
-    public, of_dense = public_digest(part), dense_digest(shares, grove.seeds.msk[carrier])
+    brought = grove.digest if ride.trees is Trees.OWN else b""
+    public = public_digest(Layout.submission(config.shape, ride.trees), part, brought)
+    of_dense = dense_digest(shares, grove.seeds.msk[carrier])
     words = Words(
         digest=submission_digest(config.round_id(), client.digest(), public, grove.digest, ride.commitments, of_dense),
         trees=ride.trees,

@@ -39,7 +39,7 @@ from fsl_async.public_part import Layout, Part, Trees, dense_bytes, first_paddin
 from fsl_async.retrieval import Query
 from fsl_async.selection import seed_commitment
 from fsl_async.task import Dense, Task
-from fsl_async.upload import dense_digest, public_digest, submission_digest, tree_digest
+from fsl_async.upload import dense_digest, submission_digest
 from parties.allowance import Counted
 from parties.conversation import Reply
 from parties.desk import ContradictionError, RequestKey, RequestRefusedError
@@ -193,7 +193,7 @@ class Reception:
         key = RequestKey(client, "retrieve", message.query)
         self._check_seed(run, client, message)
         layout = Layout.retrieval(run.config.shape)
-        part = await self._assemble(run, key, message.public_digest, bulk, layout)
+        part, _ = await self._assemble(run, key, message.public_digest, bulk, layout)
         answer = await run.answer(Query(message.seed, Part(layout, part)))
         return Answer(round_id=run.round_id, query=message.query), answer
 
@@ -219,13 +219,13 @@ class Reception:
         self._check_seed(run, client, message)
         trees = Trees.RETRIEVAL if message.query else Trees.OWN
         layout = Layout.submission(run.config.shape, trees)
-        part, announced, dense = await self._take_parts(run, client, message, layout, bulk, message.seed)
+        announced, dense = await self._take_parts(run, client, message, layout, bulk, message.seed)
         query_part = self._query_part(run, client, message)
-        brought = Part(layout, part)
+        key, bringing, name = RequestKey(client, "submit", 0), layout, announced
         if message.query:
-            key = RequestKey(client, "retrieve", message.query)
-            brought = Part(Layout.retrieval(run.config.shape), await run.records.part(key, query_part))
-        tree = tree_digest(run.config.shape, brought.layout, brought.data)
+            key, bringing = RequestKey(client, "retrieve", message.query), Layout.retrieval(run.config.shape)
+            name = query_part
+        tree = await run.records.tree_digest(key, name, bringing)
         submission = StoredSubmission(
             client=client,
             name=self._name(run, client, message, announced, tree, message.commitments),
@@ -242,7 +242,7 @@ class Reception:
     async def _submit_hint(self, run: RoundRun, client: str, message: Hint, bulk: memoryview) -> Reply:
         session = await self._server.sessions.of(client)
         layout = Layout.submission(run.config.shape, Trees.SESSION)
-        _, announced, dense = await self._take_parts(run, client, message, layout, bulk, session.msk)
+        announced, dense = await self._take_parts(run, client, message, layout, bulk, session.msk)
         submission = StoredSubmission(
             client=client,
             name=self._name(run, client, message, announced, session.tree, session.commitments),
@@ -258,14 +258,14 @@ class Reception:
 
     async def _take_parts(
         self, run: RoundRun, client: str, message: Submit | Hint, layout: Layout, bulk: memoryview, msk: bytes
-    ) -> tuple[memoryview, bytes, memoryview]:
-        """A submission's public part with its digest, and this server's dense share where it does not expand it."""
+    ) -> tuple[bytes, memoryview]:
+        """The digest of a submission's public part, and this server's dense share where it does not expand it."""
         is_carrier = run.config.carrier(client) == self._index
         public, dense = (bulk[: layout.size], bulk[layout.size :]) if is_carrier else (bulk, NOTHING)
         self._check_dense(run, message, dense, is_carrier, msk)
-        announced = message.public_digest or public_digest(public)
         key = RequestKey(client, "submit", 0)
-        return await self._assemble(run, key, announced, public, layout), announced, dense
+        _, announced = await self._assemble(run, key, message.public_digest, public, layout)
+        return announced, dense
 
     def _name(
         self,
@@ -342,24 +342,29 @@ class Reception:
 
     async def _assemble(
         self, run: RoundRun, key: RequestKey, announced: bytes, bulk: memoryview, layout: Layout
-    ) -> memoryview:
-        """The public part: the client's own bulk on the carrier, the forwarded one on the other server."""
+    ) -> tuple[memoryview, bytes]:
+        """The public part and its digest: the client's own bulk on the carrier, the forwarded one on the other server.
+
+        A hint to its carrier announces no digest: what the part has is as good.
+        """
         is_carrier = run.config.carrier(key.client) == self._index
         expected = layout.size if is_carrier else 0
         if len(bulk) != expected:
             raise RequestRefusedError.because(
                 "malformed", f"{expected} bytes of public part expected from you, {len(bulk)} came"
             )
+        came = run.records.name(key, Part(layout, bulk)) if is_carrier else b""
+        announced = announced or came
         run.desk.direct(key, announced)
         if is_carrier:
-            run.desk.public(key, public_digest(bulk))
+            run.desk.public(key, came)
         await run.desk.assembled(key)
         part = bulk if is_carrier else await run.records.part(key, announced)
         _check_form(run.config.shape, layout, part)
         await run.records.keep_request(key, announced, *((part,) if is_carrier else ()))
         if is_carrier:
             run.forward(key, announced)
-        return part
+        return part, announced
 
     async def _finished(self, round_id: bytes) -> Reply:
         report = await self._server.settled(round_id)

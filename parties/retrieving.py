@@ -17,6 +17,7 @@ import numpy.typing as npt
 from fsl_async.config import RoundConfig
 from fsl_async.errors import MisuseError
 from fsl_async.messages import Answer, Recall, Retrieve
+from fsl_async.public_part import Layout
 from fsl_async.selection import Grove
 from fsl_async.task import Task
 from fsl_async.upload import public_digest, read_answers, retrieval_part
@@ -49,7 +50,7 @@ class Retriever:
         """Have trees answered under a number."""
         config, client = planting.config, self._setup.identity.name
         part = await self._setup.lane.run(partial(retrieval_part, config, planting.grove))
-        announced = public_digest(part)
+        announced = public_digest(Layout.retrieval(config.shape), part, planting.grove.digest)
         commitments = planting.grove.seeds.commitments(config.round_id(), client)
 
         async def ask(server: int) -> memoryview:

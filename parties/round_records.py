@@ -32,6 +32,7 @@ from fsl_async.digests import Buffer, Domain, digest
 from fsl_async.discreet import Discreet
 from fsl_async.errors import StorageError
 from fsl_async.public_part import Layout, Part, Trees, dense_bytes
+from fsl_async.upload import public_digest, tree_digest
 from parties.desk import RequestKey
 from parties.kept import read_kept
 from parties.store import Change, Keep, Put, Record, Store
@@ -143,9 +144,26 @@ class RoundRecords:
         self._config = config
         self._session_trees = session_trees
         self._at_hand = _AtHand(AT_HAND_BYTES)
+        self._trees_named: dict[KnownPart, bytes] = {}
         self.prefix = round_prefix(config.number)
 
     # ---- public parts and requests
+
+    def name(self, key: RequestKey, part: Part) -> bytes:
+        """The digest of a public part; that of its trees is remembered, for it is soon wanted."""
+        tree = tree_digest(part.layout, part.data)
+        name = public_digest(part.layout, part.data, tree)
+        self._trees_named[KnownPart(key, name)] = tree
+        return name
+
+    async def tree_digest(self, key: RequestKey, name: bytes, layout: Layout) -> bytes:
+        """The digest of the trees that a kept public part brings.
+
+        Raises:
+            StorageError: it is not kept.
+        """
+        known = self._trees_named.get(KnownPart(key, name))
+        return tree_digest(layout, await self.part(key, name)) if known is None else known
 
     async def keep_part(self, key: RequestKey, name: bytes, part: Buffer) -> None:
         """Keep a public part that the other server forwards under its digest.

@@ -13,10 +13,18 @@ from shop import ROWS as SHOP_ROWS
 
 from fsl_async.codec import decode, encode
 from fsl_async.config import RoundConfig
+from fsl_async.digests import Buffer
 from fsl_async.messages import FromServer, Message, Retrieve, Submit
-from fsl_async.public_part import Trees
+from fsl_async.public_part import Layout, Trees
 from fsl_async.selection import MasterSeeds, plant
-from fsl_async.upload import dense_digest, dense_shares, public_digest, retrieval_part, submission_part
+from fsl_async.upload import (
+    dense_digest,
+    dense_shares,
+    public_digest,
+    retrieval_part,
+    submission_part,
+    tree_digest,
+)
 from parties.client import Client
 from parties.enrolment import Credentials
 from parties.tokens import voucher
@@ -52,7 +60,7 @@ def submission(config: RoundConfig, client: str, value: int = 1) -> Request:
             query=0,
             seed=seed,
             commitments=grove.seeds.commitments(config.round_id(), client),
-            public_digest=public_digest(part),
+            public_digest=name_of(Layout.submission(config.shape, Trees.OWN), part),
             dense_digest=dense_digest(shares, grove.seeds.msk[carrier]),
         )
         for seed in grove.seeds.msk
@@ -70,11 +78,16 @@ def retrieval(config: RoundConfig, client: str, query: int = 1) -> Request:
             query=query,
             seed=seed,
             commitments=grove.seeds.commitments(config.round_id(), client),
-            public_digest=public_digest(part),
+            public_digest=name_of(Layout.retrieval(config.shape), part),
         )
         for seed in grove.seeds.msk
     )
     return Request((first, second), _to_carrier(config.carrier(client), bytes(part)))
+
+
+def name_of(layout: Layout, part: Buffer) -> bytes:
+    """The digest of a public part, as whoever has all of its bytes finds it."""
+    return public_digest(layout, part, tree_digest(layout, part))
 
 
 def _to_carrier(carrier: int, bulk: bytes) -> tuple[bytes, bytes]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import trio
 import trio.testing
+from hand_made import name_of
 from shop import (
     ROWS,
     TASK,
@@ -29,9 +30,8 @@ from shop import (
 from fsl_async.codec import decode, encode
 from fsl_async.errors import FslError, PeerViolationError
 from fsl_async.messages import Answer, Commitment, Enter, Forward, FromClient, Message, Receipt, Share, Submit
-from fsl_async.public_part import dense_bytes
+from fsl_async.public_part import Layout, Trees
 from fsl_async.ring import Ring
-from fsl_async.upload import public_digest
 from parties import RoundClosedError, simulate
 from parties.happenings import Happening, MessageReceived, MessageSent
 from parties.server import Schedule, Server
@@ -196,9 +196,9 @@ async def test_a_client_without_a_valid_proof_is_left_out_and_told_so():
             return data
         bulk = bytearray(decode(data, FromClient, "the test").bulk)
         if bulk:
-            size = len(bulk) - dense_bytes(TASK)
-            bulk[size - 1] ^= 1  # the part ends with the proofs
-            announced.append(public_digest(bulk[:size]))
+            layout = Layout.submission(TASK, Trees.RETRIEVAL if message.query else Trees.OWN)
+            bulk[layout.size - 1] ^= 1  # the part ends with the proofs
+            announced.append(name_of(layout, bulk[: layout.size]))
             ready.set()
         await ready.wait()
         return b"".join(encode(msgspec.structs.replace(message, public_digest=announced[0]), bulk))

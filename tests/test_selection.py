@@ -12,9 +12,9 @@ from rounds import Draw, Plaintext, Round, in_bytes
 from fsl_async import Dense, MisuseError, PeerViolationError, Ring, Sparse, Task, geometry
 from fsl_async.digests import Domain, digest
 from fsl_async.geometry import geometry_of
-from fsl_async.public_part import ForestKey, Trees, forests_of
+from fsl_async.public_part import ForestKey, Layout, Trees, forests_of
 from fsl_async.selection import MasterSeeds, check_rows, forest_roots, rows_by_block, seed_commitment
-from fsl_async.upload import dense_digest, dense_mask, public_digest, read_answers, submission_digest
+from fsl_async.upload import dense_digest, dense_mask, public_digest, read_answers, submission_digest, tree_digest
 
 BLOCK = Sparse("items", rows=100, select=3)
 
@@ -151,7 +151,23 @@ def test_digests_tell_their_parts_apart() -> None:
     for place, other in enumerate(others):
         names.add(submission_digest(*[other if number == place else part for number, part in enumerate(parts)]))
     assert len(names) == 7
-    assert public_digest(b"ab") != public_digest(b"a")
+
+
+def test_a_public_part_is_named_by_all_of_its_bytes() -> None:
+    layout = Layout.submission(task_of(), Trees.OWN)
+    part = np.random.default_rng(5).bytes(layout.size)
+    names = {public_digest(layout, part, tree_digest(layout, part))}
+    for piece in layout.pieces:
+        for place in (piece.start, piece.stop - 1):
+            changed = bytearray(part)
+            changed[place] ^= 1
+            names.add(public_digest(layout, changed, tree_digest(layout, changed)))
+    assert len(names) == 1 + sum(len({piece.start, piece.stop - 1}) for piece in layout.pieces)
+
+
+def test_a_part_without_trees_has_no_digest_of_trees() -> None:
+    layout = Layout.submission(task_of(), Trees.SESSION)
+    assert tree_digest(layout, bytes(layout.size)) == b""
 
 
 def test_parts_of_a_digest_cannot_be_cut_elsewhere() -> None:

@@ -37,7 +37,7 @@ def update_of(value: int = 5) -> dict[str, Any]:
 def with_part(play: Round, pair: Pair, data: bytes) -> Pair:
     """The same pair with another public part, from which both servers take the trees' digest anew."""
     part = Part(pair[0].part.layout, memoryview(data))
-    tree = tree_digest(play.config.shape, part.layout, part.data)
+    tree = tree_digest(part.layout, part.data)
     first, second = (dataclasses.replace(submission, part=part, trees=part, tree=tree) for submission in pair)
     return first, second
 

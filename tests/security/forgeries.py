@@ -150,7 +150,7 @@ class Forgery:
         return bytes(part)
 
     def tree_digest(self) -> bytes:
-        return tree_digest(self.config.shape, self.layout, memoryview(self.public_part()))
+        return tree_digest(self.layout, self.public_part())
 
     def submission(self, server: int) -> Submission:
         part = Part(self.layout, memoryview(self.public_part()))

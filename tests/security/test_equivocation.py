@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 import trio
-from hand_made import Request, ask, connected, retrieval, submission
+from hand_made import Request, ask, connected, name_of, retrieval, submission
 from shop import TASK, honest_round, model
 
 from fsl_async.config import RoundConfig
@@ -271,8 +271,8 @@ async def test_padding_is_refused_by_the_carrier_and_goes_no_further(seed, autoj
         piece = next(p for p in Layout.submission(TASK, Trees.OWN).pieces if p.kind == "tree")
         part = bytearray(honest.bulk[carrier])
         part[piece.stop - 1] ^= 0x80
-        size = Layout.submission(TASK, Trees.OWN).size
-        announced = digest(Domain.PUBLIC_PART, bytes(part[:size]))
+        layout = Layout.submission(TASK, Trees.OWN)
+        announced = name_of(layout, part[: layout.size])
         lie = told(told(carrying(honest, bytes(part)), 0, public_digest=announced), 1, public_digest=announced)
         (reply,) = await send(network, lie, servers=(carrier,))
         assert reason(reply) == "malformed"

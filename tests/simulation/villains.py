@@ -27,7 +27,7 @@ from fsl_async.messages import Receipt
 from fsl_async.protocols import client as protocol
 from fsl_async.public_part import Layout, Trees, forests_of
 from fsl_async.ring import Elements
-from fsl_async.upload import SparseUpdate, dense_digest, public_digest, submission_digest
+from fsl_async.upload import SparseUpdate, dense_digest, public_digest, submission_digest, tree_digest
 from parties.client import Client, ClientSetup, RoundClosedError, SubmissionReceipt
 from parties.client_session import NoSession
 from parties.drafts import Draft, Ride
@@ -177,13 +177,14 @@ def _forgery(draft: Draft) -> Forgery:
 
 def _bound(client: _Spoiler, draft: Draft, forgery: Forgery) -> Draft:
     """The draft that a forgery makes, all its digests right."""
-    part = forgery.public_part()
+    part, tree = forgery.public_part(), forgery.tree_digest()
+    public = public_digest(forgery.layout, part, tree)
     of_dense = dense_digest(draft.shares, forgery.msk[draft.config.carrier(draft.client)])
     name = submission_digest(
         draft.config.round_id(),
         client.setup.identity.public.digest(),
-        public_digest(part),
-        forgery.tree_digest(),
+        public,
+        tree,
         forgery.commitments,
         of_dense,
     )
@@ -192,7 +193,7 @@ def _bound(client: _Spoiler, draft: Draft, forgery: Forgery) -> Draft:
         digest=name,
         seeds=forgery.msk,
         commitments=forgery.commitments,
-        public_digest=public_digest(part),
+        public_digest=public,
         dense_digest=of_dense,
     )
     return replace(draft, words=words, part=part)
@@ -245,9 +246,10 @@ def _as_it_is(client: _Spoiler, draft: Draft) -> Sent:
 
 def _two_contents(client: _Spoiler, draft: Draft) -> Sent:
     """To both servers one after the other, in opposite orders."""
-    part = bytearray(draft.part)
+    layout, part = Layout.submission(draft.config.shape, draft.words.trees), bytearray(draft.part)
     part[-1] ^= 1
-    changed = replace(_with_words(draft, public_digest=public_digest(part)), part=bytes(part))
+    public = public_digest(layout, part, tree_digest(layout, part))
+    changed = replace(_with_words(draft, public_digest=public), part=bytes(part))
     first, second = client.chance.permutation(2)
     yield int(first), draft
     yield int(second), changed
