@@ -136,9 +136,8 @@ BUGS = (
         (
             Edit(
                 RECEIPT,
-                "try:\n    await run.records.store.commit(",
-                "await self._server.post_event(run.round_id, protocol.Submitted(client, name))\n"
-                "try:\n    await run.records.store.commit(",
+                "try:\n    changes = ",
+                "await self._server.post_event(run.round_id, protocol.Submitted(client, name))\ntry:\n    changes = ",
             ),
         ),
     ),
