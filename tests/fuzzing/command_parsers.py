@@ -30,7 +30,7 @@ from parties.party_files import ServerFile
 
 from .file_parsers import SERVER_TOML
 from .message_parsers import REPORT
-from .parser import HEAVY, SLOW, Parser
+from .parser import SLOW, Parser
 from .samples import TASK, key, workplace
 
 __all__ = ["PARSERS"]
@@ -227,7 +227,7 @@ PARSERS = (
     ),
     Parser("operator-url", _read_where, lambda: [PORT.encode(), b"[::1]:1/", b"example.org:80"], MISUSE, longest=600),
     Parser("operator-token", _read_operator_token, _operator_tokens, MISUSE, "operator-token", share=SLOW, longest=200),
-    Parser("rows", _read_rows, lambda: [b"3,17,9", b"@[3, 17, 9]"], MISUSE, "rows", share=10 * SLOW),
+    Parser("rows", _read_rows, lambda: [b"3,17,9", b"@[3, 17, 9]"], MISUSE, share=10 * SLOW),
     Parser(
         "environment",
         _read_environment,
@@ -236,5 +236,5 @@ PARSERS = (
         share=SLOW,
         words=(b"FSL_ASYNC_LIMITS_CONNECTIONS=", b"FSL_ASYNC_ROUNDS_SECONDS=", b"FSL_ASYNC_", b"nan", b"1e999"),
     ),
-    Parser("update-file", _read_update, _update, MISUSE, share=HEAVY, memory_per_byte=2_048),
+    Parser("update-file", _read_update, _update, MISUSE, share=SLOW, memory_per_byte=2_048),
 )

@@ -256,7 +256,7 @@ PARSERS = (
         _npz,
         MISUSE,
         "model.npz",
-        share=HEAVY,
+        share=SLOW,
         memory_per_byte=2_048,
     ),
     Parser(

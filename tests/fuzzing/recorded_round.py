@@ -135,7 +135,7 @@ PARSERS = (
         _journals,
         (StorageError,),
         source=PREFIX,
-        share=SLOW,
+        share=10 * SLOW,
         words=tuple(b"\xa4type" + msgspec.msgpack.encode(event.__name__) for _, event in protocol.TRANSITIONS),
     ),
 )
