@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ from fsl_async.task import Dense, Sparse, Task
 from parties.client import Client, ClientSetup
 from parties.cluster import Network
 from parties.compute import ComputeLane, InlineLane
+from parties.deployment import write_deployment
 from parties.identity import Identity, PublicIdentity, Registry
+from parties.model_files import save_model
 from parties.outcome import RoundOutcome
 from parties.server import Schedule, Server, ServerSetup, silent
 from parties.store import MemoryStore
@@ -62,6 +65,16 @@ class Basket:
     @property
     def update(self) -> dict[str, Any]:
         return {"items": (self.rows, self.values), "head": self.head}
+
+
+def deploy(folder: Path, addresses: Sequence[str], clients: Iterable[str]) -> None:
+    """Write the files that all parties share, the secret keys of all of them, and the model."""
+    identities = [Identity.generate(name) for name in ("S0", "S1", *clients)]
+    for identity in identities:
+        identity.save(folder / f"{identity.name}.key")
+    public = [identity.public for identity in identities]
+    write_deployment(folder, TASK, public[:2], addresses, public[2:])
+    save_model(folder / "model.npz", model())
 
 
 def plain_sum(names: Iterable[str]) -> dict[str, np.ndarray]:

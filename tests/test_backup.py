@@ -11,13 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import trio
-from shop import TASK, Basket, model
+from shop import Basket, deploy, model
 
 from parties import connect
 from parties.command import main
-from parties.deployment import free_addresses, server_setup, write_deployment
-from parties.identity import Identity
-from parties.model_files import load_model, save_model
+from parties.deployment import free_addresses, server_setup
+from parties.model_files import load_model
 from parties.report import ExitCode
 from parties.server import Server
 from parties.sqlite_store import SqliteStore
@@ -28,13 +27,8 @@ NAMES = ("anna", "ben")
 @pytest.fixture
 def folder(tmp_path) -> Path:
     """Two servers' files and two clients'."""
-    identities = {name: Identity.generate(name) for name in ("S0", "S1", *NAMES)}
-    for name, identity in identities.items():
-        identity.save(tmp_path / f"{name}.key")
-    public = [identity.public for identity in identities.values()]
     addresses = free_addresses(2)
-    write_deployment(tmp_path, TASK, public[:2], addresses, public[2:])
-    save_model(tmp_path / "model.npz", model())
+    deploy(tmp_path, addresses, NAMES)
     for number, address in enumerate(addresses):
         (tmp_path / f"S{number}.toml").write_text(
             f'server = {number}\nidentity = "S{number}.key"\ntask = "task.toml"\nclients = "clients.toml"\n'

@@ -14,7 +14,7 @@ from pathlib import Path
 import guide
 import numpy as np
 import pytest
-from shop import TASK, model
+from shop import TASK, deploy, model
 
 from fsl_async.errors import MisuseError
 from fsl_async.task import Task
@@ -25,10 +25,9 @@ from parties.deployment import (
     free_addresses,
     server_setup,
     to_toml,
-    write_deployment,
 )
-from parties.identity import Identity, PublicIdentity
-from parties.model_files import load_model, save_model
+from parties.identity import PublicIdentity
+from parties.model_files import load_model
 from parties.report import ExitCode
 
 ENDS_WITHIN = 120  # seconds for a process; a hang, not slowness, is what this is to end
@@ -253,12 +252,7 @@ def test_a_server_with_others_keys_does_not_start(hosts, command):
 @pytest.fixture
 def folder(tmp_path) -> Path:
     """A folder with a deployment's files, as `write_deployment` makes them."""
-    identities = [Identity.generate(name) for name in ("S0", "S1", "anna", "ben")]
-    for identity in identities:
-        identity.save(tmp_path / f"{identity.name}.key")
-    public = [identity.public for identity in identities]
-    write_deployment(tmp_path, TASK, public[:2], ("127.0.0.1:7000", "127.0.0.1:7001"), public[2:])
-    save_model(tmp_path / "model.npz", model())
+    deploy(tmp_path, ("127.0.0.1:7000", "127.0.0.1:7001"), ("anna", "ben"))
     (tmp_path / "server.toml").write_text(
         'server = 0\nidentity = "S0.key"\ntask = "task.toml"\nclients = "clients.toml"\nmodel = "model.npz"\n'
         'listen = "127.0.0.1:0"\nstore = "memory"\n'

@@ -16,14 +16,13 @@ import guide
 import numpy as np
 import pytest
 import trio
-from shop import HEAD, ROWS, TASK, WIDTH, Basket, model
+from shop import HEAD, ROWS, WIDTH, Basket, deploy, model
 
 from parties import connect
 from parties.command import main
-from parties.deployment import free_addresses, write_deployment
-from parties.identity import Identity
+from parties.deployment import free_addresses
 from parties.membership import revoke_client
-from parties.model_files import checkpoints, load_model, save_model
+from parties.model_files import checkpoints, load_model
 from parties.report import ExitCode
 from transport import RefusedError
 
@@ -83,13 +82,8 @@ def serve() -> Iterator[type[Serving]]:
 @pytest.fixture
 def folder(tmp_path) -> Path:
     """A deployment on one host: two servers, two clients."""
-    identities = {name: Identity.generate(name) for name in ("S0", "S1", *NAMES)}
-    for name, identity in identities.items():
-        identity.save(tmp_path / f"{name}.key")
-    public = [identity.public for identity in identities.values()]
     addresses = free_addresses(2)
-    write_deployment(tmp_path, TASK, public[:2], addresses, public[2:])
-    save_model(tmp_path / "model.npz", model())
+    deploy(tmp_path, addresses, NAMES)
     for server, address in enumerate(addresses):
         (tmp_path / f"S{server}.toml").write_text(
             f'server = {server}\nidentity = "S{server}.key"\ntask = "task.toml"\nclients = "clients.toml"\n'
