@@ -200,6 +200,12 @@ def save(trial: Trial) -> None:
     print(f"the same again: {PROGRAM} --replay {replay}")
 
 
+def _at_least_one(words: str) -> int:
+    if int(words) < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return int(words)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=2000, metavar="N", help="how many")
@@ -207,7 +213,7 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, metavar="N", help="run this one alone, and tell all about it")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="run a trial from a file, and tell all about it")
     parser.add_argument("--reach", action="store_true", help="reach every crash point and transition instead")
-    parser.add_argument("--tries", type=int, default=TRIES, metavar="N", help="how many trials for each of those")
+    parser.add_argument("--tries", type=_at_least_one, default=TRIES, metavar="N", help="how many trials for each of those")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="processes")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     sys.exit(main(parser.parse_args()))

@@ -24,7 +24,7 @@ from parties.testing.recorder import MACHINES, Transition, declared
 from parties.testing.trials import MOMENTS, Trial
 
 from .malice import draw, run
-from .ways import LIKELIER, SILENT, WAYS, WAYS_OF_CLIENTS, Chance, meet_again
+from .ways import LIKELIER, OTHER_WAYS, SILENT, WAYS, Chance, meet_again
 
 __all__ = ["Goal", "Search", "crash_points", "in_words", "reach", "search", "transitions", "trial_for"]
 
@@ -103,7 +103,7 @@ def trial_for(goal: Goal, number: int) -> Trial:
 
 
 def _trial_for_transition(goal: Transition, number: int, rng: Random) -> Trial:
-    ways = {**WAYS, **WAYS_OF_CLIENTS}
+    ways = {**WAYS, **OTHER_WAYS}
     if goal not in ways:
         changes = LIKELIER.get(goal.machine, {})
         return _likelier(draw(number), changes if number % 2 else {})

@@ -44,7 +44,7 @@ def test_a_goal_is_reached(goal: Goal) -> None:
 def test_there_is_a_way_to_every_transition_of_a_server() -> None:
     assert sorted(ways.WAYS) == sorted([*declared("round"), *declared("toss")])
     assert set(ways.SILENT) <= set(ways.WAYS)
-    assert set(ways.WAYS_OF_CLIENTS) <= set(transitions())
+    assert set(ways.OTHER_WAYS) <= set(transitions())
     assert len(set(crash_points())) == 5 * 2 * len(ways.WAYS)
 
 

@@ -32,7 +32,7 @@ from parties.testing.faults import (
 from parties.testing.recorder import Transition
 from parties.testing.trials import Scenario
 
-__all__ = ["LIKELIER", "SILENT", "WAYS", "WAYS_OF_CLIENTS", "Chance", "Plan", "Way", "meet_again"]
+__all__ = ["LIKELIER", "OTHER_WAYS", "SILENT", "WAYS", "Chance", "Plan", "Way", "meet_again"]
 
 ABSENT = 60.0
 """Seconds that keep a client out of the first round."""
@@ -332,7 +332,7 @@ def meet_again(chance: Chance, transition: Transition) -> tuple[Fault, ...]:
     return SlowDisk(chance.ours, 0.0, ALL_ALONG, chance.between(0.1, 0.8)), dies
 
 
-# ---- clients
+# ---- other machines
 
 
 def _forgotten(chance: Chance) -> Plan:
@@ -369,12 +369,11 @@ def _announces_another_part(chance: Chance) -> Plan:
 
 def _stored_and_not_listed(chance: Chance) -> Plan:
     """A submission and its trees are stored; the server dies before it is in the list, and it is sent again."""
-    return Plan(
-        (Crash(chance.ours, AtWrite("session/", 1, "after write"), chance.between(0.1, 2.0)),), selection="fixed"
-    )
+    dies = Crash(chance.ours, AtWrite("session/", 1, "after write"), chance.between(0.1, 2.0))
+    return Plan((dies,), selection="fixed")
 
 
-WAYS_OF_CLIENTS: Mapping[Transition, Way] = {
+OTHER_WAYS: Mapping[Transition, Way] = {
     Transition("client", "Inside", "RoundGone", "Outside"): _slow_unions,
     Transition("client", "Retrieving", "Leave", "Outside"): _slow_retrievals,
     Transition("client", "Retrieving", "RoundGone", "Outside"): _slow_retrievals,
