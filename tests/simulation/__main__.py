@@ -213,7 +213,7 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, metavar="N", help="run this one alone, and tell all about it")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="run a trial from a file, and tell all about it")
     parser.add_argument("--reach", action="store_true", help="reach every crash point and transition instead")
-    parser.add_argument("--tries", type=_at_least_one, default=TRIES, metavar="N", help="how many trials for each of those")
+    parser.add_argument("--tries", type=_at_least_one, default=TRIES, metavar="N", help="how many trials for each")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="processes")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     sys.exit(main(parser.parse_args()))
