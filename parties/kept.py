@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from fsl_async.digests import Buffer
-from fsl_async.errors import PeerViolationError, StorageError
+from fsl_async.errors import MisuseError, PeerViolationError, StorageError
 from fsl_async.protocols.machine import UnexpectedEvent
 
 __all__ = ["read_kept", "taken_again"]
@@ -45,7 +45,7 @@ def taken_again(journal: str) -> Iterator[None]:
     """
     try:
         yield
-    except (UnexpectedEvent, PeerViolationError) as error:
+    except (UnexpectedEvent, PeerViolationError, MisuseError) as error:
         raise _unreadable(journal, error) from error
 
 

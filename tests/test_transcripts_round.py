@@ -25,6 +25,7 @@ from machine_scenes import (
 )
 
 from fsl_async import PeerViolationError
+from fsl_async.errors import MisuseError
 from fsl_async.messages import Abort, Commitment, Conclusion, Proofs, RosterList, Share
 from fsl_async.protocols.machine import Event, UnexpectedEvent
 from fsl_async.protocols.round import (
@@ -288,6 +289,12 @@ def test_a_long_reason_is_cut_to_what_a_message_may_carry() -> None:
     assert isinstance(state, Aborted)
     assert 250 <= len(state.explanation.encode()) <= 256
     assert state.explanation.startswith("S0 gave up: Strömungsabriss Strömungsabriss")
+
+
+@pytest.mark.parametrize("proofs", [{}, {name: PROOFS[name] for name in [*PROOFS][1:]}, PROOFS | {"mallory": key(1)}])
+def test_an_evaluation_is_of_the_roster(proofs: dict[str, bytes]) -> None:
+    with pytest.raises(MisuseError, match="clients on the roster expected, and of nobody else"):
+        step(reach(Rostered), Evaluated(proofs), TERMS)
 
 
 def test_results_of_work_that_was_under_way_are_dropped() -> None:

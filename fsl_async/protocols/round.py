@@ -27,7 +27,7 @@ Source: paper §"Basic Protocols" (SSA); design §9.
 from __future__ import annotations
 
 from fsl_async.digests import same
-from fsl_async.errors import PeerViolationError
+from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.protocols.machine import Event, PeerEvent, State, Transitions, UnexpectedEvent, accepts, recall
 from fsl_async.protocols.round_effects import (
     Apply,
@@ -154,6 +154,7 @@ def step(state: Round, event: Event, terms: Terms) -> Round:
     Raises:
         PeerViolationError: the peer contradicts itself or its commitment.
         UnexpectedEvent: the state does not accept the event.
+        MisuseError: an evaluation is not the roster's.
     """
     if isinstance(event, PeerEvent) and recall(getattr(state, "heard", {}), event, terms.peer):
         return state
@@ -233,6 +234,8 @@ def _excluded(ours: Entries, theirs: Entries, server: int) -> dict[str, str]:
 
 
 def _evaluated(state: Rostered, proofs: Entries, terms: Terms) -> Round:
+    if terms.verified and proofs.keys() != state.roster.keys():
+        raise MisuseError(f"proofs of the {len(state.roster)} clients on the roster expected, and of nobody else")
     if terms.verified:
         return Proved(state.entries, state.roster, state.excluded, proofs, state.heard)
     return Verified(state.entries, state.roster, state.excluded, {}, state.heard)

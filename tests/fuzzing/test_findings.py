@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from fsl_async.protocols.machine import Event
-from fsl_async.protocols.round import PeerAbort
+from fsl_async.protocols.round import Evaluated, PeerAbort, PeerProofs, PeerRoster, Submitted
 from transport.records import RecordType
 
 from .catalogue import PARSERS
@@ -33,6 +33,8 @@ def _answered(body: bytes, length: int) -> bytes:
     return b"\0HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (length, body)
 
 
+ROSTER = {"alice": bytes(32), "bob": bytes(32)}
+PROOFS = PeerProofs(ROSTER)
 STATEMENT = f'statement = "{"cd" * 32}"\n'.encode()
 
 FINDINGS = {
@@ -73,6 +75,10 @@ FINDINGS = {
     "another program's answer": ("operator-answer", b"\0HTTP/1.1 200 OK\r\n\r\n{}"),
     "an answer of lists in lists": ("operator-answer", b"\0HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000),
     "lists in a field that nobody knows": ("server-past", b"\x81\xa1x" + b"\x91" * 2_000),
+    "a recorded evaluation of nobody": (
+        "server-round-events",
+        _recorded(*(Submitted(*entry) for entry in ROSTER.items()), PeerRoster(ROSTER), Evaluated({}), PROOFS),
+    ),
     "a recorded end without a reason": ("server-round-events", _recorded(PeerAbort(""))),
 }
 
