@@ -6,21 +6,27 @@ All of them are `python -m tests.simulation --reach`; here are some of each kind
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import sha256
 
+import msgspec
 import pytest
 
-from parties.testing.faults import AtPeerTransition, Crash
+from parties.cluster import SERVERS
+from parties.testing.faults import AtPeerTransition, Crash, MaliciousServer
 from parties.testing.recorder import Transition, declared
 from parties.testing.trials import Scenario, Trial
 
 from . import __main__ as command
 from . import ways
 from .bugs import BUGS, planted
-from .malice import run
+from .malice import NOT_DRAWN, draw, run
 from .reaching import Goal, Search, crash_points, in_words, search, transitions, trial_for
 
 CLOSES = Transition("round", "Open", "CloseRound", "Closed")
 TRIES = range(12)
+
+DRAWN = "0b1bf708c4b9b7e1f4d80d3d715de902e8e4f6bed4f43d16eb3a43a55be14ba2"
+"""A digest of the trials of the seeds 0 to 499."""
 
 GOALS: list[Goal] = [
     ("S0", CLOSES, "before write"),
@@ -69,6 +75,21 @@ def test_a_trial_that_fails_ends_the_search() -> None:
         ended = search(("S0", CLOSES, "before write"), TRIES)
     assert ended.failures
     assert search(ended.goal, TRIES).failures == ()
+
+
+@pytest.mark.parametrize("name", NOT_DRAWN)
+@pytest.mark.parametrize("server", SERVERS)
+def test_malice_that_is_not_drawn_is_tried(server: str, name: str) -> None:
+    malicious = MaliciousServer(server, name)
+    for seed in range(3):
+        verdict = run(Trial(seed, ways.Plan(clients=3).scenario(), (malicious,)))
+        assert (verdict.violations, verdict.fired) == ((), (malicious,)), f"with seed {seed}"
+
+
+def test_seeds_give_the_trials_that_they_gave() -> None:
+    """Figures and planted bugs name seeds: whatever is added is added beside what is drawn."""
+    drawn = b"".join(msgspec.json.encode(draw(seed)) for seed in range(500))
+    assert sha256(drawn).hexdigest() == DRAWN
 
 
 def test_a_server_dies_as_its_peer_takes_a_transition() -> None:
