@@ -23,6 +23,8 @@ __all__ = ["Engine", "Failure", "Plan", "Tally", "command_to_replay", "shares"]
 
 ROOT = Path(__file__).parents[2]
 RESIDENT_MIB = 1_536
+ATTEMPTS = 2
+"""A process that the alarm of its timeout ends while it writes down what failed leaves nothing, and is run again."""
 
 _STATUS = re.compile(r"#(\d+)\s+\w+.*?(?:cov: (\d+) ft: (\d+) )?corp: (\d+)/.*rss: (\d+)Mb")
 _UNITS = re.compile(r"stat::number_of_executed_units:\s*(\d+)")
@@ -139,15 +141,16 @@ class Engine:
         plan.artifacts.mkdir(parents=True, exist_ok=True)
         for sample in parser.samples:
             (plan.corpus / sha1(sample, usedforsecurity=False).hexdigest()).write_bytes(sample)
-        before = set(plan.artifacts.iterdir())
-        told = _Told(parser.name, heard)
-        status = self._run([parser.name, *self._options(parser, plan), str(plan.corpus)], told)
-        if status == 0:
-            return told.tally
-        left = sorted(set(plan.artifacts.iterdir()) - before)
-        if not left:
-            raise RuntimeError(f"the fuzzer of {parser.name} ended with {status}:\n{''.join(told.last)}")
-        return replace(told.tally, failures=(Failure(_minimised(parser.name, left[0]), "".join(told.reason[:30])),))
+        for _ in range(ATTEMPTS):
+            before = _written(plan.artifacts)
+            told = _Told(parser.name, heard)
+            status = self._run([parser.name, *self._options(parser, plan), str(plan.corpus)], told)
+            if status == 0:
+                return told.tally
+            if left := sorted(_written(plan.artifacts) - before):
+                failure = Failure(_minimised(parser.name, left[0][0]), "".join(told.reason[:30]))
+                return replace(told.tally, failures=(failure,))
+        raise RuntimeError(f"the fuzzer of {parser.name} ended with {status}:\n{''.join(told.last)}")
 
     def _run(self, words: list[str], told: _Told) -> int:
         """Have a parser fuzzed, and listen until that is over; returns its exit code."""
@@ -221,6 +224,11 @@ def _moved(tally: Tally, status: re.Match[str]) -> Tally:
         corpus=corpus,
         resident=(start, now),
     )
+
+
+def _written(folder: Path) -> set[tuple[Path, int]]:
+    """The files in a folder and when they were written: an input that fails again is written again."""
+    return {(path, path.stat().st_mtime_ns) for path in folder.iterdir()}
 
 
 def _minimised(name: str, found: Path) -> Path:

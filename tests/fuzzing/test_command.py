@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from . import __main__ as command
-from .campaign import Tally, shares
+from .campaign import Engine, Plan, Tally, shares
 from .catalogue import PARSERS, PLANTED
 from .engine import available
 from .minimise import minimised
@@ -43,9 +44,36 @@ def test_a_planted_bug_is_found_minimised_and_replayed(tmp_path):
     (parser,) = told["parsers"]
     assert 0 < told["executions"] == parser["executions"] <= 400_000
     assert 0 < parser["resident_mib"][0] <= parser["resident_mib"][1]
+    done = run(
+        *("--target", "planted-crash", "--runs", "400000", "--seed", "5"),
+        *("--corpus", str(corpus), "--artifacts", str(tmp_path)),
+    )
+    assert done.returncode == 1, "found again where it is known already"
     again = next(line for line in done.stderr.splitlines() if line.startswith("again: ")).split()
     with pytest.raises(KeyError):
         command.main(again[4:])
+
+
+class _Starved(Engine):
+    """An engine whose processes end like this, one after the other."""
+
+    def __init__(self, *statuses: int) -> None:
+        self._statuses = list(statuses)
+        self._scratch = tempfile.TemporaryDirectory()
+
+    def __exit__(self, *_: object) -> None:
+        self._scratch.cleanup()
+
+    def _run(self, words: list[str], told: object) -> int:
+        return self._statuses.pop(0)
+
+
+def test_a_process_that_ends_and_leaves_no_input_is_run_again(tmp_path):
+    plan = Plan(tmp_path / "corpus", tmp_path / "artifacts", runs=9, seconds=0.0, timeout=1, seed=1)
+    with _Starved(-14, 0) as engine:
+        assert engine.fuzz(PARSERS["token"], plan, print).failures == ()
+    with _Starved(-14, -14) as engine, pytest.raises(RuntimeError, match="the fuzzer of token ended with -14"):
+        engine.fuzz(PARSERS["token"], plan, print)
 
 
 def test_an_input_is_made_shorter_as_long_as_it_fails_alike():
