@@ -224,7 +224,7 @@ GUARDS = (
         "if False:",
         (BYZANTINE,),
     ),
-    Guard("a forwarded part has its size", FORWARDING, "if forwarded.size not in sizes:", "if False:", (BYZANTINE,)),
+    Guard("a forwarded part has its size", FORWARDING, "if size not in sizes:", "if False:", (BYZANTINE,)),
     Guard(
         "a round is one that both know",
         ACTOR,
