@@ -4,8 +4,8 @@
 - One thread writes. Whatever waits when it comes back from the disk goes into one transaction (group commit), in order
   of arrival; each commit is all or none by itself, and one that is refused does not touch the others.
 - Reads have a connection of their own and wait for no `fsync`.
-- What nobody waits for is done when nobody has written for a second: the log is moved into the file, and what was
-  erased is overwritten. Neither is put off without end.
+- What nobody waits for is done when nobody has written for some seconds: the log is moved into the file, and what was
+  erased is overwritten. Neither is put off without end, nor where the disk is full.
 - An error of the disk ends all writing: after a failed `fsync` nobody knows what the disk holds, so it is not tried
   again. A full disk refuses the commits that do not fit, and only those.
 - A store has one owner (see `parties.disk`), and lies on a local disk.
@@ -38,8 +38,8 @@ __all__ = ["DiskFullError", "SqliteStore", "StoreLostError", "snapshot"]
 ResultT = TypeVar("ResultT")
 
 BATCH_BYTES: Final = 16 << 20  # in one transaction; a larger commit has one for itself
-REST_SECONDS: Final = 1.0  # without a commit: then there is time for what nobody waits for
-OVERDUE_SECONDS: Final = 10.0  # without such a rest: then what was erased is overwritten all the same
+REST_SECONDS: Final = 5.0  # without a commit: then there is time for what nobody waits for
+OVERDUE_SECONDS: Final = 30.0  # without such a rest: then what was erased is overwritten all the same
 TIDY_EVERY: Final = 16  # transactions where commits wait without end
 
 
@@ -191,7 +191,7 @@ class Writer:
         self._waiting: deque[Request] = deque()
         self._standing: Standing = Working()
         self._changed = threading.Condition()
-        self._wrote_at = self._tidy_at = time.monotonic()
+        self._tidy_at = self._rests_from = time.monotonic()
         # A daemon, so that a program that forgets to close its store can end; what it acknowledged is durable.
         self._thread = threading.Thread(target=self._work, name=f"writes {end.path.name}", daemon=True)
         self._thread.start()
@@ -252,7 +252,7 @@ class Writer:
         """Seconds until what nobody waits for is done, if no commit comes; none where there is nothing."""
         if not (self._end.untidy or self._end.checkpoint_is_due):
             return None
-        return 0.0 if self._is_overdue() else max(0.0, self._wrote_at + REST_SECONDS - time.monotonic())
+        return 0.0 if self._is_overdue() else max(0.0, self._rests_from - time.monotonic())
 
     def _is_overdue(self) -> bool:
         return self._end.untidy and time.monotonic() - self._tidy_at > OVERDUE_SECONDS
@@ -274,13 +274,15 @@ class Writer:
         except StoreLostError:
             raise
         except StorageError as error:
-            if len(batch) == 1:
-                self._waiting.popleft().future.set_exception(error)
-            else:
+            if len(batch) > 1:
                 for request in batch:
                     self._settle([request])
+                return
+            self._waiting.popleft().future.set_exception(error)
+            if isinstance(error, DiskFullError):
+                self._rests_from = time.monotonic()  # there may be room once what was erased is given back
             return
-        self._wrote_at = time.monotonic()
+        self._rests_from = time.monotonic() + REST_SECONDS
         for place, _ in enumerate(batch):
             future = self._waiting.popleft().future
             if place in refusals:
@@ -290,7 +292,7 @@ class Writer:
 
     def _keep_house(self, idle: bool) -> None:
         """Do what nobody waits for, or a part of it, where there is time or it cannot wait any more."""
-        resting = idle and time.monotonic() - self._wrote_at >= REST_SECONDS
+        resting = idle and time.monotonic() >= self._rests_from
         if self._end.checkpoint_is_pressing or (self._end.checkpoint_is_due and resting):
             self._attempt(self._end.checkpoint)
         if not self._end.untidy:

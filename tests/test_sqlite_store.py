@@ -750,7 +750,8 @@ async def settles(condition: Callable[[], bool]) -> None:
             await trio.sleep(0.005)
 
 
-async def test_erased_bytes_leave_the_disk_while_the_store_goes_on(path):
+async def test_erased_bytes_leave_the_disk_while_the_store_goes_on(path, monkeypatch):
+    monkeypatch.setattr(sqlite_store, "REST_SECONDS", 0.2)
     secret = random.Random(3).randbytes(64)
     log = path.with_name("store.db-wal")
 
@@ -801,7 +802,8 @@ def test_what_was_erased_before_a_crash_is_overwritten_after_it(path):
     assert secret not in path.read_bytes()
 
 
-async def test_erased_bytes_go_also_while_commits_never_cease(path):
+async def test_erased_bytes_go_also_while_commits_never_cease(path, monkeypatch):
+    monkeypatch.setattr(sqlite_store, "OVERDUE_SECONDS", 0.5)
     secret = random.Random(5).randbytes(64)
     ended = False
 
