@@ -9,7 +9,7 @@ SOURCES := $(PACKAGES) tests examples docs
 SEEDS ?= 2000
 RUNS ?= 1000000
 
-.PHONY: demo test security hosts soak simulate fuzz lint docs bench clean
+.PHONY: demo test security hosts soak simulate reach fuzz lint docs bench clean
 
 .venv/python:
 	$(PYTHON) -m venv .venv
@@ -54,6 +54,9 @@ soak: .venv/test
 
 simulate: .venv/test
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+
+reach: .venv/test
+	$(BIN)/python -m tests.simulation --reach
 
 fuzz: .venv/fuzz
 	$(BIN)/python -m tests.fuzzing --runs $(RUNS)

@@ -246,7 +246,7 @@ class Client:
 
         Raises:
             MisuseError: nothing was submitted.
-            OutcomeUnknownError: the round is too long ago.
+            OutcomeUnknownError: a server denies the round.
             PeerViolationError: the servers tell different outcomes, or a signature is wrong.
             ChannelError: a connection was lost, and patience is over.
         """

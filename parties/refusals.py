@@ -30,7 +30,7 @@ class RoundClosedError(FslError):
 
 
 class OutcomeUnknownError(FslError):
-    """Whether a submission was counted cannot be learnt any more: its round is too long ago for the servers."""
+    """Whether a submission was counted cannot be learnt: a server denies its round, which one with its store does not."""
 
 
 class RequestDeniedError(FslError):

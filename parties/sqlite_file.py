@@ -42,7 +42,7 @@ __all__ = [
 APPLICATION: Final = 0x46534C41  # "FSLA"
 PAGE_BYTES: Final = 8192  # measured: half the time of 4,096 for large blobs, and none lost for small commits
 LOG_BYTES: Final = 16 << 20  # after so much a checkpoint is due, once nobody has written for a while
-LONGEST_LOG_BYTES: Final = 256 << 20  # after so much it does not wait for that
+LONGEST_LOG_BYTES: Final = 512 << 20  # after so much it does not wait for that
 BUSY_SECONDS: Final = 5.0
 RESTORE: Final = "name another file, or restore it from a backup"
 
