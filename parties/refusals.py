@@ -30,7 +30,7 @@ class RoundClosedError(FslError):
 
 
 class OutcomeUnknownError(FslError):
-    """Whether a submission was counted cannot be learnt: a server denies its round, which one with its store does not."""
+    """Whether a submission was counted cannot be learnt: a server denies its round, as none does that has its store."""
 
 
 class RequestDeniedError(FslError):
