@@ -38,8 +38,8 @@ __all__ = ["DiskFullError", "SqliteStore", "StoreLostError", "snapshot"]
 ResultT = TypeVar("ResultT")
 
 BATCH_BYTES: Final = 16 << 20  # in one transaction; a larger commit has one for itself
-REST_SECONDS: Final = 10.0  # without a commit: then there is time for what nobody waits for
-OVERDUE_SECONDS: Final = 60.0  # without such a rest: then what was erased is overwritten all the same
+REST_SECONDS: Final = 2.0  # without a commit: then there is time for what nobody waits for
+OVERDUE_SECONDS: Final = 30.0  # without such a rest: then what was erased is overwritten all the same
 TIDY_EVERY: Final = 16  # transactions where commits wait without end
 
 

@@ -38,12 +38,21 @@ class WrongSumError(Exception):
 
 @dataclass(frozen=True)
 class Crowd:
-    """Who takes part: how many clients, in how many processes, in how many rounds; the seed of model and updates."""
+    """Who takes part.
+
+    Attributes:
+        clients: how many.
+        processes: in how many they are.
+        rounds: in how many of them they take part.
+        seed: of model and updates.
+        rest: seconds before each round but the first, in which the servers' stores keep house after the last one.
+    """
 
     clients: int
     processes: int
     rounds: int
     seed: int
+    rest: float = 0.0
 
 
 @dataclass
@@ -178,8 +187,9 @@ async def measure(
         run.members = _start_clients(site, run, crowd)
         for child in run.members:
             nursery.start_soon(child.run_well)
-        for ready in run.all_ready:
+        for number, ready in enumerate(run.all_ready):
             await ready.wait()
+            await trio.sleep(crowd.rest if number else 0.0)
             run.open_gate()
     _check(site, task, run, crowd.seed)
     return run.measured
