@@ -4,7 +4,8 @@ First two processes evaluate as many submissions as the round has, each with all
 this machine do: the pure evaluation time. Then the round: two servers, and clients whose submissions are made before
 the clock starts; it runs from the moment they are let go until the round is done on both servers, and includes what
 the clients' side of the connections costs the same cores. There are two rounds, and the second one counts: in the
-first one a server loads its kernels, as it does once in its life.
+first one a server loads its kernels, as it does once in its life. Between them the servers rest, as between two rounds
+of most schedules: their stores overwrite what the first one left. With `--rest 0` that falls into the second.
 
 On a machine with other work both times grow, the round's more; the ratio of the processors' seconds does not, and
 tells where the round's own work is.
@@ -101,7 +102,7 @@ async def run(folder: Path, words: argparse.Namespace, progress: Any) -> dict[st
     """Measure both, one after the other."""
     pure = await pure_evaluation(folder, words.rows, words.select, words.bits, words.clients)
     task = large_task(words.clients, words.rows, words.select, words.bits)
-    crowd = Crowd(words.clients, words.processes, ROUNDS, words.seed)
+    crowd = Crowd(words.clients, words.processes, ROUNDS, words.seed, words.rest)
     return figures(pure, await measure(folder, task, crowd, progress))
 
 
@@ -113,6 +114,7 @@ def main() -> int:
     parser.add_argument("--select", type=int, default=10_486)
     parser.add_argument("--bits", type=int, default=64)
     parser.add_argument("--processes", type=int, default=2, help="in how many processes the clients are")
+    parser.add_argument("--rest", type=float, default=15.0, help="seconds between the rounds")
     parser.add_argument("--seed", type=int, default=1)
     words = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fsl-async-large-") as folder, shown(words.clients * ROUNDS) as progress:
