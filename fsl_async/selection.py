@@ -8,7 +8,7 @@ Source: paper §"Basic Protocols" (cuckoo table, dummy bins, master seeds); desi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from fsl_async import kernels
 from fsl_async.config import RoundConfig
-from fsl_async.digests import KEY_BYTES, Domain, digest
+from fsl_async.digests import KEY_BYTES, Buffer, Domain, digest
 from fsl_async.errors import MisuseError
 from fsl_async.geometry import Forest, Geometry, geometry_of
 from fsl_async.public_part import ForestKey
@@ -30,6 +30,7 @@ __all__ = [
     "MasterSeeds",
     "Planted",
     "check_rows",
+    "digest_of_trees",
     "forest_roots",
     "plant",
     "public_schedule",
@@ -108,8 +109,12 @@ class Grove:
     @cached_property
     def digest(self) -> bytes:
         """What `upload.tree_digest` is of the part that brings these trees."""
-        trees = [tree_bytes(planted.tree) for planted in self.planted.values()]
-        return digest(Domain.TREE, *trees) if any(trees) else b""
+        return digest_of_trees([tree_bytes(planted.tree) for planted in self.planted.values()])
+
+
+def digest_of_trees(trees: Sequence[Buffer]) -> bytes:
+    """The digest of all forests' trees as they travel; empty where there are none, or only such of a single leaf."""
+    return digest(Domain.TREE, *trees) if any(trees) else b""
 
 
 def tree_bytes(tree: kernels.Tree) -> memoryview:

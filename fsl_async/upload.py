@@ -21,7 +21,7 @@ from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.geometry import Forest
 from fsl_async.public_part import ForestKey, Layout, Trees, dense_bytes, forests_of
 from fsl_async.ring import Elements
-from fsl_async.selection import Grove, Planted, public_schedule, tree_bytes
+from fsl_async.selection import Grove, Planted, digest_of_trees, public_schedule, tree_bytes
 from fsl_async.task import Task
 
 __all__ = [
@@ -89,8 +89,7 @@ def tree_digest(layout: Layout, part: Buffer) -> bytes:
     Empty where the part brings no trees, or trees of a single leaf, which have nothing to correct.
     """
     pieces = layout.split(memoryview(part))
-    trees = [piece for (_, kind), piece in pieces.items() if kind == "tree"]
-    return digest(Domain.TREE, *trees) if any(trees) else b""
+    return digest_of_trees([piece for (_, kind), piece in pieces.items() if kind == "tree"])
 
 
 def submission_digest(
