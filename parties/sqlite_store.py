@@ -231,6 +231,8 @@ class Writer:
         try:
             while self._has_work():
                 batch = self._batch()
+                if not self._end.untidy:
+                    self._tidy_at = time.monotonic()
                 if batch:
                     self._settle(batch)
                 self._keep_house(idle=not batch)
@@ -295,9 +297,9 @@ class Writer:
         resting = idle and time.monotonic() >= self._rests_from
         if self._end.checkpoint_is_pressing or (self._end.checkpoint_is_due and resting):
             self._attempt(self._end.checkpoint)
-        if not self._end.untidy:
-            self._tidy_at = time.monotonic()
-        elif resting or (self._is_overdue() and (idle or self._end.transactions % TIDY_EVERY == 0)):
+        if self._end.untidy and (
+            resting or (self._is_overdue() and (idle or self._end.transactions % TIDY_EVERY == 0))
+        ):
             self._attempt(self._end.tidy)
 
     def _attempt(self, work: Callable[[], None]) -> None:

@@ -820,6 +820,17 @@ async def test_erased_bytes_go_also_while_commits_never_cease(path, monkeypatch)
         ended = True
 
 
+async def test_erased_bytes_wait_for_a_rest_also_after_a_long_one(path, monkeypatch):
+    monkeypatch.setattr(sqlite_store, "REST_SECONDS", 3600.0)
+    secret = random.Random(6).randbytes(64)
+    async with aclosing(await SqliteStore.open(path)) as store:
+        await store.commit(Keep("round/1/share", secret * 1_000))
+        store._writer._tidy_at -= 1_000  # nothing has been written since
+        await store.commit(Erase("round/1"))
+        await trio.sleep(0.3)
+        assert secret in path.with_name("store.db-wal").read_bytes()
+
+
 async def test_a_checkpoint_does_not_wait_for_a_reader(path):
     async with aclosing(await SqliteStore.open(path)) as store:
         await store.commit(Keep("k", bytes(100_000)))
