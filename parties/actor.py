@@ -268,6 +268,7 @@ class Actor:
             task_status.started(run)
             await run.settled.wait()
             nursery.cancel_scope.cancel()
+        records.let_go()
 
     async def _move_on(self) -> None:
         """When a round is settled, begin the next."""
@@ -391,7 +392,7 @@ class Actor:
     # ---- the peer
 
     async def _deliver(self, received: Received) -> None:
-        """Bring a message of the peer's to the actor; a public part goes into the store on its way, not to it."""
+        """Bring a message of the peer's to the actor; a public part goes to the round's records instead."""
         message = received.message
         if not isinstance(message, Forward):
             await self._post(_FromPeer(received))
@@ -402,7 +403,7 @@ class Actor:
         if run is not None and not objection(run.config, self.setup.index, message, size):
             key = RequestKey(message.client, message.purpose, message.query)
             name = run.records.name(key, Part(layout_of(run.config, message, size), received.bulk))
-            if not run.desk.has_public(key, name):
+            if not run.desk.has_public(key, name) or run.records.awaits(key, name):
                 await run.records.keep_part(key, name, received.bulk)
         await self._post(Forwarded(message, size, name))
 

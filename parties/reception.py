@@ -193,7 +193,8 @@ class Reception:
         key = RequestKey(client, "retrieve", message.query)
         self._check_seed(run, client, message)
         layout = Layout.retrieval(run.config.shape)
-        part, _ = await self._assemble(run, key, message.public_digest, bulk, layout)
+        name = await self._assemble(run, key, message.public_digest, bulk, layout)
+        part = bulk or await run.part(key, name)
         answer = await run.answer(Query(message.seed, Part(layout, part)))
         return Answer(round_id=run.round_id, query=message.query), answer
 
@@ -264,8 +265,7 @@ class Reception:
         public, dense = (bulk[: layout.size], bulk[layout.size :]) if is_carrier else (bulk, NOTHING)
         self._check_dense(run, message, dense, is_carrier, msk)
         key = RequestKey(client, "submit", 0)
-        _, announced = await self._assemble(run, key, message.public_digest, public, layout)
-        return announced, dense
+        return await self._assemble(run, key, message.public_digest, public, layout), dense
 
     def _name(
         self,
@@ -342,10 +342,11 @@ class Reception:
 
     async def _assemble(
         self, run: RoundRun, key: RequestKey, announced: bytes, bulk: memoryview, layout: Layout
-    ) -> tuple[memoryview, bytes]:
-        """The public part and its digest: the client's own bulk on the carrier, the forwarded one on the other server.
+    ) -> bytes:
+        """The digest of a request's public part: the client's own bulk on the carrier, else what was forwarded.
 
-        A hint to its carrier announces no digest: what the part has is as good.
+        A hint to its carrier announces no digest: what the part has is as good. A repeat needs no part: what is noted
+        was here, and right.
         """
         is_carrier = run.config.carrier(key.client) == self._index
         expected = layout.size if is_carrier else 0
@@ -359,12 +360,13 @@ class Reception:
         if is_carrier:
             run.desk.public(key, came)
         await run.desk.assembled(key)
-        part = bulk if is_carrier else await run.records.part(key, announced)
-        _check_form(run.config.shape, layout, part)
-        await run.records.keep_request(key, announced, *((part,) if is_carrier else ()))
+        if not run.records.is_noted(key, announced):
+            part = bulk if is_carrier else await run.part(key, announced)
+            _check_form(run.config.shape, layout, part)
+            await run.records.keep_request(key, announced, *((part,) if is_carrier else ()))
         if is_carrier:
             run.forward(key, announced)
-        return part, announced
+        return announced
 
     async def _finished(self, round_id: bytes) -> Reply:
         report = await self._server.settled(round_id)

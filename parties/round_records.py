@@ -4,17 +4,21 @@
     round-00000012/opened                            value: when it opened
     round-00000012/events                            journal: the events of the round's machine
     round-00000012/requests                          journal: requests of which both halves have come and agree
-    round-00000012/parts/<client>/<purpose>-<query>/<digest>    public parts
+    round-00000012/parts/<client>/<purpose>-<query>/<digest>    public parts, but for what is on loan
     round-00000012/submissions/<client>              submissions, but for the bulk
     round-00000012/dense/<client>                    this server's shares of dense blocks, where the task has any
     round-00000012/share/<digest>                    both servers' shares of the sum
 
-Rules: a public part is in the store before it is forwarded, a request before it is answered, a submission before it is
-acknowledged, a share before it is committed to; so bulk data need not stay in memory. All of it is erased with the
-round.
+Rules: a public part is in its carrier's store before it is forwarded, a request before it is answered, a submission
+before it is acknowledged, a share before it is committed to; so bulk data need not stay in memory. All of it is erased
+with the round.
 
-What a submission has just brought is soon wanted again: it is forwarded, and added to the sum. So its public part stays
-in memory as well until it is added, as long as there is room; without room, and after a restart, it is read back.
+A submission's public part is *on loan* on the other server: it lies in memory alone until the round is over, as long as
+there is room, and else in the store. A restart loses what was on loan, and the carrier forwards it again when the
+servers meet; until then whoever wants it waits. Trees that outlive their round are stored by both. See docs/adr/0011.
+
+What its carrier has stored is soon wanted there, too: it is forwarded, and added to the sum. So it stays in memory as
+well until it is added, as long as there is room; without room, and after a restart, it is read back.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote
 
 import msgspec
+import trio
 
 from fsl_async.aggregation import Submission
 from fsl_async.config import RoundConfig
@@ -42,7 +47,10 @@ __all__ = ["KnownPart", "RoundRecords", "SessionTrees", "StoredSubmission", "cli
 _PART_KEY = re.compile(r"round-\d{8,}/parts/([^/]+)/(retrieve|submit)-(\d{1,9})/((?:[0-9a-f]{2})+)")
 
 AT_HAND_BYTES: Final = 64 << 20
-"""Room in memory for public parts that are to be added, beside what requests under way have."""
+"""Room in memory for stored public parts that are to be added, beside what requests under way have."""
+
+LOAN_BYTES: Final = 128 << 20
+"""Room in memory for public parts that only their carrier has stored."""
 
 NO_SHARES = memoryview(b"")
 
@@ -84,16 +92,17 @@ class KnownPart(NamedTuple):
 
 
 class _Request(msgspec.Struct, frozen=True, array_like=True):
-    """An entry of the journal of requests."""
+    """An entry of the journal of requests; `tree` is empty where nobody had asked for it."""
 
     client: str
     purpose: Literal["retrieve", "submit"]
     query: int
     part: bytes
+    tree: bytes
 
 
-class _AtHand:
-    """Public parts that are in the store and in memory, too.
+class _Shelf:
+    """Public parts in memory.
 
     Where there is no room for another one, those that are here stay: they are wanted first.
 
@@ -105,12 +114,13 @@ class _AtHand:
         self._room = room
         self._parts: dict[str, memoryview] = {}
 
-    def hold(self, key: str, part: Buffer) -> None:
+    def hold(self, key: str, part: Buffer) -> bool:
         """Hold a part, if there is room for all that it keeps alive: the whole message that it came in."""
         view = memoryview(part).toreadonly()
         if key not in self._parts and _kept_alive(view) <= self._room:
             self._parts[key] = view
             self._room -= _kept_alive(view)
+        return key in self._parts
 
     def find(self, key: str) -> memoryview | None:
         """The part of that key, if it is held."""
@@ -143,7 +153,10 @@ class RoundRecords:
         self.own = own or store
         self._config = config
         self._session_trees = session_trees
-        self._at_hand = _AtHand(AT_HAND_BYTES)
+        self._at_hand = _Shelf(AT_HAND_BYTES)
+        self._on_loan = _Shelf(LOAN_BYTES)
+        self._awaited: dict[str, trio.Event] = {}
+        self._noted: set[KnownPart] = set()
         self._trees_named: dict[KnownPart, bytes] = {}
         self.prefix = round_prefix(config.number)
 
@@ -166,41 +179,80 @@ class RoundRecords:
         return tree_digest(layout, await self.part(key, name)) if known is None else known
 
     async def keep_part(self, key: RequestKey, name: bytes, part: Buffer) -> None:
-        """Keep a public part that the other server forwards under its digest.
+        """Keep a public part that the other server forwards under its digest: on loan, or stored.
 
         Raises:
             StorageError: it could not be kept.
         """
-        await self.own.commit(Keep(self._part_key(key, name), part))
-        self._hold(key, name, part)
+        place = self._part_key(key, name)
+        if not (self._lends(key) and self._on_loan.hold(place, part)):
+            await self.own.commit(Keep(place, part))
+            self._hold(key, place, part)
+        if place in self._awaited:
+            self._awaited.pop(place).set()
 
     async def keep_request(self, key: RequestKey, name: bytes, *bulk: Buffer) -> None:
         """Note that both halves of a request are here and agree; on the carrier together with the part itself."""
-        entry = msgspec.msgpack.encode(_Request(key.client, key.purpose, key.query, name))
-        parts = [Keep(self._part_key(key, name), part) for part in bulk]
-        await self.store.commit(*parts, Record(f"{self.prefix}/requests", entry))
+        place, known = self._part_key(key, name), KnownPart(key, name)
+        tree = self._trees_named.get(known, b"")
+        entry = msgspec.msgpack.encode(_Request(key.client, key.purpose, key.query, name, tree))
+        await self.store.commit(*(Keep(place, part) for part in bulk), Record(f"{self.prefix}/requests", entry))
+        self._noted.add(known)
         for part in bulk:
-            self._hold(key, name, part)
+            self._hold(key, place, part)
+
+    def is_noted(self, key: RequestKey, name: bytes) -> bool:
+        """Whether it was noted, before a restart or since, that both halves of a request were here and agreed."""
+        return KnownPart(key, name) in self._noted
 
     async def part(self, key: RequestKey, name: bytes) -> memoryview:
-        """A public part that is kept.
+        """A public part that is kept; one that a restart has lost is waited for.
 
         Raises:
             StorageError: it is not.
         """
         place = self._part_key(key, name)
-        held = self._at_hand.find(place)
-        return await self.store.blob(place) if held is None else held
+        if place in self._awaited:
+            await self._awaited[place].wait()
+        for shelf in (self._on_loan, self._at_hand):
+            held = shelf.find(place)
+            if held is not None:
+                return held
+        return await self.store.blob(place)
+
+    def await_part(self, key: RequestKey, name: bytes) -> None:
+        """From now on wait for a public part that a restart has lost."""
+        self._awaited[self._part_key(key, name)] = trio.Event()
+
+    def awaits(self, key: RequestKey, name: bytes) -> bool:
+        """Whether a public part is waited for, which its carrier is to forward again."""
+        return self._part_key(key, name) in self._awaited
+
+    @property
+    def awaits_any(self) -> bool:
+        """Whether there is such a part."""
+        return bool(self._awaited)
 
     async def requests(self) -> list[KnownPart]:
         """All requests of which both halves were here."""
         journal = f"{self.prefix}/requests"
-        plain = [read_kept(entry, _Request, journal) for entry in await self.store.entries(journal)]
-        return [KnownPart(RequestKey(entry.client, entry.purpose, entry.query), entry.part) for entry in plain]
+        for entry in await self.store.entries(journal):
+            plain = read_kept(entry, _Request, journal)
+            known = KnownPart(RequestKey(plain.client, plain.purpose, plain.query), plain.part)
+            self._noted.add(known)
+            if plain.tree:
+                self._trees_named[known] = plain.tree
+        return sorted(self._noted)
 
     async def parts(self) -> list[KnownPart]:
-        """All public parts that are kept."""
+        """All public parts that are stored."""
         return [_known_part(key) for key in await self.store.keys(f"{self.prefix}/parts/")]
+
+    def let_go(self) -> None:
+        """Hold nothing in memory and wait for nothing any more: the round is over."""
+        self._on_loan, self._at_hand = _Shelf(0), _Shelf(0)
+        while self._awaited:
+            self._awaited.popitem()[1].set()
 
     # ---- submissions
 
@@ -259,10 +311,14 @@ class RoundRecords:
         """
         return await self.store.blob(self._share_key(name))
 
-    def _hold(self, key: RequestKey, name: bytes, part: Buffer) -> None:
+    def _lends(self, key: RequestKey) -> bool:
+        """Whether only its carrier has to store a public part: not one that a session or a later request rides on."""
+        return key.purpose == "submit" and self._config.task.selection != "fixed"
+
+    def _hold(self, key: RequestKey, place: str, part: Buffer) -> None:
         """Hold a part that is to be added; a retrieval's may never be wanted again."""
         if key.purpose == "submit":
-            self._at_hand.hold(self._part_key(key, name), part)
+            self._at_hand.hold(place, part)
 
     def _share_key(self, name: bytes) -> str:
         return f"{self.prefix}/share/{name.hex()}"

@@ -19,7 +19,7 @@ from fsl_async.aggregation import Aggregate
 from fsl_async.alignment import UnionBlock, describe_union
 from fsl_async.config import BlockModel, RoundConfig, describe_model
 from fsl_async.digests import DIGEST_BYTES, Buffer
-from fsl_async.errors import PeerViolationError
+from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.messages import Abort, Commitment, Conclusion, Proofs, RosterList, Share
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols.machine import Event, UnexpectedEvent, accepted_later
@@ -28,6 +28,7 @@ from fsl_async.retrieval import Query
 from parties.adding import Adder
 from parties.allowance import Allowance
 from parties.answering import Answerer
+from parties.awaiting import awaits_peer, waiting_for
 from parties.combining import Combined, Model, combine, restricted
 from parties.desk import ContradictionError, Desk, RequestKey, RequestRefusedError
 from parties.happenings import Evaluated, PastRound, RoundMoved, RoundStanding, SubmissionIn
@@ -167,7 +168,7 @@ class RoundRun:
             evaluated=self._adder.added,
             minimum=self.config.task.min_clients,
             maximum=self._begun.enough,
-            waiting_for=_WAITING.get(type(self._state), "").format(peer=self.terms.peer),
+            waiting_for=waiting_for(self._state, self.records.awaits_any, self.terms.peer),
         )
 
     def _account(self) -> RoundReport:
@@ -218,6 +219,20 @@ class RoundRun:
         """Take back a client's claim, for its submission could not be stored; it may come again, and so may others."""
         del self._claims[client]
         self._wake()
+
+    async def part(self, key: RequestKey, name: bytes) -> memoryview:
+        """The public part of a client's request.
+
+        Raises:
+            RequestRefusedError: the round is over by now, and its records are gone.
+            StorageError: it is not kept.
+        """
+        try:
+            return await self.records.part(key, name)
+        except StorageError:
+            if not self.settled.is_set():
+                raise
+            raise RequestRefusedError.because("round-closed", f"round {self.config.number} is over") from None
 
     async def answer(self, query: Query) -> memoryview:
         """Answer a retrieval, together with others that wait at the same time."""
@@ -378,7 +393,7 @@ class RoundRun:
 
     def _watch_peer(self) -> None:
         """Where the peer is awaited and nothing has been committed to, do so for a while only."""
-        if isinstance(self._state, protocol.Closed | protocol.Proved) and self._tools.patience != float("inf"):
+        if awaits_peer(self._state, self.records.awaits_any) and self._tools.patience != float("inf"):
             self._tools.nursery.start_soon(self._lose_patience, self._state)
 
     async def _close_when_due(self) -> None:
@@ -387,7 +402,7 @@ class RoundRun:
 
     async def _lose_patience(self, state: protocol.Round) -> None:
         await trio.sleep(self._tools.patience)
-        if self._state is state:
+        if self._state is state and awaits_peer(state, self.records.awaits_any):
             waited = f"{self.terms.peer} was awaited in state {type(state).__name__} for {self._tools.patience:g} s"
             await self._tools.report(self.round_id, protocol.GaveUp(waited))
 
@@ -396,13 +411,19 @@ class RoundRun:
         await self._tools.report(self.round_id, protocol.GraceOver())
 
     async def _restore_desk(self) -> None:
-        """Put the requests of before a restart back on the desk; the carrier forwards them once more."""
+        """Put the requests of before a restart back on the desk; the carrier forwards them once more.
+
+        Of a request that is noted, but not its part, the part was on loan.
+        """
         for key, part in await self.records.parts():
             self.desk.public(key, part)
             if self.config.carrier(key.client) == self.terms.server:
                 self._outbox.note_forward(key, part)
         for key, part in await self.records.requests():
             self.desk.direct(key, part)
+            if not self.desk.has_public(key, part) and self.config.carrier(key.client) != self.terms.server:
+                self.desk.public(key, part)
+                self.records.await_part(key, part)
 
     # ---- computation
 
@@ -458,19 +479,6 @@ def _combined(
 
 
 _EVENTS: Any = Union[tuple(dict.fromkeys(event for _, event in protocol.TRANSITIONS))]  # noqa: UP007 - made from a table
-
-_WAITING = {
-    protocol.Open: "clients",
-    protocol.Closing: "submissions that {peer} has",
-    protocol.Closed: "{peer}'s list of submissions",
-    protocol.Rostered: "evaluation",
-    protocol.Proved: "{peer}'s proof digests",
-    protocol.Verified: "our share of the sum",
-    protocol.Committed: "{peer}'s commitment",
-    protocol.Revealed: "{peer}'s share",
-    protocol.Combined: "the update",
-    protocol.Concluded: "{peer}'s outcome",
-}
 
 
 def _still_needed(state: protocol.Round) -> Iterable[str]:

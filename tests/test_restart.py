@@ -20,7 +20,7 @@ from parties.compute import InlineLane
 from parties.determinism import seeded_scheduling
 from parties.happenings import Happening, Resumed
 from parties.server import Server
-from parties.store import Change, MemoryStore, Store
+from parties.store import Change, MemoryStore, Record, Store
 
 TASK = Task(
     name="restart",
@@ -38,17 +38,19 @@ class KilledError(BaseException):
 
 
 class Disk(Store):
-    """A store whose process can be killed right before a commit is made, or right after."""
+    """A store whose process can be killed right before a commit is made (by its number or its event), or right after."""
 
     def __init__(self) -> None:
         self.kept = MemoryStore()
         self.commits = 0
         self.kill_at = 0
+        self.kill_at_event = b""
         self.kill_after = False
 
     async def commit(self, *changes: Change) -> None:
         self.commits += 1
-        last = self.commits == self.kill_at
+        entries = [change.entry for change in changes if isinstance(change, Record)]
+        last = self.commits == self.kill_at or (self.kill_at_event and any(self.kill_at_event in e for e in entries))
         if last and not self.kill_after:
             raise KilledError
         await self.kept.commit(*changes)
@@ -77,6 +79,7 @@ class House:
     kills: list[int] = field(default_factory=list)
     happenings: list[Happening] = field(default_factory=list)
     started: list[trio.Event] = field(default_factory=lambda: [trio.Event(), trio.Event()])
+    away: list[float] = field(default_factory=lambda: [1.0, 1.0])
 
     async def keep(self, index: int) -> None:
         while True:
@@ -87,8 +90,8 @@ class House:
                     self.started[index].set()
             except* KilledError:
                 self.kills.append(index)
-                self.disks[index].kill_at = 0
-                await trio.sleep(1)
+                self.disks[index].kill_at, self.disks[index].kill_at_event = 0, b""
+                await trio.sleep(self.away[index])
 
     def _server(self, index: int) -> Server:
         servers = list(self.network.servers)
@@ -197,11 +200,39 @@ async def test_a_restarted_server_says_where_it_goes_on(autojump_clock: trio.abc
         home.disks[0].kill_at = home.disks[0].commits + 1
         told: dict[str, bool] = {}
         async with trio.open_nursery() as nursery:
-            for place, client in ((1, ben), (2, carol)):
-                nursery.start_soon(take_part, client, place, False, told)
+            nursery.start_soon(take_part, ben, 1, False, told)
+            while not home.kills:  # noqa: ASYNC110 - virtual time
+                await trio.sleep(0.1)
+            await take_part(carol, 2, False, told)
         assert told == {"ben": True, "carol": True}
         assert (await anna.outcome()).counted
         assert Resumed(number=1, state="Open") in home.happenings
+
+
+@pytest.mark.parametrize(("away", "counted"), [(10.0, True), (40.0, False)])
+async def test_what_was_on_loan_is_waited_for_until_patience_ends(
+    away: float, counted: bool, autojump_clock: trio.abc.Clock
+) -> None:
+    """Both servers are killed as they evaluate, and S0 is away for longer: S1 lacks what S0 has carried."""
+    async with house(1, patience=20.0) as home, clients(home) as joined:
+        home.away[0] = away
+        for disk in home.disks:
+            disk.kill_at_event = b"Evaluated"
+        told: dict[str, bool] = {}
+        async with trio.open_nursery() as nursery:
+            for place, client in enumerate(joined):
+                nursery.start_soon(take_part, client, place, False, told)
+            await trio.sleep(8)
+            assert sorted(home.kills) == [0, 1]
+            (run,) = home.server[1].running()
+            stored = {key.client for key, _ in await run.records.parts()}
+            assert stored == {name for name in NAMES if run.config.carrier(name) == 1} < {*NAMES}
+            assert run.standing().state == "Rostered"
+            assert run.standing().waiting_for == "submissions that S0 forwards again"
+        assert told == dict.fromkeys(NAMES, counted)
+        for server in home.server:
+            (past,) = await server.past_rounds()
+            assert past.report.aborted == ("" if counted else "S1 gave up: S0 was awaited in state Rostered for 20 s")
 
 
 async def test_shares_seeds_and_submissions_are_erased_after_the_retention(autojump_clock: trio.abc.Clock) -> None:

@@ -308,7 +308,7 @@ PARSERS = (
     _parser("server-opened", _value(f"{ROUND}/opened", _opened), [1.5], longest=32),
     _parser("server-evidence", _entry("evidence", _evidence), [EVIDENCE]),
     _parser("server-enrolled", _entry("enrolment", _enrolled_before), [ENROLLED]),
-    _parser("server-request", _entry(f"{ROUND}/requests", _requests), [("alice", "submit", 0, key(5))]),
+    _parser("server-request", _entry(f"{ROUND}/requests", _requests), [("alice", "submit", 0, key(5), key(6))]),
     _parser("server-part-name", _read_part_name, lambda: [b"alice%2F/retrieve-1/" + b"ab" * 32], longest=128),
     _parser("server-submission", _value(f"{ROUND}/submissions/alice", _submission, *PART), [STORED]),
     _parser("server-session", _value(f"{SESSION}/state", _session_state), [STANDING, session.Planted(3, key(1))]),

@@ -367,6 +367,22 @@ BUGS = (
         (Edit("parties.server:Server._take_all", "self._resend()", "pass"),),
     ),
     Bug(
+        "takes for known what a restart has lost",
+        "a part that was on loan is taken again when its carrier forwards it again",
+        (
+            Edit(
+                "parties.server:Server._deliver",
+                "if not run.desk.has_public(key, name) or run.records.awaits(key, name):",
+                "if not run.desk.has_public(key, name):",
+            ),
+        ),
+    ),
+    Bug(
+        "does not wait for what a restart has lost",
+        "a server evaluates when it has all that it needs",
+        (Edit("parties.round_run:RoundRun._restore_desk", "self.records.await_part(key, part)", "pass"),),
+    ),
+    Bug(
         "does not repeat its last words",
         "a server that has settled a round still tells the peer how it ended",
         (Edit("parties.server:Server._resend", "self._link.post(_last_words(past.report))", "pass"),),
