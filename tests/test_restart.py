@@ -38,7 +38,7 @@ class KilledError(BaseException):
 
 
 class Disk(Store):
-    """A store whose process can be killed right before a commit is made (by its number or its event), or right after."""
+    """A store whose process can be killed right before a commit is made, by number or by event, or right after."""
 
     def __init__(self) -> None:
         self.kept = MemoryStore()
