@@ -20,6 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -42,6 +43,19 @@ CLOSE_PATIENCE = 1.0
 
 _READ_SIZE = 2**18
 """Four records at a time, where so much is there."""
+
+_ROOM = 2**22
+"""Bytes that a message gets with its first ones, if it announced as many."""
+
+_GATHERING = 0.02
+"""Seconds for which the bytes of a message that comes quickly may gather, so that they are read together."""
+
+_QUICK = 2**15
+"""Bytes that a read brings where a message comes quickly."""
+
+_RECORDS_AT_ONCE = 4
+_SWIFT = 0.1
+"""Seconds within which records leave where more of them can go together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,17 +175,24 @@ class _Quiet:
 
 @dataclass(slots=True)
 class _Arriving:
-    """A message under way: its length, and what has come of it. Room is taken as it comes, never on the peer's word."""
+    """A message under way: its length, and what has come of it.
+
+    Room is not taken on the peer's word: none before something comes, then `_ROOM` bytes, from there on at most twice
+    as much as has come. (A bytearray left to itself takes an eighth more each time, and copies all that it has.)
+    """
 
     total: int
+    taken: int = 0
     content: bytearray = field(default_factory=bytearray)
 
-    @property
-    def taken(self) -> int:
-        return len(self.content)
-
     def take(self, data: memoryview) -> None:
-        self.content += data
+        end = self.taken + len(data)
+        if not self.content:
+            self.content = bytearray(min(max(end, _ROOM), self.total))
+        elif end > len(self.content):
+            self.content += bytes(min(2 * end, self.total) - len(self.content))
+        self.content[self.taken : end] = data
+        self.taken = end
 
 
 @dataclass(slots=True)
@@ -201,6 +222,7 @@ class SecureChannel(Channel):
         self._reader = reader
         self._sending = trio.Lock()
         self._receiving = trio.Lock()
+        self._last_read = 0
         self._message: _Quiet | Announced | _Arriving | _Passing = _Quiet()
 
     def __repr__(self) -> str:
@@ -220,11 +242,12 @@ class SecureChannel(Channel):
         """Sends one message; see `Channel.send`."""
         records = self._writer.message(parts)
         async with self._sending:
-            stopwatch, sent = Stopwatch(pace, sum(memoryview(part).nbytes for part in parts)), 0
+            stopwatch, sent, together = Stopwatch(pace, sum(memoryview(part).nbytes for part in parts)), 0, 1
             with self._whole_or_broken():
-                for record in records:
-                    sent += len(record)
-                    await self._send_by(stopwatch, sent, record)
+                while some := b"".join(islice(records, together)):
+                    sent += len(some)
+                    swift = await self._send_by(stopwatch, sent, some)
+                    together = min(2 * together, _RECORDS_AT_ONCE) if swift else 1
 
     async def ping(self) -> None:
         """Sends a record that the peer ignores, to keep the connection in use.
@@ -321,7 +344,9 @@ class SecureChannel(Channel):
                 case Body(data=data):
                     message.take(data)
                 case _:
-                    await self._read_by(stopwatch, message.taken - before + self._reader.buffered)
+                    buffered = self._reader.buffered
+                    coming = message.total - message.taken - buffered
+                    await self._read_by(stopwatch, message.taken - before + buffered, coming)
         self._message = _Quiet()
 
     async def _read_whole_record(self, pace: Pace) -> None:
@@ -329,15 +354,31 @@ class SecureChannel(Channel):
         while self._reader.midway:
             await self._read_by(stopwatch, self._reader.buffered)
 
-    async def _send_by(self, stopwatch: Stopwatch, sent: int, record: bytes) -> None:
-        """Sends a record, with which `sent` bytes are out."""
+    async def _send_by(self, stopwatch: Stopwatch, sent: int, records: bytes) -> bool:
+        """Sends some records, with which `sent` bytes are out; whether they went swiftly."""
+        began = trio.current_time()
         with trio.move_on_at(stopwatch.deadline(sent)) as scope:
-            await self._wire.send(record)
+            await self._wire.send(records)
         if scope.cancelled_caught:
             raise stopwatch.too_slow()
+        return trio.current_time() - began < _SWIFT
 
-    async def _read_by(self, stopwatch: Stopwatch, moved: int) -> None:
-        with trio.move_on_at(stopwatch.deadline(moved)) as scope:
+    async def _read_by(self, stopwatch: Stopwatch, moved: int, coming: int = 0) -> None:
+        """Takes some bytes, now that `moved` have been.
+
+        Args:
+            stopwatch: the message's.
+            moved: bytes of it, and of its records, that have come.
+            coming: bytes of it, at least, that are still to come.
+        """
+        deadline = stopwatch.deadline(moved)
+        if self._last_read >= _QUICK and coming > stopwatch.unseen:
+            with trio.move_on_at(min(deadline, trio.current_time() + _GATHERING)) as gathering:
+                await self._read_more(min(coming, _READ_SIZE))
+            if not gathering.cancelled_caught:
+                return
+            self._last_read = 0
+        with trio.move_on_at(deadline) as scope:
             await self._read_more(min(self._reader.needed, stopwatch.unseen))
         if scope.cancelled_caught:
             raise stopwatch.too_slow()
@@ -354,6 +395,7 @@ class SecureChannel(Channel):
         """Takes some bytes from the wire; where it is lost, the sending direction breaks as well."""
         try:
             data = await self._wire.receive_some(_READ_SIZE, needed)
+            self._last_read = len(data)
             if data:
                 self._reader.feed(data)
             else:

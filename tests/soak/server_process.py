@@ -40,14 +40,17 @@ PARKED_AFTER = 20.0
 
 
 class Witness:
-    """Hears of every message before it leaves: a step, and told to the parent if it is for the other server."""
+    """Hears of every message before it leaves: a step, and the round's first of a kind for the other server is told."""
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
+        self._told: set[tuple[str, bytes]] = set()
 
     def __call__(self, sender: str, receiver: str, message: Message, bulk: int) -> None:
         kind = type(message).__name__
-        if receiver in SERVERS:
+        first = (kind, getattr(message, "round_id", b""))
+        if receiver in SERVERS and first not in self._told:
+            self._told.add(first)
             say(sends=kind, clock=time.monotonic())
         self._steps.step(f"before {kind}")
 
