@@ -24,12 +24,12 @@ from fsl_async.geometry import Forest
 from fsl_async.public_part import ForestKey, Part, forests_of
 from fsl_async.ring import Elements
 from fsl_async.selection import Blocks, Rows, forest_roots, public_schedule, tree_keys
-from fsl_async.sums import BinSum, UnionSum
+from fsl_async.sums import BinSum, CellMemory, UnionSum
 from fsl_async.task import Dense, Sparse, Task
 from fsl_async.upload import dense_mask, tag_keys
 from fsl_async.work import Job, tree_of
 
-__all__ = ["Aggregate", "Submission", "split_share"]
+__all__ = ["Aggregate", "CellMemory", "Submission", "split_share"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,12 @@ class Aggregate:
     """The running sum of one round on one server."""
 
     def __init__(
-        self, config: RoundConfig, server: int, proof_key: bytes, unions: Mapping[str, Rows] = MappingProxyType({})
+        self,
+        config: RoundConfig,
+        server: int,
+        proof_key: bytes,
+        unions: Mapping[str, Rows] = MappingProxyType({}),
+        memory: CellMemory | None = None,
     ) -> None:
         """Start at zero.
 
@@ -68,13 +73,15 @@ class Aggregate:
             server: 0 or 1.
             proof_key: the key under which both servers hash proofs; clients never learn it.
             unions: by sparse block, the union that the round is aligned on; none where it is not.
+            memory: where large arrays come from, and go to when they are let go.
         """
+        memory = memory or CellMemory()
         self._config = config
         self._server = server
         self._forests = dict(forests_of(config.shape))
         self._tree_keys = tree_keys(config)
         sparse = list(config.shape.sparse_blocks())
-        self._bins = {index: BinSum(config, index, block) for index, block in sparse}
+        self._bins = {index: BinSum(config, index, block, memory) for index, block in sparse}
         aligned = bool(config.union) and not config.renamed
         self._unions = {i: UnionSum(config, i, block, unions[block.name]) for i, block in sparse if aligned}
         self._dense = config.shape.ring.zeros(sum(block.size for _, block in config.shape.dense_blocks()))
@@ -116,6 +123,11 @@ class Aggregate:
         for block_sum in sums:
             block_sum.negate()
         self._dense = self._config.shape.ring.negate(self._dense)
+
+    def let_go(self) -> None:
+        """Give the memory back; nothing can be done with this sum any more."""
+        for block_sum in self._bins.values():
+            block_sum.let_go()
 
     def share(self) -> bytes:
         """This server's share of the aggregate: every block's elements in the task's order, little-endian."""

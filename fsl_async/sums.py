@@ -6,11 +6,15 @@ rounds that are aligned on a union while their trees stay as they were planted.
 
 Rule: pieces of work cover disjoint cells, so threads run the pieces of one client side by side with no lock.
 
+Memory that the system has to find anew costs as much as several submissions: `CellMemory` hands what a sum is done with
+to the next one.
+
 Source: paper §"Basic Protocols" (SSA); design §7, §12.
 """
 
 from __future__ import annotations
 
+import math
 from functools import cached_property, partial
 
 import numpy as np
@@ -24,23 +28,58 @@ from fsl_async.selection import Blocks
 from fsl_async.task import Sparse
 from fsl_async.work import Job, ranges
 
-__all__ = ["BinSum", "UnionSum"]
+__all__ = ["BinSum", "CellMemory", "UnionSum"]
 
 Rows = npt.NDArray[np.uint32]
+Words = npt.NDArray[np.uint64]
+
+LINE = 8  # words of a cache line
+
+
+class CellMemory:
+    """Memory for the cells of one sum after the other.
+
+    Args:
+        most: bytes to keep at most, while no sum needs them.
+    """
+
+    def __init__(self, most: int = 0) -> None:
+        self._room = most
+        self._kept: dict[int, list[Words]] = {}
+
+    def zeros(self, size: int) -> Words:
+        """So many zeros: uint64 (size,)."""
+        if not self._kept.get(size):
+            return np.zeros(size, dtype=np.uint64)
+        words = self._kept[size].pop()
+        self._room += words.nbytes
+        words.fill(0)
+        return words
+
+    def give_back(self, words: Words) -> None:
+        """Take back what `zeros` gave; whoever had it may use it no longer."""
+        if words.nbytes <= self._room:
+            self._kept.setdefault(len(words), []).append(words)
+            self._room -= words.nbytes
 
 
 class BinSum:
     """A cell for every position of every bin and stash slot; allocated when the first share comes."""
 
-    def __init__(self, config: RoundConfig, index: int, block: Sparse) -> None:
+    def __init__(self, config: RoundConfig, index: int, block: Sparse, memory: CellMemory) -> None:
         self._block = block
+        self._memory = memory
         self._ring = config.shape.ring
         self._geometry = geometry_of(config.shape, block)
         self._placement = config.placement_key(index)
 
     @cached_property
+    def _words(self) -> list[Words]:
+        return [self._memory.zeros(_words_of(forest)) for forest in self._geometry.forests]
+
+    @cached_property
     def _cells(self) -> list[Blocks]:
-        return [_cells(forest) for forest in self._geometry.forests]
+        return [_cells(forest, words) for forest, words in zip(self._geometry.forests, self._words, strict=True)]
 
     @property
     def _allocated(self) -> bool:
@@ -70,6 +109,12 @@ class BinSum:
         """Turn the sum into its negative."""
         for cells in self._cells if self._allocated else ():
             _negate(cells, self._ring)
+
+    def let_go(self) -> None:
+        """Give the memory back; nothing can be done with this sum any more."""
+        for words in self._words if self._allocated else ():
+            self._memory.give_back(words)
+        self._words, self._cells = [], []
 
     def rows(self) -> Elements:
         """The sum of every row: (rows, width)."""
@@ -130,13 +175,19 @@ class UnionSum:
         return totals
 
 
-def _cells(forest: Forest) -> Blocks:
-    """Zeros for (segments, leaves, planes, bins) blocks, on a cache line so that vectors do not straddle two."""
-    shape = (forest.segments, forest.leaves, forest.planes, forest.bins, 2)
-    size = int(np.prod(shape))
-    memory = np.zeros(size + 8, dtype=np.uint64)
-    start = -memory.ctypes.data % 64 // 8
-    return memory[start : start + size].reshape(shape)
+def _shape(forest: Forest) -> tuple[int, ...]:
+    return (forest.segments, forest.leaves, forest.planes, forest.bins, 2)
+
+
+def _words_of(forest: Forest) -> int:
+    """The words that the cells of a forest take, and a cache line more."""
+    return math.prod(_shape(forest)) + LINE
+
+
+def _cells(forest: Forest, words: Words) -> Blocks:
+    """Cells for (segments, leaves, planes, bins) blocks, on a cache line so that vectors do not straddle two."""
+    start = -words.ctypes.data % (8 * LINE) // 8
+    return words[start : start + len(words) - LINE].reshape(_shape(forest))
 
 
 def _negate(cells: Blocks, ring: Ring) -> None:

@@ -22,6 +22,7 @@ from typing import TypeAlias
 import msgspec
 import trio
 
+from fsl_async.aggregation import CellMemory
 from fsl_async.codec import Received
 from fsl_async.config import RoundConfig, ServerKeys, describe_model
 from fsl_async.digests import Domain, digest
@@ -63,6 +64,9 @@ __all__ = ["Actor", "Resting"]
 _log = logging.getLogger("parties.server")
 
 ROUNDS_REMEMBERED = 16
+
+SPARE_BYTES = 256 << 20
+"""Memory of one round's sum that is kept for the next one's, at most."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,7 @@ class Actor:
             partial(self._sent, self._peer),
             partial(self._taken, self._peer),
         )
+        self._memory = CellMemory(SPARE_BYTES)
         self._history = History(self._store)
         self._standing = Standing(
             task=setup.task.canonical(),
@@ -253,6 +258,7 @@ class Actor:
             tools = Tools(
                 nursery=nursery,
                 lane=setup.lane,
+                memory=self._memory,
                 evidence=self.evidence,
                 randomness=setup.randomness,
                 link=self._link,
@@ -268,7 +274,7 @@ class Actor:
             task_status.started(run)
             await run.settled.wait()
             nursery.cancel_scope.cancel()
-        records.let_go()
+        run.let_go()
 
     async def _move_on(self) -> None:
         """When a round is settled, begin the next."""

@@ -87,6 +87,12 @@ class Adder:
                 await self._lane.run(aggregate.negate)
             return await self._lane.run(aggregate.share)
 
+    def let_go(self) -> None:
+        """Let go of the sum: the round is over, and nothing is computed any more."""
+        if self._aggregate is not None:
+            self._aggregate.let_go()
+            self._aggregate = None
+
     async def _sum(self) -> Aggregate:
         if self._aggregate is None:
             self._aggregate = await self._lane.run(self._make)

@@ -46,7 +46,7 @@ __all__ = ["KnownPart", "RoundRecords", "SessionTrees", "StoredSubmission", "cli
 
 _PART_KEY = re.compile(r"round-\d{8,}/parts/([^/]+)/(retrieve|submit)-(\d{1,9})/((?:[0-9a-f]{2})+)")
 
-AT_HAND_BYTES: Final = 64 << 20
+AT_HAND_BYTES: Final = 128 << 20
 """Room in memory for stored public parts that are to be added, beside what requests under way have."""
 
 LOAN_BYTES: Final = 128 << 20

@@ -77,7 +77,7 @@ class RoundRun:
         self._claims: dict[str, bytes] = {}
         self._entered: set[str] = set()
         self._outbox = Outbox(self.round_id, tools.link, records, self.settled)
-        make = partial(Aggregate, self.config, terms.server, terms.proof_key, terms.union)
+        make = partial(Aggregate, self.config, terms.server, terms.proof_key, terms.union, tools.memory)
         self._adder = Adder(make, records.submission, tools.lane, self._evaluated)
         self._answerer = Answerer(self.config, terms.server, self.table(), tools.lane)
         self._outcome: RoundOutcome | None = None
@@ -191,6 +191,11 @@ class RoundRun:
             describe_union(block.name, self.union[block.name], block.rows)
             for _, block in self.config.task.sparse_blocks()
         )
+
+    def let_go(self) -> None:
+        """Let go of all that it holds in memory: it is settled, and none of its tasks runs any more."""
+        self.records.let_go()
+        self._adder.let_go()
 
     # ---- what clients cause
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 import trio
 
+from fsl_async.aggregation import CellMemory
 from fsl_async.config import RoundConfig
 from fsl_async.protocols.machine import Event
 from fsl_async.randomness import Randomness
@@ -26,6 +27,7 @@ class Tools(msgspec.Struct, frozen=True):
     Attributes:
         nursery: where the round's tasks run.
         lane: where it computes.
+        memory: where its sum has its memory from.
         evidence: what was seen against the protocol.
         randomness: for nonces.
         link: to the peer.
@@ -38,6 +40,7 @@ class Tools(msgspec.Struct, frozen=True):
 
     nursery: trio.Nursery
     lane: ComputeLane
+    memory: CellMemory
     evidence: EvidenceBook
     randomness: Randomness
     link: PeerLink

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rounds import Round, add
 
-from fsl_async import kernels
+from fsl_async import Ring, Sparse, Task, kernels
+from fsl_async.aggregation import Aggregate, CellMemory
 from fsl_async.kernels import places as kernel
 
 
@@ -64,3 +66,31 @@ def test_ranges_that_cut_a_group_are_refused() -> None:
         kernels.evaluate_places(evaluation, places, cells, 0, 10, 300)
     with pytest.raises(ValueError, match="positions must lie below"):
         kernels.choose_places(np.array([600], dtype=np.uint32), 2, 300)
+
+
+def test_memory_of_one_sum_serves_the_next_and_nothing_of_it_shows() -> None:
+    memory, used = CellMemory(most=10**9), []
+    task = Task(
+        name="sums", blocks=(Sparse("items", rows=64, width=2, select=4),), ring=Ring(64), min_clients=2, max_clients=2
+    )
+    for seed in (1, 2):
+        play = Round(task, {"items": np.zeros((64, 2), np.float32)}, seed)
+        rows = np.array([1, 5 * seed])
+        submission, _ = play.submissions("anna", play.plant({"items": rows}), {"items": (rows, np.full((2, 2), seed))})
+        fresh, again = (Aggregate(play.config, 0, b"key", memory=where) for where in (None, memory))
+        assert add(fresh, submission) == add(again, submission)
+        assert fresh.share() == again.share()
+        used.append(again._bins[0]._cells[0])
+        again.let_go()
+    assert np.shares_memory(*used)
+
+
+def test_memory_is_kept_only_as_far_as_there_is_room() -> None:
+    memory = CellMemory(most=800)
+    first, second, third = (memory.zeros(60) for _ in range(3))
+    first[:] = 7
+    for words in (first, second, third):
+        memory.give_back(words)
+    assert np.shares_memory(memory.zeros(60), first)
+    assert not memory.zeros(60).any()
+    assert not memory.zeros(61).any()

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import numpy as np
 
+from fsl_async.aggregation import CellMemory
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import StorageError
 from fsl_async.protocols import round as protocol
@@ -71,6 +72,7 @@ def _tools(store: MemoryStore) -> Tools:
     return Tools(
         nursery=None,
         lane=_Lane(),
+        memory=CellMemory(),
         evidence=EvidenceBook(store),
         randomness=repeating(1),
         link=_Link(),
