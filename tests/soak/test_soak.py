@@ -46,8 +46,10 @@ def test_a_small_crowd_submits_at_the_same_moment(monkeypatch, capsys):
 
 
 def test_a_round_is_compared_with_its_evaluation(monkeypatch, capsys):
-    words = ("--clients", 3, "--rows", 4096, "--select", 40)
+    words = ("--clients", 3, "--rows", 4096, "--select", 40, "--rounds", 3, "--rest", 0)
     code, told = run(monkeypatch, capsys, large_round, *words)
+    assert len(told["pure_evaluations"]) == 2
+    assert told["round_seconds"] == max(told["rounds"][1:])  # of two the longer one
     assert told["ratio"] == pytest.approx(told["round_seconds"] / told["pure_evaluation_seconds"])
     assert code == (1 if told["ratio"] > told["asked"] else 0)  # so small a round is all overhead
     assert {"RosterList", "Proofs", "Commitment", "Share", "Conclusion"} <= set(told["said"][0])
