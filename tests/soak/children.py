@@ -20,6 +20,8 @@ from typing import Any, TypeAlias
 
 import trio
 
+from .site import peak_memory
+
 __all__ = ["Child", "ChildFailedError", "Heard", "python_module"]
 
 Heard: TypeAlias = Callable[[dict[str, Any]], None]
@@ -107,9 +109,8 @@ class Child:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
 
     def peak_memory(self) -> int:
-        """The most bytes that it has had in memory so far (VmHWM)."""
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        return 1024 * int(status.split("VmHWM:")[1].split()[0])
+        """The most bytes that it has had in memory so far; it must be running."""
+        return peak_memory(self.pid)
 
     def processor_seconds(self) -> float:
         """What it has had of the processors so far, on all its threads; in all, where it has ended."""

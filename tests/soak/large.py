@@ -114,7 +114,7 @@ class Large:
             self.at_start[index] = self.servers[index].peak_memory()
             self.listening[index].set()
         elif "settled" in told:
-            self.at_end[index] = self.servers[index].peak_memory()
+            self.at_end[index] = told["memory"]
             self.counted[index] = len(told["clients"])
 
     def _from_client(self, number: int, told: dict[str, Any]) -> None:

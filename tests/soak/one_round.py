@@ -126,10 +126,10 @@ class _Run:
                 measured.done[index] = clock - self.opened_at[number - 1]
                 if all(measured.done):
                     measured.processor |= self.spent("done")
-            case {"settled": number, "clock": clock, "clients": clients, "seconds": seconds}:
+            case {"settled": number, "clock": clock, "clients": clients, "seconds": seconds, "memory": memory}:
                 measured = self.measured[number - 1]
                 measured.settled[index] = clock - self.opened_at[number - 1]
-                measured.memory[index] = self.servers[index].peak_memory()
+                measured.memory[index] = memory
                 measured.counted = len(clients)
                 before, self._spent[index] = self._spent[index], seconds
                 if all(measured.settled):

@@ -33,7 +33,7 @@ from parties.server import Server
 from parties.store import Change, Store
 
 from .audit import Account
-from .site import SERVERS, Site, say
+from .site import SERVERS, Site, peak_memory, say
 from .steps import Steps
 
 PARKED_AFTER = 20.0
@@ -130,7 +130,12 @@ class Teller:
         report = past.report
         spent = {**self._seconds, "event loop": time.thread_time()}
         say(
-            settled=report.number, aborted=report.aborted, clients=report.clients, seconds=spent, clock=time.monotonic()
+            settled=report.number,
+            aborted=report.aborted,
+            clients=report.clients,
+            seconds=spent,
+            memory=peak_memory(),
+            clock=time.monotonic(),
         )
         say(round=report.number + 1, state="Tossing")
 

@@ -20,7 +20,7 @@ from parties.deployment import free_addresses, to_toml, write_deployment
 from parties.identity import Identity
 from parties.model_files import save_model
 
-__all__ = ["SERVERS", "UNIT", "Model", "Site", "lay_out", "say", "shape_of"]
+__all__ = ["SERVERS", "UNIT", "Model", "Site", "lay_out", "peak_memory", "say", "shape_of"]
 
 Model = dict[str, npt.NDArray[Any]]
 
@@ -124,6 +124,12 @@ def shape_of(block: Block) -> tuple[int, ...]:
 def say(**told: Any) -> None:
     """As a child, tell the parent something; it has it even if this process is killed the moment after."""
     print(json.dumps(told), flush=True)
+
+
+def peak_memory(process: int | str = "self") -> int:
+    """The most bytes that a process has had in memory so far (VmHWM); one that has ended tells no more."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return 1024 * int(status.split("VmHWM:")[1].split()[0])
 
 
 def _weights(block: Block, rng: np.random.Generator) -> npt.NDArray[np.float64]:
