@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 APPLICATION: Final = 0x46534C41  # "FSLA"
-PAGE_BYTES: Final = 8192  # measured: half the time of 4,096 for large blobs, and none lost for small commits
+PAGE_BYTES: Final = 16384  # measured: large blobs take three quarters of the time of 8,192, small commits little more
 LOG_BYTES: Final = 16 << 20  # after so much a checkpoint is due, once nobody has written for a while
 LONGEST_LOG_BYTES: Final = 512 << 20  # after so much it does not wait for that
 BUSY_SECONDS: Final = 5.0

@@ -120,7 +120,7 @@ def main() -> int:
     parser.add_argument("--select", type=int, default=10_486)
     parser.add_argument("--bits", type=int, default=64)
     parser.add_argument("--processes", type=int, default=2, help="in how many processes the clients are")
-    parser.add_argument("--rounds", type=int, default=4, help="the first one does not count")
+    parser.add_argument("--rounds", type=int, default=6, help="the first one does not count")
     parser.add_argument("--rest", type=float, default=15.0, help="seconds between the rounds")
     parser.add_argument("--seed", type=int, default=1)
     words = parser.parse_args()
