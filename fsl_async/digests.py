@@ -1,7 +1,8 @@
 """One way to hash, one way to derive a key: BLAKE2b with a domain tag of its own for every purpose.
 
 Rules: every digest and every derived key names its `Domain`; parts are length-prefixed, so no two lists of parts give
-the same input; what is compared is a digest of received bytes, never of a re-encoding.
+the same input; what is compared is a digest of received bytes, never of a re-encoding. Long input goes through
+libsodium, of which this uses the hash and nothing else.
 """
 
 from __future__ import annotations
