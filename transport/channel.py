@@ -44,7 +44,7 @@ CLOSE_PATIENCE = 1.0
 _READ_SIZE = 2**18
 """Four records at a time, where so much is there."""
 
-_ROOM = 2**22
+_ROOM = 2**19
 """Bytes that a message gets with its first ones, if it announced as many."""
 
 _GATHERING = 0.02
@@ -187,10 +187,8 @@ class _Arriving:
 
     def take(self, data: memoryview) -> None:
         end = self.taken + len(data)
-        if not self.content:
-            self.content = bytearray(min(max(end, _ROOM), self.total))
-        elif end > len(self.content):
-            self.content += bytes(min(2 * end, self.total) - len(self.content))
+        if end > len(self.content):
+            self.content += bytes(min(max(2 * end, _ROOM), self.total) - len(self.content))
         self.content[self.taken : end] = data
         self.taken = end
 
