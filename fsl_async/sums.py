@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from fsl_async import kernels
 from fsl_async.config import RoundConfig
-from fsl_async.geometry import Forest, geometry_of
+from fsl_async.geometry import geometry_of
 from fsl_async.ring import Elements, Ring
 from fsl_async.selection import Blocks
 from fsl_async.task import Sparse
@@ -32,8 +32,6 @@ __all__ = ["BinSum", "CellMemory", "UnionSum"]
 
 Rows = npt.NDArray[np.uint32]
 Words = npt.NDArray[np.uint64]
-
-LINE = 8  # words of a cache line
 
 
 class CellMemory:
@@ -45,22 +43,22 @@ class CellMemory:
 
     def __init__(self, most: int = 0) -> None:
         self._room = most
-        self._kept: dict[int, list[Words]] = {}
+        self._kept: dict[tuple[int, ...], list[Words]] = {}
 
-    def zeros(self, size: int) -> Words:
-        """So many zeros: uint64 (size,)."""
-        if not self._kept.get(size):
-            return np.zeros(size, dtype=np.uint64)
-        words = self._kept[size].pop()
-        self._room += words.nbytes
-        words.fill(0)
-        return words
+    def zeros(self, *shape: int) -> Words:
+        """Zeros of a shape, uint64, on a cache line so that vectors do not straddle two."""
+        if not self._kept.get(shape):
+            return _aligned_zeros(shape)
+        cells = self._kept[shape].pop()
+        self._room += cells.nbytes
+        cells.fill(0)
+        return cells
 
-    def give_back(self, words: Words) -> None:
+    def give_back(self, cells: Words) -> None:
         """Take back what `zeros` gave; whoever had it may use it no longer."""
-        if words.nbytes <= self._room:
-            self._kept.setdefault(len(words), []).append(words)
-            self._room -= words.nbytes
+        if cells.nbytes <= self._room:
+            self._kept.setdefault(cells.shape, []).append(cells)
+            self._room -= cells.nbytes
 
 
 class BinSum:
@@ -74,12 +72,11 @@ class BinSum:
         self._placement = config.placement_key(index)
 
     @cached_property
-    def _words(self) -> list[Words]:
-        return [self._memory.zeros(_words_of(forest)) for forest in self._geometry.forests]
-
-    @cached_property
     def _cells(self) -> list[Blocks]:
-        return [_cells(forest, words) for forest, words in zip(self._geometry.forests, self._words, strict=True)]
+        return [
+            self._memory.zeros(forest.segments, forest.leaves, forest.planes, forest.bins, 2)
+            for forest in self._geometry.forests
+        ]
 
     @property
     def _allocated(self) -> bool:
@@ -112,9 +109,9 @@ class BinSum:
 
     def let_go(self) -> None:
         """Give the memory back; nothing can be done with this sum any more."""
-        for words in self._words if self._allocated else ():
-            self._memory.give_back(words)
-        self._words, self._cells = [], []
+        for cells in self._cells if self._allocated else ():
+            self._memory.give_back(cells)
+        self._cells = []
 
     def rows(self) -> Elements:
         """The sum of every row: (rows, width)."""
@@ -175,19 +172,11 @@ class UnionSum:
         return totals
 
 
-def _shape(forest: Forest) -> tuple[int, ...]:
-    return (forest.segments, forest.leaves, forest.planes, forest.bins, 2)
-
-
-def _words_of(forest: Forest) -> int:
-    """The words that the cells of a forest take, and a cache line more."""
-    return math.prod(_shape(forest)) + LINE
-
-
-def _cells(forest: Forest, words: Words) -> Blocks:
-    """Cells for (segments, leaves, planes, bins) blocks, on a cache line so that vectors do not straddle two."""
-    start = -words.ctypes.data % (8 * LINE) // 8
-    return words[start : start + len(words) - LINE].reshape(_shape(forest))
+def _aligned_zeros(shape: tuple[int, ...]) -> Words:
+    size = math.prod(shape)
+    memory = np.zeros(size + 8, dtype=np.uint64)
+    start = -memory.ctypes.data % 64 // 8
+    return memory[start : start + size].reshape(shape)
 
 
 def _negate(cells: Blocks, ring: Ring) -> None:
