@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from enum import Enum
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from nacl.bindings import (
     crypto_generichash_blake2b_final,
@@ -70,14 +70,6 @@ class Domain(Enum):
     SIMULATION = b"fsl.simulation"
 
 
-class _State(Protocol):
-    """A hash under way."""
-
-    def update(self, data: Buffer, /) -> None: ...
-
-    def digest(self) -> bytes: ...
-
-
 class _SodiumState:
     """BLAKE2b by libsodium, as `hashlib.blake2b` does it."""
 
@@ -95,7 +87,7 @@ class _SodiumState:
 
 def digest(domain: Domain, *parts: Buffer, key: bytes = b"") -> bytes:
     """BLAKE2b-256 of the length-prefixed parts, under the domain's tag and an optional key of up to 64 bytes."""
-    state: _State
+    state: hashlib.blake2b | _SodiumState
     if sum(map(len, parts)) < LONG_BYTES:
         state = hashlib.blake2b(digest_size=DIGEST_BYTES, person=domain.value, key=key)
     else:
