@@ -1,6 +1,8 @@
-"""What all tests share: reproducible examples, and a few rings."""
+"""What all tests share: interrupts that are heard, reproducible examples, and a few rings."""
 
 from __future__ import annotations
+
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,6 +18,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("fsl")
+
+
+def pytest_configure() -> None:
+    """Hear interrupts, and have children hear them: a shell's background, `nohup` and some CI start us deaf to them."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(params=[32, 64, 128], ids="l={}".format)

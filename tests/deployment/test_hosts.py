@@ -6,6 +6,8 @@ from hosts import ADDRESSES, Hosts, hosts, missing
 if missing():
     pytest.skip(missing(), allow_module_level=True)
 
+pytestmark = pytest.mark.timeout(1800)  # hosts of their own, where everything is installed first
+
 LISTEN = """
 python3 -c 'import socket, time; held = socket.create_server(("", {port})); open("up-{port}", "w"); time.sleep(600)' &
 until [ -e up-{port} ]; do sleep 0.05; done

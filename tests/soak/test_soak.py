@@ -17,6 +17,8 @@ from .children import Child, ChildFailedError, python_module
 
 SEED = 3
 
+pytestmark = pytest.mark.timeout(1800)  # real processes, which are killed and started again
+
 
 def run(monkeypatch, capsys, module, *words) -> tuple[int, dict]:
     """Run a command in this process; its exit code, and the JSON line at the end of what it prints."""
