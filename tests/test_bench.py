@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ import pytest
 
 from fsl_async import kernels
 from fsl_async.errors import FslError, MisuseError
+from fsl_async.paper_costs import PrintedTime
 from parties.bench import BenchReport, Options, run_bench
 from parties.bench import page as page_module
 from parties.bench.alone import server_alone
 from parties.bench.growth import START, axes
 from parties.bench.measures import Bound, Spread, aes_bound, alternate, read_bound, run_all, update_bound
 from parties.bench.results import Result, Target
-from parties.bench.rounds import whole_round
+from parties.bench.rounds import PAPER, whole_round
 from parties.bench.run import SUITES, WHOLE
 from parties.bench.workload import Case, aes_per_leaf, aes_spent_per_leaf, clients_of, expected
 from parties.command import app
@@ -241,3 +243,19 @@ def test_a_server_that_fails_alone_says_why(monkeypatch: pytest.MonkeyPatch) -> 
     case = Case(rows=600, select=9)
     with pytest.raises(FslError, match="no memory left"):
         server_alone(case, clients_of(case), fold=False)
+
+
+def test_the_papers_misplaced_time_is_shown_as_a_bound() -> None:
+    result = Result(name="x", parameters={}, seconds=Spread(1, 1, 1), rate=2.0, unit="per s")
+    printed = {
+        "paper": replace(result, paper=PrintedTime(22.806)),
+        "bound": replace(result, paper=PrintedTime(0.98, at_most=True)),
+        "bytes": replace(result, unit="bytes", paper=1e6),
+    }
+    assert {name: shown.cells()[5] for name, shown in printed.items()} == {
+        "paper": "22.806 s",
+        "bound": "≤ 0.98 s",
+        "bytes": "1 M bytes",
+    }
+    assert (printed["bound"].plain()["paper"], printed["bound"].plain()["paper_at_most"]) == (0.98, True)
+    assert PAPER["evaluate, per client"] == PrintedTime(0.98, at_most=True)

@@ -21,6 +21,7 @@ import trio
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.errors import FslError
 from fsl_async.geometry import geometry_of
+from fsl_async.paper_costs import PrintedTime
 from fsl_async.public_part import dense_bytes
 from parties.bench.measures import Spread
 from parties.bench.results import Result, Target
@@ -194,6 +195,6 @@ def _figures(task: Task, clients: int, account: Account) -> Iterator[Result]:
             seconds=spread,
             rate=1 / spread.median,
             unit="per s",
-            paper=limit,
+            paper=PrintedTime(limit),
             targets=(Target(spread.median, "at most", limit, "s"),),
         )

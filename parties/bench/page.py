@@ -66,7 +66,8 @@ again with
 Seconds are medians, with the least and the greatest. *Bound* is what this machine could at most do, measured in turns
 with the figure: AES under a fixed key in cache, divided by the blocks that a leaf or a tree is counted as, or memory
 read or updated from end to end, with as many threads as the figure; *ratio* is rate / bound. *Paper* is the figure in
-the paper, on 64 cores. Two cores of a virtual machine may share one of a real one: then a second thread gains nothing,
+the paper, on 64 cores; "≤" stands where a printed cell cannot be right, before the most that it may have been
+(docs/planner.md). Two cores of a virtual machine may share one of a real one: then a second thread gains nothing,
 and its bound says so. {met} of {len(targets)} targets are met.
 """
     sections = [_section(part, results) for part, results in parts.items()]

@@ -15,6 +15,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from fsl_async.paper_costs import PrintedTime
 from parties.bench.measures import Spread
 from parties.report import VERSION, Report
 
@@ -58,7 +59,7 @@ class Result:
         unit: of `rate` and `bound`.
         bound: the most that the machine could do; None where there is none.
         against: what the bound is.
-        paper: the paper's figure, in seconds, or in bytes where `unit` is; None where there is none.
+        paper: the paper's time, or its figure in bytes where `unit` is; None where there is none.
         targets: what the figure ought to be.
     """
 
@@ -69,7 +70,7 @@ class Result:
     unit: str
     bound: Spread | None = None
     against: str = ""
-    paper: float | None = None
+    paper: PrintedTime | float | None = None
     targets: tuple[Target, ...] = field(default=())
 
     @property
@@ -94,7 +95,8 @@ class Result:
             "unit": self.unit,
             "bound": self.bound.median if self.bound else None,
             "ratio": self.ratio,
-            "paper": self.paper,
+            "paper": self.paper.seconds if isinstance(self.paper, PrintedTime) else self.paper,
+            "paper_at_most": isinstance(self.paper, PrintedTime) and self.paper.at_most,
             "seconds_min": self.seconds.least,
             "seconds_max": self.seconds.greatest,
             "bound_min": self.bound.least if self.bound else None,
@@ -151,5 +153,7 @@ def _scaled(value: float, unit: str) -> str:
     return f"{value:.3g} {unit}"
 
 
-def _paper(figure: float, unit: str) -> str:
-    return _scaled(figure, unit) if unit == "bytes" else f"{figure:g} s"
+def _paper(figure: PrintedTime | float, unit: str) -> str:
+    if isinstance(figure, PrintedTime):
+        return f"{'≤ ' if figure.at_most else ''}{figure.seconds:g} s"
+    return _scaled(figure, unit)
