@@ -13,6 +13,7 @@ from typing import TypeAlias
 import trio
 
 from fsl_async.aggregation import Aggregate, Submission
+from fsl_async.errors import StorageError
 from parties.compute import ComputeLane
 
 __all__ = ["Adder"]
@@ -29,16 +30,20 @@ class Adder:
         fetch: reads a client's submission.
         lane: where to compute.
         told: hears of each submission that is added, and how many seconds it took.
+        over: set when the round is over; its records go then, and its tasks are about to end.
 
     Attributes:
         seconds: what all of it has taken so far.
     """
 
-    def __init__(self, make: Callable[[], Aggregate], fetch: Fetch, lane: ComputeLane, told: Told) -> None:
+    def __init__(
+        self, make: Callable[[], Aggregate], fetch: Fetch, lane: ComputeLane, told: Told, over: trio.Event
+    ) -> None:
         self._make = make
         self._fetch = fetch
         self._lane = lane
         self._told = told
+        self._over = over
         self._send, self._receive = trio.open_memory_channel[str](float("inf"))
         self._proofs: dict[str, bytes] = {}
         self._aggregate: Aggregate | None = None
@@ -61,7 +66,7 @@ class Adder:
             async with self._busy:
                 started = trio.current_time()
                 aggregate = await self._sum()
-                self._proofs[client] = await self._add(aggregate, await self._fetch(client))
+                self._proofs[client] = await self._add(aggregate, await self._submission(client))
                 took = trio.current_time() - started
             self.seconds += took
             self._told(client, took)
@@ -83,7 +88,7 @@ class Adder:
             if unwanted:
                 await self._lane.run(aggregate.negate)
                 for client in unwanted:
-                    await self._add(aggregate, await self._fetch(client))
+                    await self._add(aggregate, await self._submission(client))
                 await self._lane.run(aggregate.negate)
             return await self._lane.run(aggregate.share)
 
@@ -92,6 +97,14 @@ class Adder:
         if self._aggregate is not None:
             self._aggregate.let_go()
             self._aggregate = None
+
+    async def _submission(self, client: str) -> Submission:
+        try:
+            return await self._fetch(client)
+        except StorageError:
+            if not self._over.is_set():
+                raise
+            await trio.sleep_forever()  # it is wanted no more
 
     async def _sum(self) -> Aggregate:
         if self._aggregate is None:

@@ -78,7 +78,7 @@ class RoundRun:
         self._entered: set[str] = set()
         self._outbox = Outbox(self.round_id, tools.link, records, self.settled)
         make = partial(Aggregate, self.config, terms.server, terms.proof_key, terms.union, tools.memory)
-        self._adder = Adder(make, records.submission, tools.lane, self._evaluated)
+        self._adder = Adder(make, records.submission, tools.lane, self._evaluated, self.settled)
         self._answerer = Answerer(self.config, terms.server, self.table(), tools.lane)
         self._outcome: RoundOutcome | None = None
         self._changed = trio.Event()

@@ -91,3 +91,28 @@ def test_a_submission_that_is_stored_too_late_leaves_no_session() -> None:
     verdict = run(Trial(5, Scenario(task, clients=2, rounds=2, seconds=20.0), faults))
     assert verdict.violations == ()
     assert len(verdict.fired) == 3
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_round_is_given_up_while_submissions_are_added(seed: int) -> None:
+    """Its records go at once; whatever still wants to add one of them is no reason for a server to end."""
+    update = {"items": ([5], np.ones((1, 2), dtype=np.int64))}
+    model = {"items": np.zeros((64, 2), dtype=np.int64), "head": np.zeros(3, dtype=np.int64)}
+    async with (
+        simulate(TASK, model, seed) as net,
+        net.client("anna") as anna,
+        net.client("ben") as ben,
+        net.client("carol") as carol,
+    ):
+        clients = (anna, ben, carol)
+        async with trio.open_nursery() as nursery:
+            for client in clients:
+                nursery.start_soon(client.submit, update)
+            run = await net.servers[0].next_round(0)
+            while run.standing().submissions < len(clients):
+                await trio.lowlevel.checkpoint()
+            await net.servers[0].abort_round(1, "the operator said so")
+        assert [(await client.outcome()).counted for client in clients] == [False] * 3
+        await anna.submit(update)
+        await ben.submit(update)
+        assert (await net.finish_round()).clients == ("anna", "ben")
