@@ -23,7 +23,7 @@ from fsl_async.digests import Buffer, Domain, derive_key, digest
 from fsl_async.geometry import Forest
 from fsl_async.public_part import ForestKey, Part, forests_of
 from fsl_async.ring import Elements
-from fsl_async.selection import Blocks, Rows, forest_roots, public_schedule, tree_keys
+from fsl_async.selection import Blocks, Rows, forest_roots, tree_keys
 from fsl_async.sums import BinSum, CellMemory, UnionSum
 from fsl_async.task import Dense, Sparse, Task
 from fsl_async.upload import dense_mask, tag_keys
@@ -44,6 +44,7 @@ class Submission:
         trees: the part that brought the trees: the submission's own, or a retrieval's.
         part: the submission's public part.
         dense: this server's share of the dense blocks; empty where it expands it from its seed.
+        dense_salt: what the expansion depends on besides; empty where the task has no dense blocks.
     """
 
     client: str
@@ -53,6 +54,7 @@ class Submission:
     trees: Part = field(repr=False)
     part: Part = field(repr=False)
     dense: memoryview = field(repr=False)
+    dense_salt: bytes = b""
 
 
 class Aggregate:
@@ -102,7 +104,7 @@ class Aggregate:
         proofs: list[Blocks] = []
         part = submission.part.layout.split(submission.part.data)
         for key, forest in self._forests.items():
-            evaluation = self._evaluation(submission, key, forest, part[key, "hint"])
+            evaluation = self._evaluation(submission, key, forest, part)
             if (key, "proof") in part:
                 verification = self._verification(submission, forest, part[key, "proof"])
                 work, proof = self._bins[key.block].verify_jobs(key.forest, evaluation, verification, threads)
@@ -151,15 +153,19 @@ class Aggregate:
         return self._unions.get(block, self._bins[block])
 
     def _evaluation(
-        self, submission: Submission, key: ForestKey, forest: Forest, hints: memoryview
+        self,
+        submission: Submission,
+        key: ForestKey,
+        forest: Forest,
+        part: Mapping[tuple[ForestKey, str], memoryview],
     ) -> kernels.Evaluation:
         trees = submission.trees.layout.split(submission.trees.data)
         return kernels.Evaluation(
             keys=self._tree_keys,
             roots=forest_roots(submission.msk, key, forest, self._server),
             tree=tree_of(forest, trees[key, "tree"]),
-            convert=public_schedule(self._config.convert_key(key.block)),
-            hints=kernels.payload_planes(np.frombuffer(hints, dtype=np.uint8).reshape(forest.trees, -1)),
+            convert=kernels.key_schedule(self._config.convert_key(key.block, bytes(part[key, "salt"]))),
+            hints=kernels.payload_planes(np.frombuffer(part[key, "hint"], dtype=np.uint8).reshape(forest.trees, -1)),
             element_bits=forest.element_bits,
         )
 
@@ -186,7 +192,7 @@ class Aggregate:
         task = self._config.shape
         expands = not submission.dense
         share = (
-            dense_mask(task, submission.msk, self._config.epoch)
+            dense_mask(task, submission.msk, self._config.epoch, submission.dense_salt)
             if expands
             else task.ring.from_bytes(submission.dense, len(self._dense))
         )

@@ -150,14 +150,15 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """A key that lasts as long as the trees do: as the hash seed."""
         return derive_key(domain, self.task.digest(), self.hash_seed)
 
-    def convert_key(self, block: int) -> bytes:
-        """The conversion key of one block in this epoch."""
+    def convert_key(self, block: int, salt: bytes) -> bytes:
+        """The conversion key of one block in this epoch, for hints with this salt."""
         return derive_key(
             Domain.CONVERT,
             self.task.digest(),
             self.hash_seed,
             block.to_bytes(4, "little"),
             self.epoch.to_bytes(8, "little"),
+            salt,
         )
 
     def placement_key(self, block: int) -> bytes:

@@ -53,7 +53,7 @@ from fsl_async.messages import (
     TossReveal,
 )
 from fsl_async.protocols.round import pack_entries
-from fsl_async.public_part import Layout, Trees, dense_bytes, forests_of, share_bytes
+from fsl_async.public_part import SALT_BYTES, Layout, Trees, dense_bytes, forests_of, share_bytes
 from fsl_async.task import Sparse, Task
 
 __all__ = [
@@ -86,6 +86,7 @@ Framing: TypeAlias = Callable[[Sequence[int]], int]
 
 KEY = bytes(KEY_BYTES)
 DIGEST = bytes(DIGEST_BYTES)
+SALT = bytes(SALT_BYTES)
 SIGNATURE = bytes(64)
 
 
@@ -252,16 +253,17 @@ def _request(task: Task, trees: Trees) -> Submit:
         seed=KEY,
         commitments=(DIGEST, DIGEST),
         public_digest=DIGEST,
-        dense_digest=_dense_digest(task),
+        **_of_dense(task),
     )
 
 
 def _session_requests(task: Task) -> tuple[Hint, Hint]:
-    return Hint(DIGEST, b"", _dense_digest(task)), Hint(DIGEST, DIGEST, _dense_digest(task))
+    return Hint(DIGEST, **_of_dense(task)), Hint(DIGEST, DIGEST, **_of_dense(task))
 
 
-def _dense_digest(task: Task) -> bytes:
-    return DIGEST if dense_bytes(task) else b""
+def _of_dense(task: Task) -> dict[str, bytes]:
+    """What a submission's messages say of its dense blocks."""
+    return {"dense_digest": DIGEST, "dense_salt": SALT} if dense_bytes(task) else {"dense_digest": b""}
 
 
 def _forwarded(purpose: Literal["retrieve", "submit"], part: int, setting: Setting) -> tuple[int, ...]:

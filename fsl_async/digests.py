@@ -59,6 +59,8 @@ class Domain(Enum):
     EXPAND_LEFT = b"fsl.left"
     EXPAND_RIGHT = b"fsl.right"
     CONVERT = b"fsl.convert"
+    SALT = b"fsl.salt"
+    DENSE_MASK = b"fsl.dense-mask"
     SELECT = b"fsl.select"
     PLACEMENT = b"fsl.placement"
     CARRIER = b"fsl.carrier"

@@ -88,7 +88,7 @@ class Download(Message, frozen=True, tag="download", kw_only=True):
     block: str
 
 
-class Submit(Message, frozen=True, tag="submit", kw_only=True):
+class Submit(Message, frozen=True, tag="submit", kw_only=True, omit_defaults=True):
     """One submission; to the carrier with public part and dense shares as bulk, to the other server without.
 
     `query` names the retrieval whose trees the hints ride on; 0 where the public part brings trees of its own.
@@ -101,6 +101,7 @@ class Submit(Message, frozen=True, tag="submit", kw_only=True):
     commitments: tuple[bytes, bytes]
     public_digest: bytes
     dense_digest: bytes
+    dense_salt: bytes = b""
 
 
 class Hint(Message, frozen=True, tag="hint", omit_defaults=True):
@@ -109,6 +110,7 @@ class Hint(Message, frozen=True, tag="hint", omit_defaults=True):
     round_id: bytes
     public_digest: bytes = b""
     dense_digest: bytes = b""
+    dense_salt: bytes = b""
 
 
 class AskOutcome(Message, frozen=True, tag="ask-outcome"):

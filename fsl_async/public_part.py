@@ -3,8 +3,8 @@
 The public part goes once, to the carrier, which forwards it; its digest goes to the other server directly. Every size
 is implied by the task, so a part of another size is refused before it is read.
 
-    retrieval:    trees, selection hints                 of each sparse block, each forest
-    submission:   [trees,] hints, [tag corrections]      of each sparse block, each forest
+    retrieval:    trees, selection hints                     of each sparse block, each forest
+    submission:   [trees,] salt, hints, [tag corrections]    of each sparse block, each forest
 
 A submission brings trees of its own, or rides on those of a retrieval in the same round, or of a session: then it
 brings nothing but hints, for those trees were proved when the session began.
@@ -12,7 +12,7 @@ brings nothing but hints, for those trees were proved when the session began.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from fsl_async.geometry import Forest, geometry_of
 from fsl_async.task import Task
 
 __all__ = [
+    "SALT_BYTES",
     "ForestKey",
     "Layout",
     "Part",
@@ -79,7 +80,7 @@ class Layout:
     def submission(task: Task, trees: Trees) -> Layout:
         """The public part of a submission that takes its trees from there."""
         proof = ("proof",) if task.verified and trees is not Trees.SESSION else ()
-        return _layout(task, (("tree",) if trees is Trees.OWN else ()) + ("hint",) + proof)
+        return _layout(task, (("tree",) if trees is Trees.OWN else ()) + ("salt", "hint") + proof)
 
     @property
     def size(self) -> int:
@@ -110,9 +111,12 @@ def _layout(task: Task, kinds: tuple[str, ...]) -> Layout:
     return Layout(tuple(pieces))
 
 
-_SIZES = {
+SALT_BYTES = 16
+
+_SIZES: Mapping[str, Callable[[Forest], int]] = {
     "tree": lambda forest: forest.tree_bytes,
     "select": lambda forest: forest.select_bytes,
+    "salt": lambda forest: SALT_BYTES,
     "hint": lambda forest: forest.hint_bytes,
     "proof": lambda forest: forest.proof_bytes,
 }

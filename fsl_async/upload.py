@@ -1,7 +1,9 @@
 """What a client sends: the public parts built from its trees, and the answers turned back into rows.
 
 Rules: a retrieval's or a submission's parts have the sizes that `public_part.Layout` implies, whatever the rows; every
-tree gets a hint; one grove gives at most one hint per epoch, and a resend is the same bytes.
+tree gets a hint; one grove gives at most one hint per epoch, and a resend is the same bytes. Should a client break that
+rule all the same (it was started again from a copy of what it kept), no mask serves two payloads: conversion keys and
+dense masks depend on a salt, and the salt on the payload.
 
 Source: paper §"Basic Protocols" and §"Updatable Distributed Point Function"; design §6, §8.
 """
@@ -16,10 +18,10 @@ import numpy.typing as npt
 
 from fsl_async import kernels
 from fsl_async.config import RoundConfig
-from fsl_async.digests import Buffer, Domain, derive_key, digest
+from fsl_async.digests import KEY_BYTES, Buffer, Domain, derive_key, digest
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.geometry import Forest
-from fsl_async.public_part import ForestKey, Layout, Trees, dense_bytes, forests_of
+from fsl_async.public_part import SALT_BYTES, ForestKey, Layout, Trees, dense_bytes, forests_of
 from fsl_async.ring import Elements
 from fsl_async.selection import Grove, Planted, digest_of_trees, public_schedule, tree_bytes
 from fsl_async.task import Task
@@ -29,6 +31,7 @@ __all__ = [
     "answer_bytes",
     "dense_digest",
     "dense_mask",
+    "dense_salt",
     "dense_shares",
     "public_digest",
     "read_answers",
@@ -109,21 +112,28 @@ def tag_keys(config: RoundConfig, client: str, tree: bytes, commitments: Sequenc
     return derive_key(Domain.TAG_KEY, *parts), derive_key(Domain.TAG_MASK_KEY, *parts)
 
 
-def dense_mask(task: Task, msk: bytes, epoch: int) -> Elements:
+def dense_mask(task: Task, msk: bytes, epoch: int, salt: bytes) -> Elements:
     """The share of all dense blocks that a master seed expands to in an epoch; a mask is never used for two."""
     size = dense_bytes(task)
-    stream = kernels.keystream(msk, nonce=DENSE_NONCE + epoch, count=-(-size // 16))
+    key = digest(Domain.DENSE_MASK, epoch.to_bytes(8, "little"), salt, key=msk)[:KEY_BYTES]
+    stream = kernels.keystream(key, nonce=0, count=-(-size // 16))
     return task.ring.from_bytes(stream.tobytes()[:size], size // task.ring.element_bytes)
 
 
 def dense_shares(config: RoundConfig, grove: Grove, carrier: int, dense: Mapping[int, Elements]) -> bytes:
     """The carrier's share of the dense blocks: the update less what the other server expands by itself."""
-    task, ring = config.shape, config.shape.ring
-    flat = [dense.get(index, ring.zeros(block.size)) for index, block in task.dense_blocks()]
-    if not flat:
+    if not any(config.shape.dense_blocks()):
         return b""
-    share = ring.subtract(np.concatenate(flat), dense_mask(task, grove.seeds.msk[1 - carrier], config.epoch))
-    return np.ascontiguousarray(share).tobytes()
+    salt = dense_salt(config, grove, dense)
+    mask = dense_mask(config.shape, grove.seeds.msk[1 - carrier], config.epoch, salt)
+    return np.ascontiguousarray(config.shape.ring.subtract(_dense(config.shape, dense), mask)).tobytes()
+
+
+def dense_salt(config: RoundConfig, grove: Grove, dense: Mapping[int, Elements]) -> bytes:
+    """What the mask of the dense blocks depends on besides the epoch; empty where the task has none."""
+    if not any(config.shape.dense_blocks()):
+        return b""
+    return _salt(config, grove, b"dense", _dense(config.shape, dense))
 
 
 def dense_digest(share: Buffer, msk: bytes) -> bytes:
@@ -171,9 +181,6 @@ def read_answers(
     return {index: rows[index].view(dtypes[index]) for index, _ in task.sparse_blocks()}
 
 
-DENSE_NONCE = 2**63
-"""Above every nonce that roots are drawn with."""
-
 Pieces = dict[tuple[ForestKey, str], Buffer]
 
 
@@ -207,10 +214,12 @@ def _hint_pieces(config: RoundConfig, grove: Grove, updates: Mapping[int, Sparse
     spread = {
         index: _spread(config.shape, index, grove, updates.get(index)) for index, _ in config.shape.sparse_blocks()
     }
-    return {
-        (key, "hint"): _hints(config, key, forest, grove.planted[key], spread[key.block])
-        for key, forest in forests_of(config.shape)
-    }
+    pieces: Pieces = {}
+    for key, forest in forests_of(config.shape):
+        elements = _payload(config.shape, forest, grove.planted[key], spread[key.block])
+        salt = _salt(config, grove, b"%d.%d" % key, elements)
+        pieces[key, "salt"], pieces[key, "hint"] = salt, _hints(config, key, forest, grove.planted[key], elements, salt)
+    return pieces
 
 
 _UNKNOWN_ROW = {
@@ -243,12 +252,30 @@ def _spread(task: Task, index: int, grove: Grove, update: SparseUpdate | None) -
     return payload
 
 
-def _hints(config: RoundConfig, key: ForestKey, forest: Forest, planted: Planted, payload: Elements) -> bytes:
+def _payload(task: Task, forest: Forest, planted: Planted, payload: Elements) -> Elements:
+    """What each tree of a forest is to carry."""
     values = payload[planted.item]  # item -1, a dummy, takes the zero row at the end
-    elements = config.shape.ring.zeros(forest.trees, forest.positions, forest.width)
+    elements = task.ring.zeros(forest.trees, forest.positions, forest.width)
     elements[np.arange(forest.trees), planted.slots] = values
+    return elements
+
+
+def _salt(config: RoundConfig, grove: Grove, what: bytes, elements: Elements) -> bytes:
+    """Other payloads, another salt: a pseudo-random function of the payload, under what no server knows alone."""
+    content = np.ascontiguousarray(elements).reshape(-1).view(np.uint8).data
+    return digest(Domain.SALT, config.round_id(), what, content, key=b"".join(grove.seeds.msk))[:SALT_BYTES]
+
+
+def _dense(task: Task, dense: Mapping[int, Elements]) -> Elements:
+    """The elements of all dense blocks, zero where there is no update."""
+    return np.concatenate([dense.get(index, task.ring.zeros(block.size)) for index, block in task.dense_blocks()])
+
+
+def _hints(
+    config: RoundConfig, key: ForestKey, forest: Forest, planted: Planted, elements: Elements, salt: bytes
+) -> bytes:
     planes = kernels.payload_planes(elements.reshape(forest.trees, -1).view(np.uint8))
-    convert = public_schedule(config.convert_key(key.block))
+    convert = kernels.key_schedule(config.convert_key(key.block, salt))
     hints = kernels.make_hints(convert, *planted.leaves, planes, forest.element_bits)
     return kernels.payload_of_planes(hints, forest.payload_elements * forest.element_bits // 8).tobytes()
 

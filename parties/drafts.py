@@ -22,6 +22,7 @@ from fsl_async.ring import Elements
 from fsl_async.upload import (
     SparseUpdate,
     dense_digest,
+    dense_salt,
     dense_shares,
     public_digest,
     submission_digest,
@@ -61,6 +62,7 @@ class Words(Discreet, frozen=True, forbid_unknown_fields=True, kw_only=True):
         commitments: to them.
         public_digest: of the public part.
         dense_digest: of the dense shares; empty where there are none.
+        dense_salt: what the dense masks depend on; likewise.
     """
 
     hidden: ClassVar[frozenset[str]] = frozenset({"seeds"})
@@ -71,6 +73,7 @@ class Words(Discreet, frozen=True, forbid_unknown_fields=True, kw_only=True):
     commitments: tuple[bytes, bytes]
     public_digest: bytes
     dense_digest: bytes
+    dense_salt: bytes
 
 
 class KeptDraft(Discreet, frozen=True, forbid_unknown_fields=True):
@@ -105,8 +108,8 @@ class Draft:
         """What goes to one server, besides the bulk."""
         round_id, words = self.config.round_id(), self.words
         if words.trees is Trees.SESSION:
-            dense = words.dense_digest if any(self.config.shape.dense_blocks()) else b""
-            return Hint(round_id, b"" if self._carried_by(server) else words.public_digest, dense)
+            public = b"" if self._carried_by(server) else words.public_digest
+            return Hint(round_id, public, words.dense_digest, words.dense_salt)
         return Submit(
             round_id=round_id,
             query=words.query,
@@ -114,6 +117,7 @@ class Draft:
             commitments=words.commitments,
             public_digest=words.public_digest,
             dense_digest=words.dense_digest,
+            dense_salt=words.dense_salt,
         )
 
     def bulk(self, server: int) -> tuple[Buffer, ...]:
@@ -156,15 +160,17 @@ def draft_submission(
     shares = dense_shares(config, grove, carrier, dense)
     brought = grove.digest if ride.trees is Trees.OWN else b""
     public = public_digest(Layout.submission(config.shape, ride.trees), part, brought)
-    of_dense = dense_digest(shares, grove.seeds.msk[carrier])
+    of_dense, salt = dense_digest(shares, grove.seeds.msk[carrier]), dense_salt(config, grove, dense)
+    parts = (config.round_id(), client.digest(), public, grove.digest, ride.commitments, salt + of_dense)
     words = Words(
-        digest=submission_digest(config.round_id(), client.digest(), public, grove.digest, ride.commitments, of_dense),
+        digest=submission_digest(*parts),
         trees=ride.trees,
         query=ride.query,
         seeds=grove.seeds.msk,
         commitments=ride.commitments,
         public_digest=public,
         dense_digest=of_dense,
+        dense_salt=salt,
     )
     return Draft(config, client.name, words, part, shares)
 

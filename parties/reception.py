@@ -35,7 +35,7 @@ from fsl_async.protocols import round as protocol
 from fsl_async.protocols import session as sessions
 from fsl_async.protocols.client import RETRIEVALS_PER_ROUND, SESSION
 from fsl_async.protocols.machine import Event
-from fsl_async.public_part import Layout, Part, Trees, dense_bytes, first_padding
+from fsl_async.public_part import SALT_BYTES, Layout, Part, Trees, dense_bytes, first_padding
 from fsl_async.retrieval import Query
 from fsl_async.selection import seed_commitment
 from fsl_async.task import Dense, Task
@@ -237,6 +237,7 @@ class Reception:
             query=message.query,
             query_part=query_part,
             part=announced,
+            dense_salt=message.dense_salt,
         )
         return await self._receipt(run, submission, dense, sessions.Brought(run.config.epoch, announced))
 
@@ -254,6 +255,7 @@ class Reception:
             query=0,
             query_part=b"",
             part=announced,
+            dense_salt=message.dense_salt,
         )
         return await self._receipt(run, submission, dense, sessions.Hinted(run.config.epoch, announced))
 
@@ -278,7 +280,8 @@ class Reception:
     ) -> bytes:
         """A submission's digest; the desk has compared the announced digest with the part."""
         identity = self._server.enrolment.identity(client).digest()
-        return submission_digest(run.round_id, identity, announced, tree, commitments, message.dense_digest)
+        of_dense = message.dense_salt + message.dense_digest
+        return submission_digest(run.round_id, identity, announced, tree, commitments, of_dense)
 
     async def _receipt(
         self,
@@ -330,6 +333,8 @@ class Reception:
             raise RequestRefusedError.because(
                 "malformed", f"{expected} bytes of dense share expected, {len(dense)} came"
             )
+        if len(message.dense_salt) != (SALT_BYTES if dense_bytes(run.config.shape) else 0):
+            raise RequestRefusedError.because("malformed", "the salt of the dense share is not one")
         if is_carrier and not same(dense_digest(dense, msk), message.dense_digest):
             raise RequestRefusedError.because("malformed", "the dense share does not match its digest")
 

@@ -70,6 +70,7 @@ class StoredSubmission(Discreet, frozen=True, kw_only=True):
         trees: where they come from.
         query: the retrieval that brought them, and `query_part` the digest of its public part; 0 and empty otherwise.
         part: the digest of its public part.
+        dense_salt: what its dense masks depend on; empty where the task has no dense blocks.
     """
 
     hidden: ClassVar[frozenset[str]] = frozenset({"msk"})
@@ -82,6 +83,7 @@ class StoredSubmission(Discreet, frozen=True, kw_only=True):
     query: int
     query_part: bytes
     part: bytes
+    dense_salt: bytes = b""
 
 
 class KnownPart(NamedTuple):
@@ -283,6 +285,7 @@ class RoundRecords:
             trees=await self._trees(stored, part),
             part=part,
             dense=await self.store.blob(f"{self.prefix}/dense/{key}") if dense_bytes(self._config.shape) else NO_SHARES,
+            dense_salt=stored.dense_salt,
         )
 
     async def _trees(self, stored: StoredSubmission, part: Part) -> Part:

@@ -19,6 +19,7 @@ from fsl_async.public_part import Layout, Trees
 from fsl_async.selection import MasterSeeds, plant
 from fsl_async.upload import (
     dense_digest,
+    dense_salt,
     dense_shares,
     public_digest,
     retrieval_part,
@@ -52,8 +53,9 @@ def submission(config: RoundConfig, client: str, value: int = 1) -> Request:
     grove = plant(config, {0: ROWS}, MasterSeeds.fresh(os.urandom), os.urandom)
     most = config.task.largest_integer
     elements = ring.encode(np.full((2, WIDTH), float(value)), most)
+    head = {0: ring.encode(np.full(HEAD, float(value)), most)}
     part = submission_part(config, client, grove, {0: (ROWS, elements)}, Trees.OWN)
-    shares = dense_shares(config, grove, carrier, {0: ring.encode(np.full(HEAD, float(value)), most)})
+    shares = dense_shares(config, grove, carrier, head)
     first, second = (
         Submit(
             round_id=config.round_id(),
@@ -62,6 +64,7 @@ def submission(config: RoundConfig, client: str, value: int = 1) -> Request:
             commitments=grove.seeds.commitments(config.round_id(), client),
             public_digest=name_of(Layout.submission(config.shape, Trees.OWN), part),
             dense_digest=dense_digest(shares, grove.seeds.msk[carrier]),
+            dense_salt=dense_salt(config, grove, head),
         )
         for seed in grove.seeds.msk
     )

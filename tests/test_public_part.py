@@ -9,7 +9,7 @@ import pytest
 
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.geometry import geometry_of
-from fsl_async.public_part import ForestKey, Layout, Trees, dense_bytes, forests_of, share_bytes
+from fsl_async.public_part import SALT_BYTES, ForestKey, Layout, Trees, dense_bytes, forests_of, share_bytes
 
 ITEMS = Sparse("items", rows=5000, select=40, width=3, stash=2)
 SHOPS = Sparse("shops", rows=300, select=7)
@@ -56,14 +56,19 @@ def test_pieces_lie_side_by_side_in_the_order_of_the_forests(bits: int) -> None:
             "verified",
             {
                 "retrieval": {"tree"},
-                "own": {"tree", "hint", "proof"},
-                "retrieval's": {"hint", "proof"},
-                "session": {"hint"},
+                "own": {"tree", "salt", "hint", "proof"},
+                "retrieval's": {"salt", "hint", "proof"},
+                "session": {"salt", "hint"},
             },
         ),
         (
             "semi-honest",
-            {"retrieval": {"tree", "select"}, "own": {"tree", "hint"}, "retrieval's": {"hint"}, "session": {"hint"}},
+            {
+                "retrieval": {"tree", "select"},
+                "own": {"tree", "salt", "hint"},
+                "retrieval's": {"salt", "hint"},
+                "session": {"salt", "hint"},
+            },
         ),
     ],
 )
@@ -81,7 +86,8 @@ def test_pieces_have_the_sizes_of_their_forests(bits: int) -> None:
     sizes = {"tree": "tree_bytes", "hint": "hint_bytes", "proof": "proof_bytes", "select": "select_bytes"}
     for layout in layouts(task).values():
         for piece in layout.pieces:
-            assert piece.stop - piece.start == getattr(forests[piece.key], sizes[piece.kind])
+            size = SALT_BYTES if piece.kind == "salt" else getattr(forests[piece.key], sizes[piece.kind])
+            assert piece.stop - piece.start == size
 
 
 def test_split_gives_views_that_cover_the_part() -> None:
@@ -110,10 +116,10 @@ def test_shares_and_dense_parts(bits: int) -> None:
 
 
 def upload_bits(task: Task, block: Sparse) -> float:
-    """B·(129·d + 128 + τ·l): trees, tag corrections and one hint."""
+    """B·(129·d + 128 + τ·l) + 128: trees, tag corrections, one hint, and its salt."""
     forest = geometry_of(task, block).bins
     depth = math.ceil(math.log2(forest.leaves))
-    return forest.trees * (129 * depth + (128 if task.verified else 0) + block.width * task.ring.bits)
+    return forest.trees * (129 * depth + (128 if task.verified else 0) + block.width * task.ring.bits) + 8 * SALT_BYTES
 
 
 @pytest.mark.parametrize("security", ["verified", "semi-honest"])
@@ -141,9 +147,10 @@ def test_riding_on_a_retrieval_s_trees_costs_one_tree_less() -> None:
     assert Layout.retrieval(task).size == trees
 
 
-def test_a_session_s_later_rounds_cost_one_hint_per_bin() -> None:
+def test_a_session_s_later_rounds_cost_one_hint_per_bin_and_a_salt() -> None:
     task = task_of()
-    assert Layout.submission(task, Trees.SESSION).size == sum(forest.hint_bytes for _, forest in forests_of(task))
+    hints = sum(forest.hint_bytes + SALT_BYTES for _, forest in forests_of(task))
+    assert Layout.submission(task, Trees.SESSION).size == hints
 
 
 def test_sizes_do_not_depend_on_anything_but_the_task() -> None:

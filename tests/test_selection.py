@@ -177,10 +177,14 @@ def test_parts_of_a_digest_cannot_be_cut_elsewhere() -> None:
     assert all(len(domain.value) <= 16 for domain in Domain)
 
 
+WORDS = ((1, b"salt"), (2, b"salt"), (1, b"another"))
+"""Epochs, and what a mask depends on besides."""
+
+
 def test_dense_masks_are_used_once() -> None:
     task = task_of()
-    masks = [dense_mask(task, msk, epoch).tobytes() for msk in (b"a" * 16, b"b" * 16) for epoch in (1, 2)]
-    assert len(set(masks)) == 4
+    masks = [dense_mask(task, msk, *words).tobytes() for msk in (b"a" * 16, b"b" * 16) for words in WORDS]
+    assert len(set(masks)) == 6
     assert len(masks[0]) == 5 * 8
 
 

@@ -18,9 +18,9 @@ import numpy as np
 from fsl_async import kernels
 from fsl_async.geometry import SEGMENTS
 from fsl_async.paper_costs import PrintedTime
-from fsl_async.public_part import ForestKey
+from fsl_async.public_part import SALT_BYTES, ForestKey
 from fsl_async.randomness import SeededSource
-from fsl_async.selection import MasterSeeds, Planted, forest_roots, plant, public_schedule, tree_keys
+from fsl_async.selection import MasterSeeds, Planted, forest_roots, plant, tree_keys
 from parties.bench.measures import Spread, Work, aes_bound, alternate
 from parties.bench.results import Result, Target
 from parties.bench.workload import SEED, Case, Client, Options, client_of
@@ -115,7 +115,7 @@ def _grow(case: Case, seeds: MasterSeeds, planted: Planted) -> kernels.Tree:
 
 def _hint(case: Case, planted: Planted) -> object:
     payload = np.zeros((case.forest.planes, case.forest.trees, 2), dtype=np.uint64)
-    keys = public_schedule(case.config.convert_key(0))
+    keys = kernels.key_schedule(case.config.convert_key(0, bytes(SALT_BYTES)))
     return kernels.make_hints(keys, *planted.leaves, payload, case.bits)
 
 

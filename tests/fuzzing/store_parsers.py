@@ -97,6 +97,7 @@ WORDS = Words(
     commitments=(key(2), key(3)),
     public_digest=key(4),
     dense_digest=b"",
+    dense_salt=b"",
 )
 SUBMISSIONS = (
     {"type": "told", "config": CONFIG.canonical()},

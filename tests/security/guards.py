@@ -28,6 +28,7 @@ COPIED = ("fsl_async", "transport", "parties", "tests", "docs", "pyproject.toml"
 
 BYZANTINE = "tests/security/test_byzantine_server.py"
 EQUIVOCATION = "tests/security/test_equivocation.py"
+REPETITION = "tests/security/test_repetition.py"
 LEAKAGE = "tests/security/test_leakage.py"
 MALFORMED = "tests/security/test_malformed_trees.py"
 TRANSCRIPTS = "tests/test_transcripts_round.py"
@@ -151,7 +152,22 @@ GUARDS = (
     Guard("an epoch has one hint", SESSION, "if event.hint != hint:", "if False:", (EQUIVOCATION,)),
     Guard("epochs rise", SESSION, "if event.epoch < epoch:", "if False:", ("tests/test_transcripts.py", EQUIVOCATION)),
     Guard("a conversion key serves one epoch", CONFIG, 'self.epoch.to_bytes(8, "little"),', "", (LEAKAGE,)),
-    Guard("a dense mask serves one epoch", UPLOAD, "nonce=DENSE_NONCE + epoch,", "nonce=DENSE_NONCE,", (LEAKAGE,)),
+    Guard("a conversion key hides one payload", CONFIG, "            salt,\n", "", (REPETITION,)),
+    Guard(
+        "a dense mask serves one epoch",
+        UPLOAD,
+        'Domain.DENSE_MASK, epoch.to_bytes(8, "little"), salt, key=msk',
+        "Domain.DENSE_MASK, salt, key=msk",
+        (LEAKAGE,),
+    ),
+    Guard(
+        "a dense mask hides one payload",
+        UPLOAD,
+        "dense_mask(config.shape, grove.seeds.msk[1 - carrier], config.epoch, salt)",
+        'dense_mask(config.shape, grove.seeds.msk[1 - carrier], config.epoch, b"")',
+        (REPETITION,),
+    ),
+    Guard("a salt is nobody's to guess", UPLOAD, 'key=b"".join(grove.seeds.msk))', 'key=b"")', (REPETITION,)),
     Guard("unions are downloaded whole", DOWNLOADS, "for entry in config.union}", "for entry in ()}", (LEAKAGE,)),
     # rounds
     Guard(

@@ -232,8 +232,8 @@ def test_what_a_server_gets_looks_like_chance(security: str, bits: int, seed: in
 def test_no_mask_and_no_conversion_serves_two_epochs() -> None:
     task = Task(**SHAPE)
     rounds = [round_of(task, number, session=1) for number in (1, 2, 3)]
-    masks = [dense_mask(task, bytes(16), config.epoch).tobytes() for config in rounds]
-    keys = [config.convert_key(block) for config in rounds for block in (0, 1)]
+    masks = [dense_mask(task, bytes(16), config.epoch, b"").tobytes() for config in rounds]
+    keys = [config.convert_key(block, b"") for config in rounds for block in (0, 1)]
     assert len(set(masks)) == 3
     assert len(set(keys)) == 6
     assert len({config.tree_key(Domain.EXPAND_LEFT) for config in rounds}) == 1

@@ -186,7 +186,7 @@ def _bound(client: _Spoiler, draft: Draft, forgery: Forgery) -> Draft:
         public,
         tree,
         forgery.commitments,
-        of_dense,
+        draft.words.dense_salt + of_dense,
     )
     words = msgspec.structs.replace(
         draft.words,
