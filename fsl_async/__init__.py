@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError, StorageError
 
 if TYPE_CHECKING:
-    from fsl_async.ring import Ring
+    from fsl_async.ring import Ring, RingIntegers
     from fsl_async.task import Dense, Sparse, Task
 else:
     _PLACES = {
         "Dense": "fsl_async.task",
         "Ring": "fsl_async.ring",
+        "RingIntegers": "fsl_async.ring",
         "Sparse": "fsl_async.task",
         "Task": "fsl_async.task",
     }
@@ -39,6 +40,7 @@ __all__ = [
     "MisuseError",
     "PeerViolationError",
     "Ring",
+    "RingIntegers",
     "Sparse",
     "StorageError",
     "Task",

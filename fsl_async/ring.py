@@ -1,7 +1,9 @@
-"""Z_2^l and fixed point: how real numbers become ring elements, and how exact sums come back.
+"""Z_2^l and fixed point: how numbers become ring elements, and how exact sums come back.
 
-Rules: an element is two's complement, little-endian; encoding rounds to the nearest (ties to even); a value that does
-not fit raises and names itself and the largest that fits; nothing is clipped.
+Rules: a value means its value, whatever its dtype: 1 and 1.0 are encoded alike, and floats are refused where the ring
+has no fraction to hold them; integers that are elements already say so (`RingIntegers`). An element is two's
+complement, little-endian; encoding rounds to the nearest (ties to even); a value that does not fit raises and names
+itself and the largest that fits; nothing is clipped.
 
 Arrays of elements have dtype uint32 (l = 32), uint64 (l = 64), or uint64 with a last axis of 2, low word first (l =
 128).
@@ -10,6 +12,7 @@ Arrays of elements have dtype uint32 (l = 32), uint64 (l = 64), or uint64 with a
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -18,12 +21,11 @@ import numpy.typing as npt
 
 from fsl_async.errors import MisuseError
 
-__all__ = ["Elements", "Ring", "float_below"]
+__all__ = ["Elements", "Ring", "RingIntegers", "float_below"]
 
 Elements = npt.NDArray[Any]
 
 _WORD = float(2**64)
-_INT64_RANGE = float(2**63)
 
 
 class Ring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,7 +33,8 @@ class Ring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Args:
         bits: 32, 64 or 128.
-        fraction_bits: how many of them are behind the point; 0 for integers.
+        fraction_bits: how many of them are behind the point; with 0, the ring is one of whole numbers and takes no
+            floats.
     """
 
     bits: int
@@ -78,32 +81,38 @@ class Ring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Left - right in the ring."""
         return self.add(left, self.negate(right))
 
-    def encode(self, values: npt.ArrayLike, largest: int, name: str = "value") -> Elements:
-        """Turn floats (fixed point) or integers (taken as ring integers) into elements.
+    def encode(self, values: npt.ArrayLike | RingIntegers, largest: int, name: str = "value") -> Elements:
+        """Turn numbers into elements that stand for them; of `RingIntegers`, make the elements that they are.
 
         Args:
-            values: floats, or integers of any width (Python integers in an object array for 128 bits).
+            values: floats, where the ring has a fraction; integers of any width (Python integers in an object array
+                for 128 bits), which are numbers just as floats are; or `RingIntegers`.
             largest: the largest absolute ring integer allowed.
             name: what the values are, for the error message.
 
         Raises:
-            MisuseError: a value is not finite, or its absolute ring integer exceeds `largest`.
+            MisuseError: a value is not finite, or its absolute ring integer exceeds `largest`; or they are floats, and
+                the ring has no fraction.
         """
+        if isinstance(values, RingIntegers):
+            return self._encode_integers(values.values, largest, 0, name)
         array = np.asarray(values)
         if array.dtype.kind == "f":
             return self._encode_floats(array.astype(np.float64), largest, name)
         if array.dtype.kind in "iuO":
-            return self._encode_integers(array, largest, name)
+            return self._encode_integers(array, largest, self.fraction_bits, name)
         raise MisuseError(f"{name}: expected floats or integers, got dtype {array.dtype}")
 
-    def decode(self, elements: Elements) -> npt.NDArray[np.float64]:
-        """Turn elements into floats: the signed ring integer divided by 2**fraction_bits."""
-        if self.bits == 32:
-            signed = elements.view(np.int32).astype(np.float64)
-        elif self.bits == 64:
-            signed = elements.view(np.int64).astype(np.float64)
-        else:
-            signed = _signed_128_to_float(elements)
+    def decode(self, elements: Elements) -> npt.NDArray[Any]:
+        """Turn elements into the numbers that they stand for.
+
+        Returns:
+            Each number as the float64 nearest to it; where the ring has no fraction, as the integer itself, as
+            `to_integers` does.
+        """
+        if self.fraction_bits == 0:
+            return self.to_integers(elements)
+        signed = _signed_128_to_float(elements) if self.bits == 128 else self.to_integers(elements).astype(np.float64)
         return np.ldexp(signed, -self.fraction_bits)
 
     def to_integers(self, elements: Elements) -> npt.NDArray[Any]:
@@ -114,12 +123,18 @@ class Ring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return elements.view(np.int32 if self.bits == 32 else np.int64)
 
     def _encode_floats(self, array: npt.NDArray[np.float64], largest: int, name: str) -> Elements:
+        if self.fraction_bits == 0 and array.size:  # an empty list is an array of floats, too
+            raise MisuseError(
+                f"{name}: floats need a ring with fraction bits, as Ring({self.bits}, fraction_bits="
+                f"{self.bits * 3 // 8}); this one, Ring({self.bits}), takes integers only"
+            )
         if not np.isfinite(array).all():
             where = np.argwhere(~np.isfinite(array))[0].tolist()
             raise MisuseError(f"{name}: {array[tuple(where)]} at {where} is not a finite number")
         with np.errstate(over="ignore"):  # infinity does not fit either
             scaled = np.rint(np.ldexp(array, self.fraction_bits))
-        self._refuse_outside(np.abs(scaled) > float_below(largest), array, largest, name)
+        limit = math.ldexp(float_below(largest), -self.fraction_bits)
+        self._refuse_outside(np.abs(scaled) > float_below(largest), array, limit, name)
         if self.bits != 128:
             # Not astype(uint): a negative float to an unsigned integer is undefined.
             return scaled.astype(np.int32 if self.bits == 32 else np.int64).view(f"u{self.element_bytes}")
@@ -130,29 +145,65 @@ class Ring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         elements[..., 1] = high
         return np.where((scaled < 0)[..., None], self.negate(elements), elements)
 
-    def _encode_integers(self, array: npt.NDArray[Any], largest: int, name: str) -> Elements:
+    def _encode_integers(self, array: npt.NDArray[Any], largest: int, shift: int, name: str) -> Elements:
+        """Integers × 2^shift."""
         if array.dtype.kind == "O" and not all(type(value) is int for value in array.flat):
             raise MisuseError(f"{name}: an array of objects may hold Python integers only")
-        outside = np.asarray((array > largest) | (array < -largest), dtype=bool)
-        self._refuse_outside(outside, array, largest, name)
+        most = largest >> shift
+        outside = np.asarray((array > most) | (array < -most), dtype=bool)
+        self._refuse_outside(outside, array, most, name)
         if self.bits != 128:
-            return np.ascontiguousarray(array.astype(f"i{self.element_bytes}")).view(f"u{self.element_bytes}")
-        wide = array.astype(object)
+            return np.ascontiguousarray(array.astype(f"i{self.element_bytes}") << shift).view(f"u{self.element_bytes}")
+        wide = array.astype(object) << shift
         elements = np.empty((*array.shape, 2), dtype=np.uint64)
         elements[..., 0] = wide & (2**64 - 1)
         elements[..., 1] = (wide >> 64) & (2**64 - 1)
         return elements
 
-    def _refuse_outside(self, outside: npt.NDArray[np.bool_], array: Elements, largest: int, name: str) -> None:
+    def _refuse_outside(self, outside: npt.NDArray[np.bool_], array: npt.NDArray[Any], limit: float, name: str) -> None:
         if not outside.any():
             return
         where = np.argwhere(outside)[0].tolist()
-        value = array[tuple(where)]
-        limit = largest if array.dtype.kind != "f" else math.ldexp(float_below(largest), -self.fraction_bits)
         raise MisuseError(
-            f"{name}: {value} at {where} does not fit; the largest is {limit} "
+            f"{name}: {array[tuple(where)]} at {where} does not fit; the largest is {limit} "
             f"({self.bits} bits, {self.fraction_bits} of them behind the point, shared by all clients' sum)"
         )
+
+
+@dataclass(frozen=True, eq=False)
+class RingIntegers:
+    """Integers that are elements of the ring as they stand: with 24 fraction bits, 1 stands for 2^-24.
+
+    For whoever encodes himself, and for the `elements` of an outcome. Integers that are not wrapped are numbers.
+
+    Args:
+        values: integers of any width; Python integers in an object array for 128 bits.
+
+    Raises:
+        MisuseError: they are no integers.
+    """
+
+    values: npt.NDArray[Any]
+
+    def __post_init__(self) -> None:
+        array = np.asarray(self.values)
+        if array.dtype.kind not in "iuO" and array.size:
+            raise MisuseError(f"ring integers: an array of integers expected, got dtype {array.dtype}")
+        object.__setattr__(self, "values", array if array.dtype.kind in "iuO" else array.astype(np.int64))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As of an array."""
+        return self.values.shape
+
+    @property
+    def size(self) -> int:
+        """As of an array."""
+        return self.values.size
+
+    def reshape(self, shape: tuple[int, ...]) -> RingIntegers:
+        """As of an array."""
+        return RingIntegers(self.values.reshape(shape))
 
 
 def float_below(integer: int) -> float:
@@ -162,7 +213,16 @@ def float_below(integer: int) -> float:
 
 
 def _signed_128_to_float(elements: Elements) -> npt.NDArray[np.float64]:
-    low, high = elements[..., 0], elements[..., 1].view(np.int64)
-    small = high == low.view(np.int64) >> 63
-    # Where the number fits 64 bits, convert once: one rounding instead of two.
-    return np.where(small, low.view(np.int64).astype(np.float64), high * _WORD + low.astype(np.float64))
+    """Each number rounded once, to the nearest float, ties to even."""
+    negative = elements[..., 1].view(np.int64) < 0
+    flipped = ~elements
+    low = np.where(negative, flipped[..., 0] + np.uint64(1), elements[..., 0])
+    high = np.where(negative, flipped[..., 1] + (low == 0), elements[..., 1])
+    used = np.frexp(high.astype(np.float64))[1].astype(np.uint64)  # bits of the high word
+    used -= (high >> used - (used > 0) == 0) & (used > 0)  # one too many, where the float was rounded up
+    # The uppermost 64 bits, the lowest of which also says whether anything is cut off: so that one conversion rounds.
+    unused = np.uint64(64) - used
+    top = high << unused | low >> used | (low << unused != 0)
+    magnitude = np.ldexp(top.astype(np.float64), used.astype(np.int64))
+    signed: npt.NDArray[np.float64] = np.where(negative, -magnitude, magnitude)
+    return signed

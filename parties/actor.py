@@ -23,6 +23,7 @@ import msgspec
 import trio
 
 from fsl_async.aggregation import CellMemory
+from fsl_async.applying import check_numbers
 from fsl_async.codec import Received
 from fsl_async.config import RoundConfig, ServerKeys, describe_model
 from fsl_async.digests import Domain, digest
@@ -144,6 +145,7 @@ class Actor:
             alignment=aligning.begin(setup.task),
         )
         self._described = describe_model(setup.task, self.model)
+        check_numbers(setup.task, self.model)
         self._union: Model = {}
         self._settled_before = 0
         self._current: TossRun | RoundRun | Resting = Resting(0)

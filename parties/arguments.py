@@ -13,14 +13,16 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fsl_async.config import RoundConfig
 from fsl_async.errors import MisuseError
-from fsl_async.ring import Elements
+from fsl_async.ring import Elements, RingIntegers
 from fsl_async.selection import check_rows, rows_by_block
 from fsl_async.task import Dense, Sparse, Task
 from fsl_async.upload import SparseUpdate
 
-__all__ = ["Rows", "encoded_updates", "wanted_rows"]
+__all__ = ["Rows", "encoded_updates", "refuse_fractions", "wanted_rows"]
 
+Values: TypeAlias = npt.NDArray[Any] | RingIntegers
 Rows: TypeAlias = Mapping[str, "npt.ArrayLike | EllipsisType"]
 
 
@@ -63,13 +65,34 @@ def encoded_updates(task: Task, updates: Mapping[str, Any]) -> tuple[dict[int, S
     return sparse, dense
 
 
+def refuse_fractions(config: RoundConfig, sparse: Mapping[int, SparseUpdate], dense: Mapping[int, Elements]) -> None:
+    """Check that blocks of integers get whole numbers alone: of a fraction, their sum would lose a part.
+
+    Raises:
+        MisuseError: one gets a fraction.
+    """
+    task = config.task
+    encoded = {task.sparse(index).name: values for index, (_, values) in sparse.items()}
+    encoded |= {block.name: dense[index] for index, block in task.dense_blocks() if index in dense}
+    for name, elements in encoded.items():
+        dtype = np.dtype(config.block_model(name).dtype)
+        below_the_point = task.ring.to_integers(elements) & ((1 << task.ring.fraction_bits) - 1)
+        if dtype.kind != "f" and below_the_point.any():
+            where = np.argwhere(below_the_point)[0]
+            value = task.ring.decode(elements)[tuple(where)]
+            raise MisuseError(
+                f"block {name!r}: the servers hold it as {dtype}, so that whole numbers are expected; got {value} at "
+                f"{where.tolist()}"
+            )
+
+
 def _encode_sparse(task: Task, block: Sparse, update: Any) -> SparseUpdate:
     if not isinstance(update, tuple) or len(update) != 2:
         raise MisuseError(
             f"block {block.name!r} is sparse: a pair (rows, values) expected, got {type(update).__name__}"
         )
     rows = check_rows(block, _array(block.name, update[0]))
-    values = _array(block.name, update[1])
+    values = _values(block.name, update[1])
     shape = (len(rows), block.width)
     shapes = {shape, (len(rows),)} if block.width == 1 else {shape}
     if values.shape not in shapes and (len(rows) or values.size):
@@ -82,17 +105,21 @@ def _encode_sparse(task: Task, block: Sparse, update: Any) -> SparseUpdate:
 def _encode_dense(task: Task, block: Dense, update: Any) -> Elements:
     if isinstance(update, tuple):
         raise MisuseError(f"block {block.name!r} is dense: {block.size} values and no rows expected, got a tuple")
-    values = _array(block.name, update)
+    values = _values(block.name, update)
     if values.shape != (block.size,):
         raise MisuseError(f"block {block.name!r}: {block.size} values expected, got shape {values.shape}")
     return _encode(task, block.name, values)
 
 
-def _encode(task: Task, name: str, values: npt.NDArray[Any]) -> Elements:
+def _encode(task: Task, name: str, values: Values) -> Elements:
     try:
         return task.ring.encode(values, task.largest_integer, f"block {name!r}")
     except TypeError as error:  # an array of objects that are no numbers
         raise MisuseError(f"block {name!r}: floats or integers expected: {error}") from error
+
+
+def _values(name: str, values: Any) -> Values:
+    return values if isinstance(values, RingIntegers) else _array(name, values)
 
 
 def _array(name: str, values: Any) -> npt.NDArray[Any]:

@@ -30,7 +30,7 @@ from fsl_async.public_part import Trees
 from fsl_async.ring import Elements
 from fsl_async.selection import rows_by_block
 from fsl_async.upload import SparseUpdate
-from parties.arguments import Rows, encoded_updates, wanted_rows
+from parties.arguments import Rows, encoded_updates, refuse_fractions, wanted_rows
 from parties.client_session import NoSession, OwnSession, TreeSession, settled, submitted
 from parties.client_setup import ClientSetup
 from parties.client_state import ClientState, Received, Remembered, Retrieval, Told
@@ -178,7 +178,7 @@ class Client:
 
         Args:
             updates: by sparse block, a pair of rows and values (rows, width); by dense block, values (size,). Values
-                are floats, or integers taken as ring integers. Blocks left out are submitted as zeros.
+                are floats or integers, both numbers, or `RingIntegers`. Blocks left out are submitted as zeros.
 
         Returns:
             Both servers' receipts. With them the submission counts, unless `outcome` says otherwise.
@@ -195,6 +195,7 @@ class Client:
         """
         sparse, dense = encoded_updates(self.task, updates)
         async with self._in_round("main") as config:
+            refuse_fractions(config, sparse, dense)
             renamed = {
                 index: (self._downloads.named(config, index, rows), values) for index, (rows, values) in sparse.items()
             }

@@ -17,7 +17,7 @@ __all__ = ["Combined", "Model", "combine", "restricted"]
 
 Model: TypeAlias = dict[str, npt.NDArray[Any]]
 Combined: TypeAlias = tuple[Model, Model, Model, Model]
-"""The update as floats, the same as signed ring integers, the union, and the model after the round."""
+"""The update as numbers, the same as signed ring integers, the union, and the model after the round."""
 
 
 def combine(config: RoundConfig, model: Model, union: Model, ours: Buffer, theirs: Buffer) -> Combined:

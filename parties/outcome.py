@@ -86,15 +86,16 @@ class RoundOutcome(msgspec.Struct, frozen=True, kw_only=True):
         number: the round's number.
         clients: who was counted.
         excluded: who was not, and why.
-        update: by block, the exact fixed-point sum over the counted clients: float64, (rows, width) or (size,).
-        elements: the same sum as signed ring integers.
+        update: by block, the exact sum over the counted clients, (rows, width) or (size,): float64; where the ring has
+            no fraction bits, integers.
+        elements: the same sum as signed ring integers; `RingIntegers` takes them back.
         union: by sparse block, the union that the round found or was aligned on; empty where the task has none.
     """
 
     number: int
     clients: tuple[str, ...]
     excluded: dict[str, str]
-    update: dict[str, npt.NDArray[np.float64]]
+    update: dict[str, npt.NDArray[Any]]
     elements: dict[str, npt.NDArray[Any]]
     union: dict[str, npt.NDArray[np.uint32]] = {}
 

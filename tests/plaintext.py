@@ -46,7 +46,7 @@ class Clear:
         """End the round: the sums as integers and as numbers; the model takes them up."""
         sums = self.sums
         unit = 2**self.task.ring.fraction_bits
-        update = {name: (total / unit).astype(np.float64) for name, total in sums.items()}
+        update = {name: total if unit == 1 else (total / unit).astype(np.float64) for name, total in sums.items()}
         for name, array in self.model.items():
             if array.dtype.kind == "f":
                 new = array.astype(np.float64) + update[name].reshape(array.shape)
@@ -59,9 +59,7 @@ class Clear:
 
     def _integers(self, values: np.ndarray) -> np.ndarray:
         values = np.asarray(values)
-        if values.dtype.kind != "f":
-            return values.astype(object)
-        scaled = [round(Fraction(float(value)) * 2**self.task.ring.fraction_bits) for value in values.flat]
+        scaled = [round(Fraction(value.item()) * 2**self.task.ring.fraction_bits) for value in values.flat]
         return np.array(scaled, dtype=object).reshape(values.shape)
 
 
@@ -91,8 +89,8 @@ def random_task(rng: np.random.Generator, *, widths: tuple[int, int] = (1, 4), s
 
 
 def random_model(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
-    """Floats, or integers where the ring has no fraction."""
-    dtypes = ("f4", "f8", "i2", "i4", "i8") if task.ring.fraction_bits == 0 else ("f4", "f8", "i8")
+    """Floats; integers where the ring has no fraction."""
+    dtypes = ("i2", "i4", "i8") if task.ring.fraction_bits == 0 else ("f4", "f8")
     model = {}
     for block in task.blocks:
         values = 100 * rng.normal(size=shape_of(block))

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from machine_scenes import key
 
-from fsl_async import Dense, Ring, Sparse, Task
+from fsl_async import Dense, Ring, RingIntegers, Sparse, Task
 from fsl_async.aggregation import Aggregate, Submission, split_share
 from fsl_async.config import RoundConfig, ServerKeys, describe_model
 from fsl_async.public_part import Layout, Part, Trees
@@ -78,11 +78,18 @@ class Round:
         names = {block.name: index for index, block in self.task.sparse_blocks()}
         dense_names = {block.name: index for index, block in self.task.dense_blocks()}
         sparse = {
-            names[name]: (np.asarray(update[name][0], dtype=np.uint32), ring.encode(update[name][1], largest))
+            names[name]: (
+                np.asarray(update[name][0], dtype=np.uint32),
+                ring.encode(RingIntegers(update[name][1]), largest),
+            )
             for name in names
             if name in update
         }
-        dense = {index: ring.encode(update[name], largest) for name, index in dense_names.items() if name in update}
+        dense = {
+            index: ring.encode(RingIntegers(update[name]), largest)
+            for name, index in dense_names.items()
+            if name in update
+        }
         layout = Layout.submission(config.shape, trees)
         part = Part(layout, memoryview(bytes(submission_part(config, client, grove, sparse, trees))))
         assert len(part.data) == layout.size
@@ -276,7 +283,7 @@ class Plaintext:
     def elements(self) -> dict[str, bytes]:
         """The sums as ring elements."""
         half = 2 ** (self.task.ring.bits - 1)
-        return {name: self.task.ring.encode(sums, half).tobytes() for name, sums in self.sums.items()}
+        return {name: self.task.ring.encode(RingIntegers(sums), half).tobytes() for name, sums in self.sums.items()}
 
 
 def in_bytes(elements: Mapping[str, Elements]) -> dict[str, bytes]:

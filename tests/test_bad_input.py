@@ -28,7 +28,7 @@ from shop import (
 from fsl_async.codec import CONTROL_LIMIT, decode, encode
 from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError
 from fsl_async.messages import FromClient, FromServer, Receipt, Retrieve, Submit
-from fsl_async.ring import Ring
+from fsl_async.ring import Ring, RingIntegers
 from fsl_async.task import Sparse
 from parties import Client, Identity, RequestDeniedError, simulate
 from parties.enrolment import Credentials
@@ -128,15 +128,16 @@ async def test_an_update_of_a_row_that_was_not_retrieved_is_refused_by_name():
         await honest_round(network, "carol")
 
 
-@pytest.mark.parametrize("largest", [LARGEST, TASK.largest_integer], ids=["float", "ring integer"])
+@pytest.mark.parametrize("largest", [LARGEST, int(LARGEST), RingIntegers(TASK.largest_integer)], ids=type)
 async def test_the_largest_value_is_summed_exactly_by_as_many_as_allowed(largest):
+    kind, most = (RingIntegers, TASK.largest_integer) if isinstance(largest, RingIntegers) else (np.array, largest)
     names = [f"client {number}" for number in range(TASK.max_clients)]
     async with simulate(TASK, model(), seed=4) as network:
         for name in names:
             async with network.client(name) as client:
-                await client.submit({"items": ([0, 1], np.array([[largest] * WIDTH, [-largest] * WIDTH]))})
+                await client.submit({"items": ([0, 1], kind(np.array([[most] * WIDTH, [-most] * WIDTH])))})
         outcome = await network.finish_round()
-        expected = len(names) * int(largest * (1 if isinstance(largest, int) else 2**16))
+        expected = len(names) * int(most * (1 if kind is RingIntegers else 2**16))
         assert set(outcome.elements["items"][0].tolist()) == {expected}
         assert set(outcome.elements["items"][1].tolist()) == {-expected}
 

@@ -38,7 +38,7 @@ DTYPES = {"f4": np.float32, "f8": np.float64, "i2": np.int16}
 
 
 def task_of(*blocks, bits: int = 64, **fields) -> Task:
-    return Task(name="planned", blocks=blocks, ring=Ring(bits), min_clients=2, max_clients=9, **fields)
+    return Task(name="planned", blocks=blocks, ring=Ring(bits, fraction_bits=8), min_clients=2, max_clients=9, **fields)
 
 
 def model_of(task: Task, dtype: str) -> dict[str, np.ndarray]:
@@ -177,7 +177,7 @@ async def test_bytes_of_a_union_are_those_on_the_wire(security: str) -> None:
     task = Task(
         name="plan",
         blocks=[Sparse("rows", rows=300, select=select, width=2)],
-        ring=Ring(32),
+        ring=Ring(32, fraction_bits=8),
         alignment="union",
         security=security,
         min_clients=2,

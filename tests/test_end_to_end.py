@@ -6,7 +6,7 @@ Every message, handshake and record is the deployed one. A failure's seed is in 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ import pytest
 import trio
 from rounds import Draw, Plaintext
 
-from fsl_async import Dense, FslError, MisuseError, Ring, Sparse, Task, kernels
+from fsl_async import Dense, FslError, MisuseError, Ring, RingIntegers, Sparse, Task, kernels
 from fsl_async.config import RoundConfig
 from fsl_async.public_part import Layout, Trees
 from fsl_async.selection import Grove
@@ -29,11 +29,15 @@ PATIENCE = 60.0
 
 
 def finite_model(draw: Draw, task: Task) -> dict[str, np.ndarray]:
-    """A model to which updates can be added: any dtype, finite and not close to its dtype's ends."""
+    """A model to which updates can be added: of numbers that the ring has, not close to their dtype's ends."""
     model = draw.model(task)
     for name, array in model.items():
-        if array.dtype.kind == "f":
-            model[name] = (draw.numbers.integers(-(2**9), 2**9, array.shape) / 4).astype(array.dtype)
+        if task.ring.fraction_bits:
+            dtype = draw.chance.choice(("f2", "f4", "f8"))
+            model[name] = (draw.numbers.integers(-(2**9), 2**9, array.shape) / 4).astype(dtype)
+        else:
+            dtype = draw.chance.choice(("i2", "i4", "i8", "u2", "u4", "u8"))
+            model[name] = draw.numbers.integers(10_000, 20_000, array.shape).astype(dtype)
     return model
 
 
@@ -42,15 +46,24 @@ def small(task: Task) -> Task:
     return msgspec.structs.replace(task, largest=min(task.largest_value, 64.0, 2.0 ** (53 - task.ring.fraction_bits)))
 
 
-def as_floats(task: Task, update: Mapping[str, Any]) -> dict[str, Any]:
-    """An update of ring integers as the real numbers that they stand for."""
+def as_numbers(task: Task, update: Mapping[str, Any]) -> dict[str, Any]:
+    """An update of ring integers as the numbers that they stand for."""
 
-    def real(integers: np.ndarray) -> np.ndarray:
-        return np.ldexp(integers.astype(np.float64), -task.ring.fraction_bits)
+    def numbers(integers: np.ndarray) -> np.ndarray:
+        fraction = task.ring.fraction_bits
+        return np.ldexp(integers.astype(np.float64), -fraction) if fraction else integers
 
+    return changed(update, numbers)
+
+
+def as_ring_integers(update: Mapping[str, Any]) -> dict[str, Any]:
+    """An update of ring integers, said to be that."""
+    return changed(update, RingIntegers)
+
+
+def changed(update: Mapping[str, Any], by: Callable[[np.ndarray], Any]) -> dict[str, Any]:
     return {
-        name: (values[0], real(values[1])) if isinstance(values, tuple) else real(values)
-        for name, values in update.items()
+        name: (values[0], by(values[1])) if isinstance(values, tuple) else by(values) for name, values in update.items()
     }
 
 
@@ -84,7 +97,7 @@ async def live_through(draw: Draw, client: Client, model: Mapping[str, np.ndarra
     update = draw.update(task, rows)
     if kind == "submits" or task.updates == "any":
         update = draw.update(task, draw.rows(task))
-    await client.submit(as_floats(task, update) if draw.chance.random() < 0.5 else update)
+    await client.submit(as_numbers(task, update) if draw.chance.random() < 0.5 else as_ring_integers(update))
     return update
 
 
@@ -97,7 +110,7 @@ async def one_round(draw: Draw, net: Network, number: int) -> None:
         async with net.client(name) as client:
             if name.startswith("always"):
                 update: dict[str, Any] | None = draw.update(net.task, draw.rows(net.task))
-                await client.submit(update or {})
+                await client.submit(as_ring_integers(update or {}))
             else:
                 update = await live_through(draw, client, model)
             if update is not None:
@@ -111,7 +124,7 @@ async def one_round(draw: Draw, net: Network, number: int) -> None:
     assert (outcome.number, outcome.clients, outcome.excluded) == (number, tuple(sorted(submitted)), {})
     ring = net.task.ring
     for name, expected in plaintext.elements().items():
-        assert ring.encode(outcome.elements[name], 2 ** (ring.bits - 1)).tobytes() == expected
+        assert ring.encode(RingIntegers(outcome.elements[name]), 2 ** (ring.bits - 1)).tobytes() == expected
         real = ring.decode(ring.from_bytes(expected, *outcome.update[name].shape))
         assert (outcome.update[name] == real).all()
         assert net.model[name].tobytes() == updated(model[name], real).tobytes()
@@ -153,13 +166,14 @@ async def test_sessions(bits: int, updates: str, seed: int) -> None:
                         for name, rows in clients[client.name].items()
                     }
                     plaintext.add(update)
-                    receipt = await client.submit(update)
+                    receipt = await client.submit(as_ring_integers(update))
                     trees = Trees.OWN if number == 1 else Trees.SESSION
                     assert receipt.bytes_sent - Layout.submission(task, trees).size < 1500 + dense_size(task)
                 outcome = await net.finish_round()
                 assert outcome.clients == ("alice", "bob")
                 for name, expected in plaintext.elements().items():
-                    assert task.ring.encode(outcome.elements[name], 2 ** (bits - 1)).tobytes() == expected
+                    elements = RingIntegers(outcome.elements[name])
+                    assert task.ring.encode(elements, 2 ** (bits - 1)).tobytes() == expected
 
 
 def dense_size(task: Task) -> int:
@@ -179,22 +193,26 @@ MODEL = {"items": np.arange(1500, dtype=np.float32).reshape(500, 3), "head": np.
 
 
 async def test_every_dtype_comes_back_bit_for_bit() -> None:
-    """Whatever the bytes, not-a-numbers with their payloads included."""
+    """Whatever the bytes of a finite number, subnormals and a negative zero included."""
     dtypes = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
     blocks = [Sparse(dtype, rows=100, width=3, select=10) for dtype in dtypes] + [Dense("head", size=4)]
-    task = Task(name="dtypes", blocks=blocks, ring=Ring(32), security="semi-honest")
+    task = Task(name="dtypes", blocks=blocks, ring=Ring(32, 8), security="semi-honest")
     draw = np.random.default_rng(5)
     model = {
-        dtype: np.frombuffer(draw.bytes(300 * np.dtype(dtype).itemsize), dtype).reshape(100, 3) for dtype in dtypes
+        dtype: np.frombuffer(draw.bytes(300 * np.dtype(dtype).itemsize), dtype).reshape(100, 3).copy()
+        for dtype in dtypes
     }
+    for array in model.values():
+        array[~np.isfinite(array)] = -0.0
+        array[0, 0] = np.nextafter(array.dtype.type(0), array.dtype.type(1)) if array.dtype.kind == "f" else 0
     rows = {dtype: draw.choice(100, 10, replace=False) for dtype in dtypes}
     with trio.fail_after(PATIENCE):
-        async with simulate(task, model | {"head": np.full(4, np.nan)}, 1) as net, net.client("alice") as alice:
+        async with simulate(task, model | {"head": np.full(4, -0.0)}, 1) as net, net.client("alice") as alice:
             found = await alice.retrieve(rows | {"head": ...})
             for dtype in dtypes:
                 assert found[dtype].dtype == np.dtype(dtype)
                 assert found[dtype].tobytes() == model[dtype][rows[dtype]].tobytes()
-            assert found["head"].tobytes() == np.full(4, np.nan).tobytes()
+            assert found["head"].tobytes() == np.full(4, -0.0).tobytes()
 
 
 async def test_a_model_of_single_weights_may_be_flat() -> None:

@@ -451,3 +451,35 @@ def test_the_command_ends_with_the_code_of_the_first_problem(folder, run):
     assert code == ExitCode.MISUSE
     assert "is a task file" in out
     assert out.splitlines()[-1].startswith(f"FAILED: {folder / 'S0' / 'task.toml'} is a task file"), "named once"
+
+
+# ---- the model's numbers
+
+
+@pytest.mark.parametrize(
+    ("items", "ring", "verdict", "words"),
+    [
+        (np.zeros, "fraction_bits = 0", BAD, "block 'items' is of float64, and the task's ring has no fraction bits"),
+        (lambda shape: np.full(shape, np.nan), "fraction_bits = 16", BAD, r"nan at \[0, 0\] is not a finite number"),
+        (
+            lambda shape: np.zeros(shape, "f2"),
+            "fraction_bits = 16",
+            DOUBTFUL,
+            "is of float16, which holds 65504 at most",
+        ),
+        (
+            lambda shape: np.zeros(shape, "i8"),
+            "fraction_bits = 16",
+            DOUBTFUL,
+            "of int64, so that clients can submit who",
+        ),
+    ],
+    ids=["floats without a fraction", "not a number", "narrow", "integers"],
+)
+async def test_a_models_numbers_are_compared_with_the_ring(folder, items, ring, verdict, words):
+    home = folder / "S0"
+    change(home / "task.toml", "fraction_bits = 16", ring)
+    save_model(home / "model.npz", model() | {"items": items(model()["items"].shape)})
+    finding = (await found(home))["model"]
+    assert finding.verdict is verdict
+    assert re.search(words, finding.words)

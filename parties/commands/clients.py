@@ -103,7 +103,8 @@ def submit(
     config:
         The client's own TOML file; or, with --identity, the task file.
     update:
-        An .npz file: for a sparse block NAME the arrays NAME.rows and NAME.values, for a dense one NAME.
+        An .npz file: for a sparse block NAME the arrays NAME.rows and NAME.values, for a dense one NAME. Integers are
+        numbers like floats; integers that are elements of the ring already stand in NAME.elements instead.
     wait:
         Wait until the round has ended, and tell whether the update was counted.
     identity:
@@ -183,14 +184,35 @@ def _rows(words: str) -> Any:
 
 def _updates(task: Task, arrays: dict[str, Any]) -> dict[str, Any]:
     """A client's updates from the arrays of a file."""
+    from fsl_async.ring import RingIntegers
     from fsl_async.task import Dense
 
+    def values(name: str, numbers: str) -> Any:
+        elements = f"{name}.elements"
+        if numbers in arrays and elements in arrays:
+            raise MisuseError(f"update: block {name!r} has both {numbers} and {elements}; one of them expected")
+        return arrays[numbers] if numbers in arrays else RingIntegers(arrays[elements])
+
     updates: dict[str, Any] = {}
-    for name in dict.fromkeys(key.removesuffix(".rows").removesuffix(".values") for key in arrays):
+    blocks = {key: _block_of(task, key) for key in arrays}
+    for name in dict.fromkeys(blocks.values()):
+        given = {key for key in arrays if blocks[key] == name}
         if isinstance(task.block(name), Dense):
-            updates[name] = arrays[name]
-        elif {f"{name}.rows", f"{name}.values"} <= arrays.keys():
-            updates[name] = (arrays[f"{name}.rows"], arrays[f"{name}.values"])
+            if not given <= {name, f"{name}.elements"}:
+                raise MisuseError(f"update: block {name!r} is dense and needs {name} alone, without rows")
+            updates[name] = values(name, name)
+        elif f"{name}.rows" in given and len(given) > 1 and name not in given:
+            updates[name] = (arrays[f"{name}.rows"], values(name, f"{name}.values"))
         else:
             raise MisuseError(f"update: block {name!r} is sparse and needs both {name}.rows and {name}.values")
     return updates
+
+
+def _block_of(task: Task, key: str) -> str:
+    """Whose values an array of an update's file holds."""
+    if any(block.name == key for block in task.blocks):
+        return key
+    for ending in (".rows", ".values", ".elements"):
+        if key.endswith(ending):
+            return key.removesuffix(ending)
+    return key

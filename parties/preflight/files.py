@@ -6,6 +6,7 @@ import os
 import stat
 from pathlib import Path
 
+from fsl_async.applying import check_numbers, narrow_blocks
 from fsl_async.config import describe_model
 from fsl_async.errors import MisuseError, StorageError
 from fsl_async.task import Task
@@ -116,9 +117,23 @@ def admission(file: ServerFile, task: Task) -> str:
 
 
 def model(file: ServerFile, task: Task) -> str:
-    """The model is there and is the task's."""
+    """The model is there and is the task's, and the task's sums can be added to it."""
     arrays = load_model(file.model)
     describe_model(task, arrays)
+    check_numbers(task, arrays)
+    for name, largest in narrow_blocks(task, arrays).items():
+        raise Doubt(
+            f"{file.model}: block {name!r} is of {arrays[name].dtype}, which holds {largest:g} at most, and one client "
+            f"may submit {task.largest_value:g}: a sum that does not fit is refused, and its round lost; set `largest` "
+            "in the task, or take a wider dtype"
+        )
+    whole = [name for name, array in arrays.items() if array.dtype.kind != "f"]
+    if whole and task.ring.fraction_bits:
+        raise Doubt(
+            f"{file.model}: block {whole[0]!r} is of {arrays[whole[0]].dtype}, so that clients can submit whole "
+            f"numbers alone to it, though the ring has {task.ring.fraction_bits} fraction bits; right if it counts "
+            "something"
+        )
     return f"{file.model} fits the task: {sum(array.nbytes for array in arrays.values()):,} bytes"
 
 

@@ -210,7 +210,8 @@ def _read_update(data: bytes) -> None:
 def _update() -> list[bytes]:
     rows, values = np.array([1, 5]), np.array([[0.5, 1.0], [2.0, -1.0]])
     made = []
-    for arrays in ({"items.rows": rows, "items.values": values, "head": np.ones(3)}, {"head": np.ones(3, np.int8)}):
+    elements = {"items.rows": rows, "items.elements": values.astype(int), "head": np.ones(3, np.int8)}
+    for arrays in ({"items.rows": rows, "items.values": values, "head": np.ones(3)}, elements):
         np.savez(file := io.BytesIO(), **arrays)
         made.append(file.getvalue())
     return made

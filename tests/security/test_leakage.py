@@ -13,7 +13,7 @@ import pytest
 import trio
 from shop import Shop, meddled
 
-from fsl_async import Dense, Ring, Sparse, Task
+from fsl_async import Dense, Ring, RingIntegers, Sparse, Task
 from fsl_async.digests import Domain
 from fsl_async.public_part import ForestKey, Layout, Part, Trees, forests_of
 from fsl_async.retrieval import Query, Shelves
@@ -104,7 +104,10 @@ async def union_and_round(network: Network, alice: Client, given: Input) -> None
 
 FLOWS: dict[str, tuple[dict[str, Any], Flow]] = {
     "retrieve and submit": ({}, retrieve_and_submit),
-    "retrieve and submit, semi-honest": ({"security": "semi-honest", "ring": Ring(32)}, retrieve_and_submit),
+    "retrieve and submit, semi-honest": (
+        {"security": "semi-honest", "ring": Ring(32, fraction_bits=8)},
+        retrieve_and_submit,
+    ),
     "updates of their own trees": ({"updates": "any"}, retrieve_and_submit),
     "submit alone": ({}, submit_alone),
     "a session": ({"selection": "fixed"}, three_rounds),
@@ -187,7 +190,7 @@ def gathered(security: str, bits: int, seed: int) -> dict[str, bytes]:
 
     for _ in range(120):
         grove = plant(config, {0: rows}, MasterSeeds.fresh(rng.bytes), rng.bytes)
-        ones = task.ring.encode(np.ones((6, blocks[0].width), dtype=np.int64), 2**20, "ones")
+        ones = task.ring.encode(RingIntegers(np.ones((6, blocks[0].width), dtype=np.int64)), 2**20, "ones")
         part = submission_part(config, "alice", grove, {0: (rows, ones)}, Trees.OWN)
         pieces = Layout.submission(task, Trees.OWN).split(memoryview(part))
         for key, forest in forests_of(task):
@@ -197,7 +200,7 @@ def gathered(security: str, bits: int, seed: int) -> dict[str, bytes]:
             add("hints", bytes(pieces[key, "hint"]))
             if security == "verified":
                 add("tag corrections", bytes(pieces[key, "proof"]))
-        head = task.ring.encode(np.full(64, 5), 2**20, "head")
+        head = task.ring.encode(RingIntegers(np.full(64, 5)), 2**20, "head")
         add("dense shares", dense_shares(config, grove, 0, {0: head}))
         retrieval = Part(Layout.retrieval(task), memoryview(retrieval_part(config, grove)))
         select = retrieval.layout.split(retrieval.data)[ForestKey(0, 0), "select"]
