@@ -21,8 +21,26 @@ __all__ = [
 ]
 
 
+_MAY_COUNT = (
+    "the submission to round {} may be counted: do not send its values again in another round, unless both servers "
+    "have signed that it was not"
+)
+
+
 class FslError(Exception):
-    """The root of all errors raised on purpose by this distribution."""
+    """The root of all errors raised on purpose by this distribution.
+
+    Attributes:
+        in_doubt: the round of a submission of which a byte may have left, and whose end is open: it may count, and its
+            values must not be sent again in another round, or the difference of the two sums would tell them. 0 where
+            there is no such submission.
+    """
+
+    in_doubt: int = 0
+
+    def __str__(self) -> str:
+        words = super().__str__()
+        return f"{words}; {_MAY_COUNT.format(self.in_doubt)}" if self.in_doubt else words
 
 
 class MisuseError(FslError, ValueError):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from parties.blocking import BlockingClient, connect_blocking
     from parties.client import (
+        AlreadyCountedError,
         Client,
         OutcomeUnknownError,
         RequestDeniedError,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from parties.server import Server
 else:
     _PLACES = {
+        "AlreadyCountedError": "parties.client",
         "BlockingClient": "parties.blocking",
         "Client": "parties.client",
         "ClientOutcome": "parties.outcome",
@@ -56,6 +58,7 @@ else:
 
 
 __all__ = [
+    "AlreadyCountedError",
     "BlockingClient",
     "Client",
     "ClientOutcome",

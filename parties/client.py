@@ -3,7 +3,8 @@
 The calls below are the whole interface; the order in which a round allows them is `fsl_async.protocols.client`. The
 same code runs in memory (`parties.simulate`) and over TCP (`parties.connect`), and what belongs to one concern stands
 in a module of its own: requests and repeats (`parties.requests`, `parties.patience`), entering, retrieving, drafts of
-submissions, a round's end, the session, and what is kept of all that (`parties.client_state`).
+submissions, a round's end, the session, what is kept of all that (`parties.client_state`), and the client's place in
+the rounds (`parties.participant`).
 
 Rules: nothing is sent before the caller's input has been checked whole; a submission's bytes are made once, kept before
 the first of them is sent, and the same in every repeat; a server's statement counts only with its signature.
@@ -11,11 +12,11 @@ the first of them is sent, and the same in every repeat; a server's statement co
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -25,26 +26,30 @@ from fsl_async.config import RoundConfig
 from fsl_async.errors import MisuseError
 from fsl_async.messages import Receipt
 from fsl_async.protocols import client as protocol
-from fsl_async.protocols.machine import Event
 from fsl_async.public_part import Trees
 from fsl_async.ring import Elements
 from fsl_async.selection import rows_by_block
 from fsl_async.upload import SparseUpdate
 from parties.arguments import Rows, encoded_updates, refuse_fractions, wanted_rows
-from parties.client_session import NoSession, OwnSession, TreeSession, settled, submitted
+from parties.client_session import NoSession, TreeSession, submitted
 from parties.client_setup import ClientSetup
-from parties.client_state import ClientState, Received, Remembered, Retrieval, Told
-from parties.downloads import Downloads
+from parties.client_state import Retrieval
 from parties.drafts import Draft, Ride, draft_submission, fresh_marks
-from parties.ending import check_receipt, learn_outcome
-from parties.entrance import Entrance
-from parties.outcome import BY_OUTCOME, ClientOutcome, SubmissionReceipt
+from parties.ending import check_receipt
+from parties.outcome import ClientOutcome, SubmissionReceipt
+from parties.participant import Participant
 from parties.planting import Planting
-from parties.refusals import OutcomeUnknownError, RequestDeniedError, RoundClosedError, ServerBusyError
-from parties.requests import Requests
+from parties.refusals import (
+    AlreadyCountedError,
+    OutcomeUnknownError,
+    RequestDeniedError,
+    RoundClosedError,
+    ServerBusyError,
+)
 from parties.retrieving import Retriever, check_session_rows
 
 __all__ = [
+    "AlreadyCountedError",
     "Client",
     "ClientSetup",
     "OutcomeUnknownError",
@@ -54,10 +59,8 @@ __all__ = [
     "SubmissionReceipt",
 ]
 
-Phase: TypeAlias = Literal["main", "union"]
 
-
-class Client:
+class Client(Participant):
     """A client of both servers; made by `simulate` or `connect`, used as an async context manager.
 
     A connection that is lost is made anew, and what was asked over it is asked again with the same bytes, for as long
@@ -71,22 +74,8 @@ class Client:
     """
 
     def __init__(self, setup: ClientSetup) -> None:
-        self.setup = setup
-        self.task = setup.task
-        self.name = setup.identity.name
-        self.deferred: dict[str, npt.NDArray[np.uint32]] = {}
-        self._requests = Requests(setup)
-        self._state = ClientState(setup.store, setup.identity.public, setup.task, setup.lane)
-        self._entrance = Entrance(setup, self._requests)
-        self._downloads = Downloads(setup.task, self.name, self._requests)
+        super().__init__(setup)
         self._retriever = Retriever(setup, self._requests, self._answered)
-        self._round: protocol.ClientRound = protocol.Outside(0)
-        self._session: OwnSession = NoSession()
-        self._answered_trees: dict[int, Planting] = {}
-        self._drafts: dict[bytes, Draft] = {}
-        self._last: list[RoundConfig] = []
-        self._turn = trio.Lock()
-        self._noting = trio.Lock()
 
     # ---- life
 
@@ -130,20 +119,6 @@ class Client:
         """Bytes received from both servers so far: handshakes, framing and all."""
         return self._requests.bytes_received
 
-    @property
-    def round_number(self) -> int:
-        """The number of the round this client is in; 0 outside."""
-        match self._round:
-            case protocol.Outside() | protocol.HalfEntered() | protocol.Over():
-                return 0
-            case state:
-                return state.config.number
-
-    @property
-    def pending(self) -> int:
-        """The round of a submission that is on its way, lacks a receipt, and can be finished with `resume`; else 0."""
-        return self._round.config.number if isinstance(self._round, protocol.Submitting) else 0
-
     # ---- the calls
 
     async def retrieve(self, rows: Rows) -> dict[str, npt.NDArray[Any]]:
@@ -162,6 +137,7 @@ class Client:
         Raises:
             MisuseError: a block or a row is not what the task allows, or a submission is pending; nothing was sent.
             RoundClosedError: the round closed meanwhile; call again.
+            AlreadyCountedError: a pending submission was counted, and nothing was retrieved; call again.
             RequestDeniedError: a server refused it; the message says why.
             PeerViolationError: a server broke the protocol, or the two contradict each other.
             ChannelError: a connection was lost, and patience is over.
@@ -176,6 +152,11 @@ class Client:
     async def submit(self, updates: Mapping[str, Any]) -> SubmissionReceipt:
         """Add updates to the round's sum; the only submission of this client in this round.
 
+        An error whose `in_doubt` is a round's number came after a byte of the submission may have left. Then the
+        submission may count: `resume` or `outcome` tells, and until both servers have signed that it was not counted,
+        its values must not be sent again in another round, for the difference of the two sums would tell them. Errors
+        without it are harmless in that respect.
+
         Args:
             updates: by sparse block, a pair of rows and values (rows, width); by dense block, values (size,). Values
                 are floats or integers, both numbers, or `RingIntegers`. Blocks left out are submitted as zeros.
@@ -186,10 +167,12 @@ class Client:
         Raises:
             MisuseError: a block, row or value is not what the task allows, or an earlier submission is pending in a
                 round that is still open (see `resume`); nothing was sent.
-            RoundClosedError: the round closed meanwhile; the submission counts nowhere, call again.
+            RoundClosedError: the round closed meanwhile, and where something had been sent both servers have signed
+                that it was not counted; call again.
+            AlreadyCountedError: an earlier, pending submission was counted, and this call has sent nothing.
             OutcomeUnknownError: whether this or an earlier, pending submission was counted cannot be learnt any more.
             RequestDeniedError: a server refused it; the message says why.
-            PeerViolationError: a server broke the protocol.
+            PeerViolationError: a server broke the protocol, or the two contradict each other.
             ChannelError: a connection was lost, and patience is over; `resume` goes on.
             StorageError: the submission could not be kept; nothing was sent.
         """
@@ -232,13 +215,13 @@ class Client:
 
         Raises:
             MisuseError: none is pending; see `pending`.
-            RoundClosedError: its round has closed without it; it counts nowhere.
+            RoundClosedError: its round has ended without it, as both servers have signed; it counts nowhere.
             FslError: as for `submit`.
         """
         async with self._turn:
             match self._round:
                 case protocol.Submitting(digest=digest):
-                    return await self._deliver(self._drafts[digest], in_doubt=True)
+                    return await self._deliver(self._drafts[digest])
                 case _:
                     raise MisuseError("no submission is pending: there is nothing to resume")
 
@@ -247,7 +230,7 @@ class Client:
 
         Raises:
             MisuseError: nothing was submitted.
-            OutcomeUnknownError: a server denies the round.
+            OutcomeUnknownError: a server denies the round; what the other one has signed is in `accounts`.
             PeerViolationError: the servers tell different outcomes, or a signature is wrong.
             ChannelError: a connection was lost, and patience is over.
         """
@@ -258,104 +241,6 @@ class Client:
         """Begin anew: the next retrieval or submission brings new trees, and may select other rows."""
         self._session = NoSession()
         self._answered_trees.clear()
-
-    # ---- where it stands
-
-    def _step(self, event: Event) -> None:
-        self._round = protocol.step(self._round, event)
-
-    def _answered(self, server: int, query: int) -> None:
-        self._step(protocol.Answered(server, query))
-
-    def _take_up(self, remembered: Remembered) -> None:
-        """Stand where an earlier life of this client stood."""
-        self._session = remembered.session
-        match remembered.submission:
-            case Draft(config=config, words=words, receipts=receipts) as draft:
-                self._round = protocol.Submitting(config, words.digest, frozenset(receipts))
-                self._drafts = {words.digest: draft}
-                self._last = [config]
-            case Received(config=config, digest=digest):
-                self._round = protocol.Submitted(config, digest)
-                self._last = [config]
-            case Told(config=config):
-                self._last = [config]
-        match remembered.retrieval:
-            case Retrieval(query=query, planting=planting, answered=answered):
-                self._round = protocol.Retrieving(planting.config, query, frozenset())
-                self._answered_trees = {query: planting} if answered else {}
-
-    @asynccontextmanager
-    async def _in_round(self, phase: Phase) -> AsyncIterator[RoundConfig]:
-        """Have a turn in an open round of a phase; one that turns out to be gone is left."""
-        async with self._turn:
-            try:
-                yield await self._enter(phase)
-            except RoundClosedError:
-                if isinstance(self._round, protocol.Inside | protocol.Retrieving | protocol.Holding):
-                    await self._leave(protocol.RoundGone())
-                raise
-
-    async def _leave(self, event: protocol.RoundGone | protocol.Leave) -> None:
-        """Be outside, with nothing left of the round's retrievals."""
-        self._step(event)
-        self._answered_trees.clear()
-        await self._state.forget_retrieval()
-
-    async def _enter(self, phase: Phase) -> RoundConfig:
-        """Be in an open round of a phase: the present one, or the first after the last submission."""
-        while True:
-            config = await self._enter_next()
-            if config.phase == phase:
-                await self._downloads.unions(config)
-                return config
-            if phase == "main":
-                raise MisuseError(f"round {config.number} finds the union first: call `unite` with this client's rows")
-            if self.task.selection == "fixed":
-                raise MisuseError("the union of this session has been found; retrieve and submit rows that are in it")
-            await self._leave(protocol.Leave())
-
-    async def _enter_next(self) -> RoundConfig:
-        match self._round:
-            case protocol.Inside(config=config) | protocol.Holding(config=config):
-                return config
-            case protocol.Retrieving(config=config, query=query) if await self._entrance.still_open(
-                config, self._session
-            ):
-                for server in (0, 1) if query in self._answered_trees else ():
-                    self._answered(server, query)
-                return config
-            case protocol.Submitting(config=config):
-                await self._end_pending(config)
-            case protocol.Submitted() if isinstance(self._session, TreeSession) and not self._session.stands:
-                await self._learn_outcome()  # whether its trees are a session now
-        if not isinstance(self._round, protocol.Outside):
-            await self._leave(protocol.Leave())
-        while isinstance(self._round, protocol.Outside | protocol.HalfEntered):
-            await self._hear(self._round)
-        return await self._enter_next()
-
-    async def _hear(self, state: protocol.Outside | protocol.HalfEntered) -> None:
-        """Hear of a round from the server that is behind."""
-        match state:
-            case protocol.Outside(after=after):
-                server = 0
-            case protocol.HalfEntered(server=other, config=config):
-                server, after = 1 - other, config.number - 1
-        self._step(protocol.Announced(server, await self._entrance.announced(server, after, self._session)))
-
-    async def _end_pending(self, config: RoundConfig) -> None:
-        """Before another round is entered: learn what became of a pending submission whose round is gone.
-
-        Raises:
-            MisuseError: its round is still open.
-            OutcomeUnknownError: nobody can tell any more; the next call goes on without it.
-        """
-        if await self._entrance.still_open(config, self._session):
-            raise MisuseError(
-                f"a submission to round {config.number} is pending, and the round is open: `resume` finishes it"
-            )
-        await self._learn_outcome()
 
     # ---- retrieving
 
@@ -408,7 +293,7 @@ class Client:
             await self._state.keep_draft(draft, session)
             self._step(protocol.Submit(draft.words.digest))
             self._session, self._drafts, self._last = session, {draft.words.digest: draft}, [config]
-        return await self._deliver(draft, in_doubt=False)
+        return await self._deliver(draft)
 
     async def _ride(self, config: RoundConfig, sparse: Mapping[int, SparseUpdate]) -> Ride:
         """Which trees a submission rides on: decided by the task and by what went before, never by its rows."""
@@ -422,23 +307,20 @@ class Client:
                 trees, query, planting = Trees.OWN, 0, await self._retriever.plant(config, rows)
         return Ride(trees, query, planting, planting.grove.seeds.commitments(config.round_id(), self.name))
 
-    async def _deliver(self, draft: Draft, *, in_doubt: bool) -> SubmissionReceipt:
+    async def _deliver(self, draft: Draft) -> SubmissionReceipt:
         """Send a draft to each server that owes its receipt, until both are in or its round is over.
 
-        Args:
-            draft: the submission.
-            in_doubt: whether a server may have it from a try that this call does not know of.
+        From the first byte on only the outcome that both servers sign says that it was not counted.
         """
         before = self.bytes_sent
-        try:
-            signatures = await self._requests.both(partial(self._receipt, draft))
-        except RoundClosedError as error:
-            if not in_doubt and not error.unanswered:
-                await self._settle(draft.config, protocol.RoundGone(), counted=False)  # one server never lists it
-                raise
-            signatures = await self._signatures_by_outcome(draft, error)
+        with self._in_doubt(draft.config):
+            try:
+                signatures = await self._requests.both(partial(self._receipt, draft))
+                receipt = SubmissionReceipt(draft.config.number, draft.words.digest, signatures, 0)
+            except RoundClosedError as closed:
+                receipt = await self._receipt_by_outcome(self._drafts[draft.words.digest], closed)
         self._drafts = {}
-        return SubmissionReceipt(draft.config.number, draft.words.digest, signatures, self.bytes_sent - before)
+        return replace(receipt, bytes_sent=self.bytes_sent - before)
 
     async def _receipt(self, draft: Draft, server: int) -> bytes:
         """One server's receipt: the one that is here, or the one it sends."""
@@ -455,45 +337,3 @@ class Client:
             draft = self._drafts[event.digest].receipted(event.server, signature)
             await self._state.keep_receipt(draft)
             self._round, self._drafts = after, {event.digest: draft}
-
-    async def _signatures_by_outcome(self, draft: Draft, error: RoundClosedError) -> tuple[bytes, bytes]:
-        """Of a submission whose round closed while nobody knows who has it: what the outcome says.
-
-        Raises:
-            RoundClosedError: it was not counted.
-        """
-        receipts = self._drafts[draft.words.digest].receipts
-        outcome = await self._learn_outcome()
-        if not outcome.counted:
-            raise RoundClosedError(
-                f"round {outcome.number} has ended without this submission ({outcome.reason}); it counts nowhere"
-            ) from error
-        return receipts.get(0, BY_OUTCOME), receipts.get(1, BY_OUTCOME)
-
-    # ---- the end
-
-    async def _learn_outcome(self) -> ClientOutcome:
-        if not self._last:
-            raise MisuseError("nothing has been submitted yet")
-        (config,) = self._last
-        try:
-            outcome = await learn_outcome(self.setup, self._requests, config)
-        except RoundClosedError as error:
-            await self._settle(config, protocol.Leave(), counted=False)
-            raise OutcomeUnknownError(
-                f"{error}: whether the submission to round {config.number} was counted cannot be learnt any more"
-            ) from error
-        await self._settle(config, protocol.Finish(), counted=outcome.counted)
-        return outcome
-
-    async def _settle(
-        self, config: RoundConfig, event: protocol.Finish | protocol.RoundGone | protocol.Leave, *, counted: bool
-    ) -> None:
-        """Note how a submission's round ended, and erase what was kept for it."""
-        with trio.CancelScope(shield=True):
-            session = settled(self._session, config.epoch, self.name, counted=counted)
-            await self._state.keep_end(config, session)
-            self._session, self._drafts = session, {}
-            self._answered_trees.clear()
-            if isinstance(self._round, protocol.Submitting | protocol.Submitted):
-                self._step(event)

@@ -2,38 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import msgspec
 
 from fsl_async.config import RoundConfig, first_difference
 from fsl_async.digests import Domain
-from fsl_async.errors import PeerViolationError
+from fsl_async.errors import FslError, PeerViolationError
 from fsl_async.messages import AskOutcome, Finished, Receipt
 from parties.client_setup import ClientSetup
 from parties.drafts import Draft
 from parties.identity import verify
 from parties.outcome import ClientOutcome, RoundReport
+from parties.refusals import OutcomeUnknownError, RequestDeniedError, RoundClosedError, ServerBusyError
 from parties.requests import Requests
 
-__all__ = ["check_receipt", "learn_outcome"]
+__all__ = ["OutcomesDifferError", "check_receipt", "learn_outcome"]
+
+
+class OutcomesDifferError(PeerViolationError):
+    """The servers have signed two different outcomes of one round; no repetition makes them one."""
 
 
 async def learn_outcome(setup: ClientSetup, requests: Requests, config: RoundConfig) -> ClientOutcome:
     """Wait until a round has ended, and tell whether this client was counted.
 
+    Both servers are heard to the end: that one denies the round does not hide what the other one has signed.
+
     Raises:
-        RoundClosedError: a server does not know the round any more.
-        PeerViolationError: the servers tell different outcomes, or a signature is wrong.
+        OutcomeUnknownError: a server denies the round, or refuses to tell.
+        OutcomesDifferError: the servers tell different outcomes.
+        PeerViolationError: a signature is wrong.
     """
-    reports = await requests.both(partial(_report, setup, requests, config))
-    if not _same_ending(*reports):
-        field_name, first, second = first_difference(*reports) or ("", "", "")
-        raise PeerViolationError("S0 and S1", f"tell different outcomes: {field_name} is {first!r} and {second!r}")
-    report, name = reports[0], setup.identity.name
-    counted = not report.aborted and name in report.clients
-    reason = report.aborted or report.excluded.get(name, "") or ("" if counted else "not submitted in time")
-    return ClientOutcome(number=report.number, counted=counted, reason=reason, clients=report.clients)
+    told = await requests.both(partial(_account, setup, requests, config))
+    reports = {server: account for server, account in enumerate(told) if isinstance(account, RoundReport)}
+    accounts = {server: _outcome(report, setup.identity.name) for server, report in reports.items()}
+    if len(accounts) < 2:
+        denials = {server: account for server, account in enumerate(told) if not isinstance(account, RoundReport)}
+        raise OutcomeUnknownError(_unknown(config.number, denials, accounts), config.number, accounts)
+    if not _same_ending(reports[0], reports[1]):
+        field_name, first, second = first_difference(reports[0], reports[1]) or ("", "", "")
+        raise OutcomesDifferError(
+            "S0 and S1",
+            f"have signed different outcomes of round {config.number}: {field_name} is {first!r} and {second!r}",
+        )
+    return accounts[0]
 
 
 def check_receipt(setup: ClientSetup, server: int, draft: Draft, receipt: Receipt) -> bytes:
@@ -48,6 +62,18 @@ def check_receipt(setup: ClientSetup, server: int, draft: Draft, receipt: Receip
     return bytes(receipt.signature)
 
 
+async def _account(
+    setup: ClientSetup, requests: Requests, config: RoundConfig, server: int
+) -> RoundReport | RoundClosedError | RequestDeniedError:
+    """A server's signed account of a round, or its refusal to give one; to be busy is neither."""
+    try:
+        return await _report(setup, requests, config, server)
+    except ServerBusyError:
+        raise
+    except (RoundClosedError, RequestDeniedError) as denial:
+        return denial
+
+
 async def _report(setup: ClientSetup, requests: Requests, config: RoundConfig, server: int) -> RoundReport:
     finished = await requests.ask(server, AskOutcome(config.round_id()), (), Finished)
     key = setup.servers[server].statement
@@ -57,6 +83,23 @@ async def _report(setup: ClientSetup, requests: Requests, config: RoundConfig, s
     if report.round_id != config.round_id():
         raise PeerViolationError(f"S{server}", "answered with another round's outcome")
     return report
+
+
+def _outcome(report: RoundReport, name: str) -> ClientOutcome:
+    """What a report says of one client."""
+    counted = not report.aborted and name in report.clients
+    reason = report.aborted or report.excluded.get(name, "") or ("" if counted else "not submitted in time")
+    return ClientOutcome(number=report.number, counted=counted, reason=reason, clients=report.clients)
+
+
+def _unknown(number: int, denials: Mapping[int, FslError], accounts: Mapping[int, ClientOutcome]) -> str:
+    """Why an outcome cannot be learnt, and what is known all the same."""
+    words = [str(denial) for denial in denials.values()]
+    words += [
+        f"S{server} alone has signed that it was {'counted' if outcome.counted else f'not ({outcome.reason})'}"
+        for server, outcome in accounts.items()
+    ]
+    return f"whether the submission to round {number} was counted cannot be learnt any more: {'; '.join(words)}"
 
 
 def _same_ending(first: RoundReport, second: RoundReport) -> bool:

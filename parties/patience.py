@@ -81,7 +81,6 @@ class Trouble:
         self._stranger = stranger
         self._begun = self._first_failure = trio.current_time()
         self._failures: list[ChannelError | ServerBusyError] = []
-        self.unanswered = 0
 
     async def bear(self, error: ChannelError | ServerBusyError) -> None:
         """Wait before another try; or raise the error, where there is none.
@@ -106,7 +105,6 @@ class Trouble:
             self._failures.clear()
             self._first_failure = now
         self._failures.append(error)
-        self.unanswered += isinstance(error, _LOST)
 
     def _may_pass(self, error: ChannelError | ServerBusyError) -> bool:
         match error:

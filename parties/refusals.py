@@ -1,36 +1,75 @@
 """What a server's refusal becomes at a client, and what its user can do about it.
 
 FslError
-├── RoundClosedError         the round closed first; the request counts for nothing, the next call enters the next
-├── OutcomeUnknownError      the servers do not know a submission's round any more
+├── RoundClosedError         the round closed first, and nothing of this client is in it; the next call enters the next
+├── AlreadyCountedError      an earlier submission was counted; this call sent nothing, the next one goes on
+├── OutcomeUnknownError      a server denies a submission's round; what the other one has signed does not decide
 └── RequestDeniedError       a server refused a request; the message says which and why
 └── ServerBusyError            it has no room for the request now, and says when to ask again
+
+Of a submission a refusal proves nothing: `FslError.in_doubt` is set on each error that leaves its end open.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fsl_async.errors import FslError
 from fsl_async.messages import Refused
+from parties.outcome import ClientOutcome, SubmissionReceipt
 
-__all__ = ["OutcomeUnknownError", "RequestDeniedError", "RoundClosedError", "ServerBusyError", "refusal"]
+__all__ = [
+    "AlreadyCountedError",
+    "OutcomeUnknownError",
+    "RequestDeniedError",
+    "RoundClosedError",
+    "ServerBusyError",
+    "refusal",
+]
 
 
 class RoundClosedError(FslError):
     """The round closed before the request was carried out; the next call enters the next round.
 
-    A submission that ends with it is certain not to be in any sum.
-
-    Attributes:
-        unanswered: how many tries of the same request had gone out before, and were not answered.
+    A call of `Client.submit`, `unite` or `resume` that ends with it has either sent nothing, or both servers have
+    signed that the submission was not counted. So the same values may be submitted again.
     """
 
-    def __init__(self, message: str, unanswered: int = 0) -> None:
-        super().__init__(message)
-        self.unanswered = unanswered
+
+class AlreadyCountedError(FslError):
+    """The submission that was pending was counted. This call has sent nothing; the next one enters the next round.
+
+    Whoever means to submit the same values again need not: they are in the sum.
+
+    Attributes:
+        receipt: of the earlier submission.
+        outcome: how its round ended, as both servers have signed.
+    """
+
+    def __init__(self, receipt: SubmissionReceipt, outcome: ClientOutcome) -> None:
+        super().__init__(
+            f"the pending submission to round {receipt.number} was counted after all, as both servers have signed; "
+            "nothing was sent now: do not submit its values again, and call again for what is new"
+        )
+        self.receipt = receipt
+        self.outcome = outcome
 
 
 class OutcomeUnknownError(FslError):
-    """Whether a submission was counted cannot be learnt: a server denies its round, as none does that has its store."""
+    """Whether a submission was counted cannot be learnt: a server denies its round, as none does that has its store.
+
+    Its values may be in a sum that a server knows. So they must not be submitted again in another round, whatever the
+    other server has signed alone; train anew, on the next model.
+
+    Attributes:
+        number: the round.
+        accounts: by server, what it has signed of this client; a server that denies the round is not in it.
+    """
+
+    def __init__(self, message: str, number: int, accounts: Mapping[int, ClientOutcome]) -> None:
+        super().__init__(message)
+        self.number = number
+        self.accounts = dict(accounts)
 
 
 class RequestDeniedError(FslError):

@@ -36,12 +36,15 @@ class ExitCode(IntEnum):
     PEER = 5
     STORAGE = 6
     ROUND = 7
+    SENT = 8
     INTERRUPTED = 130
 
 
 def exit_code(error: BaseException) -> ExitCode:
     """The exit code that an error stands for."""
     match error:
+        case FslError() if error.in_doubt:
+            return ExitCode.SENT
         case MisuseError():
             return ExitCode.MISUSE
         case ChannelError():
@@ -51,10 +54,16 @@ def exit_code(error: BaseException) -> ExitCode:
         case StorageError():
             return ExitCode.STORAGE
         case FslError():
-            return ExitCode.ROUND
+            return _of_a_round(error)
         case KeyboardInterrupt():
             return ExitCode.INTERRUPTED
     return ExitCode.INTERNAL
+
+
+def _of_a_round(error: FslError) -> ExitCode:
+    from parties.refusals import AlreadyCountedError
+
+    return ExitCode.SENT if isinstance(error, AlreadyCountedError) else ExitCode.ROUND
 
 
 class Report:

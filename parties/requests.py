@@ -38,7 +38,7 @@ from parties.enrolment import NO_VOUCHER, Credentials
 from parties.line import Line
 from parties.outcome import ENTRY_BYTES
 from parties.patience import Errand, Trouble
-from parties.refusals import RoundClosedError, ServerBusyError, refusal
+from parties.refusals import ServerBusyError, refusal
 from parties.tokens import voucher
 from transport import Channel, HandshakeSettings, Role
 
@@ -124,8 +124,6 @@ class Requests:
         while True:
             try:
                 return await attempt()
-            except RoundClosedError as error:
-                raise RoundClosedError(str(error), trouble.unanswered) from error
             except (ChannelError, ServerBusyError) as error:
                 await trouble.bear(error)
 

@@ -275,7 +275,6 @@ def _client_scene() -> Scene:
             (c.Holding, c.Leave): c.Outside,
             (c.Submitting, c.Receipted): c.Submitted,
             (c.Submitting, c.Finish): c.Over,
-            (c.Submitting, c.RoundGone): c.Outside,
             (c.Submitting, c.Leave): c.Outside,
             (c.Submitted, c.Finish): c.Over,
             (c.Submitted, c.Leave): c.Outside,

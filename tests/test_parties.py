@@ -32,7 +32,7 @@ from fsl_async.errors import FslError, PeerViolationError
 from fsl_async.messages import Answer, Commitment, Enter, Forward, FromClient, Message, Receipt, Share, Submit
 from fsl_async.public_part import Layout, Trees
 from fsl_async.ring import Ring
-from parties import RoundClosedError, simulate
+from parties import AlreadyCountedError, RoundClosedError, simulate
 from parties.happenings import Happening, MessageReceived, MessageSent
 from parties.server import Schedule, Server
 from transport import ConnectionLostError, Network, TcpTransport
@@ -368,6 +368,9 @@ async def test_a_client_cancelled_in_the_middle_goes_on_with_the_next_round(shop
             await take_part(client)
         both = kind is Receipt  # both servers had the submission; only the client does not know
         assert_exact(await shop.finish_round(), "anna", "ben", *(["carol"] if both else []))
+        if both:
+            with pytest.raises(AlreadyCountedError):
+                await take_part(carol)
         for client in (anna, ben, carol):
             await take_part(client)
         assert_exact(await shop.finish_round(), "anna", "ben", "carol")

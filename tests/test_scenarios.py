@@ -270,7 +270,7 @@ async def test_a_client_restored_from_a_backup_gives_no_second_hint_for_an_epoch
         assert outcome.update["items"][1].tolist() == [1.0, 2.0]
 
 
-async def test_a_hint_for_an_epoch_that_is_over_is_refused() -> None:
+async def test_a_hint_for_an_epoch_that_is_over_is_refused(autojump_clock: trio.abc.Clock) -> None:
     """The epoch is the round's number, and the round's name stands in the message: an old one is not open any more."""
     over: list[bytes] = []
 
@@ -284,8 +284,17 @@ async def test_a_hint_for_an_epoch_that_is_over_is_refused() -> None:
 
     async with parties(task_of(selection="fixed")) as (network, ada, bob), meddled(ada, outgoing=hook) as replaying:
         await begin_session(network, replaying, bob)
-        with pytest.raises(RoundClosedError, match="that round is not open"):
-            await replaying.submit({"items": ([1], [[1.0, 2.0]])})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_end_without_anybody, network)
+            with pytest.raises(RoundClosedError, match="round 2 has ended without this submission") as caught:
+                await replaying.submit({"items": ([1], [[1.0, 2.0]])})
+        assert "that round is not open" in str(caught.value.__cause__)
+
+
+async def _end_without_anybody(network: Network) -> None:
+    await trio.sleep(1)
+    with pytest.raises(FslError, match="0 clients are in with both servers"):
+        await network.finish_round()
 
 
 async def a_submission(client: str) -> Submission:

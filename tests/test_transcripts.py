@@ -241,11 +241,17 @@ def test_servers_answer_what_was_asked() -> None:
         client.Inside(CONFIG),
         client.Retrieving(CONFIG, 1, frozenset()),
         client.Holding(CONFIG, 1),
-        client.Submitting(CONFIG, ALICE, frozenset({1})),
     ],
 )
 def test_a_round_that_is_gone_is_not_entered_again(state: client.ClientRound) -> None:
     assert follow(state, client.RoundGone()) == client.Outside(4)
+
+
+def test_a_server_s_word_that_the_round_is_gone_ends_no_submission() -> None:
+    state = client.Submitting(CONFIG, ALICE, frozenset({1}))
+    with pytest.raises(UnexpectedEvent, match="RoundGone in state Submitting"):
+        follow(state, client.RoundGone())
+    assert follow(state, client.Finish()) == client.Over(4)
 
 
 def test_a_round_half_entered_may_be_tried_again() -> None:

@@ -5,7 +5,8 @@
                                                          └──Submit──> SUBMITTING <──────Submit──────┘
                                           SUBMITTING ──Receipted×2──> SUBMITTED ──Finish──> OVER
 
-Whoever has done with a round, or has lost it, leaves it: Leave and RoundGone lead to OUTSIDE.
+Whoever has done with a round leaves it, and so does who has lost it before a submission: Leave and RoundGone lead to
+OUTSIDE.
 
 Rules:
 
@@ -13,6 +14,7 @@ Rules:
 - A query's number is used once. A retrieval that failed, or whose number the servers know with other trees, goes on
   under the next number, in the same round.
 - One submission per round; it is done only with both servers' receipts for its digest, or with its round's outcome.
+  Once it is on its way, a server's word that the round is gone ends nothing.
 - Whether an update rides on a retrieval's trees is decided by the task and by whether there was a retrieval, never by
   the rows themselves.
 
@@ -157,7 +159,7 @@ class Finish(Event, frozen=True):
 
 
 class RoundGone(Event, frozen=True):
-    """A server refused a request because the round is not open any more; what was submitted is certain not to count."""
+    """A server refused a request because the round is not open any more, and nothing has been submitted in it."""
 
 
 class Leave(Event, frozen=True):
@@ -188,7 +190,6 @@ TRANSITIONS: Transitions = {
     (Holding, Leave): frozenset({Outside}),
     (Submitting, Receipted): frozenset({Submitting, Submitted}),
     (Submitting, Finish): frozenset({Over}),
-    (Submitting, RoundGone): frozenset({Outside}),
     (Submitting, Leave): frozenset({Outside}),
     (Submitted, Finish): frozenset({Over}),
     (Submitted, Leave): frozenset({Outside}),
@@ -235,9 +236,9 @@ def step(state: ClientRound, event: Event) -> ClientRound:
             return Over(config.number)
         case HalfEntered(after=after), Leave():
             return Outside(after)
-        case Inside() | Retrieving() | Holding() | Submitting(), RoundGone() | Leave():
+        case Inside() | Retrieving() | Holding(), RoundGone() | Leave():
             return Outside(state.config.number)
-        case Submitted(config=config), Leave():
+        case Submitting(config=config) | Submitted(config=config), Leave():
             return Outside(config.number)
         case Over(number=number), Leave():
             return Outside(number)

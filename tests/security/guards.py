@@ -28,9 +28,10 @@ COPIED = ("fsl_async", "transport", "parties", "tests", "docs", "pyproject.toml"
 
 BYZANTINE = "tests/security/test_byzantine_server.py"
 EQUIVOCATION = "tests/security/test_equivocation.py"
-REPETITION = "tests/security/test_repetition.py"
 LEAKAGE = "tests/security/test_leakage.py"
 MALFORMED = "tests/security/test_malformed_trees.py"
+REPEATED = "tests/security/test_repeated_rounds.py"
+REPETITION = "tests/security/test_repetition.py"
 TRANSCRIPTS = "tests/test_transcripts_round.py"
 TAMPERING = "tests/transport/test_tampering.py"
 RECORDS = "tests/transport/test_records.py"
@@ -62,6 +63,7 @@ SESSION, MACHINE, CLIENT_MACHINE = (f"fsl_async/protocols/{name}.py" for name in
 RECEPTION, RUN, SERVER = (f"parties/{name}.py" for name in ("reception", "round_run", "server"))
 ACTOR, FORWARDING = (f"parties/{name}.py" for name in ("actor", "forwarding"))
 DOWNLOADS, ENTRANCE, ENDING = (f"parties/{name}.py" for name in ("downloads", "entrance", "ending"))
+CLIENT, PARTICIPANT = (f"parties/{name}.py" for name in ("client", "participant"))
 UPLOAD, SELECTION, CONFIG = (f"fsl_async/{name}.py" for name in ("upload", "selection", "config"))
 
 GUARDS = (
@@ -278,7 +280,35 @@ GUARDS = (
         "if False and not verify(key, finished.message.signature,",
         (BYZANTINE,),
     ),
-    Guard("outcomes told are equal", ENDING, "if not _same_ending(*reports):", "if False:", (BYZANTINE,)),
+    Guard(
+        "outcomes told are equal",
+        ENDING,
+        "if not _same_ending(reports[0], reports[1]):",
+        "if False:",
+        (BYZANTINE, REPEATED),
+    ),
+    Guard(
+        "one server's word does not end a submission",
+        CLIENT,
+        "receipt = await self._receipt_by_outcome(self._drafts[draft.words.digest], closed)",
+        "raise",
+        (REPEATED,),
+    ),
+    Guard("one server's account decides nothing", ENDING, "if len(accounts) < 2:", "if not accounts:", (REPEATED,)),
+    Guard(
+        "an error says that a submission has left",
+        PARTICIPANT,
+        "error.in_doubt = config.number",
+        "pass",
+        (REPEATED,),
+    ),
+    Guard(
+        "that a pending submission was counted is told",
+        PARTICIPANT,
+        "raise AlreadyCountedError(_receipt_of(draft), outcome)",
+        "pass",
+        (REPEATED,),
+    ),
     Guard(
         "a dense block is the announced one",
         DOWNLOADS,

@@ -436,8 +436,8 @@ BUGS = (
         (
             Edit(
                 "parties.client:Client._deliver",
-                "if not in_doubt and not error.unanswered:",
-                "if True:",
+                "receipt = await self._receipt_by_outcome(self._drafts[draft.words.digest], closed)",
+                "await self._settle(draft.config, protocol.Leave(), counted=False); raise",
             ),
         ),
     ),
@@ -477,7 +477,7 @@ BUGS = (
     Bug(
         "believes one server's account",
         "an outcome counts only if both servers tell it",
-        (Edit("parties.ending:learn_outcome", "if not _same_ending(*reports):", "if False:"),),
+        (Edit("parties.ending:learn_outcome", "if not _same_ending(reports[0], reports[1]):", "if False:"),),
         alone=False,
     ),
 )

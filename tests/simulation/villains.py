@@ -92,7 +92,7 @@ class _Spoiler(Client):
         self._answered_trees.clear()  # its own trees: those of a retrieval are on the servers already
         return await super()._ride(config, sparse)
 
-    async def _deliver(self, draft: Draft, *, in_doubt: bool) -> SubmissionReceipt:
+    async def _deliver(self, draft: Draft) -> SubmissionReceipt:
         villainy = VILLAINIES[self._villain.name_of_villainy]
         if villainy.must_not_count:
             self._villain.spoiled.add(draft.config.round_id())

@@ -1,0 +1,241 @@
+"""A client's place in the rounds: which one it is in, and what became of what it submitted.
+
+Rules:
+
+- Once a byte of a submission may have left, one server's word decides nothing: not that the round has closed, not that
+  it is refused. What both servers have signed decides; else an error says that the submission may count (`in_doubt`).
+- A submission that was interrupted is brought to its end before another round is entered. If it was counted, whoever
+  wants to go on is told so, for the next thing he would do is to send the same values again.
+
+Why: a server that could make a client send the same values in two rounds would read them off the difference of the two
+sums, which it needs only to leave the client out of one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import trio
+
+from fsl_async.config import RoundConfig
+from fsl_async.errors import FslError, MisuseError
+from fsl_async.protocols import client as protocol
+from fsl_async.protocols.machine import Event
+from parties.client_session import NoSession, OwnSession, TreeSession, settled
+from parties.client_setup import ClientSetup
+from parties.client_state import ClientState, Received, Remembered, Retrieval, Told
+from parties.downloads import Downloads
+from parties.drafts import Draft
+from parties.ending import OutcomesDifferError, learn_outcome
+from parties.entrance import Entrance
+from parties.outcome import BY_OUTCOME, ClientOutcome, SubmissionReceipt
+from parties.planting import Planting
+from parties.refusals import AlreadyCountedError, OutcomeUnknownError, RoundClosedError
+from parties.requests import Requests
+
+__all__ = ["Participant", "Phase"]
+
+Phase: TypeAlias = Literal["main", "union"]
+
+
+class Participant:
+    """Who takes part in rounds, one after the other; see `parties.client.Client`.
+
+    Attributes:
+        setup: what it is made of.
+        task: what is learnt.
+        name: its own.
+        deferred: by sparse block, the rows of the last retrieval that found no place.
+    """
+
+    def __init__(self, setup: ClientSetup) -> None:
+        self.setup = setup
+        self.task = setup.task
+        self.name = setup.identity.name
+        self.deferred: dict[str, npt.NDArray[np.uint32]] = {}
+        self._requests = Requests(setup)
+        self._state = ClientState(setup.store, setup.identity.public, setup.task, setup.lane)
+        self._entrance = Entrance(setup, self._requests)
+        self._downloads = Downloads(setup.task, self.name, self._requests)
+        self._round: protocol.ClientRound = protocol.Outside(0)
+        self._session: OwnSession = NoSession()
+        self._answered_trees: dict[int, Planting] = {}
+        self._drafts: dict[bytes, Draft] = {}
+        self._last: list[RoundConfig] = []
+        self._turn = trio.Lock()
+        self._noting = trio.Lock()
+
+    @property
+    def round_number(self) -> int:
+        """The number of the round this client is in; 0 outside."""
+        match self._round:
+            case protocol.Outside() | protocol.HalfEntered() | protocol.Over():
+                return 0
+            case state:
+                return state.config.number
+
+    @property
+    def pending(self) -> int:
+        """The round of a submission that is on its way, lacks a receipt, and can be finished with `resume`; else 0."""
+        return self._round.config.number if isinstance(self._round, protocol.Submitting) else 0
+
+    # ---- where it stands
+
+    def _step(self, event: Event) -> None:
+        self._round = protocol.step(self._round, event)
+
+    def _answered(self, server: int, query: int) -> None:
+        self._step(protocol.Answered(server, query))
+
+    def _take_up(self, remembered: Remembered) -> None:
+        """Stand where an earlier life of this client stood."""
+        self._session = remembered.session
+        match remembered.submission:
+            case Draft(config=config, words=words, receipts=receipts) as draft:
+                self._round = protocol.Submitting(config, words.digest, frozenset(receipts))
+                self._drafts = {words.digest: draft}
+                self._last = [config]
+            case Received(config=config, digest=digest):
+                self._round = protocol.Submitted(config, digest)
+                self._last = [config]
+            case Told(config=config):
+                self._last = [config]
+        match remembered.retrieval:
+            case Retrieval(query=query, planting=planting, answered=answered):
+                self._round = protocol.Retrieving(planting.config, query, frozenset())
+                self._answered_trees = {query: planting} if answered else {}
+
+    @asynccontextmanager
+    async def _in_round(self, phase: Phase) -> AsyncIterator[RoundConfig]:
+        """Have a turn in an open round of a phase; one that turns out to be gone is left."""
+        async with self._turn:
+            try:
+                yield await self._enter(phase)
+            except RoundClosedError:
+                if isinstance(self._round, protocol.Inside | protocol.Retrieving | protocol.Holding):
+                    await self._leave(protocol.RoundGone())
+                raise
+
+    async def _leave(self, event: protocol.RoundGone | protocol.Leave) -> None:
+        """Be outside, with nothing left of the round's retrievals."""
+        self._step(event)
+        self._answered_trees.clear()
+        await self._state.forget_retrieval()
+
+    async def _enter(self, phase: Phase) -> RoundConfig:
+        """Be in an open round of a phase: the present one, or the first after the last submission."""
+        while True:
+            config = await self._enter_next()
+            if config.phase == phase:
+                await self._downloads.unions(config)
+                return config
+            if phase == "main":
+                raise MisuseError(f"round {config.number} finds the union first: call `unite` with this client's rows")
+            if self.task.selection == "fixed":
+                raise MisuseError("the union of this session has been found; retrieve and submit rows that are in it")
+            await self._leave(protocol.Leave())
+
+    async def _enter_next(self) -> RoundConfig:
+        match self._round:
+            case protocol.Inside(config=config) | protocol.Holding(config=config):
+                return config
+            case protocol.Retrieving(config=config, query=query) if await self._entrance.still_open(
+                config, self._session
+            ):
+                for server in (0, 1) if query in self._answered_trees else ():
+                    self._answered(server, query)
+                return config
+            case protocol.Submitting(config=config, digest=digest):
+                await self._end_pending(config, self._drafts[digest])
+            case protocol.Submitted() if isinstance(self._session, TreeSession) and not self._session.stands:
+                await self._learn_outcome()  # whether its trees are a session now
+        if not isinstance(self._round, protocol.Outside):
+            await self._leave(protocol.Leave())
+        while isinstance(self._round, protocol.Outside | protocol.HalfEntered):
+            await self._hear(self._round)
+        return await self._enter_next()
+
+    async def _hear(self, state: protocol.Outside | protocol.HalfEntered) -> None:
+        """Hear of a round from the server that is behind."""
+        match state:
+            case protocol.Outside(after=after):
+                server = 0
+            case protocol.HalfEntered(server=other, config=config):
+                server, after = 1 - other, config.number - 1
+        self._step(protocol.Announced(server, await self._entrance.announced(server, after, self._session)))
+
+    async def _end_pending(self, config: RoundConfig, draft: Draft) -> None:
+        """Before another round is entered: learn what became of a pending submission whose round is gone.
+
+        Raises:
+            MisuseError: its round is still open.
+            AlreadyCountedError: it was counted; the next call goes on.
+            OutcomeUnknownError: nobody can tell any more; the next call goes on without it.
+        """
+        if await self._entrance.still_open(config, self._session):
+            raise MisuseError(
+                f"a submission to round {config.number} is pending, and the round is open: `resume` finishes it"
+            )
+        outcome = await self._learn_outcome()
+        if outcome.counted:
+            raise AlreadyCountedError(_receipt_of(draft), outcome)
+
+    # ---- the end
+
+    @contextmanager
+    def _in_doubt(self, config: RoundConfig) -> Iterator[None]:
+        """Whatever goes wrong while a submission's end is open says so; that it was not counted is an end."""
+        try:
+            yield
+        except RoundClosedError:
+            raise
+        except FslError as error:
+            error.in_doubt = config.number
+            raise
+
+    async def _receipt_by_outcome(self, draft: Draft, error: RoundClosedError) -> SubmissionReceipt:
+        """Of a submission whose round closed before both receipts were here: what the outcome says.
+
+        Raises:
+            RoundClosedError: both servers have signed that it was not counted.
+        """
+        outcome = await self._learn_outcome()
+        if not outcome.counted:
+            raise RoundClosedError(
+                f"round {outcome.number} has ended without this submission ({outcome.reason}), and both servers have "
+                "signed that: it counts nowhere, and may be sent again"
+            ) from error
+        return _receipt_of(draft)
+
+    async def _learn_outcome(self) -> ClientOutcome:
+        if not self._last:
+            raise MisuseError("nothing has been submitted yet")
+        (config,) = self._last
+        with self._in_doubt(config):
+            try:
+                outcome = await learn_outcome(self.setup, self._requests, config)
+            except (OutcomeUnknownError, OutcomesDifferError):
+                await self._settle(config, protocol.Leave(), counted=False)
+                raise
+        await self._settle(config, protocol.Finish(), counted=outcome.counted)
+        return outcome
+
+    async def _settle(self, config: RoundConfig, event: protocol.Finish | protocol.Leave, *, counted: bool) -> None:
+        """Note how a submission's round ended, and erase what was kept for it."""
+        with trio.CancelScope(shield=True):
+            session = settled(self._session, config.epoch, self.name, counted=counted)
+            await self._state.keep_end(config, session)
+            self._session, self._drafts = session, {}
+            self._answered_trees.clear()
+            if isinstance(self._round, protocol.Submitting | protocol.Submitted):
+                self._step(event)
+
+
+def _receipt_of(draft: Draft) -> SubmissionReceipt:
+    """The receipt of a submission that both servers have signed to have counted."""
+    first, second = (draft.receipts.get(server, BY_OUTCOME) for server in (0, 1))
+    return SubmissionReceipt(draft.config.number, draft.words.digest, (first, second), 0)
