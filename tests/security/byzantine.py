@@ -49,15 +49,28 @@ from parties.server import Server, ServerSetup
 from parties.store import Put
 from transport import HandshakeSettings
 
-__all__ = ["CLIENTS", "ERROR", "MUTATIONS", "TASK", "VICTIM", "Account", "Byzantine", "Ending", "Mutation", "meet"]
+__all__ = [
+    "CLIENTS",
+    "ERROR",
+    "MODEL",
+    "MUTATIONS",
+    "TASK",
+    "VICTIM",
+    "Account",
+    "Byzantine",
+    "Ending",
+    "Mutation",
+    "meet",
+]
 
 TASK = Task(
     name="table",
     blocks=(Sparse("items", rows=64, select=2, width=2), Dense("head", size=3)),
-    ring=Ring(64, fraction_bits=16),
+    ring=Ring(64),
     min_clients=2,
     max_clients=6,
 )
+MODEL = {"items": np.zeros((64, 2), dtype=np.int64), "head": np.zeros(3, dtype=np.int64)}
 CLIENTS = ("anna", "ben", "carol", "dora", "emil")
 VICTIM = "carol"
 ERROR = 7
@@ -604,8 +617,7 @@ def _open_runs(server: Server):
 
 @asynccontextmanager
 async def _opened(mutant: type[Byzantine], index: int, seed: int) -> AsyncIterator[tuple[Network, Account]]:
-    model = {"items": np.zeros((64, 2), dtype=np.float32), "head": np.zeros(3)}
-    network = Network(TASK, model, seed, InlineLane())
+    network = Network(TASK, MODEL, seed, InlineLane())
     servers = list(network.servers)
     servers[index] = mutant(servers[index].setup)
     network.servers = tuple(servers)
@@ -624,7 +636,7 @@ async def _run(
     try:
         await server.run(task_status=task_status)
     except* FslError as group:
-        account.halts[number] = _leaves(group)
+        account.halts[number] = leaves(group)
 
 
 async def _take_part(client: Client, value: int, account: Account) -> None:
@@ -636,11 +648,12 @@ async def _take_part(client: Client, value: int, account: Account) -> None:
     except FslError as error:
         account.clients[client.name] = error
     except BaseExceptionGroup as group:
-        account.clients[client.name] = _leaves(group)[0]
+        account.clients[client.name] = leaves(group)[0]
 
 
-def _leaves(group: BaseExceptionGroup) -> list[BaseException]:
-    leaves: list[BaseException] = []
+def leaves(group: BaseExceptionGroup) -> list[BaseException]:
+    """The errors of a group that are no groups."""
+    found: list[BaseException] = []
     for error in group.exceptions:
-        leaves.extend(_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
-    return leaves
+        found.extend(leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
+    return found

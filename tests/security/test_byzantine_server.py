@@ -13,7 +13,7 @@ from fsl_async import PeerViolationError
 from parties import simulate
 from parties.server import Server
 
-from .byzantine import CLIENTS, ERROR, MUTATIONS, TASK, Account, Byzantine, Ending, Mutation, meet
+from .byzantine import CLIENTS, ERROR, MODEL, MUTATIONS, TASK, Account, Byzantine, Ending, Mutation, meet
 
 SECURITY = Path(__file__).parents[2] / "docs" / "security.md"
 
@@ -89,7 +89,7 @@ async def altered(server: Server, attribute: str, block: str) -> None:
 
 
 async def test_a_dense_block_other_than_the_announced_one_is_not_taken(seed: int, autojump_clock) -> None:
-    async with simulate(TASK, {"items": np.zeros((64, 2)), "head": np.zeros(3)}, seed) as network:
+    async with simulate(TASK, MODEL, seed) as network:
         for server in network.servers:
             await altered(server, "model", "head")
         async with network.client("anna") as anna:
@@ -99,8 +99,7 @@ async def test_a_dense_block_other_than_the_announced_one_is_not_taken(seed: int
 
 async def test_a_union_other_than_the_announced_one_is_not_taken(seed: int, autojump_clock) -> None:
     task = msgspec.structs.replace(TASK, alignment="union")
-    model = {"items": np.zeros((64, 2)), "head": np.zeros(3)}
-    async with simulate(task, model, seed) as net, net.client("anna") as anna, net.client("ben") as ben:
+    async with simulate(task, MODEL, seed) as net, net.client("anna") as anna, net.client("ben") as ben:
         await anna.unite({"items": [1, 2]})
         await ben.unite({"items": [3]})
         await net.finish_union()
