@@ -7,6 +7,7 @@ liveness     once nothing goes wrong any more, every round ends, and every clien
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -366,12 +367,28 @@ def _one_plan_per_round(case: Case) -> Iterator[str]:
                     yield f"{client}'s submission {plan} counts in rounds {before} and {number}"
 
 
+def _values_in_one_sum(case: Case) -> Iterator[str]:
+    """No plan of an honest client is in two sums that an honest server has opened, whoever was told what of them."""
+    counted: dict[tuple[str, bytes], frozenset[str]] = {}
+    for step in case.world.steps:
+        if isinstance(step.after, protocol.Committed):
+            counted[step.life.process.name, step.after.nonce] = frozenset(step.after.counted)
+    opened: dict[bytes, frozenset[str]] = {}
+    for _, note in case.world.transcript:
+        if isinstance(note.message, Share) and SERVERS.index(note.sender) in case.honest:
+            opened[note.message.round_id] = counted.get((note.sender, note.message.nonce), frozenset())
+    for client, ledger in case.ledgers.items():
+        sums = Counter(plan for name, who in opened.items() if client in who for plan in ledger.plans.get(name, ()))
+        for plan, times in sorted(sums.items()):
+            if times > 1:
+                yield f"{client}'s submission {plan} is in {times} sums that were opened: their differences tell"
+
+
 def _refused_means_not_counted(case: Case) -> Iterator[str]:
     """A submission of which its client was told that it counts nowhere counts nowhere."""
     for client, ledger in case.ledgers.items():
         for number, report in sorted(case.world.settled[min(case.honest)].items()):
-            plans = ledger.plans.get(report.round_id, set()) & ledger.refused
-            if plans and client in report.clients:
+            if ledger.refused[report.round_id] and client in report.clients:
                 yield f"round {number} counts {client}, who was told that this submission counts nowhere"
 
 
@@ -404,6 +421,7 @@ CHECKS: dict[str, Check] = {
     "one submission per epoch": _one_submission_per_epoch,
     "spoiled is not counted": _spoiled_is_not_counted,
     "one plan per round": _one_plan_per_round,
+    "values in one sum": _values_in_one_sum,
     "refused means not counted": _refused_means_not_counted,
     "retrieved the model": _retrieved_the_model,
     "digits": _digits,

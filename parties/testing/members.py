@@ -1,5 +1,8 @@
 """Clients whose every addition can be told apart in the sum, and the ledgers of what they did.
 
+A client does what callers do: where an error says that it may call again, it submits the same plan again, in the next
+round; where a submission may count it does not. So a plan that counts twice shows that it was told the wrong thing.
+
 The client in place i adds 4^i to every weight of the rows it chooses. The sum of a round is then a number in base 4
 whose i-th digit is how often client i was counted: 1 is right for who is in the roster, 0 is a loss, 2 a double count.
 A ledger is kept outside the simulated process, which may forget; the test does not.
@@ -9,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, TypeAlias, TypeVar
@@ -22,7 +25,14 @@ from fsl_async import Dense, Sparse, Task
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError
 from fsl_async.messages import Hint, Message, Submit
-from parties.client import Client, ClientSetup, OutcomeUnknownError, RoundClosedError, SubmissionReceipt
+from parties.client import (
+    AlreadyCountedError,
+    Client,
+    ClientSetup,
+    OutcomeUnknownError,
+    RoundClosedError,
+    SubmissionReceipt,
+)
 from parties.outcome import ClientOutcome
 from parties.testing.disk import Disk
 from parties.testing.faults import Late, OldCopy
@@ -35,6 +45,9 @@ RETRIEVALS = (0, 0, 1, 1, 2)
 
 FORGETS = 0.1
 """How often a client whose selection is fixed begins a new session, with other rows."""
+
+CAREFUL = 0.5
+"""How often a client that died resumes what it was about; else it calls for the same again."""
 
 WAITS = 0.15
 """How often a client lets a round pass."""
@@ -70,7 +83,8 @@ class Ledger:
         plans: by round's name, the plans that it sent to a server in it.
         contents: by round's name and server, the digests of the submissions it sent there.
         acknowledged: the rounds for which it had both receipts.
-        refused: the plans of which it was told that they count nowhere.
+        refused: by round's name, the plans of which it was told that they are not in its sum.
+        repeated: rounds, by name, whose plan it called for once more, and did not ask what became of it.
         told: by round, what it was told, each time.
         retrieved: what it was given.
         all_plans: in order; `plans` counts them from 0.
@@ -80,7 +94,8 @@ class Ledger:
     plans: defaultdict[bytes, set[int]] = field(default_factory=lambda: defaultdict(set))
     contents: defaultdict[tuple[bytes, str], set[bytes]] = field(default_factory=lambda: defaultdict(set))
     acknowledged: set[int] = field(default_factory=set)
-    refused: set[int] = field(default_factory=set)
+    refused: defaultdict[bytes, set[int]] = field(default_factory=lambda: defaultdict(set))
+    repeated: set[bytes] = field(default_factory=set)
     told: defaultdict[int, list[ClientOutcome]] = field(default_factory=lambda: defaultdict(list))
     retrieved: list[Retrieved] = field(default_factory=list)
     all_plans: list[Plan] = field(default_factory=list)
@@ -112,11 +127,13 @@ class Member:
         self.spoiled: set[bytes] = set()
         self._task = task
         self._rng = Random(f"{seed}/choices/{name}")
+        self._habits = Random(f"{seed}/habits/{name}")
         self._disk = disk
         self._faults = tuple(faults)
         self._always = self._choose()
         self._united: dict[str, tuple[int, ...]] = {}
         self._copy = b""
+        self._again: list[Plan] = []
 
     def make(self, setup: ClientSetup) -> Client:
         """The client of one life, whose submissions the ledger sees before they leave."""
@@ -132,21 +149,47 @@ class Member:
         """Take up what an earlier life left, then take part in round after round."""
         await self._take_up(client)
         while True:
-            with suppress(RoundClosedError, OutcomeUnknownError):  # it counts nowhere, or nobody knows; to the next
+            with self._going_on():
                 await self._take_part(client)
 
     # ---- a round
 
-    async def _take_up(self, client: Client) -> None:
+    @contextmanager
+    def _going_on(self) -> Iterator[None]:
+        """Go on with the next round, whatever became of a submission: it counts or not, or nobody knows."""
         try:
-            if client.pending:
-                await self._acknowledged(client.resume())
-            self._told(await client.outcome())
+            yield
+        except AlreadyCountedError as counted:
+            self.ledger.acknowledged.add(counted.receipt.number)
+            self._told(counted.outcome)
         except (RoundClosedError, OutcomeUnknownError):
             pass
+
+    async def _take_up(self, client: Client) -> None:
+        with self._going_on():
+            if client.pending:
+                await self._acknowledged(self._repeat(client))
+            try:
+                self._told(await client.outcome())
+            except MisuseError as error:
+                if "nothing has been submitted" not in str(error):
+                    raise
+
+    async def _repeat(self, client: Client) -> SubmissionReceipt:
+        """What an earlier life was about when it died: resume it, or simply call for the same plan again."""
+        plan = self.ledger.all_plans[-1]
+        if self._habits.random() < CAREFUL:
+            return await client.resume()
+        number = len(self.ledger.all_plans) - 1
+        sent = {name for name, plans in self.ledger.plans.items() if number in plans}
+        self.ledger.repeated |= sent
+        try:
+            return await (client.unite(_rows(plan)) if plan.union else client.submit(self._updates(plan.rows)))
         except MisuseError as error:
-            if "nothing has been submitted" not in str(error):
+            if "`resume` finishes it" not in str(error):
                 raise
+            self.ledger.repeated -= sent
+            return await client.resume()
 
     async def _take_part(self, client: Client) -> None:
         if client.pending:
@@ -156,7 +199,10 @@ class Member:
         for _ in self._due(OldCopy, len(self.ledger.plans)):
             self._disk.restore(self._copy)
             self._die()
-        self._told(await client.outcome())
+        outcome = await client.outcome()
+        self._told(outcome)
+        if not outcome.counted:
+            self._again = self.ledger.all_plans[-1:]
 
     async def _submit(self, client: Client) -> None:
         for fault in self._due(Late, 1 + len(self.ledger.plans)):
@@ -166,11 +212,14 @@ class Member:
             client.forget_session()
             self._always = self._choose()
         rows = self._united or self._always if self._task.alignment == "union" else self._chosen()
+        wants_a_union = self._wants_a_union()
+        for plan in self._again:
+            rows, wants_a_union = plan.rows, plan.union
         try:
             for _ in range(self._rng.choice(RETRIEVALS)):
                 await self._retrieve(client, rows)
                 await self._think()
-            await (self._unite(client) if self._wants_a_union() else self._add(client, rows))
+            await (self._unite(client) if wants_a_union else self._add(client, rows))
         except MisuseError as error:
             if "finds the union first" in str(error):
                 await self._unite(client)
@@ -204,8 +253,11 @@ class Member:
                 self.ledger.retrieved.append(Retrieved(client.round_number, name, rows.get(name, ()), values))
 
     async def _add(self, client: Client, rows: Rows) -> None:
-        digit = 4**self.ledger.place
         self._plan(Plan(False, dict(rows)))
+        await self._acknowledged(client.submit(self._updates(rows)))
+
+    def _updates(self, rows: Rows) -> dict[str, Any]:
+        digit = 4**self.ledger.place
         updates: dict[str, Any] = {}
         for block in self._task.blocks:
             if isinstance(block, Dense):
@@ -213,12 +265,15 @@ class Member:
             elif rows.get(block.name):
                 chosen = list(rows[block.name])
                 updates[block.name] = (chosen, np.full((len(chosen), block.width), digit, dtype=np.int64))
-        await self._acknowledged(client.submit(updates))
+        return updates
 
     async def _unite(self, client: Client) -> None:
         self._united = dict(self._always if self._task.selection == "fixed" else self._choose())
-        self._plan(Plan(True, dict(self._united)))
-        await self._acknowledged(client.unite({name: list(rows) for name, rows in self._united.items()}))
+        for plan in self._again:
+            self._united = dict(plan.rows) if plan.union else self._united
+        plan = Plan(True, dict(self._united))
+        self._plan(plan)
+        await self._acknowledged(client.unite(_rows(plan)))
 
     def _die(self) -> None:
         life = current_life()
@@ -247,7 +302,10 @@ class Member:
     # ---- its ledger
 
     def _plan(self, plan: Plan) -> None:
-        self.ledger.all_plans.append(plan)
+        """Begin a plan, or the last one once more if it is the same and counts nowhere."""
+        if self._again != [plan]:
+            self.ledger.all_plans.append(plan)
+        self._again = []
 
     def _sends(self, receiver: str, message: Submit | Hint) -> None:
         if message.round_id not in self.ledger.plans:
@@ -258,12 +316,19 @@ class Member:
 
     async def _acknowledged(self, sending: Awaitable[SubmissionReceipt]) -> None:
         """Send the last plan, and note whether both servers have it, or that it counts nowhere."""
+        plan = len(self.ledger.all_plans) - 1
         try:
             receipt = await sending
         except RoundClosedError:
-            self.ledger.refused.add(len(self.ledger.all_plans) - 1)
+            for round_id, plans in self.ledger.plans.items():
+                self.ledger.refused[round_id] |= plans & {plan}
+            self._again = self.ledger.all_plans[-1:]
             raise
         self.ledger.acknowledged.add(receipt.number)
 
     def _told(self, outcome: ClientOutcome) -> None:
         self.ledger.told[outcome.number].append(outcome)
+
+
+def _rows(plan: Plan) -> dict[str, list[int]]:
+    return {name: list(rows) for name, rows in plan.rows.items()}

@@ -442,8 +442,9 @@ async def _all_told(made: World, members: Mapping[str, Member]) -> None:
 
 def _waits(made: World, name: str, ledger: Ledger) -> bool:
     """Whether a client that has not vanished has submitted to a round that is over, and never heard how it ended."""
-    sent = {report.number: plans for report in made.settled[0].values() if (plans := ledger.plans.get(report.round_id))}
-    unheard = [number for number, plans in sent.items() if number not in ledger.told and not plans & ledger.refused]
+    sent = [report for report in made.settled[0].values() if ledger.plans.get(report.round_id)]
+    heard = ledger.repeated | {name for name, plans in ledger.refused.items() if plans}
+    unheard = [report for report in sent if report.number not in ledger.told and report.round_id not in heard]
     return bool(unheard) and made.process(name).down != float("inf")
 
 

@@ -554,7 +554,13 @@ MUTATIONS = (
     Mutation("runs another task, and is not met", RunsAnotherTask, WAITS, "round 1: Committing"),
     Mutation("signs receipts wrongly", SignsNothing, REFUSE, "signed its receipt with another key", reveals=True),
     Mutation("signs outcomes wrongly", SignsOutcomesWrongly, REFUSE, "signed the outcome with another", reveals=True),
-    Mutation("tells another outcome", TellsAnotherOutcome, REFUSE, "tell different outcomes: clients is", reveals=True),
+    Mutation(
+        "tells another outcome",
+        TellsAnotherOutcome,
+        REFUSE,
+        "signed different outcomes of round 1: clients is",
+        reveals=True,
+    ),
     Mutation("forgets its rounds", ForgetsRounds, REFUSE, "cannot be learnt any more", reveals=True),
     Mutation("adds an error to its share", AddsAnError, Ending.NOTICES_NOTHING, "", reveals=True),
 )

@@ -6,10 +6,12 @@ values, so that other tests can run through them.
 
 from .byzantine import MUTATIONS, Account, Byzantine, Ending, Mutation, meet
 from .forgeries import MALFORMATIONS, Forgery, Judges, Malformation, Workshop
+from .repeaters import REPEATERS
 
 __all__ = [
     "MALFORMATIONS",
     "MUTATIONS",
+    "REPEATERS",
     "Account",
     "Byzantine",
     "Ending",

@@ -43,18 +43,19 @@ def main(words: argparse.Namespace) -> int:
     if words.replay:
         return show(msgspec.json.decode(words.replay.read_bytes(), type=Trial), shrinking=False)
     if words.seed is not None:
-        return show(draw(words.seed), shrinking=True)
+        return show(draw(words.seed, surely=words.malice), shrinking=True)
     if words.reach:
         return reach_all(range(words.first, words.first + words.tries), words.workers, words.format == "json")
-    return simulate(range(words.first, words.first + words.seeds), words.workers, words.format == "json")
+    seeds = range(words.first, words.first + words.seeds)
+    return simulate(seeds, words.workers, words.format == "json", malice=words.malice)
 
 
-def simulate(seeds: range, workers: int, as_json: bool) -> int:
+def simulate(seeds: range, workers: int, as_json: bool, *, malice: bool) -> int:
     """Run many seeds and print a summary."""
     console, begun, seen = Console(stderr=True), time.monotonic(), Seen()
     with Progress(console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task("seeds", total=len(seeds))
-        for some in try_all(seeds, workers):
+        for some in try_all(seeds, workers, surely=malice):
             for seed, failures in some.failures.items():
                 console.print(f"[red]seed {seed}[/red]: {failures[0]}", highlight=False)
             seen += some
@@ -66,7 +67,7 @@ def simulate(seeds: range, workers: int, as_json: bool) -> int:
         print_summary(told)
     if seen.failures:
         console.print(f"\nThe first of {len(seen.failures)} seeds that failed:", highlight=False)
-        show(draw(min(seen.failures)), shrinking=True)
+        show(draw(min(seen.failures), surely=malice), shrinking=True)
     return 1 if seen.failures else 0
 
 
@@ -211,6 +212,7 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", type=int, default=2000, metavar="N", help="how many")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="the first of them, or of the tries")
     parser.add_argument("--seed", type=int, metavar="N", help="run this one alone, and tell all about it")
+    parser.add_argument("--malice", action="store_true", help="with a malicious party in every world")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="run a trial from a file, and tell all about it")
     parser.add_argument("--reach", action="store_true", help="reach every crash point and transition instead")
     parser.add_argument("--tries", type=_at_least_one, default=TRIES, metavar="N", help="how many trials for each")

@@ -8,6 +8,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from parties.testing.injector import CrashPoint
 from parties.testing.recorder import Transition
@@ -54,10 +55,10 @@ class Seen:
         )
 
 
-def try_one(seed: int) -> Seen:
-    """Run the trial of one seed. An exception is a failure like any other, with its last lines."""
+def try_one(seed: int, *, surely: bool = False) -> Seen:
+    """Run the trial of one seed, surely with malice or not; an exception is a failure as well, with its last lines."""
     try:
-        verdict = run(draw(seed))
+        verdict = run(draw(seed, surely=surely))
     except Exception:
         return Seen(1, {seed: ("raised: " + traceback.format_exc(limit=-6),)})
     reports = verdict.world.settled[0].values()
@@ -72,20 +73,20 @@ def try_one(seed: int) -> Seen:
     )
 
 
-def try_all(seeds: range, workers: int) -> Iterator[Seen]:
+def try_all(seeds: range, workers: int, *, surely: bool = False) -> Iterator[Seen]:
     """Run the trials of many seeds; yields what came of a few at a time, in any order."""
     chunks = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
     if workers == 1:
-        yield from map(_try_some, chunks)
+        yield from map(partial(_try_some, surely=surely), chunks)
         return
     with multiprocessing.get_context("spawn").Pool(workers, maxtasksperchild=50) as pool:
-        yield from pool.imap_unordered(_try_some, chunks)
+        yield from pool.imap_unordered(partial(_try_some, surely=surely), chunks)
 
 
-def _try_some(seeds: Iterable[int]) -> Seen:
+def _try_some(seeds: Iterable[int], *, surely: bool) -> Seen:
     gc.disable()  # a world is one great cycle: it goes with the chunk, not while it runs
     try:
-        return sum((try_one(seed) for seed in seeds), Seen())
+        return sum((try_one(seed, surely=surely) for seed in seeds), Seen())
     finally:
         gc.enable()
         gc.collect()

@@ -19,7 +19,7 @@ from parties.testing.faults import Fault, MaliciousClient, MaliciousServer
 from parties.testing.members import Member
 from parties.testing.trials import NAMES, Trial, Verdict
 from parties.testing.world import MakeServer
-from tests.security.catalogue import MUTATIONS, Byzantine, Mutation
+from tests.security.catalogue import MUTATIONS, REPEATERS, Byzantine
 
 from .villains import Villain, villainies
 
@@ -28,17 +28,19 @@ __all__ = ["NOT_DRAWN", "SERVER_MUTATIONS", "draw", "play", "run"]
 SERVERS_SHARE = 0.1
 CLIENTS_SHARE = 0.2
 
-NOT_HERE = ("inserts a client", "adds an error to its share")
+NOT_HERE = ("inserts a client", "adds an error to its share", "spoils the sum")
 """These write into a store in memory as they speak; here stores are on disks, and a write takes time."""
 
-NOT_DRAWN = ("aborts without a reason",)
-"""These came later, and are tried by themselves: a longer list would give seeds other trials than they gave before."""
+NOT_DRAWN = ("aborts without a reason", *(name for name in REPEATERS if name not in NOT_HERE))
+"""These came later, and are drawn where malice is sure: a longer list would give seeds other trials than before."""
 
 MISSING = (LookupError, ValueError, RuntimeError, AssertionError)
 """What a mutant ends with that was made for five clients and one task, and finds others: it then speaks honestly."""
 
-SERVER_MUTATIONS: dict[str, Mutation] = {
-    mutation.name: mutation for mutation in MUTATIONS if mutation.name not in NOT_HERE
+SERVER_MUTATIONS: dict[str, type[Byzantine]] = {
+    name: mutant
+    for name, mutant in ({mutation.name: mutation.mutant for mutation in MUTATIONS} | REPEATERS).items()
+    if name not in NOT_HERE
 }
 
 
@@ -55,6 +57,8 @@ def draw(seed: int, *, surely: bool = False) -> Trial:
     malicious: tuple[Fault, ...] = ()
     if chance < SERVERS_SHARE:
         malicious = (MaliciousServer(rng.choice(SERVERS), rng.choice(_drawn())),)
+        if surely and Random(f"{seed}/later").random() < 0.5:
+            malicious = (MaliciousServer(rng.choice(SERVERS), rng.choice(NOT_DRAWN)),)
     elif chance < SERVERS_SHARE + CLIENTS_SHARE:
         names = rng.sample(NAMES[: trial.scenario.clients], rng.choice((1, 1, 2)))
         known = list(villainies(trial.scenario.task))
@@ -76,7 +80,7 @@ def run(trial: Trial) -> Verdict:
 class _Malice(trials.Malice):
     def server(self, fault: MaliciousServer) -> MakeServer:
         """See `trials.Malice.server`."""
-        return _careful(SERVER_MUTATIONS[fault.name].mutant)
+        return _careful(SERVER_MUTATIONS[fault.name])
 
     def client(self, fault: MaliciousClient, member: Member) -> Member:
         """See `trials.Malice.client`."""

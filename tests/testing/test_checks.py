@@ -180,7 +180,7 @@ def a_spoiled_submission_counts(case: Case) -> None:
 
 def a_refused_submission_counts(case: Case) -> None:
     ledger = case.ledgers[CLIENT]
-    ledger.refused.update(ledger.plans[report(case).round_id])
+    ledger.refused[report(case).round_id] |= ledger.plans[report(case).round_id]
 
 
 SPOILED: dict[str, list[Callable[[Case], None]]] = {
@@ -198,6 +198,7 @@ SPOILED: dict[str, list[Callable[[Case], None]]] = {
     "told the truth": [a_client_is_lied_to],
     "one submission per epoch": [two_submissions],
     "one plan per round": [one_plan_in_two_rounds],
+    "values in one sum": [one_plan_in_two_rounds],
     "retrieved the model": [other_rows_than_asked_for],
     "digits": [counted_twice, a_client_is_missing_in_the_sum],
     "everybody ends": [a_round_never_ends],
