@@ -6,14 +6,16 @@ Rules:
   this task has: a head alone, or a head and a bulk of one of the task's exact sizes.
 - A request that has begun comes at a pace, and so does the reading of its answer; who is slower loses its connection.
 - A client that asks for nothing is let go after a while. One whose answer is long in coming is not idle; but if it
-  leaves meanwhile, that is noticed, and its place is free at once.
+  leaves meanwhile, or gives no sign of life, that is noticed, and its place is free.
+- A client that waits for its answer is shown signs of life.
 - A client that breaks the message rules loses its connection, nobody else does; who goes on beyond its limits gets one
   last answer that says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeAlias
 
@@ -224,11 +226,23 @@ class _Conversation:
         self._shared.taken(self._client, message, length)
         if isinstance(message, Enter | AskOutcome):
             return await self._while_present(message)
-        try:
-            return [await self._shared.answerer.reply(self._client, message, bulk)]
-        except AbuseError as abuse:
-            await self._send(abuse.message)
-            raise
+        async with self._alive():
+            try:
+                return [await self._shared.answerer.reply(self._client, message, bulk)]
+            except AbuseError as abuse:
+                await self._send(abuse.message)
+                raise
+
+    @asynccontextmanager
+    async def _alive(self) -> AsyncIterator[None]:
+        """Show the client signs of life for as long as the block lasts."""
+        ended = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._channel.beat, ended)
+            try:
+                yield
+            finally:
+                ended.set()
 
     async def _while_present(self, message: Enter | AskOutcome) -> list[Reply]:
         answers: list[Reply] = []
@@ -241,9 +255,10 @@ class _Conversation:
     async def _notice_leaving(self, scope: trio.CancelScope) -> None:
         """Cancel a scope when the client leaves; what happened to the connection, its next user is told again."""
         try:
-            await self._channel.announced()
+            await self._channel.awaited()
         except ChannelError:
             scope.cancel()
+        await self._channel.beat(trio.Event())  # it has sent ahead, and goes on waiting
 
     async def _send(self, message: Message, content: Buffer = b"") -> None:
         parts = encode(message, content)

@@ -2,19 +2,34 @@
 
 Rules: a reply is never taken for another request's, and no request waits for the reply to one that was given up: a
 connection that broke, that may have carried half a request, or on which a reply is still owed, is left for a new one.
+No wait is without end: a connection is made in time, a message under way does not stand still, and a reply comes in
+time, or from a server that gives signs of life where the caller has no time to set.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from math import inf
 from typing import TypeAlias
+
+import trio
 
 from fsl_async.digests import Buffer
 from fsl_async.errors import MisuseError
-from transport import Channel
+from transport import Channel, ConnectionLostError, Pace
 
-__all__ = ["Line"]
+__all__ = ["REMINDER", "Line", "UnansweredError"]
+
+REMINDER = 30.0
+"""Seconds of waiting for a reply after which the caller is told what it waits for."""
+
+STANDSTILL = (20.0, 60.0)
+"""Seconds for which a message under way may stand still: as many as are left of the time to wait, within these."""
+
+
+class UnansweredError(ConnectionLostError):
+    """The time to wait is over and nothing has been answered; the connection was given up, whatever its state."""
 
 
 @dataclass(frozen=True)
@@ -62,27 +77,40 @@ class Line:
         now = self._standing.channel.bytes_received if isinstance(self._standing, _Clear) else 0
         return self._received_before + now
 
-    async def open(self) -> None:
+    async def open(self, until: float = inf) -> None:
         """Connect, unless connected.
 
+        Args:
+            until: when to give up, on trio's clock.
+
         Raises:
+            UnansweredError: it is later than that.
             ChannelError: the server cannot be reached, or refuses; the class says which.
         """
-        await self._connected()
+        await self._connected(until)
 
-    async def request(self, *parts: Buffer) -> bytearray:
+    async def request(self, *parts: Buffer, until: float = inf, remind: Callable[[], None]) -> bytearray:
         """Send one request and return the reply to it.
+
+        Args:
+            parts: the request.
+            until: when to give up, on trio's clock; the time that the request took to be sent is added.
+            remind: called once when the reply has not come for `REMINDER` seconds.
 
         Raises:
             MisuseError: the line is closed.
+            UnansweredError: it is later than that, and no reply has begun.
+            TooSlowError: request or reply stood still on its way.
             ChannelError: the connection was lost, or cannot be made again.
         """
         if isinstance(self._standing, _Closed):
             raise MisuseError("not connected; use the client inside `async with`")
-        channel = await self._connected()
+        channel = await self._connected(until)
         try:
-            await channel.send(*parts)
-            return await channel.receive(self._limit)
+            began, pace = trio.current_time(), _moving(until)
+            await channel.send(*parts, pace=pace)
+            await _reply_begun(channel, until + trio.current_time() - began, remind)
+            return await channel.receive(self._limit, pace=pace)
         except BaseException:  # nobody knows how much went out, or whether a reply is to come
             await self._leave(_Lost())
             raise
@@ -91,14 +119,13 @@ class Line:
         """Close the connection, if there is one."""
         await self._leave(_Closed())
 
-    async def _connected(self) -> Channel:
-        match self._standing:
-            case _Clear(channel=channel):
-                return channel
-            case _Closed() | _Lost():
-                channel = await self._dial()
-                self._standing = _Clear(channel)
-                return channel
+    async def _connected(self, until: float) -> Channel:
+        if isinstance(self._standing, _Clear):
+            return self._standing.channel
+        with trio.move_on_at(until):
+            self._standing = _Clear(await self._dial())
+            return self._standing.channel
+        raise UnansweredError("no connection came about in this time")
 
     async def _leave(self, standing: _Closed | _Lost) -> None:
         left, self._standing = self._standing, standing
@@ -108,3 +135,22 @@ class Line:
             finally:
                 self._sent_before += left.channel.bytes_sent
                 self._received_before += left.channel.bytes_received
+
+
+def _moving(until: float) -> Pace:
+    """The pace of a message under way: as slow as the network likes, but it moves."""
+    shortest, longest = STANDSTILL
+    silence = max(shortest, min(until - trio.current_time(), longest))
+    return Pace(bytes_per_second=0, message_seconds=inf, silence=silence)
+
+
+async def _reply_begun(channel: Channel, until: float, remind: Callable[[], None]) -> None:
+    """Wait for a reply to begin."""
+    with trio.move_on_at(until):
+        with trio.move_on_after(REMINDER):
+            await channel.awaited()
+            return
+        remind()
+        await channel.awaited()
+        return
+    raise UnansweredError("no answer came in this time")

@@ -2,7 +2,8 @@
 
 S1 dials S0, again and again until it answers; messages leave in the order in which they were posted, and what is large
 is read from the store when its turn comes. A lost connection loses what was queued: each time the servers meet, `meet`
-is told, and the actor posts again what its state says the peer may lack. So nothing here needs to remember.
+is told, and the actor posts again what its state says the peer may lack. So nothing here needs to remember. The servers
+show each other signs of life: who gives none is taken for lost, whatever the network says of the connection.
 """
 
 from __future__ import annotations
@@ -172,6 +173,7 @@ class PeerLink:
 
     async def _receive_all(self, channel: Channel) -> None:
         while True:
+            await channel.awaited()
             data = await channel.receive(self._limit, pace=PACE)
             received = decode(data, FromPeer, self.peer)
             self._told_taken(received.message, len(data))

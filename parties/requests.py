@@ -35,9 +35,9 @@ from fsl_async.task import Task
 from fsl_async.upload import answer_bytes
 from parties.client_setup import ClientSetup
 from parties.enrolment import NO_VOUCHER, Credentials
-from parties.line import Line
+from parties.line import Line, UnansweredError
 from parties.outcome import ENTRY_BYTES
-from parties.patience import Errand, Trouble
+from parties.patience import LONGEST_PAUSE, Errand, Trouble
 from parties.refusals import ServerBusyError, refusal
 from parties.tokens import voucher
 from transport import Channel, HandshakeSettings, Role
@@ -56,6 +56,7 @@ class Requests:
         limit = self._reply_limit()
         self._lines = tuple(Line(partial(self._connect, server), limit) for server in (0, 1))
         self._met: set[int] = set()
+        self._troubled: set[int] = set()
 
     async def open(self, *, met_before: bool) -> None:
         """Connect to both servers, and check that they run the same task.
@@ -70,7 +71,7 @@ class Requests:
         """
         self._met = {0, 1} if met_before else set()
         for server, line in enumerate(self._lines):
-            await self._try(Errand(self._whom(server), "connecting"), server, line.open)
+            await self._try(Errand(self._whom(server), "connecting"), server, partial(_open, line))
 
     async def aclose(self) -> None:
         """Close both connections."""
@@ -117,21 +118,32 @@ class Requests:
             raise error from error.__cause__
         return results[0], results[1]
 
-    async def _try(self, errand: Errand, server: int, attempt: Callable[[], Awaitable[ResultT]]) -> ResultT:
+    async def _try(self, errand: Errand, server: int, attempt: Callable[[Trouble], Awaitable[ResultT]]) -> ResultT:
         """Attempt something until it comes about, or cannot, or patience is over."""
         stranger = server not in self._met
         trouble = Trouble(errand, self._setup.patience, self._setup.randomness, stranger=stranger)
-        while True:
-            try:
-                return await attempt()
-            except (ChannelError, ServerBusyError) as error:
-                await trouble.bear(error)
+        try:
+            while True:
+                try:
+                    return await attempt(trouble)
+                except (ChannelError, ServerBusyError) as error:
+                    await self._let_the_other_speak(server, error)
+                    self._troubled.add(server)
+                    await trouble.bear(error)
+        finally:
+            self._troubled.discard(server)
+
+    async def _let_the_other_speak(self, server: int, error: ChannelError | ServerBusyError) -> None:
+        """Who was not answered because the other server is in trouble lets that one's errand say so."""
+        if isinstance(error, UnansweredError) and 1 - server in self._troubled:
+            await trio.sleep(LONGEST_PAUSE)
 
     async def _ask_once(
-        self, server: int, message: FromClient, bulk: tuple[Buffer, ...], expected: type[Message]
+        self, server: int, message: FromClient, bulk: tuple[Buffer, ...], expected: type[Message], trouble: Trouble
     ) -> Received:
         self._setup.watch(self._name, f"S{server}", message, sum(len(part) for part in bulk))
-        reply = await self._lines[server].request(*encode(message, *bulk))
+        line = self._lines[server]
+        reply = await line.request(*encode(message, *bulk), until=trouble.until, remind=trouble.remind)
         return _expect(server, message, decode(reply, FromServer, f"S{server}"), expected)
 
     def _whom(self, server: int) -> str:
@@ -152,6 +164,7 @@ class Requests:
         try:
             self._setup.watch(self._name, f"S{server}", AskTask(), 0)
             await channel.send(*encode(AskTask()))
+            await channel.awaited()
             received = decode(await channel.receive(self._reply_limit()), FromServer, f"S{server}")
             theirs = _expect(server, AskTask(), received, TaskIs).message.task
             if theirs != self._setup.task.canonical():
@@ -173,6 +186,10 @@ class Requests:
             payload=Credentials.of(setup.identity, setup.task.digest(), shown).encode(),
         )
         return await setup.transport.dial(setup.addresses[server], setup.servers[server].channel, settings)
+
+
+async def _open(line: Line, trouble: Trouble) -> None:
+    await line.open(trouble.until)
 
 
 def task_difference(server: int, ours: Task, theirs: Task) -> str:

@@ -168,6 +168,12 @@ class MeddledChannel(Channel):
         if changed is not None:
             await self.inner.send(changed, **words)
 
+    async def awaited(self) -> int:
+        return await self.inner.awaited()
+
+    async def beat(self, ended: trio.Event) -> None:
+        await self.inner.beat(ended)
+
     async def announced(self, **words) -> int:
         return await self.inner.announced(**words)
 

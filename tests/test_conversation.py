@@ -383,7 +383,8 @@ async def test_pings_are_no_requests(house, autojump_clock):
 async def test_who_waits_for_a_late_answer_is_not_idle(house, autojump_clock, message):
     async with await house.dial() as channel:
         await channel.send(*encode(message))
-        await trio.sleep(3_600)
+        with trio.move_on_after(3_600):
+            await channel.awaited()
         house.counter.opened.set()
         assert await reply(channel) == Opened(b"a configuration")
         assert await ask(channel, *encode(AskTask())) == TaskIs(b"a task")

@@ -10,7 +10,7 @@
 where `transport` is a `TcpTransport` or a memory `Network`.
 """
 
-from transport.channel import CLOSE_PATIENCE, Channel, Introduction, SecureChannel
+from transport.channel import CLOSE_PATIENCE, HEARTBEAT, SILENCE, Channel, Introduction, SecureChannel
 from transport.errors import (
     AuthenticationError,
     BusyError,
@@ -25,6 +25,7 @@ from transport.errors import (
     RecordError,
     RefusedError,
     RoleMismatchError,
+    SilentPeerError,
     TooSlowError,
     TurnedAwayError,
     UnreachableError,
@@ -53,11 +54,13 @@ from transport.tcp import TcpTransport, raise_descriptor_limit
 
 __all__ = [
     "CLOSE_PATIENCE",
+    "HEARTBEAT",
     "KEY_SIZE",
     "LONGEST_MESSAGE",
     "LONGEST_PAYLOAD",
     "LONGEST_REASON",
     "PROTOCOL_VERSION",
+    "SILENCE",
     "UNHURRIED",
     "Admit",
     "AuthenticationError",
@@ -91,6 +94,7 @@ __all__ = [
     "RoleMismatchError",
     "SecureChannel",
     "Service",
+    "SilentPeerError",
     "TcpTransport",
     "TooSlowError",
     "Transport",

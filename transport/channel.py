@@ -10,6 +10,10 @@ Cancellation, which any of these coroutines takes at any checkpoint:
   on where it stopped.
 - A `discard` that is cancelled is finished by whoever reads next.
 
+Whoever waits for a message that may be long in coming waits with `awaited`: it shows signs of life, which a peer that
+only receives shows with `beat`, and takes a peer that gives none for lost. A network that swallows everything, and a
+peer that stands still while its system acknowledges what comes, are noticed so; neither is by TCP, or not for long.
+
 A receiver's failure breaks the channel as well: after forged, cut or ill-formed records nothing is given out any more.
 A message that is refused for its length or its pace is merely not taken.
 """
@@ -27,7 +31,7 @@ from typing import TYPE_CHECKING, Self
 import trio
 
 from fsl_async.errors import ChannelError, MisuseError
-from transport.errors import ChannelClosedError, MessageTooLongError
+from transport.errors import ChannelClosedError, MessageTooLongError, SilentPeerError
 from transport.pace import UNHURRIED, Pace, Stopwatch
 from transport.preamble import Role
 from transport.records import Announced, Body, Event, Finished, NeedData, RecordReader, RecordWriter
@@ -36,10 +40,16 @@ from transport.wire import Wire
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["CLOSE_PATIENCE", "Channel", "Introduction", "SecureChannel"]
+__all__ = ["CLOSE_PATIENCE", "HEARTBEAT", "SILENCE", "Channel", "Introduction", "SecureChannel"]
 
 CLOSE_PATIENCE = 1.0
 """Seconds that `aclose` waits for a peer that does not read before it leaves without CLOSE."""
+
+HEARTBEAT = 10.0
+"""Seconds between two signs of life."""
+
+SILENCE = 40.0
+"""Seconds without any byte of the peer's after which it is taken for lost, where it should give signs of life."""
 
 _READ_SIZE = 2**18
 """Four records at a time, where so much is there."""
@@ -126,6 +136,20 @@ class Channel(ABC):
             MisuseError: another task is receiving.
             ChannelError: there is no next message: the channel was closed, lost or broken.
         """
+
+    @abstractmethod
+    async def awaited(self) -> int:
+        """Waits as `announced` does, for as long as the peer lives: both show each other signs of life.
+
+        Raises:
+            SilentPeerError: nothing has come for `SILENCE` seconds, not even a sign of life.
+            MisuseError: another task is receiving.
+            ChannelError: there is no next message: the channel was closed, lost or broken.
+        """
+
+    @abstractmethod
+    async def beat(self, ended: trio.Event) -> None:
+        """Shows signs of life while the peer waits for us, until an event is set; a channel that is lost ends it."""
 
     @abstractmethod
     async def receive(self, limit: int, *, pace: Pace = UNHURRIED) -> bytearray:
@@ -251,10 +275,15 @@ class SecureChannel(Channel):
         """Sends a record that the peer ignores, to keep the connection in use.
 
         Raises:
+            SilentPeerError: it could not be sent for `SILENCE` seconds: the peer reads nothing.
             ChannelError: the connection is lost, closed or broken.
         """
         async with self._sending:
-            with self._whole_or_broken():
+            with trio.move_on_after(SILENCE) as scope:
+                await self._wire.until_writable()
+            if scope.cancelled_caught:
+                raise SilentPeerError(f"the peer has taken nothing for {SILENCE:g} s, not even a sign of life")
+            with trio.CancelScope(shield=True), self._whole_or_broken():  # so few bytes go at once, whoever cancels
                 await self._wire.send(self._writer.ping())
 
     async def announced(self, *, pace: Pace = UNHURRIED) -> int:
@@ -262,6 +291,30 @@ class SecureChannel(Channel):
         with self._sole_receiver():
             await trio.lowlevel.checkpoint()
             return await self._announcement(pace)
+
+    async def awaited(self) -> int:
+        """Waits for the next message to begin for as long as the peer lives; see `Channel.awaited`."""
+        heard, heard_at = self.bytes_received, trio.current_time()
+        while True:
+            with trio.move_on_after(HEARTBEAT):
+                return await self.announced()
+            if self.bytes_received != heard:
+                heard, heard_at = self.bytes_received, trio.current_time()
+            elif trio.current_time() - heard_at >= SILENCE:
+                self._writer.abandon("the peer is silent")
+                raise SilentPeerError(f"nothing has come for {SILENCE:g} s, not even a sign of life")
+            if not self._sending.locked():  # else bytes are going out
+                await self.ping()
+
+    async def beat(self, ended: trio.Event) -> None:
+        """Shows signs of life until an event is set; see `Channel.beat`."""
+        with suppress(ChannelError):
+            while True:
+                with trio.move_on_after(HEARTBEAT):
+                    await ended.wait()
+                    return
+                if not self._sending.locked():
+                    await self.ping()
 
     async def receive(self, limit: int, *, pace: Pace = UNHURRIED) -> bytearray:
         """Returns the next message; see `Channel.receive`."""

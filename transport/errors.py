@@ -17,6 +17,7 @@
     ├── MessageTooLongError            the announced length exceeds the receiver's limit; nothing was read
     ├── TooSlowError                   the peer fell below the agreed pace
     ├── ConnectionLostError            the stream ended or broke without a CLOSE
+    │   └── SilentPeerError            nothing came for long, not even a sign of life
     ├── ChannelClosedError             the peer said CLOSE, or we did
     └── ChannelBrokenError             an earlier failure has made the channel unusable
 
@@ -41,6 +42,7 @@ __all__ = [
     "RecordError",
     "RefusedError",
     "RoleMismatchError",
+    "SilentPeerError",
     "TooSlowError",
     "TurnedAwayError",
     "UnreachableError",
@@ -132,6 +134,10 @@ class TooSlowError(ChannelError):
 
 class ConnectionLostError(ChannelError):
     """The stream ended or broke without a CLOSE, so what came before may be incomplete."""
+
+
+class SilentPeerError(ConnectionLostError):
+    """Nothing came for long, not even a sign of life: the network has forgotten the connection, or the peer stands."""
 
 
 class ChannelClosedError(ChannelError):

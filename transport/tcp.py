@@ -1,8 +1,8 @@
 """Channels over TCP.
 
 An address is "host:port", or "[host]:port" for IPv6. Small messages are not held back: trio sets TCP_NODELAY on both
-ends. A peer that has vanished without a word (its host lost power, a middlebox forgot the connection) is noticed within
-about a minute even where nothing is sent, by keep-alive probes of the system's.
+ends. A peer that has vanished without a word (its host lost power, a middlebox forgot the connection) is noticed by the
+signs of life that it owes (see `transport.channel`); where nobody waits for it, by keep-alive probes of the system's.
 """
 
 from __future__ import annotations

@@ -44,6 +44,16 @@ class Wire:
             await self._stream.send_all(data)
         self.bytes_sent += len(data)
 
+    async def until_writable(self) -> None:
+        """Waits until a few bytes can be sent at once; cancelled, it has done nothing.
+
+        Raises:
+            ConnectionLostError: the connection is gone.
+            ChannelClosedError: we closed it.
+        """
+        with _translated():
+            await self._stream.wait_send_all_might_not_block()
+
     async def receive_some(self, most: int, needed: int = 1) -> bytes:
         """Returns at least one and at most `most` bytes; no byte means the end of the stream.
 
