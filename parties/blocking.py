@@ -66,7 +66,7 @@ def connect_blocking(
         watch: hears of every message the client sends; called in the client's own thread.
         token: to enrol with; see `parties.connect`.
         state: the file of what this client must not forget; see `parties.connect`.
-        patience: seconds to go on trying when a server is away.
+        patience: seconds to go on when a server is away or does not answer.
 
     Raises:
         FslError: as for `parties.connect`; there is no thread then.

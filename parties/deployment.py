@@ -183,8 +183,8 @@ async def connect(
         token: to enrol with, as `fsl-async enrol` printed it; needed once, harmless later, empty where there is none.
         state: the file of what this client must not forget, made where there is none; a client that is killed goes on
             from it. Empty: a client that is started again begins anew.
-        patience: seconds to go on trying when a server is away; infinity goes on until the caller cancels. Left out, a
-            minute, or what the client's own file says.
+        patience: seconds to go on when a server is away or does not answer; infinity goes on until the caller cancels.
+            Left out, a minute, or what the client's own file says.
 
     Raises:
         MisuseError: a file or the token is missing or wrong, a server runs another task, or the state is another

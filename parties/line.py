@@ -19,10 +19,7 @@ from fsl_async.digests import Buffer
 from fsl_async.errors import MisuseError
 from transport import Channel, ConnectionLostError, Pace
 
-__all__ = ["REMINDER", "Line", "UnansweredError"]
-
-REMINDER = 30.0
-"""Seconds of waiting for a reply after which the caller is told what it waits for."""
+__all__ = ["Line", "UnansweredError"]
 
 STANDSTILL = (20.0, 60.0)
 """Seconds for which a message under way may stand still: as many as are left of the time to wait, within these."""
@@ -95,7 +92,7 @@ class Line:
         Args:
             parts: the request.
             until: when to give up, on trio's clock; the time that the request took to be sent is added.
-            remind: called once when the reply has not come for `REMINDER` seconds.
+            remind: called once when no reply has begun for a while; see `Channel.awaited`.
 
         Raises:
             MisuseError: the line is closed.
@@ -147,10 +144,6 @@ def _moving(until: float) -> Pace:
 async def _reply_begun(channel: Channel, until: float, remind: Callable[[], None]) -> None:
     """Wait for a reply to begin."""
     with trio.move_on_at(until):
-        with trio.move_on_after(REMINDER):
-            await channel.awaited()
-            return
-        remind()
-        await channel.awaited()
+        await channel.awaited(remind)
         return
     raise UnansweredError("no answer came in this time")

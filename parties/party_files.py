@@ -233,7 +233,7 @@ class ClientFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     patience: Annotated[
         float,
         About(
-            "a call tries again for so long when a server cannot be reached; 0: not at all",
+            "a call goes on for so long when a server is away or does not answer; 0: no second try",
             unit="seconds",
             low=0,
             high=30 * DAY,

@@ -22,9 +22,10 @@ import trio
 
 from fsl_async.errors import ChannelError
 from fsl_async.randomness import Randomness
-from parties.line import REMINDER, UnansweredError
+from parties.line import UnansweredError
 from parties.refusals import ServerBusyError
 from transport import (
+    REMINDER,
     BusyError,
     ChannelClosedError,
     ConnectionLostError,

@@ -168,8 +168,8 @@ class MeddledChannel(Channel):
         if changed is not None:
             await self.inner.send(changed, **words)
 
-    async def awaited(self) -> int:
-        return await self.inner.awaited()
+    async def awaited(self, *words) -> int:
+        return await self.inner.awaited(*words)
 
     async def beat(self, ended: trio.Event) -> None:
         await self.inner.beat(ended)

@@ -10,7 +10,7 @@
 where `transport` is a `TcpTransport` or a memory `Network`.
 """
 
-from transport.channel import CLOSE_PATIENCE, HEARTBEAT, SILENCE, Channel, Introduction, SecureChannel
+from transport.channel import CLOSE_PATIENCE, HEARTBEAT, REMINDER, SILENCE, Channel, Introduction, SecureChannel
 from transport.errors import (
     AuthenticationError,
     BusyError,
@@ -60,6 +60,7 @@ __all__ = [
     "LONGEST_PAYLOAD",
     "LONGEST_REASON",
     "PROTOCOL_VERSION",
+    "REMINDER",
     "SILENCE",
     "UNHURRIED",
     "Admit",

@@ -21,7 +21,7 @@ A message that is refused for its length or its pace is merely not taken.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -40,7 +40,7 @@ from transport.wire import Wire
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["CLOSE_PATIENCE", "HEARTBEAT", "SILENCE", "Channel", "Introduction", "SecureChannel"]
+__all__ = ["CLOSE_PATIENCE", "HEARTBEAT", "REMINDER", "SILENCE", "Channel", "Introduction", "SecureChannel"]
 
 CLOSE_PATIENCE = 1.0
 """Seconds that `aclose` waits for a peer that does not read before it leaves without CLOSE."""
@@ -50,6 +50,11 @@ HEARTBEAT = 10.0
 
 SILENCE = 40.0
 """Seconds without any byte of the peer's after which it is taken for lost, where it should give signs of life."""
+
+REMINDER = 30.0
+"""Seconds of waiting after which whoever waits is reminded of it."""
+
+_BEATS_BEFORE_REMINDER = round(REMINDER / HEARTBEAT)
 
 _READ_SIZE = 2**18
 """Four records at a time, where so much is there."""
@@ -66,6 +71,10 @@ _QUICK = 2**15
 _RECORDS_AT_ONCE = 4
 _SWIFT = 0.1
 """Seconds within which records leave where more of them can go together."""
+
+
+def _nothing() -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +147,11 @@ class Channel(ABC):
         """
 
     @abstractmethod
-    async def awaited(self) -> int:
+    async def awaited(self, remind: Callable[[], None] = _nothing) -> int:
         """Waits as `announced` does, for as long as the peer lives: both show each other signs of life.
+
+        Args:
+            remind: called once when nothing has begun for `REMINDER` seconds.
 
         Raises:
             SilentPeerError: nothing has come for `SILENCE` seconds, not even a sign of life.
@@ -292,17 +304,21 @@ class SecureChannel(Channel):
             await trio.lowlevel.checkpoint()
             return await self._announcement(pace)
 
-    async def awaited(self) -> int:
+    async def awaited(self, remind: Callable[[], None] = _nothing) -> int:
         """Waits for the next message to begin for as long as the peer lives; see `Channel.awaited`."""
         heard, heard_at = self.bytes_received, trio.current_time()
+        beats = 0
         while True:
             with trio.move_on_after(HEARTBEAT):
                 return await self.announced()
+            beats += 1
+            if beats == _BEATS_BEFORE_REMINDER:
+                remind()
             if self.bytes_received != heard:
                 heard, heard_at = self.bytes_received, trio.current_time()
             elif trio.current_time() - heard_at >= SILENCE:
                 self._writer.abandon("the peer is silent")
-                raise SilentPeerError(f"nothing has come for {SILENCE:g} s, not even a sign of life")
+                self._reader.give_up(SilentPeerError(f"nothing has come for {SILENCE:g} s, not even a sign of life"))
             if not self._sending.locked():  # else bytes are going out
                 await self.ping()
 

@@ -272,6 +272,10 @@ class RecordReader:
         if not isinstance(self._state, _Ended):
             self._break(ConnectionLostError("the stream ended without a CLOSE: the peer vanished or was cut off"))
 
+    def give_up(self, error: ConnectionLostError) -> NoReturn:
+        """Takes nothing from the stream any more, and raises the reason."""
+        self._break(error)
+
     def next_event(self) -> Event:
         """Returns what the bytes so far say next.
 

@@ -51,7 +51,7 @@ def retrieve(
     state:
         A file that a client which was killed goes on from.
     patience:
-        Seconds to go on trying when a server is away.
+        Seconds to go on when a server is away or does not answer.
     """
     report = Report("retrieve", form)
 
@@ -114,7 +114,7 @@ def submit(
     state:
         A file that a client which was killed goes on from.
     patience:
-        Seconds to go on trying when a server is away.
+        Seconds to go on when a server is away or does not answer.
     """
     report = Report("submit", form)
 

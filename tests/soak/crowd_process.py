@@ -133,8 +133,8 @@ class GatedChannel(Channel):
             await self._walker.gate.pass_through(self._walker.name)
         await self._inner.send(*parts, **more)
 
-    async def awaited(self) -> int:
-        return await self._inner.awaited()
+    async def awaited(self, *words: Any) -> int:
+        return await self._inner.awaited(*words)
 
     async def beat(self, ended: trio.Event) -> None:
         await self._inner.beat(ended)
