@@ -17,16 +17,12 @@ import trio
 
 from fsl_async.digests import Buffer
 from fsl_async.errors import MisuseError
-from transport import Channel, ConnectionLostError, Pace
+from transport import Channel, Pace, UnansweredError
 
-__all__ = ["Line", "UnansweredError"]
+__all__ = ["Line"]
 
 STANDSTILL = (20.0, 60.0)
 """Seconds for which a message under way may stand still: as many as are left of the time to wait, within these."""
-
-
-class UnansweredError(ConnectionLostError):
-    """The time to wait is over and nothing has been answered; the connection was given up, whatever its state."""
 
 
 @dataclass(frozen=True)

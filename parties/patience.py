@@ -22,7 +22,6 @@ import trio
 
 from fsl_async.errors import ChannelError
 from fsl_async.randomness import Randomness
-from parties.line import UnansweredError
 from parties.refusals import ServerBusyError
 from transport import (
     REMINDER,
@@ -35,6 +34,7 @@ from transport import (
     SilentPeerError,
     TooSlowError,
     TurnedAwayError,
+    UnansweredError,
     UnreachableError,
     WrongServerKeyError,
 )

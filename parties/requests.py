@@ -35,12 +35,12 @@ from fsl_async.task import Task
 from fsl_async.upload import answer_bytes
 from parties.client_setup import ClientSetup
 from parties.enrolment import NO_VOUCHER, Credentials
-from parties.line import Line, UnansweredError
+from parties.line import Line
 from parties.outcome import ENTRY_BYTES
 from parties.patience import LONGEST_PAUSE, Errand, Trouble
 from parties.refusals import ServerBusyError, refusal
 from parties.tokens import voucher
-from transport import Channel, HandshakeSettings, Role
+from transport import Channel, HandshakeSettings, Role, UnansweredError
 
 __all__ = ["Requests", "task_difference"]
 

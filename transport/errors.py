@@ -17,7 +17,8 @@
     ├── MessageTooLongError            the announced length exceeds the receiver's limit; nothing was read
     ├── TooSlowError                   the peer fell below the agreed pace
     ├── ConnectionLostError            the stream ended or broke without a CLOSE
-    │   └── SilentPeerError            nothing came for long, not even a sign of life
+    │   ├── SilentPeerError            nothing came for long, not even a sign of life
+    │   └── UnansweredError            the time to wait is over; given up, whatever its state
     ├── ChannelClosedError             the peer said CLOSE, or we did
     └── ChannelBrokenError             an earlier failure has made the channel unusable
 
@@ -45,6 +46,7 @@ __all__ = [
     "SilentPeerError",
     "TooSlowError",
     "TurnedAwayError",
+    "UnansweredError",
     "UnreachableError",
     "VersionMismatchError",
     "WrongServerKeyError",
@@ -138,6 +140,10 @@ class ConnectionLostError(ChannelError):
 
 class SilentPeerError(ConnectionLostError):
     """Nothing came for long, not even a sign of life: the network has forgotten the connection, or the peer stands."""
+
+
+class UnansweredError(ConnectionLostError):
+    """The time to wait is over and nothing has been answered; the connection was given up, whatever its state."""
 
 
 class ChannelClosedError(ChannelError):
