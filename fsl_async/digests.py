@@ -69,6 +69,7 @@ class Domain(Enum):
     ENROLMENT = b"fsl.enrolment"
     VOUCHER = b"fsl.voucher"
     TOKEN = b"fsl.token"
+    STORED = b"fsl.stored"
     SIMULATION = b"fsl.simulation"
 
 

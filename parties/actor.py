@@ -181,8 +181,17 @@ class Actor:
         """Go on where the store has it; rounds and the actor run in a nursery that ends with the server."""
         self._nursery = nursery
         await self._begin_next()
+        await self._give_up_restored()
         await self._move_on()
         nursery.start_soon(self._act)
+
+    async def _give_up_restored(self) -> None:
+        """Give up a round that was on in a copy which became our store: another sum of it may have been opened."""
+        run = self._current
+        if not isinstance(run, RoundRun) or protocol.GaveUp not in protocol.ACCEPTS[type(run.state)]:
+            return
+        if await self._history.gives_up(self._standing.settled):
+            await run.take(protocol.GaveUp("its store was made of a copy, which does not say what was said since"))
 
     async def _begin_next(self) -> None:
         """Toss for the round after the last settled one, or go on with it."""

@@ -1,7 +1,7 @@
 """A copy of a server's store, made while the server runs, or after it has stopped.
 
 Rules: the copy is the store as it was at one moment, whole or not there at all; nothing is overwritten; a copy that
-cannot be read back is none, and does not stay.
+cannot be read back is none, and does not stay. It says in itself that it is a copy: see `parties.restoring`.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from fsl_async.errors import FslError, MisuseError, StorageError
 from parties.combining import Model
 from parties.configuration import OnDisk
 from parties.history import Standing
+from parties.kept import read_kept
 from parties.model_files import save_model
 from parties.party_files import ServerFile
 from parties.sqlite_ends import ReadingEnd
-from parties.sqlite_file import APPLICATION, connect, copy, translated
+from parties.sqlite_errors import translated
+from parties.sqlite_file import APPLICATION, COPY, connect, copy
 
 __all__ = ["Backup", "back_up"]
 
@@ -90,12 +91,13 @@ def _standing(path: Path) -> Standing:
     """
     with translated(path), closing(connect(path)) as connection:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
-    if application != APPLICATION:
+    if application not in (APPLICATION, COPY):
         raise StorageError(f"{path} is not a store of fsl-async; name another file")
     with closing(ReadingEnd(path)) as end:
         if not end.keys("standing"):
             raise StorageError(f"{path} is not a server's store, or no server has been started with it yet")
-        return msgspec.msgpack.decode(end.blob("standing"), type=Standing)
+        standing: Standing = read_kept(end.blob("standing"), Standing, "the store's standing")
+        return standing
 
 
 def _model(path: Path, standing: Standing) -> Model:

@@ -146,7 +146,7 @@ async def open_store(place: StorePlace) -> Store:
     Raises:
         StorageError: it cannot be used; the message says what to do.
     """
-    return await SqliteStore.open(place.path) if isinstance(place, OnDisk) else MemoryStore()
+    return await SqliteStore.open(place.path, marked=True) if isinstance(place, OnDisk) else MemoryStore()
 
 
 def own_identity(file: ServerFile, deployment: Deployment) -> Identity:

@@ -26,7 +26,7 @@ JOURNAL = "evidence"
 Kind: TypeAlias = Literal["two-contents", "two-parts", "two-hints", "two-digests", "proof", "violation"]
 
 
-class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One contradiction.
 
     Attributes:

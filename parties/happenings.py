@@ -189,7 +189,7 @@ def unobserved(happening: Happening) -> None:
     """Hears nothing."""
 
 
-class PastRound(msgspec.Struct, frozen=True, kw_only=True):
+class PastRound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A settled round.
 
     Attributes:

@@ -5,6 +5,7 @@
     union/<block>            value: the union that rounds are aligned on, raw
     past/<number>            value: a settled round's account
     past-number/<round id>   value: its number
+    restores                 journal: when it was made of a copy again (see `parties.restoring`)
 
 Rules: settling a round is one commit, so that the model, the account and the number never disagree; a store belongs to
 one server and one task for good.
@@ -26,14 +27,17 @@ from parties.combining import Model
 from parties.happenings import PastRound
 from parties.kept import read_kept
 from parties.round_records import round_prefix
-from parties.store import Change, Erase, Put, Store
+from parties.store import DAMAGED, Change, Erase, Put, Store
 
-__all__ = ["History", "Standing"]
+__all__ = ["RESTORES", "History", "Restore", "Standing"]
+
+RESTORES = "restores"
+"""The journal of a store's restores."""
 
 ArrayForm: TypeAlias = tuple[str, tuple[int, ...]]
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class Standing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How far a server has got.
 
     Attributes:
@@ -59,6 +63,22 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     done: int = 0
     aborted: int = 0
     forms: dict[str, ArrayForm] = {}
+
+
+class Restore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A restore, as the store remembers it.
+
+    Attributes:
+        settled: the last round that was over in the copy.
+        newest: whether the mark said that nothing had been done since.
+        gives_up: whether the round that was on in the copy must not go on.
+        at: seconds since 1970.
+    """
+
+    settled: int
+    newest: bool
+    gives_up: bool
+    at: float
 
 
 class History:
@@ -130,6 +150,11 @@ class History:
         await self._store.commit(Put(key, msgspec.msgpack.encode(now)))
         return now
 
+    async def gives_up(self, settled: int) -> bool:
+        """Whether the round after the last settled one must not go on: nobody knows what was said in it since."""
+        restores: list[Restore] = [read_kept(entry, Restore, RESTORES) for entry in await self._store.entries(RESTORES)]
+        return bool(restores) and restores[-1].gives_up and restores[-1].settled == settled
+
     async def sweep(self, settled: int, retention: int) -> None:
         """Erase what a late request has left of rounds that are to be forgotten."""
         left = {key.partition("/")[0] for key in await self._store.keys("round-")}
@@ -163,9 +188,7 @@ class History:
                 raise ValueError("no model has this type")
             return np.frombuffer(await self._store.blob(key), dtype=dtype).reshape(shape)
         except (TypeError, ValueError) as error:
-            raise StorageError(
-                f"{key} in the store is no array {shape} of {dtype!r}: {error}; restore a backup"
-            ) from error
+            raise StorageError(f"{key} in the store is no array {shape} of {dtype!r}: {error}; {DAMAGED}") from error
 
 
 def _check_owner(kept: Standing, fresh: Standing) -> None:

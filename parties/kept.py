@@ -15,6 +15,7 @@ import msgspec
 from fsl_async.digests import Buffer
 from fsl_async.errors import MisuseError, PeerViolationError, StorageError
 from fsl_async.protocols.machine import UnexpectedEvent
+from parties.store import DAMAGED
 
 __all__ = ["read_kept", "taken_again"]
 
@@ -52,5 +53,5 @@ def taken_again(journal: str) -> Iterator[None]:
 def _unreadable(place: str, error: Exception) -> StorageError:
     return StorageError(
         f"{place} cannot be read: {error}; it is damaged or was written by another release: go on with that one, or "
-        "restore a backup"
+        f"{DAMAGED}"
     )

@@ -40,7 +40,7 @@ from fsl_async.public_part import Layout, Part, Trees, dense_bytes
 from fsl_async.upload import public_digest, tree_digest
 from parties.desk import RequestKey
 from parties.kept import read_kept
-from parties.store import Change, Keep, Put, Record, Store
+from parties.store import DAMAGED, Change, Keep, Put, Record, Store
 
 __all__ = ["KnownPart", "RoundRecords", "SessionTrees", "StoredSubmission", "client_key", "round_prefix"]
 
@@ -58,7 +58,7 @@ SessionTrees: TypeAlias = Callable[[str], Awaitable[Submission]]
 """Finds the submission whose trees a client's session uses."""
 
 
-class StoredSubmission(Discreet, frozen=True, kw_only=True):
+class StoredSubmission(Discreet, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A submission as it lies in the store, but for its bulk.
 
     Attributes:
@@ -93,7 +93,7 @@ class KnownPart(NamedTuple):
     digest: bytes
 
 
-class _Request(msgspec.Struct, frozen=True, array_like=True):
+class _Request(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """An entry of the journal of requests; `tree` is empty where nobody had asked for it."""
 
     client: str
@@ -348,6 +348,6 @@ def _kept_alive(view: memoryview) -> int:
 def _known_part(key: str) -> KnownPart:
     match = _PART_KEY.fullmatch(key)
     if match is None:
-        raise StorageError(f"{key} in the store names no public part; it is damaged: restore a backup")
+        raise StorageError(f"{key} in the store names no public part; it is damaged: {DAMAGED}")
     kind: Literal["retrieve", "submit"] = "retrieve" if match[2] == "retrieve" else "submit"
     return KnownPart(RequestKey(unquote(match[1]), kind, int(match[3])), bytes.fromhex(match[4]))

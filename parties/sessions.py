@@ -34,7 +34,7 @@ __all__ = ["Sessions"]
 NOTHING = memoryview(b"")
 
 
-class _Origin(Discreet, frozen=True, kw_only=True):
+class _Origin(Discreet, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What belongs to a session's trees: who made them, and how they lie in the part that brought them."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"msk"})

@@ -5,6 +5,8 @@
 - Names are kept as UTF-8, which orders as the text does and never contains the byte FF: all names that begin with a
   prefix are those from the prefix up to the prefix and FF.
 
+- Whatever is written has its digest beside it, and is compared with it when it is read back: a disk may give other
+  bytes than it took, and one flipped bit of a share would be a wrong sum that nobody notices.
 - To erase a blob is to take its name away, so that even the largest round is erased at once, and on a full disk. Its
   bytes are overwritten, the log emptied and the room given back to the disk bit by bit, between other transactions;
   after a crash that goes on.
@@ -18,29 +20,33 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from fsl_async.digests import Buffer, Domain, digest
 from fsl_async.errors import StorageError
 from parties.disk import room
+from parties.mark import Mark
+from parties.sqlite_errors import damaged, translated
 from parties.sqlite_file import (
     BUSY_SECONDS,
     LOG_BYTES,
     LONGEST_LOG_BYTES,
     PAGE_BYTES,
-    RESTORE,
     connect,
+    life,
     prepare,
-    translated,
 )
-from parties.store import Change, DiskFullError, Erase, Keep, Put, Record, StoreLostError, checked, encoded, same_bytes
+from parties.store import DAMAGED, Change, DiskFullError, Erase, Keep, Put, Record, StoreLostError, checked, encoded
 
 __all__ = ["CHUNK_BYTES", "Commit", "ReadingEnd", "WritingEnd"]
+
+ContentT = TypeVar("ContentT", bytes, memoryview)
 
 CHUNK_BYTES: Final = 4 << 20
 PORTION_BYTES: Final = 8 << 20  # overwritten in one transaction
@@ -96,13 +102,18 @@ class WritingEnd:
     Attributes:
         transactions: made so far.
         untidy: something was erased, or did not fit, and there is something for `tidy` to do.
+        life: which store it is, and how far it has got.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, marked: bool = False) -> None:
         """Open the file, make it ours if it is empty, and bring it to today's schema.
 
+        Args:
+            path: the file.
+            marked: whether a mark is kept beside it; see `parties.mark`.
+
         Raises:
-            StorageError: it is not ours, is newer, damaged or in use, or cannot be made durable.
+            StorageError: it is not ours, is newer, older than its mark, damaged or in use, or cannot be made durable.
         """
         self.path = path
         self.transactions = 0
@@ -113,8 +124,11 @@ class WritingEnd:
         with ExitStack() as stack:
             self._connection = stack.enter_context(closing(connect(path)))
             prepare(self._connection, path)
-            stack.pop_all()
-        self._places = {path: _place(path)}
+            with translated(path):
+                self.life = life(self._connection)
+            self._mark = stack.enter_context(Mark.held(path, self.life)) if marked else None
+            self._held = stack.pop_all()
+        self._places = {file: _place(file) for file in (path, path.with_name(f"{path.name}-wal"))}
 
     def transact(self, commits: Sequence[Commit]) -> dict[int, StorageError]:
         """Make commits, each all or none, durable together; returns those refused for their content, by place.
@@ -128,6 +142,7 @@ class WritingEnd:
             with translated(self.path):
                 refusals = self._transact(commits)
             self._refuse_replaced()
+            self._count()
         except DiskFullError:
             self.untidy = True  # what was written of them is in the log
             raise
@@ -177,7 +192,13 @@ class WritingEnd:
     def close(self) -> None:
         """Move the log into the file and close it."""
         with translated(self.path):
-            self._connection.close()
+            self._held.close()
+
+    def _count(self) -> None:
+        """A transaction is durable: so say the mark, before anybody is told of it."""
+        self.life = replace(self.life, transactions=self.life.transactions + 1)
+        if self._mark is not None:
+            self._mark.set(self.life)
 
     def _refuse_without_room(self, commits: Sequence[Commit]) -> None:
         """Keep room to move the log into the file, or a full disk would stay full whatever is erased."""
@@ -196,11 +217,10 @@ class WritingEnd:
         Raises:
             StoreLostError: one has.
         """
-        for file in (self.path, self.path.with_name(f"{self.path.name}-wal")):
-            place = _place(file)
-            if self._places.setdefault(file, place) != place:
+        for file, place in self._places.items():
+            if _place(file) != place:
                 raise StoreLostError(
-                    f"{file} was removed or replaced while the store was in use; put it back, or {RESTORE}"
+                    f"{file} was removed or replaced while the store was in use; put the same file back, then {DAMAGED}"
                 )
 
     def _transact(self, commits: Sequence[Commit]) -> dict[int, StorageError]:
@@ -211,6 +231,7 @@ class WritingEnd:
                     self._make(commit)
                 except StorageError as error:
                     refusals[place] = error
+            self._connection.execute("UPDATE life SET transactions = transactions + 1")
         return refusals
 
     def _overwrite(self) -> bool:
@@ -259,7 +280,8 @@ class WritingEnd:
     def _change(self, change: Change) -> None:
         match change:
             case Record(journal=journal, entry=entry):
-                self._connection.execute("INSERT INTO journal (name, entry) VALUES (?, ?)", (journal.encode(), entry))
+                row = (journal.encode(), entry, _digest(journal, entry))
+                self._connection.execute("INSERT INTO journal (name, entry, digest) VALUES (?, ?, ?)", row)
             case Keep(key=key, data=data):
                 self._keep(key, memoryview(data))
             case Put(key=key, data=data):
@@ -270,12 +292,10 @@ class WritingEnd:
                 self._connection.execute("UPDATE kept SET key = NULL WHERE key >= ? AND key < ?", _range(prefix))
 
     def _keep(self, key: str, data: memoryview) -> None:
-        found = self._connection.execute("SELECT id, size FROM kept WHERE key = ?", (key.encode(),)).fetchall()
+        found = self._connection.execute("SELECT digest FROM kept WHERE key = ?", (key.encode(),)).fetchall()
         if not found:
             self._insert(key, data)
-            return
-        [(number, size)] = found
-        if size != len(data) or not self._equals(number, data):
+        elif found != [(_digest(key, data),)]:
             raise StorageError(f"{key} is kept already, with other content")
 
     def _replace(self, key: str, data: memoryview) -> None:
@@ -284,18 +304,9 @@ class WritingEnd:
         self._connection.execute("DELETE FROM kept WHERE key = ?", one)
         self._insert(key, data)
 
-    def _equals(self, kept: int, data: memoryview) -> bool:
-        place = 0
-        with closing(self._connection.execute(CHUNKS, (kept,))) as chunks:
-            for (chunk,) in chunks:
-                if not same_bytes(_bytes(chunk, self.path), data[place : place + len(chunk)]):
-                    return False
-                place += len(chunk)
-        return place == len(data)
-
     def _insert(self, key: str, data: memoryview) -> None:
-        row = (key.encode(), len(data))
-        kept = self._connection.execute("INSERT INTO kept (key, size) VALUES (?, ?)", row).lastrowid
+        row = (key.encode(), len(data), _digest(key, data))
+        kept = self._connection.execute("INSERT INTO kept (key, size, digest) VALUES (?, ?, ?)", row).lastrowid
         for number, start in enumerate(range(0, len(data), CHUNK_BYTES)):
             chunk = data[start : start + CHUNK_BYTES]
             self._connection.execute("INSERT INTO chunk (kept, number, data) VALUES (?, ?, ?)", (kept, number, chunk))
@@ -323,10 +334,10 @@ class ReadingEnd:
 
     def entries(self, journal: str) -> list[bytes]:
         """See `Store.entries`."""
-        query = "SELECT entry FROM journal WHERE name = ? ORDER BY place"
+        query = "SELECT entry, digest FROM journal WHERE name = ? ORDER BY place"
         with translated(self.path):
             found = self._connection.execute(query, (encoded(journal),)).fetchall()
-            return [_bytes(entry, self.path) for (entry,) in found]
+            return [self._as_written(journal, _bytes(entry, self.path), name) for entry, name in found]
 
     def keys(self, prefix: str) -> list[str]:
         """See `Store.keys`."""
@@ -338,18 +349,29 @@ class ReadingEnd:
     def blob(self, key: str) -> memoryview:
         """See `Store.blob`; the memory is the blob's own and one chunk's."""
         with translated(self.path), self._snapshot():
-            found = self._connection.execute("SELECT id, size FROM kept WHERE key = ?", (encoded(key),)).fetchall()
+            query = "SELECT id, size, digest FROM kept WHERE key = ?"
+            found = self._connection.execute(query, (encoded(key),)).fetchall()
             if not found:
                 raise StorageError(f"{key} is not kept")
-            kept, size = found[0]
+            kept, size, name = found[0]
             (held,) = self._connection.execute(HELD, (kept,)).fetchone()
             if size != held:  # before there is room for it
-                raise StoreLostError(f"{self.path} is damaged: a blob of {size!r} bytes has {held!r}; {RESTORE}")
-            return self._assembled(kept, np.empty(size, np.uint8))
+                raise damaged(self.path, f"{key} of {size!r} bytes has {held!r}")
+            return self._as_written(key, self._assembled(kept, np.empty(size, np.uint8)), name)
 
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
+
+    def _as_written(self, name: str, data: ContentT, written: object) -> ContentT:
+        """Content, if it is what was written under its name.
+
+        Raises:
+            StoreLostError: it is not.
+        """
+        if _digest(name, data) != written:
+            raise damaged(self.path, f"{name} is not what was written: its digest is another one")
+        return data
 
     def _assembled(self, kept: int, buffer: npt.NDArray[np.uint8]) -> memoryview:
         place = 0
@@ -378,6 +400,11 @@ def _place(file: Path) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
+def _digest(name: str, data: Buffer) -> bytes:
+    """What content is known by; its name is a part of it, so that no content is found under another's."""
+    return digest(Domain.STORED, name.encode(), data)
+
+
 def _size(change: Change) -> int:
     match change:
         case Record(entry=entry):
@@ -391,7 +418,7 @@ def _size(change: Change) -> int:
 def _bytes(content: object, path: Path) -> bytes:
     """The content of a column, which is bytes wherever we have written it."""
     if not isinstance(content, bytes):
-        raise StoreLostError(f"{path} is damaged: {type(content).__name__} where bytes were written; {RESTORE}")
+        raise damaged(path, f"{type(content).__name__} where bytes were written")
     return content
 
 

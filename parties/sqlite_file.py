@@ -6,7 +6,7 @@
   and while nobody waits as far as the log's length allows it, so that their errors are seen and commits are quick.
 - The file, its log and the log's index are for their owner alone.
 - A file of another program, or one that a newer version wrote, is left as it is.
-- SQLite's errors are turned into ours here.
+- A copy made for backup says in its header that it is one, and is not opened as a store: see `parties.restoring`.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from urllib.parse import quote
 
 from fsl_async.errors import StorageError
 from parties.disk import refused, replaced_by, sync_folder
-from parties.store import DiskFullError, StoreLostError
+from parties.mark import Life
+from parties.sqlite_errors import damaged, translated
 
 __all__ = [
+    "APPLICATION",
     "BUSY_SECONDS",
+    "COPY",
     "LOG_BYTES",
     "LONGEST_LOG_BYTES",
     "PAGE_BYTES",
-    "RESTORE",
-    "DiskFullError",
-    "StoreLostError",
     "connect",
     "copy",
     "create",
     "insist",
+    "life",
     "prepare",
-    "translated",
 ]
 
 APPLICATION: Final = 0x46534C41  # "FSLA"
+COPY: Final = 0x46534C42  # "FSLB": a copy of a store
 PAGE_BYTES: Final = 16384  # measured: large blobs take three quarters of the time of 8,192, small commits little more
 LOG_BYTES: Final = 16 << 20  # after so much a checkpoint is due, once nobody has written for a while
 LONGEST_LOG_BYTES: Final = 512 << 20  # after so much it does not wait for that
 BUSY_SECONDS: Final = 5.0
-RESTORE: Final = "name another file, or restore it from a backup"
 
 SETTINGS: Final[Mapping[str, str | int]] = {
     "journal_mode": "wal",
@@ -56,10 +56,12 @@ SETTINGS: Final[Mapping[str, str | int]] = {
 
 MIGRATIONS: Final = (
     """
-    CREATE TABLE journal (place INTEGER PRIMARY KEY, name BLOB NOT NULL, entry BLOB NOT NULL);
+    CREATE TABLE journal (place INTEGER PRIMARY KEY, name BLOB NOT NULL, entry BLOB NOT NULL, digest BLOB NOT NULL);
     CREATE INDEX journal_by_name ON journal (name);
-    CREATE TABLE kept (id INTEGER PRIMARY KEY, key BLOB UNIQUE, size INTEGER NOT NULL);
+    CREATE TABLE kept (id INTEGER PRIMARY KEY, key BLOB UNIQUE, size INTEGER NOT NULL, digest BLOB NOT NULL);
     CREATE TABLE chunk (kept INTEGER NOT NULL, number INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (kept, number));
+    CREATE TABLE life (identity BLOB NOT NULL, transactions INTEGER NOT NULL);
+    INSERT INTO life VALUES (randomblob(16), 0);
     """,
 )
 SCHEMA: Final = len(MIGRATIONS)
@@ -107,6 +109,13 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
             connection.executescript(
                 f"BEGIN; {script} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {number}; COMMIT;"
             )
+        _check_names(connection, path)
+
+
+def life(connection: sqlite3.Connection) -> Life:
+    """Which store a file is, and how far it has got."""
+    identity, transactions = connection.execute("SELECT identity, transactions FROM life").fetchone()
+    return Life(identity, transactions)
 
 
 def insist(connection: sqlite3.Connection, setting: str, value: str | int) -> None:
@@ -141,17 +150,6 @@ def copy(path: Path, target: Path) -> None:
 
 
 @contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into ours."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise _translation(path, error) from error
-    except UnicodeDecodeError as error:  # a name in the file that is no text any more
-        raise StoreLostError(f"{path} is damaged ({error}); {RESTORE}") from error
-
-
-@contextmanager
 def _existing(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection to a store that is there already, whoever else uses it.
 
@@ -178,9 +176,24 @@ def _back_up(source: sqlite3.Connection, path: Path, target: Path) -> None:
     """
     with closing(connect(target)) as copied:
         source.backup(copied)
+        copied.execute(f"PRAGMA application_id = {COPY}")
         (found,) = copied.execute("PRAGMA quick_check(1)").fetchone()
     if found != "ok":
-        raise StoreLostError(f"{path} is damaged ({found}); {RESTORE}")
+        raise damaged(path, found)
+
+
+def _check_names(connection: sqlite3.Connection, path: Path) -> None:
+    """Read through what is found by its name: a name that is not found any more would be as if it had never been.
+
+    What lies under the names is compared with its digest when it is read.
+
+    Raises:
+        StoreLostError: something is missing, or not where it belongs.
+    """
+    for table in ("journal", "kept"):
+        (found,) = connection.execute(f"PRAGMA integrity_check({table})").fetchone()
+        if found != "ok":
+            raise damaged(path, found)
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
@@ -192,12 +205,17 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if application == COPY:
+        raise StorageError(
+            f"{path} is a copy made by `fsl-async backup`, and no server is started from it as it is: it could answer "
+            "a round a second time; `fsl-async restore` makes a store of it, and says when it must not"
+        )
     if application != APPLICATION and (application or version or tables):
         raise StorageError(f"{path} is a database of another program; name another file")
     if version > SCHEMA:
         raise StorageError(
             f"{path} was written by a newer version of fsl-async (schema {version}, this one knows {SCHEMA}); "
-            "run that version, or restore the backup made before the upgrade"
+            "run that version"
         )
     return int(version)
 
@@ -209,26 +227,3 @@ def _make_private(path: Path) -> None:
                 file.chmod(0o600)
         except OSError as error:
             raise refused(file, error) from error
-
-
-def _translation(path: Path, error: sqlite3.Error) -> StorageError:
-    """The error that a user meets; SQLite's extended result codes keep the family in their lowest byte."""
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)  # the module's own errors have none
-    if code == sqlite3.SQLITE_IOERR_SHMSIZE:  # so it reports a disk without room for the index of the log
-        code = sqlite3.SQLITE_FULL
-    match code & 0xFF:
-        case sqlite3.SQLITE_FULL:
-            return DiskFullError(f"{path}: the disk is full, and nothing of this was kept; free some of it")
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return StorageError(f"{path}: another program is at it ({error}); close that program")
-        case sqlite3.SQLITE_TOOBIG:
-            return StorageError(f"{path}: a journal entry is too large ({error}); keep large data as a blob")
-        case sqlite3.SQLITE_NOTADB:
-            return StoreLostError(f"{path} is not a store ({error}); {RESTORE}")
-        case sqlite3.SQLITE_CORRUPT:
-            return StoreLostError(f"{path} is damaged ({error}); {RESTORE}")
-        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_CANTOPEN:
-            return StoreLostError(f"{path} cannot be written ({error}); see who owns it and how its disk is mounted")
-        case _:
-            name = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
-            return StoreLostError(f"{path}: the disk failed ({name}: {error}); see to the disk, then start again")

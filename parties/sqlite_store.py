@@ -55,14 +55,19 @@ class SqliteStore(Store):
         self._closed = False
 
     @classmethod
-    async def open(cls, path: Path) -> SqliteStore:
+    async def open(cls, path: Path, *, marked: bool = False) -> SqliteStore:
         """Open a store, in a new file where there is none; it must be closed again.
+
+        Args:
+            path: the file.
+            marked: whether a mark is kept beside it, so that an older copy in its place is found out; see
+                `parties.mark`.
 
         Raises:
             StorageError: the file is in use, on another host's disk, read-only, damaged, another program's or a newer
-                version's, or its folder is missing.
+                version's, a copy or older than its mark, or its folder is missing.
         """
-        return await trio.to_thread.run_sync(cls._opened, path)
+        return await trio.to_thread.run_sync(cls._opened, path, marked)
 
     async def commit(self, *changes: Change) -> None:
         """See `Store.commit`; once it waits for the disk, it is not cancelled.
@@ -109,13 +114,13 @@ class SqliteStore(Store):
         return self._writer.transactions
 
     @classmethod
-    def _opened(cls, path: Path) -> SqliteStore:
+    def _opened(cls, path: Path, marked: bool) -> SqliteStore:
         path = Path(os.path.realpath(path))
         refuse_network(path)
         with ExitStack() as held:
             held.enter_context(sole_use(path))
             create(path)
-            writing = WritingEnd(path)
+            writing = WritingEnd(path, marked=marked)
             held.callback(writing.close)
             reading = ReadingEnd(path)
             held.callback(reading.close)

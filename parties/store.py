@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from fsl_async.digests import Buffer
 from fsl_async.errors import MisuseError, StorageError
 
 __all__ = [
+    "DAMAGED",
     "Change",
     "DiskFullError",
     "Erase",
@@ -38,6 +39,12 @@ __all__ = [
 ]
 
 ValueT = TypeVar("ValueT")
+
+DAMAGED: Final = (
+    "start again; if the same comes again, do not put an older copy in its place: docs/operations.md says what to do "
+    'under "A store is damaged"'
+)
+"""What to do where a store does not hold what was written: an older copy could answer a round a second time."""
 
 
 class DiskFullError(StorageError):

@@ -20,7 +20,7 @@ from fsl_async.randomness import Randomness
 from parties.kept import read_kept, taken_again
 from parties.link import PeerLink
 from parties.round_records import round_prefix
-from parties.store import Put, Record, Store
+from parties.store import DAMAGED, Put, Record, Store
 
 __all__ = ["TossRun"]
 
@@ -70,7 +70,7 @@ class TossRun:
             await store.commit(Record(journal, *recorded))
         run = TossRun._again(recorded, journal, store, link)
         if (run._state.half.server, run.number) != (server, number):
-            raise StorageError(f"{journal} is of S{run._state.half.server} in round {run.number}; restore a backup")
+            raise StorageError(f"{journal} is of S{run._state.half.server} in round {run.number}; {DAMAGED}")
         run._say()
         return run
 
@@ -85,7 +85,7 @@ class TossRun:
     @staticmethod
     def _again(recorded: Sequence[bytes], journal: str, store: Store, link: PeerLink) -> TossRun:
         if not recorded:
-            raise StorageError(f"{journal} is empty; restore a backup")
+            raise StorageError(f"{journal} is empty; {DAMAGED}")
         run = TossRun(protocol.Committing(read_kept(recorded[0], protocol.Half, journal)), store, link)
         for entry in recorded[1:]:
             said = read_kept(entry, _Said, journal)

@@ -13,6 +13,7 @@ import pytest
 import trio
 from shop import Basket, deploy, model
 
+from fsl_async.errors import StorageError
 from parties import connect
 from parties.command import main
 from parties.deployment import free_addresses, server_setup
@@ -40,11 +41,12 @@ def folder(tmp_path) -> Path:
 
 @pytest.fixture
 def run(folder, monkeypatch, capsys):
-    """Runs `backup` in this process: its exit code, its JSON object or text, and what it complains of."""
+    """Runs `backup`, or `restore`, in this process: its exit code, JSON object or text, and complaint."""
 
     def run(*words: str, form: str = "json") -> tuple[int, dict | str, str]:
         monkeypatch.chdir(folder)
-        monkeypatch.setattr(sys, "argv", ["fsl-async", "backup", *words, "--format", form])
+        command = [] if words[0] == "restore" else ["backup"]
+        monkeypatch.setattr(sys, "argv", ["fsl-async", *command, *words, "--format", form])
         with pytest.raises(SystemExit) as ending:
             main()
         said = capsys.readouterr()
@@ -118,10 +120,19 @@ def test_a_server_goes_on_from_a_copy_that_was_made_while_it_ran(folder, run):
     for number in (0, 1):
         copy = folder / f"copy-{number}.sqlite"
         assert stat.S_IMODE(copy.stat().st_mode) == 0o600
-        for left in folder.glob(f"S{number}.sqlite*"):
-            left.unlink()
-        copy.rename(folder / f"S{number}.sqlite")
+        put_aside(folder, number)
+        code, said, _ = run("restore", f"S{number}.toml", copy.name)
+        assert (code, said["result"]["settled"], said["result"]["newest"]) == (ExitCode.OK, 1, True)
+        assert copy.exists()
     trio.run(second)
+
+
+def put_aside(folder: Path, number: int, *, mark: bool = False) -> None:
+    """The store of a stopped server, without its mark or with it."""
+    (folder / "old").mkdir(exist_ok=True)
+    for left in folder.glob(f"S{number}.sqlite*"):
+        if mark or left.suffix != ".mark":
+            left.rename(folder / "old" / left.name)
 
 
 def test_what_is_printed_says_what_was_copied_and_how_to_go_on_from_it(folder, run):
@@ -137,7 +148,7 @@ def test_what_is_printed_says_what_was_copied_and_how_to_go_on_from_it(folder, r
     size = (folder / "copy.sqlite").stat().st_size
     assert first == f"copy.sqlite: the store of S0 after round 1, {size:,} bytes, checked"
     assert last == "then.npz: the model after round 1"
-    assert "put it in the place of S0.sqlite, without S0.sqlite-wal and S0.sqlite-shm, and start S0" in out
+    assert "`fsl-async restore` makes a store of it. The copy itself is refused by `serve`" in out
     assert "If S0 has run since, do not" in out
     code, said, _ = run("S1.toml", "other.sqlite")
     assert code == ExitCode.OK
@@ -218,3 +229,155 @@ def test_a_damaged_store_is_found_out_and_no_copy_stays(stopped, run):
     assert code == ExitCode.STORAGE
     assert "damaged" in said["error"]["message"]
     assert not (stopped / "copy.sqlite").exists()
+
+
+# ---- what becomes of a copy
+
+
+async def one_round(folder: Path, number: int) -> None:
+    async with running(folder) as servers:
+        await take_part(folder, *NAMES)
+        await settled(servers, number)
+
+
+async def half_a_round(folder: Path) -> None:
+    """One of two submissions is in."""
+    async with running(folder) as servers:
+        async with connect(folder / "task.toml", folder / "anna.key") as client:
+            await client.submit(Basket("anna").update)
+        assert [server.standing().round.submissions for server in servers] == [1, 1]
+
+
+async def refused_at_start(folder: Path) -> str:
+    with pytest.raises(StorageError) as caught:
+        await server_setup(folder / "S0.toml")
+    return str(caught.value)
+
+
+def test_a_copy_is_refused_as_it_is(folder, run):
+    trio.run(one_round, folder, 1)
+    assert run("S0.toml", "copy.sqlite")[0] == ExitCode.OK
+    put_aside(folder, 0)
+    (folder / "copy.sqlite").rename(folder / "S0.sqlite")
+    assert "is a copy made by `fsl-async backup`" in trio.run(refused_at_start, folder)
+
+
+def test_a_server_does_not_go_on_from_a_copy_that_it_has_run_on_from(folder, run):
+    """Neither from one made by `backup` nor from one made by hand; it may have answered a round since."""
+    trio.run(half_a_round, folder)
+    assert run("S0.toml", "copy.sqlite")[0] == ExitCode.OK
+    by_hand = (folder / "S0.sqlite").read_bytes()
+    trio.run(take_part_and_end, folder)
+    put_aside(folder, 0)
+    code, said, _ = run("restore", "S0.toml", "copy.sqlite")
+    assert code == ExitCode.STORAGE
+    assert "copy.sqlite is older than what its server has done" in said["error"]["message"]
+    assert not (folder / "S0.sqlite").exists()
+    (folder / "S0.sqlite").write_bytes(by_hand)
+    words = trio.run(refused_at_start, folder)
+    assert "S0.sqlite is older than what this server has done" in words
+    assert "begin anew on both servers" in words
+
+
+async def take_part_and_end(folder: Path) -> None:
+    async with running(folder) as servers:
+        await take_part(folder, "ben")
+        await settled(servers, 1)
+
+
+def test_without_its_mark_a_restored_server_gives_up_the_round_that_was_on(folder, run):
+    """Another sum of it may have been opened; the next round is a new one."""
+    trio.run(half_a_round, folder)
+    assert run("S0.toml", "copy.sqlite")[0] == ExitCode.OK
+    put_aside(folder, 0, mark=True)
+    code, out, _ = run("restore", "S0.toml", "copy.sqlite", form="text")
+    assert code == ExitCode.OK
+    assert "gives up the round that was on in the copy" in out
+
+    async def goes_on() -> None:
+        async with running(folder) as servers:
+            while [server.standing().rounds_aborted for server in servers] != [1, 1]:  # noqa: ASYNC110 - two servers
+                await trio.sleep(0.01)
+            past = (await servers[0].past_rounds())[0].report
+            assert past.aborted.startswith("S0 gave up: its store was made of a copy")
+            await take_part(folder, *NAMES)
+            await settled(servers, 1)
+
+    trio.run(goes_on)
+    trio.run(half_a_round, folder)  # opened since the restore: it goes on after a restart
+
+    async def again() -> None:
+        async with running(folder) as servers:
+            await take_part(folder, "ben")
+            await settled(servers, 2)
+
+    trio.run(again)
+
+
+def test_a_store_without_its_mark_is_made_one_where_it_lies(folder, run):
+    trio.run(one_round, folder, 1)
+    (folder / "S0.sqlite.mark").unlink()
+    assert "has no mark beside it" in trio.run(refused_at_start, folder)
+    code, said, _ = run("restore", "S0.toml", "S0.sqlite")
+    assert (code, said["result"]["newest"]) == (ExitCode.OK, False)
+    trio.run(one_round, folder, 2)
+
+
+@pytest.mark.parametrize("number", ["0", "1"])
+def test_what_is_restored_is_the_servers_own_and_overwrites_nothing(number, folder, run):
+    trio.run(one_round, folder, 1)
+    assert run(f"S{number}.toml", "copy.sqlite")[0] == ExitCode.OK
+    code, said, _ = run("restore", "S0.toml", "copy.sqlite")
+    assert code == ExitCode.STORAGE
+    assert "S0.sqlite exists; put it aside first" in said["error"]["message"]
+    put_aside(folder, 0, mark=True)
+    code, said, _ = run("restore", "S0.toml", "copy.sqlite")
+    assert (code == ExitCode.OK) == (number == "0")
+    assert number == "0" or "is a store of S1" in said["error"]["message"]
+    code, said, _ = run("restore", "S0.toml", "nowhere.sqlite")
+    assert code == ExitCode.MISUSE
+
+
+def test_a_copy_of_a_store_that_was_begun_anew_since_is_refused(folder, run):
+    trio.run(one_round, folder, 1)
+    assert run("S0.toml", "copy.sqlite")[0] == ExitCode.OK
+    for index in (0, 1):
+        put_aside(folder, index, mark=True)
+    trio.run(one_round, folder, 1)
+    put_aside(folder, 0)
+    code, said, _ = run("restore", "S0.toml", "copy.sqlite")
+    assert code == ExitCode.STORAGE
+    assert "its server has begun anew since" in said["error"]["message"]
+
+
+def test_a_new_store_beside_the_mark_of_a_lost_one_is_refused(folder):
+    trio.run(one_round, folder, 1)
+    put_aside(folder, 0)
+    assert "is not the store that was used here last" in trio.run(refused_at_start, folder)
+
+
+@pytest.mark.parametrize("place", [0.2, 0.5, 0.9])
+def test_a_log_that_lost_a_part_is_found_out(place, folder):
+    """From a flipped bit on SQLite takes a log for cut off by a crash, and goes on as if nothing more had been said."""
+    store, log = folder / "S0.sqlite", folder / "S0.sqlite-wal"
+
+    async def killed() -> tuple[bytes, bytes]:
+        async with running(folder) as servers:
+            await take_part(folder, *NAMES)
+            await settled(servers, 1)
+            return store.read_bytes(), log.read_bytes()
+
+    at_death, logged = trio.run(killed)
+    store.write_bytes(at_death)
+    log.write_bytes(logged)
+    index = int(len(logged) * place)
+    log.write_bytes(logged[:index] + bytes([logged[index] ^ 1]) + logged[index + 1 :])
+    words = trio.run(refused_at_start, folder)
+    assert "S0.sqlite is older than what this server has done" in words
+    assert "S0.sqlite-wal) is missing or damaged" in words
+
+
+def test_a_mark_that_cannot_be_read_is_named(folder):
+    trio.run(one_round, folder, 1)
+    (folder / "S0.sqlite.mark").write_bytes(b"fsl-async mark 00")
+    assert "S0.sqlite.mark is damaged" in trio.run(refused_at_start, folder)

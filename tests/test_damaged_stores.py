@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import msgspec
 import numpy as np
@@ -13,15 +13,21 @@ from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.protocols import alignment, session, toss
 from fsl_async.ring import Ring
 from fsl_async.task import Dense, Sparse, Task
+from parties import client_state, enrolment, sessions, tossing
+from parties import round_records as records
+from parties import round_run as rounds
+from parties.client_session import KeptSession
 from parties.client_state import ClientState
 from parties.compute import InlineLane
+from parties.drafts import KeptDraft
 from parties.enrolment import Enrolment, ListOnly
-from parties.evidence import EvidenceBook
-from parties.history import History, Standing
+from parties.evidence import Evidence, EvidenceBook
+from parties.happenings import PastRound
+from parties.history import History, Restore, Standing
 from parties.identity import Identity, Registry
 from parties.kept import read_kept
-from parties.planting import Planting
-from parties.round_records import RoundRecords
+from parties.planting import KeptPlanting, Planting
+from parties.round_records import RoundRecords, StoredSubmission
 from parties.sessions import Sessions
 from parties.store import MemoryStore, Put, Record, Store
 from parties.tossing import TossRun
@@ -224,3 +230,50 @@ async def test_a_name_of_no_part_is_the_stores_error(name):
     await store.commit(Put(f"{ROUND}/parts/{name}", b"part"))
     with pytest.raises(StorageError, match="names no public part"):
         await _records(store).parts()
+
+
+# ---- records of another release
+
+
+STORED = [
+    *(Standing, Restore, PastRound, Evidence, StoredSubmission, KeptSession, KeptDraft, KeptPlanting, session.Session),
+    *(toss.Half, rounds._EVENTS, tossing._Said, records._Request, sessions._Origin, enrolment._Enrolled),
+    *(client_state._Owner, client_state._KeptRetrieval, client_state._OnItsWay | client_state._Received),
+]
+
+
+def structs(kind: object) -> Iterator[msgspec.inspect.StructType]:
+    """All structs that a type holds, in itself or in what it holds."""
+    match msgspec.inspect.type_info(kind) if not isinstance(kind, msgspec.inspect.Type) else kind:
+        case msgspec.inspect.StructType(fields=fields) as struct:
+            yield struct
+            inner = [found.type for found in fields]
+        case msgspec.inspect.UnionType(types=inner) | msgspec.inspect.TupleType(item_types=inner):
+            pass
+        case msgspec.inspect.DictType(key_type=key, value_type=value):
+            inner = [key, value]
+        case (
+            msgspec.inspect.ListType(item_type=item)
+            | msgspec.inspect.VarTupleType(item_type=item)
+            | msgspec.inspect.FrozenSetType(item_type=item)
+        ):
+            inner = [item]
+        case _:
+            inner = []
+    for held in inner:
+        yield from structs(held)
+
+
+@pytest.mark.parametrize("kind", STORED, ids=str)
+def test_nothing_that_is_stored_is_dropped_because_it_is_not_known(kind):
+    assert list(structs(kind))
+    assert [struct.cls for struct in structs(kind) if not struct.forbid_unknown_fields] == []
+
+
+async def test_a_record_with_a_field_of_another_release_is_not_read():
+    store = MemoryStore()
+    await History(store).open(FRESH, MODEL)
+    later = msgspec.msgpack.decode(encode(FRESH)) | {"later": 1}
+    await store.commit(Put("standing", encode(later)))
+    with pytest.raises(StorageError, match=r"unknown field `later`.*written by another release"):
+        await History(store).open(FRESH, MODEL)

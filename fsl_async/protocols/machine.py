@@ -31,11 +31,11 @@ __all__ = [
 ]
 
 
-class State(Discreet, frozen=True, tag=True):
+class State(Discreet, frozen=True, tag=True, forbid_unknown_fields=True):
     """The base of all states."""
 
 
-class Event(Discreet, frozen=True, tag=True):
+class Event(Discreet, frozen=True, tag=True, forbid_unknown_fields=True):
     """The base of all events; one that is not a `PeerEvent` is local and never decoded from a channel."""
 
 

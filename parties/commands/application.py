@@ -18,6 +18,7 @@ from parties.commands.clients import retrieve, submit
 from parties.commands.keys import enrol, keygen
 from parties.commands.members import clients, peers
 from parties.commands.operating import log_level, rounds, status
+from parties.commands.restore import restore
 from parties.commands.serve import serve
 from parties.commands.trying import bench, demo, plan
 from parties.report import ExitCode
@@ -33,7 +34,21 @@ app = App(
     result_action="return_value",
 )
 
-for command in (backup, bench, demo, enrol, keygen, log_level, plan, preflight, retrieve, serve, status, submit):
+for command in (
+    backup,
+    bench,
+    demo,
+    enrol,
+    keygen,
+    log_level,
+    plan,
+    preflight,
+    restore,
+    retrieve,
+    serve,
+    status,
+    submit,
+):
     app.command(command)
 for group in (clients, peers, rounds):
     app.command(group)

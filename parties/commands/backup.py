@@ -50,13 +50,13 @@ def backup(config: Path, target: Path, *, model: Path | None = None, form: Forma
 
 
 def _words(made: Backup, keys: Path, model: Path | None) -> str:
-    name, store = f"S{made.server}", made.store
+    name = f"S{made.server}"
     until = f"after round {made.settled}" if made.settled else "before its first round is over"
     lines = [
         f"{made.target}: the store of {name} {until}, {made.size:,} bytes, checked",
         f"It holds secrets, as {keys} does: keep both where only you can read them, and not on this disk alone.",
-        f"To go on from it, if {name} has not run since: put it in the place of {store}, without {store}-wal and "
-        f"{store}-shm, and start {name}.",
+        f"To go on from it, if {name} has not run since: `fsl-async restore` makes a store of it. The copy itself is "
+        "refused by `serve`.",
         f"If {name} has run since, do not: two different answers can expose a client. Begin anew on both servers, from "
         "the same model, as docs/operations.md says.",
     ]

@@ -156,7 +156,7 @@ def is_running(place: StorePlace) -> bool:
         return "is in use" in str(error)
 
 
-async def store(place: StorePlace) -> str:
+async def store(place: StorePlace, *, marked: bool = True) -> str:
     """The store can be used."""
     if not isinstance(place, OnDisk):
         raise Doubt(
@@ -167,7 +167,7 @@ async def store(place: StorePlace) -> str:
         raise Doubt(f"{place.path} is in use: the server is running")
     if _is_new(place.path):
         return f"{place.path} is made when the server starts"
-    await (await SqliteStore.open(place.path)).aclose()
+    await (await SqliteStore.open(place.path, marked=marked)).aclose()
     return f"{place.path} can be read and written, and lies on a local disk"
 
 
@@ -194,7 +194,7 @@ async def state(path: Path | None) -> str:
         )
     if is_running(OnDisk(path)):
         raise Doubt(f"{path} is in use: the client is running")
-    return await store(OnDisk(path))
+    return await store(OnDisk(path), marked=False)
 
 
 def disk(file: ServerFile, task: Task) -> str:

@@ -16,8 +16,7 @@ import trio
 
 from fsl_async.errors import StorageError
 from fsl_async.messages import Hint, Message, Submit
-from parties.sqlite_file import DiskFullError
-from parties.store import Change, Erase, Keep, Put, Record
+from parties.store import Change, DiskFullError, Erase, Keep, Put, Record
 from parties.testing.disk import Trouble
 from parties.testing.faults import (
     CALM,

@@ -11,8 +11,7 @@ import trio
 from fsl_async.errors import StorageError
 from parties.cluster import Note
 from parties.happenings import RoundSettled
-from parties.sqlite_file import DiskFullError
-from parties.store import Record
+from parties.store import DiskFullError, Record
 from parties.testing import (
     CALM,
     AtCommit,

@@ -1,0 +1,63 @@
+"""`restore`: a server's store, made of a copy again."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parties.commands.running import FormatFlag, run_plainly
+from parties.report import Report
+
+if TYPE_CHECKING:
+    from parties.restoring import Restored
+
+__all__ = ["restore"]
+
+
+def restore(config: Path, copy: Path, *, form: FormatFlag = "text") -> int:
+    """Make a server's store of a copy, where the server is known to have done nothing since; or on your word.
+
+    Parameters
+    ----------
+    config:
+        The server's TOML file. Nothing may lie where its store is to be.
+    copy:
+        What `fsl-async backup` wrote; it stays as it is.
+    """
+    report = Report("restore", form)
+
+    def work() -> None:
+        from parties import restoring
+        from parties.party_files import ServerFile
+
+        made = restoring.restore(ServerFile.load(config), copy, time.time())
+        report.result(
+            _words(made, copy),
+            {
+                "server": made.server,
+                "store": str(made.store),
+                "copy": str(copy),
+                "settled": made.settled,
+                "newest": made.newest,
+            },
+        )
+
+    return run_plainly(report, work)
+
+
+def _words(made: Restored, copy: Path) -> str:
+    name = f"S{made.server}"
+    until = f"after round {made.settled}" if made.settled else "before its first round is over"
+    first = f"{made.store}: the store of {name} {until}, from {copy}"
+    if made.newest:
+        return f"{first}\n{name} has done nothing since the copy was made: it goes on where it was."
+    return "\n".join(
+        [
+            first,
+            f"Nobody here knows what {name} has done since. If it has run since, do not start it: begin anew on both "
+            "servers, as docs/operations.md says.",
+            f"When it is started, {name} gives up the round that was on in the copy, unless it had committed to its "
+            "share; take that round's sum for known to the other server.",
+        ]
+    )
