@@ -53,8 +53,8 @@ def run(monkeypatch, capsys, tmp_path):
 def test_the_commands_are_these():
     assert [" ".join(words) for words in COMMANDS] == [
         "backup", "bench", "clients add", "clients list", "clients revoke", "demo", "enrol", "keygen", "log-level",
-        "peers add", "peers list", "peers revoke", "plan", "preflight", "restore", "retrieve", "rounds abort", "rounds list",
-        "rounds show", "serve", "status", "submit",
+        "peers add", "peers list", "peers revoke", "plan", "preflight", "restore", "retrieve", "rounds abort",
+        "rounds list", "rounds show", "serve", "status", "submit",
     ]  # fmt: skip
 
 

@@ -6,10 +6,11 @@ the terminals of those whom it names. Whatever the section has in double quotes 
 
 import os
 import shutil
+import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import guide
@@ -81,7 +82,8 @@ def _(site: Terminals) -> None:
 
 @scenario("Backup")
 def _(site: Terminals) -> None:
-    """After the copy that the section makes first come two rounds; then somebody starts S0 from it all the same."""
+    """After the copy that the section makes first come two rounds; then somebody starts S0 from it all the same, and
+    from a store that was copied by hand."""
     site.serve()
     site.round(1, "alice", "bob")
     carry_out(site, "Backup")
@@ -92,8 +94,9 @@ def _(site: Terminals) -> None:
     site.round(3, "bob", "alice")
     site.assert_sum(*["alice", "bob"] * 3)
     site.type("s0", BOTH_STOP)
-    site.type("s0", f"rm s0.sqlite*; mv s0-copy.sqlite s0.sqlite; {SERVE} s0.toml 2>> s0.log &")
-    site.until(lambda: has_seen(*quoted(SECTIONS["Backup"]), site.seen()), "s1")
+    site.type("s0", "mkdir aside; mv s0.sqlite aside/; cp s0-copy.sqlite s0.sqlite; fsl-async serve s0.toml", code=6)
+    site.type("s0", "rm s0.sqlite; fsl-async restore s0.toml s0-copy.sqlite", code=6)
+    site.type("s0", "cp old/s0.sqlite s0.sqlite; fsl-async serve s0.toml", code=6)
 
 
 @scenario("Both servers begin anew")
@@ -282,6 +285,27 @@ def _(site: Terminals) -> None:
 def _(site: Terminals) -> None:
     site.serve()
     carry_out(site, "A server's key is compromised")
+
+
+@scenario("A disk fails")
+def _(site: Terminals) -> None:
+    """The store is a device whose first byte cannot be read, as that of a broken disk."""
+    site.type("s0", "ln -s /proc/self/mem s0.sqlite; fsl-async serve s0.toml", code=6)
+
+
+@scenario("A store is damaged")
+def _(site: Terminals) -> None:
+    """A bit of the model has flipped."""
+    site.serve()
+    site.round(1, "alice", "bob")
+    site.type("s0", BOTH_STOP)
+    with closing(sqlite3.connect(site.home("s0") / "s0.sqlite")) as connection:
+        connection.create_function("flip", 1, lambda data: bytes([data[0] ^ 4]) + data[1:])
+        model = "(SELECT id FROM kept WHERE key = CAST('model/items' AS BLOB))"
+        connection.execute(f"UPDATE chunk SET data = flip(data) WHERE kept = {model}")
+        connection.commit()
+    site.type("s0", f"{SERVE} s0.toml 2>> s0.log &")
+    carry_out(site, "A store is damaged")
 
 
 @scenario("A store is lost")
