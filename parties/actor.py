@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
 
 import msgspec
 import trio
@@ -50,6 +49,7 @@ from parties.happenings import (
     Warned,
 )
 from parties.history import History, Standing
+from parties.inbox import FromPeer, Item, Mark, Met, Ours
 from parties.link import PeerLink
 from parties.outcome import RoundReport
 from parties.patient_store import PatientStore
@@ -68,34 +68,6 @@ ROUNDS_REMEMBERED = 16
 
 SPARE_BYTES = 256 << 20
 """Memory of one round's sum that is kept for the next one's, at most."""
-
-
-@dataclass(frozen=True)
-class _FromPeer:
-    received: Received
-
-
-@dataclass(frozen=True)
-class _Met:
-    """The servers are connected (again)."""
-
-
-@dataclass(frozen=True)
-class _Ours:
-    """An event of our own for a round."""
-
-    round_id: bytes
-    event: Event
-
-
-@dataclass(frozen=True)
-class _Mark:
-    """What was posted before it has been taken when it is."""
-
-    taken: trio.Event = field(default_factory=trio.Event)
-
-
-_Item: TypeAlias = _FromPeer | Forwarded | _Met | _Ours | _Mark
 
 
 @dataclass(frozen=True)
@@ -126,7 +98,7 @@ class Actor:
         self._store = PatientStore(setup.store, setup.observe)
         self.sessions = Sessions(setup.task, self._store)
         self.evidence = EvidenceBook(self._store, setup.observe)
-        self._inbox_in, self._inbox = trio.open_memory_channel[_Item](64)
+        self._inbox_in, self._inbox = trio.open_memory_channel[Item](64)
         self._link = PeerLink(
             self._peer,
             longest_peer_message(setup.task),
@@ -344,15 +316,15 @@ class Actor:
     async def _take_all(self) -> None:
         async for item in self._inbox:
             match item:
-                case _Met():
+                case Met():
                     self._resend()
-                case _Mark(taken=taken):
+                case Mark(taken=taken):
                     taken.set()
                 case Forwarded():
                     self._take_forward(item)
-                case _FromPeer(received=received):
+                case FromPeer(received=received):
                     await self._take_from_peer(received)
-                case _Ours(round_id=round_id, event=event):
+                case Ours(round_id=round_id, event=event):
                     await self._take_own(round_id, event)
             await self._move_on()
 
@@ -412,7 +384,7 @@ class Actor:
         """Bring a message of the peer's to the actor; a public part goes to the round's records instead."""
         message = received.message
         if not isinstance(message, Forward):
-            await self._post(_FromPeer(received))
+            await self._post(FromPeer(received))
             return
         if self._round_named(message.round_id) is None:
             await self._catch_up()  # what came before may open its round
@@ -426,7 +398,7 @@ class Actor:
 
     async def _catch_up(self) -> None:
         """Wait until the actor has taken all that has been posted so far."""
-        mark = _Mark()
+        mark = Mark()
         await self._post(mark)
         await mark.taken.wait()
 
@@ -478,15 +450,15 @@ class Actor:
 
     async def _met(self) -> None:
         self.setup.observe(PeerMet())
-        await self._post(_Met())
+        await self._post(Met())
 
     def _lost(self, explanation: str) -> None:
         self.setup.observe(PeerLost(explanation=explanation))
 
     async def _report(self, round_id: bytes, event: Event) -> None:
-        await self._post(_Ours(round_id, event))
+        await self._post(Ours(round_id, event))
 
-    async def _post(self, item: _Item) -> None:
+    async def _post(self, item: Item) -> None:
         """Bring something to the actor; where that has ended the server ends, and the next one goes by the store."""
         with suppress(trio.BrokenResourceError):
             await self._inbox_in.send(item)

@@ -304,7 +304,6 @@ def _(site: Terminals) -> None:
         model = "(SELECT id FROM kept WHERE key = CAST('model/items' AS BLOB))"
         connection.execute(f"UPDATE chunk SET data = flip(data) WHERE kept = {model}")
         connection.commit()
-    site.type("s0", f"{SERVE} s0.toml 2>> s0.log &")
     carry_out(site, "A store is damaged")
 
 
