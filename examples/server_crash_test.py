@@ -39,7 +39,7 @@ async def test_whoever_has_a_receipt_is_counted(fsl_world, fsl_seed, autojump_cl
         Cut("ada", connection=1, outward=True, after=250, lost=True),
     ]
     schedule = Schedule(clients=len(NAMES), rounds=1)
-    async with fsl_world(TASK, MODEL, faults=faults, schedule=schedule) as world:
+    async with fsl_world(TASK, MODEL, faults=faults, schedule=schedule, clients=NAMES) as world:
         for name in NAMES:
             world.start(name, take_part)
         await world.wait_settled(1)

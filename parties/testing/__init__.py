@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         SkewedClock,
         SlowDisk,
     )
-    from parties.testing.world import Ended, World
+    from parties.testing.world import Ended, HorizonError, World
 else:
     _PLACES = {
         "fsl_async.randomness": ["SeededSource"],
@@ -67,7 +67,7 @@ else:
             "SkewedClock",
             "SlowDisk",
         ],
-        "parties.testing.world": ["Ended", "World"],
+        "parties.testing.world": ["Ended", "HorizonError", "World"],
     }
 
     def __getattr__(name: str) -> object:
@@ -102,6 +102,7 @@ __all__ = [
     "Fault",
     "FullDisk",
     "GiveUp",
+    "HorizonError",
     "Partition",
     "Schedule",
     "SeededSource",

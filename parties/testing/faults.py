@@ -35,6 +35,7 @@ __all__ = [
     "SkewedClock",
     "SlowDisk",
     "Straggle",
+    "parties_of",
     "party_of",
 ]
 
@@ -254,6 +255,17 @@ Fault: TypeAlias = (
     | MaliciousClient
     | MaliciousServer
 )
+
+
+def parties_of(fault: Fault) -> tuple[str, ...]:
+    """Everybody whom it names."""
+    match fault:
+        case Partition(sender=sender, receiver=receiver):
+            return sender, receiver
+        case Straggle(party=party, server=server):
+            return party, server
+        case _:
+            return (party_of(fault),)
 
 
 def party_of(fault: Fault) -> str:

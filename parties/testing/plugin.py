@@ -17,7 +17,7 @@ import shlex
 from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
@@ -35,7 +35,7 @@ ROWS = 40
 """How much of a chart the report of a failed test shows."""
 
 MakeWorld: TypeAlias = "Callable[..., AbstractAsyncContextManager[World]]"
-"""Called as `world(task, model, seed=…, faults=[…], schedule=…)`; see `parties.testing.world.world`."""
+"""Called as `world(task, model, seed=…, faults=[…], schedule=…, clients=[…])`; see `parties.testing.world.world`."""
 
 
 @dataclass(frozen=True)
@@ -133,10 +133,11 @@ def fsl_world(request: pytest.FixtureRequest, fsl_seed: int) -> MakeWorld:
         seed: int = fsl_seed,
         faults: Sequence[Fault] = (),
         schedule: Schedule | None = None,
+        **options: Any,
     ) -> AsyncIterator[World]:
         from parties.testing.world import world
 
-        async with world(task, model, seed, faults, schedule) as new:
+        async with world(task, model, seed, faults, schedule, **options) as new:
             made.append(_Made(new, tuple(faults)))
             await new.wait_listening()
             yield new

@@ -31,6 +31,7 @@ class Life:
         process: whose.
         number: of this life, from 1.
         alive: whether it goes on.
+        mistaken: whether the test's own code has misused a client in it.
         scope: of all its tasks.
         ending: called when it is killed, to cut off whatever it holds.
     """
@@ -38,6 +39,7 @@ class Life:
     process: Process
     number: int
     alive: bool = True
+    mistaken: bool = False
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     ending: list[Callable[[], None]] = field(default_factory=list)
 

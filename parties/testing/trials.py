@@ -394,7 +394,9 @@ async def _run(trial: Trial, malice: Malice) -> Verdict:
         block.name: np.zeros(block.size if isinstance(block, Dense) else (block.rows, block.width), dtype=np.int64)
         for block in scenario.task.blocks
     }
-    async with world(scenario.task, model, trial.seed, trial.faults, schedule, (servers[0], servers[1])) as made:
+    async with world(
+        scenario.task, model, trial.seed, trial.faults, schedule, (servers[0], servers[1]), clients=NAMES
+    ) as made:
         members = {name: _member(made, trial, place, name) for place, name in enumerate(NAMES[: scenario.clients])}
         villains = {
             fault.party: malice.client(fault, members.pop(fault.party))
@@ -402,7 +404,7 @@ async def _run(trial: Trial, malice: Malice) -> Verdict:
             if isinstance(fault, MaliciousClient) and fault.party in members
         }
         for name, member in sorted((members | villains).items()):
-            made.start(name, member.live, member.make)
+            made.start(name, member.live, member.make, judged=True)
         with trio.move_on_after(CALM + (BOUND if len(honest) == 2 else MALICIOUS_BOUND)):
             await made.wait_settled(scenario.rounds)
             await _all_told(made, members)

@@ -34,17 +34,23 @@ from parties.outcome import RoundReport
 from parties.refusals import RequestDeniedError, ServerBusyError
 from parties.server import Schedule, Server, ServerSetup
 from parties.testing.disk import Disk, DiskStore
-from parties.testing.faults import AtTime, Crash, Fault, GiveUp, party_of
+from parties.testing.faults import AtTime, Crash, Fault, GiveUp, parties_of, party_of
 from parties.testing.injector import Injector
 from parties.testing.processes import Life, Process
 from parties.testing.recorder import Step, listening
 from parties.testing.story import Began, Entry, Failed, Killed, Left, Told
 from parties.testing.wires import Wires
 
-__all__ = ["Ended", "World", "world"]
+__all__ = ["Ended", "HorizonError", "World", "world"]
 
 EPOCH = 1.7e9
 """What wall clocks show when a world begins, in seconds since 1970."""
+
+HORIZON = 3_600.0
+"""Seconds of its own time after which a world that nobody has ended is given up."""
+
+ROWS = 40
+"""How much of the chart says what a world was doing then."""
 
 PAUSE = 1.0
 """Seconds until a process is started again that has ended by itself, as a service manager would."""
@@ -69,6 +75,10 @@ class Ended:
     party: str
     at: float
     error: BaseException
+
+
+class HorizonError(FslError):
+    """A world has come to its horizon, and what a test waits for has not happened; the message shows its last part."""
 
 
 @dataclass(eq=False)
@@ -99,6 +109,7 @@ class World:
     injector: Injector
     schedule: Schedule
     make_server: tuple[MakeServer, MakeServer] = (Server, Server)
+    horizon: float = HORIZON
     processes: dict[str, Process] = field(default_factory=dict)
     disks: defaultdict[str, Disk] = field(default_factory=lambda: defaultdict(Disk))
     servers: list[Server] = field(default_factory=list)
@@ -119,15 +130,17 @@ class World:
 
     # ---- what a test does with it
 
-    def start(self, name: str, behaviour: Behaviour, make: MakeClient = Client) -> None:
+    def start(self, name: str, behaviour: Behaviour, make: MakeClient = Client, *, judged: bool = False) -> None:
         """Start a client's process; each time it is killed it begins anew, with what its disk kept.
 
         Args:
             name: the client's.
             behaviour: what it does in each of its lives, once it is connected.
             make: makes the client from what it is made of.
+            judged: a `MisuseError` of the behaviour's does not end the world, but is kept in `ended` for a check to
+                judge, since a malicious server may be behind it.
         """
-        live = partial(self._live_as_client, name, behaviour, make)
+        live = partial(self._live_as_client, name, behaviour, make, judged)
         self._nursery.start_soon(self._keep, self.process(name), live)
 
     async def wait_listening(self) -> None:
@@ -170,7 +183,21 @@ class World:
                     self._nursery.start_soon(self._keep, self.process(name), partial(self._live_as_server, index))
                 for fault in self.injector.timed:
                     self._nursery.start_soon(self._strike, fault)
+                self._nursery.start_soon(self._watch_horizon)
                 task_status.started()
+
+    async def _watch_horizon(self) -> None:
+        """Virtual time costs nothing, so whoever waits for what never comes would do so for ever."""
+        await trio.sleep(self.horizon)
+        from parties.testing.chart import Chart  # which knows worlds
+
+        states = ", ".join(f"{name}: {server.state_name()}" for name, server in zip(SERVERS, self.servers, strict=True))
+        late = f", or after {self.schedule.seconds:g} s" if self.schedule.seconds < float("inf") else ""
+        raise HorizonError(
+            f"the world is {self.horizon:g} s old, and the test still waits ({states}). A round closes with "
+            f"{self.schedule.clients} submissions{late}: is that the schedule= you want? A test that "
+            f"takes longer says so with horizon=. The end of what happened:\n{Chart.of(self).last(ROWS)}"
+        )
 
     async def _keep(self, process: Process, live: Live) -> None:
         """Live again and again, until a life ends by itself."""
@@ -197,10 +224,10 @@ class World:
         return False
 
     def _ended(self, life: Life, error: BaseException) -> bool:
-        """A process ended with an error; whether for good. Anything but our own errors is a bug, and ends the world."""
+        """A process ended with an error; whether for good. A bug, or a mistake of a behaviour's, ends the world."""
         life.alive = False
         leaves = list(_leaves(error))
-        if not all(isinstance(leaf, FslError) for leaf in leaves):
+        if life.mistaken or not all(isinstance(leaf, FslError) for leaf in leaves):
             raise error
         self._tell(life.process.name, Failed(leaves[0]))
         if all(isinstance(leaf, PASSING) or _is_limit(leaf) for leaf in leaves):
@@ -232,13 +259,19 @@ class World:
             for over in past:
                 self._note_settled(index, over.report)
 
-    async def _live_as_client(self, name: str, behaviour: Behaviour, make: MakeClient, life: Life) -> None:
+    async def _live_as_client(
+        self, name: str, behaviour: Behaviour, make: MakeClient, judged: bool, life: Life
+    ) -> None:
         store = await DiskStore(self.disks[name], life, self.injector).read()
         setup = replace(
             self.network.client(name).setup, transport=self._wires, store=store, watch=partial(self._watch, life)
         )
         async with make(setup) as client:
-            await behaviour(client)
+            try:
+                await behaviour(client)
+            except BaseException as error:
+                life.mistaken = not judged and any(isinstance(leaf, MisuseError) for leaf in _leaves(error))
+                raise
 
     def _crash(self, crash: Crash) -> None:
         self.process(crash.party).kill(crash.down)
@@ -330,6 +363,18 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
+def _refuse_unknown(faults: Sequence[Fault], clients: Sequence[str]) -> None:
+    """A fault of a party that never comes would never strike, and its test prove nothing."""
+    known = (*SERVERS, *clients)
+    for fault in faults:
+        for party in parties_of(fault):
+            if party not in known:
+                raise MisuseError(
+                    f"{fault}: there is no party {party!r}, only {', '.join(known)}; name the clients that faults "
+                    "strike in clients=[…]"
+                )
+
+
 @asynccontextmanager
 async def world(
     task: Task,
@@ -338,6 +383,9 @@ async def world(
     faults: Sequence[Fault] = (),
     schedule: Schedule | None = None,
     make_server: tuple[MakeServer, MakeServer] = (Server, Server),
+    *,
+    clients: Sequence[str] = (),
+    horizon: float = HORIZON,
 ) -> AsyncIterator[World]:
     """Run S0 and S1 in a simulated world; needs a clock that jumps (`trio.testing.MockClock`).
 
@@ -348,9 +396,13 @@ async def world(
         faults: what goes wrong.
         schedule: when rounds close; by default once every client that the task allows is in.
         make_server: makes S0 and S1 from what they are made of.
+        clients: the names of those whom faults may strike.
+        horizon: seconds of its own time after which the world ends with an error.
 
     Raises:
-        MisuseError: the model does not fit the task, or the clock does not jump.
+        MisuseError: the model does not fit the task, the clock does not jump, or a fault strikes a party that there is
+            not.
+        HorizonError: the world has come to its horizon.
     """
     clock = trio.lowlevel.current_clock()
     if not isinstance(clock, MockClock) or clock.autojump_threshold == float("inf"):
@@ -358,6 +410,7 @@ async def world(
             "a simulated world needs a clock that jumps: in a test, ask for the fixture `autojump_clock`; "
             "elsewhere, trio.run(..., clock=trio.testing.MockClock(autojump_threshold=0))"
         )
+    _refuse_unknown(faults, clients)
     made = World(
         task,
         seed,
@@ -365,6 +418,7 @@ async def world(
         Injector(seed, faults),
         schedule or Schedule(clients=task.max_clients),
         make_server,
+        horizon,
     )
     with seeded_scheduling(seed), sole_error():
         async with trio.open_nursery() as nursery:

@@ -36,10 +36,11 @@ async def take_part(client: Client) -> None:
 
 async def chart() -> Chart:
     """The end of a round of three clients in which S1 crashes before it has committed to its sum."""
+    names = ("ada", "bob", "cleo")
     schedule = Schedule(clients=3, rounds=1)
-    async with world(TASK, {"words": np.zeros((1_000, 1))}, SEED, FAULTS, schedule) as made:
+    async with world(TASK, {"words": np.zeros((1_000, 1))}, SEED, FAULTS, schedule, clients=names) as made:
         await made.wait_listening()
-        for name in ("ada", "bob", "cleo"):
+        for name in names:
             made.start(name, take_part)
         await made.wait_settled(1)
         return Chart.of(made).only(begin=1.5)

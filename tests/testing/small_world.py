@@ -36,12 +36,14 @@ async def take_part(client: Client) -> None:
 def one_round(seed: int, faults: Sequence[Fault] = (), clients: int = 2, patience: float = 60.0) -> World:
     """A world in which so many clients take part in one round; as it was when both servers had settled it."""
 
+    names = [f"client {number}" for number in range(clients)]
+
     async def run() -> World:
         schedule = Schedule(clients=clients, seconds=30.0, patience=patience, rounds=1)
-        async with world(TASK, MODEL, seed, faults, schedule) as made:
+        async with world(TASK, MODEL, seed, faults, schedule, clients=names) as made:
             await made.wait_listening()
-            for number in range(clients):
-                made.start(f"client {number}", take_part)
+            for name in names:
+                made.start(name, take_part)
             with trio.fail_after(1000):
                 await made.wait_settled(1)
             return made

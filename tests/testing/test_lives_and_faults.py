@@ -187,8 +187,8 @@ def test_a_crash_waits_for_its_occurrence_of_a_transition() -> None:
 def test_faults_taken_out_of_a_plan_leave_the_others_as_they_were() -> None:
     crash = Crash("S1", AtCommit(6, "after write"), down=1.0)
     never: list[Fault] = [
-        FullDisk("client 9", begin=0.0, seconds=9.0),
-        Crash("client 8", AtSend(1, "after send"), down=1.0),
+        FullDisk("client 1", begin=100.0, seconds=9.0),
+        Crash("client 0", AtSend(10_000, "after send"), down=1.0),
         BrokenWrite("S0", number=10_000),
     ]
     alone, among_others = small_world.one_round(SEED, [crash]), small_world.one_round(SEED, [*never, crash])

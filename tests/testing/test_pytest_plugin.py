@@ -35,8 +35,10 @@ async def take_part(client):
         await client.submit({"items": ([1, 2], np.ones((2, 1), np.int64))})
 
 async def a_round(fsl_world, faults=(), **options):
-    async with fsl_world(TASK, MODEL, faults=faults, schedule=Schedule(clients=2, rounds=1), **options) as world:
-        for name in ("anna", "ben"):
+    names = ("anna", "ben")
+    schedule = Schedule(clients=2, rounds=1)
+    async with fsl_world(TASK, MODEL, faults=faults, schedule=schedule, clients=names, **options) as world:
+        for name in names:
             world.start(name, take_part)
         await world.wait_settled(1)
         return world
