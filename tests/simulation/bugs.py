@@ -442,6 +442,23 @@ BUGS = (
         ),
     ),
     Bug(
+        "believes one server that a round has closed",
+        "once a byte of a submission has left, only what both servers have signed says that it counts nowhere",
+        (
+            Edit(
+                "parties.participant:Participant._receipt_by_outcome",
+                "outcome = await self._learn_outcome()",
+                "await self._settle(draft.config, protocol.Leave(), counted=False); raise error",
+            ),
+        ),
+        alone=False,
+    ),
+    Bug(
+        "submits again what was counted",
+        "who calls again after an interruption is told that the submission was counted",
+        (Edit("parties.participant:Participant._end_pending", "if outcome.counted:", "if False:"),),
+    ),
+    Bug(
         "erases a submission at its first receipt",
         "a submission's bytes are kept until both servers have it",
         (

@@ -37,6 +37,7 @@ FOUND_AT = {
     "nobody is woken when a submission is in": 0,
     "nobody is woken when a round is settled": 0,
     "leaves in the sum who is not counted": 1,
+    "believes one server that a round has closed": 3,
     "counts whom only one server has": 1,
     "reveals with its commitment": 2,
     "counts submissions whose digests differ": 4,
@@ -119,6 +120,9 @@ DIRECTED = {
     "erases a submission at its first receipt": Plan((Crash("anna", AtWrite("submission", 2, "after write"), 1.0),)),
     "a torn entry is taken for a whole one": Plan(
         tuple(Crash("S0", AtCommit(number, "before sync"), 0.1) for number in (2, 4, 6, 8, 10))
+    ),
+    "submits again what was counted": Plan(
+        (Crash("anna", AtWrite("submission", 2, "before write"), 30.0),), rounds=3, seconds=20.0
     ),
     "nobody is woken when a round opens": Plan((), rounds=2),
     "loses trees that were counted": Plan((), rounds=2, selection="fixed"),
