@@ -20,7 +20,7 @@ from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.messages import Enter, Receipt, Refused, Share
 from fsl_async.protocols import round as protocol
 from parties.cluster import SERVERS
-from parties.happenings import ClientLeft, RoundOpened, RoundSettled
+from parties.happenings import ClientLeft, RoundOpened, RoundSettled, SubmissionIn
 from parties.outcome import RoundReport
 from parties.refusals import RequestDeniedError
 from parties.testing.faults import CALM, Delay, Fault, FullDisk, Partition, SlowDisk
@@ -29,6 +29,9 @@ from parties.testing.story import Began, Failed, Killed
 from parties.testing.world import Ended, World
 
 __all__ = ["CHECKS", "Case", "Violation", "check_all"]
+
+AT_ONCE = 5.0
+"""Seconds that an answer may take where nothing goes wrong."""
 
 
 @dataclass(frozen=True)
@@ -232,6 +235,16 @@ def _nobody_asks_in_vain(case: Case) -> Iterator[str]:
                 yield f"{client} waits for a round at {server} since {since:.2f} s; round {number} has opened"
 
 
+def _nobody_waits_for_a_receipt(case: Case) -> Iterator[str]:
+    """Where nothing goes wrong, whoever is in a server's list hears so at once, and not by asking again."""
+    told_at = [(at, note) for at, note in case.world.transcript if isinstance(note.message, Receipt)]
+    for at, server, told in case.world.happenings if not case.faults else ():
+        if isinstance(told, SubmissionIn) and at < case.world.story[-1].at - AT_ONCE:
+            receipts = (then for then, note in told_at if (note.sender, note.receiver) == (server, told.client))
+            if not any(at <= then <= at + AT_ONCE for then in receipts):
+                yield f"{server} has had {told.client}'s submission since {at:.2f} s, and does not say so"
+
+
 def _acknowledged_means_counted(case: Case) -> Iterator[str]:
     """Whoever has both receipts is in the sum, if there is one."""
     reports = case.world.settled[min(case.honest)]
@@ -415,6 +428,7 @@ CHECKS: dict[str, Check] = {
     "revealed means done": _revealed_means_done,
     "one receipt per round": _one_receipt_per_round,
     "nobody asks in vain": _nobody_asks_in_vain,
+    "nobody waits for a receipt": _nobody_waits_for_a_receipt,
     "nobody is awaited in vain": _nobody_is_awaited_in_vain,
     "acknowledged means counted": _acknowledged_means_counted,
     "told the truth": _told_the_truth,

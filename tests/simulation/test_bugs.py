@@ -34,7 +34,7 @@ from .malice import draw
 FOUND_AT = {
     "says nothing again when the servers have met": 0,
     "does not repeat its half of a toss": 0,
-    "nobody is woken when a submission is in": 0,
+    "nobody is woken when a submission is in": 2,
     "nobody is woken when a round is settled": 0,
     "leaves in the sum who is not counted": 1,
     "believes one server that a round has closed": 3,

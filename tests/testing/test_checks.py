@@ -183,6 +183,13 @@ def a_refused_submission_counts(case: Case) -> None:
     ledger.refused[report(case).round_id] |= ledger.plans[report(case).round_id]
 
 
+def a_receipt_is_late(case: Case) -> None:
+    notes = case.world.transcript
+    notes[:] = [(at + 60 if isinstance(note.message, Receipt) else at, note) for at, note in notes]
+    last = case.world.story[-1]
+    case.world.story.append(last._replace(at=last.at + 60))
+
+
 SPOILED: dict[str, list[Callable[[Case], None]]] = {
     "nobody fails": [a_server_fails],
     "one account": [a_server_changes_its_mind],
@@ -193,6 +200,7 @@ SPOILED: dict[str, list[Callable[[Case], None]]] = {
     "one receipt per round": [three_contents_acknowledged],
     "nothing below the minimum": [a_sum_of_one],
     "shares as committed": [another_share_than_was_committed_to],
+    "nobody waits for a receipt": [a_receipt_is_late],
     "nobody is awaited in vain": [a_round_is_given_up_for_nothing],
     "acknowledged means counted": [an_acknowledged_client_is_lost],
     "told the truth": [a_client_is_lied_to],
