@@ -10,7 +10,6 @@ Source: paper §"Basic Protocols" (SSA) and §"Malicious-secure sketching"; desi
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -21,11 +20,11 @@ from fsl_async import kernels
 from fsl_async.config import RoundConfig
 from fsl_async.digests import Buffer, Domain, derive_key, digest
 from fsl_async.geometry import Forest
-from fsl_async.public_part import ForestKey, Part, forests_of
+from fsl_async.public_part import ForestKey, Part, dense_bytes, forests_of
 from fsl_async.ring import Elements
 from fsl_async.selection import Blocks, Rows, forest_roots, tree_keys
 from fsl_async.sums import BinSum, CellMemory, UnionSum
-from fsl_async.task import Dense, Sparse, Task
+from fsl_async.task import Sparse, Task
 from fsl_async.upload import dense_mask, tag_keys
 from fsl_async.work import Job, tree_of
 
@@ -84,9 +83,9 @@ class Aggregate:
         self._tree_keys = tree_keys(config)
         sparse = list(config.shape.sparse_blocks())
         self._bins = {index: BinSum(config, index, block, memory) for index, block in sparse}
-        aligned = bool(config.union) and not config.renamed
+        aligned = bool(config.union) and config.task.selection == "fixed"
         self._unions = {i: UnionSum(config, i, block, unions[block.name]) for i, block in sparse if aligned}
-        self._dense = config.shape.ring.zeros(sum(block.size for _, block in config.shape.dense_blocks()))
+        self._dense = config.shape.ring.zeros(dense_bytes(config.shape) // config.shape.ring.element_bytes)
         self._proof_key = kernels.key_schedule(derive_key(Domain.PROOF_KEY, proof_key))
         self._proof_mask_key = derive_key(Domain.PROOF_MASK_KEY, proof_key)
         self._proof_masks: dict[int, Blocks] = {}
@@ -137,10 +136,10 @@ class Aggregate:
         ring = task.ring
         parts: list[bytes] = []
         offset = 0
-        numbers = itertools.count()
+        numbers = {block.name: index for index, block in task.sparse_blocks()}
         for block in task.blocks:
             if isinstance(block, Sparse):
-                folded = self._rows(next(numbers))
+                folded = self._rows(numbers[block.name])
                 signed = folded if self._server == 0 else ring.negate(folded)
                 parts.append(signed.tobytes())
             else:
@@ -210,7 +209,6 @@ def split_share(task: Task, share: Buffer) -> dict[str, Elements]:
     offset = 0
     for block in task.blocks:
         stop = offset + block.weights * task.ring.element_bytes
-        shape = (block.size,) if isinstance(block, Dense) else (block.rows, block.width)
-        blocks[block.name] = task.ring.from_bytes(memoryview(share)[offset:stop], *shape)
+        blocks[block.name] = task.ring.from_bytes(memoryview(share)[offset:stop], *block.shape)
         offset = stop
     return blocks

@@ -3,7 +3,7 @@
 A union round is an aggregation like any other, over Z_2^64 with one weight per row: every client adds a fresh random
 number to each of its rows. The sum is nonzero exactly on the union (but for a chance of 2^-64 per row) and uniformly
 random there, so it does not tell how many clients selected a row. Afterwards rows are renamed by their rank in the
-union.
+union, or moved plainly, without trees, where the union is small (`fsl_async.plain`).
 
 **The union itself becomes known to both servers and to every client.** A task opts into that with `alignment="union"`.
 
@@ -20,8 +20,9 @@ import numpy.typing as npt
 
 from fsl_async.digests import Buffer, Domain, digest
 from fsl_async.errors import PeerViolationError
+from fsl_async.plain import moves_plainly
 from fsl_async.ring import Ring
-from fsl_async.task import Sparse, Task
+from fsl_async.task import Block, Plain, Sparse, Task
 
 __all__ = ["UnionBlock", "aligned_task", "describe_union", "pack_union", "union_rows", "union_task", "unpack_union"]
 
@@ -48,22 +49,30 @@ def union_task(task: Task) -> Task:
 
 
 @lru_cache(maxsize=64)
-def aligned_task(task: Task, union: tuple[UnionBlock, ...]) -> Task:
-    """The task of the round after: sparse blocks have as many rows as their union, and at least one."""
+def aligned_task(task: Task, union: tuple[UnionBlock, ...], weight_bytes: tuple[int, ...]) -> Task:
+    """The task of a round aligned on a union.
+
+    Where the selection is fixed, trees stay as they were planted, over all rows, and only their conversion is aligned;
+    else sparse blocks have as many rows as their union. In both, a block whose union is small moves plainly.
+
+    Args:
+        task: what is learnt.
+        union: by sparse block, what was found; one without rows counts as one of one row.
+        weight_bytes: of the model's weights, by block.
+    """
     sizes = {block.name: max(1, block.size) for block in union}
     blocks = tuple(
-        Sparse(
-            block.name,
-            rows=sizes[block.name],
-            select=min(block.select, sizes[block.name]),
-            width=block.width,
-            stash=block.stash,
-        )
-        if isinstance(block, Sparse)
-        else block
-        for block in task.blocks
+        _aligned(task, block, sizes[block.name], size) if isinstance(block, Sparse) else block
+        for block, size in zip(task.blocks, weight_bytes, strict=True)
     )
     return msgspec.structs.replace(task, blocks=blocks, alignment="all")
+
+
+def _aligned(task: Task, block: Sparse, rows: int, weight_bytes: int) -> Block:
+    planted = block
+    if task.selection == "adaptive":
+        planted = msgspec.structs.replace(block, rows=rows, select=min(block.select, rows))
+    return Plain.of(block, rows) if moves_plainly(task, planted, rows, weight_bytes) else planted
 
 
 def union_rows(sums: npt.NDArray[np.int64]) -> Rows:

@@ -16,9 +16,18 @@ import numpy.typing as npt
 from fsl_async.alignment import UnionBlock, aligned_task, union_task
 from fsl_async.digests import DIGEST_BYTES, Domain, derive_key, digest
 from fsl_async.errors import MisuseError, PeerViolationError
-from fsl_async.task import Sparse, Task
+from fsl_async.task import Block, Plain, Sparse, Task
 
-__all__ = ["BlockModel", "RoundConfig", "ServerKeys", "describe_model", "first_difference"]
+__all__ = [
+    "BlockModel",
+    "RoundConfig",
+    "ServerKeys",
+    "describe_model",
+    "describe_plain",
+    "first_difference",
+    "restricted",
+    "shape_of_round",
+]
 
 VERSION = 1
 LAST_ROUND = 2**32
@@ -47,6 +56,11 @@ class BlockModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise MisuseError(f"model block {self.name!r}: dtype {self.dtype!r} is not one of {MODEL_DTYPES}")
         _check_sizes(f"digest of model block {self.name!r}", self.digest)
 
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of one weight."""
+        return int(self.dtype[1:])
+
 
 class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One round: the task, its number, the coin-tossed seed, the servers and their model.
@@ -61,6 +75,7 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         model: what both hold.
         phase: "main", or "union": a round that finds the union for the ones after it.
         union: by sparse block, the union that the round is aligned on; empty where it is not aligned.
+        plain: what both hold of the blocks that move plainly: of their union's rows alone.
     """
 
     version: int = VERSION
@@ -73,6 +88,7 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     model: tuple[BlockModel, ...]
     phase: Literal["main", "union"] = "main"
     union: tuple[UnionBlock, ...] = ()
+    plain: tuple[BlockModel, ...] = ()
 
     def __post_init__(self) -> None:
         if self.version != VERSION:
@@ -85,6 +101,8 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         _check_names("model", [block.name for block in self.task.blocks], [entry.name for entry in self.model])
         if self.union:
             self._check_union([block for _, block in self.task.sparse_blocks()])
+        plain = [block.name for _, block in self.shape.plain_blocks()]
+        _check_names("model of plain blocks", plain, [entry.name for entry in self.plain])
 
     def _check_union(self, blocks: list[Sparse]) -> None:
         _check_names("union", [block.name for block in blocks], [entry.name for entry in self.union])
@@ -97,21 +115,15 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def shape(self) -> Task:
-        """The task as this round works on it: in a union round, or on rows renamed by their rank in the union.
+        """The task as this round works on it: in a union round, or aligned on a union."""
+        return shape_of_round(self.task, self.phase, self.union, self.model)
 
-        Where the selection is fixed, trees stay as they were planted, over all rows, and only their conversion is
-        aligned.
-        """
-        if self.phase == "union":
-            return union_task(self.task)
-        if self.union and self.task.selection == "adaptive":
-            return aligned_task(self.task, self.union)
-        return self.task
-
-    @property
-    def renamed(self) -> bool:
-        """Whether rows are named by their rank in the union."""
-        return bool(self.union) and self.phase == "main" and self.task.selection == "adaptive"
+    def in_ranks(self, name: str) -> bool:
+        """Whether a block has the rows of its union alone in this round, by their rank in it."""
+        if self.phase == "union" or not self.union:
+            return False
+        block = self.shape.block(name)
+        return isinstance(block, Plain) or (isinstance(block, Sparse) and self.task.selection == "adaptive")
 
     @property
     def epoch(self) -> int:
@@ -170,6 +182,30 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return digest(Domain.CARRIER, self.hash_seed, self.number.to_bytes(8, "little"), client.encode())[0] & 1
 
 
+def shape_of_round(
+    task: Task, phase: Literal["main", "union"], union: tuple[UnionBlock, ...], model: tuple[BlockModel, ...]
+) -> Task:
+    """The task as a round of that phase works on it, aligned on that union if there is one."""
+    if phase == "union":
+        return union_task(task)
+    return aligned_task(task, union, tuple(entry.weight_bytes for entry in model)) if union else task
+
+
+def describe_plain(
+    shape: Task, model: dict[str, npt.NDArray[Any]], union: dict[str, npt.NDArray[np.uint32]]
+) -> tuple[BlockModel, ...]:
+    """Digest the rows of the union of every block that a round moves plainly."""
+    return tuple(
+        _describe_block(block.name, _shapes(block), restricted(model[block.name], union[block.name]))
+        for _, block in shape.plain_blocks()
+    )
+
+
+def restricted(array: npt.NDArray[Any], union: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
+    """The rows of the union in order; one row of zeros where it is empty."""
+    return array[union] if len(union) else np.zeros_like(array[:1])
+
+
 def describe_model(task: Task, model: dict[str, npt.NDArray[Any]]) -> tuple[BlockModel, ...]:
     """Check a model against its task and digest each block.
 
@@ -197,10 +233,8 @@ def _check_names(what: str, expected: list[str], announced: list[str]) -> None:
         raise MisuseError(f"round: a {what} of blocks {expected} expected, got {announced}")
 
 
-def _shapes(block: Any) -> tuple[tuple[int, ...], ...]:
-    if not isinstance(block, Sparse):
-        return ((block.size,),)
-    return ((block.rows, block.width), (block.rows,)) if block.width == 1 else ((block.rows, block.width),)
+def _shapes(block: Block) -> tuple[tuple[int, ...], ...]:
+    return (block.shape, block.shape[:1]) if block.shape[1:] == (1,) else (block.shape,)
 
 
 def _describe_block(name: str, shapes: tuple[tuple[int, ...], ...], array: npt.NDArray[Any]) -> BlockModel:

@@ -25,7 +25,7 @@ import msgspec
 
 from fsl_async.alignment import UnionBlock
 from fsl_async.codec import encode
-from fsl_async.config import BlockModel, RoundConfig, ServerKeys
+from fsl_async.config import BlockModel, RoundConfig, ServerKeys, shape_of_round
 from fsl_async.digests import DIGEST_BYTES, KEY_BYTES
 from fsl_async.geometry import BLOCK_BYTES, Forest, geometry_of
 from fsl_async.hashing_parameters import FAILURE_BITS, scale, small_set_log2_failure
@@ -54,7 +54,7 @@ from fsl_async.messages import (
 )
 from fsl_async.protocols.round import pack_entries
 from fsl_async.public_part import SALT_BYTES, Layout, Trees, dense_bytes, forests_of, share_bytes
-from fsl_async.task import Sparse, Task
+from fsl_async.task import Dense, Sparse, Task
 
 __all__ = [
     "Framing",
@@ -64,6 +64,7 @@ __all__ = [
     "Work",
     "download",
     "entering",
+    "fetching",
     "folded_bytes",
     "laid_out_rows",
     "message_bytes",
@@ -176,6 +177,8 @@ def message_bytes(message: Message, bulk: int = 0) -> int:
 def specimen_config(task: Task, setting: Setting, *, union: tuple[UnionBlock, ...] = ()) -> RoundConfig:
     """A configuration of the same length as that of a main round, aligned on that union if there is one."""
     keys = ServerKeys(channel=DIGEST, statement=DIGEST)
+    model = tuple(BlockModel(block.name, setting.dtype, DIGEST) for block in task.blocks)
+    moved_plainly = shape_of_round(task, "main", union, model).plain_blocks()
     return RoundConfig(
         task=task,
         number=setting.number,
@@ -183,8 +186,9 @@ def specimen_config(task: Task, setting: Setting, *, union: tuple[UnionBlock, ..
         hash_seed=DIGEST,
         toss=(DIGEST, DIGEST),
         servers=(keys, keys),
-        model=tuple(BlockModel(block.name, setting.dtype, DIGEST) for block in task.blocks),
+        model=model,
         union=union,
+        plain=tuple(BlockModel(block.name, setting.dtype, DIGEST) for _, block in moved_plainly),
     )
 
 
@@ -211,12 +215,21 @@ def recall(task: Task, setting: Setting) -> Traffic:
     return Traffic(up=(message_bytes(Recall(DIGEST)),) * 2, down=_answers(task, setting))
 
 
-def download(name: str, size: int) -> Traffic:
-    """A dense block, or the union of a sparse one, is fetched from the carrier."""
+def download(name: str, size: int, *, union: bool = False) -> Traffic:
+    """A block that needs no trees, or the union of a sparse one, is fetched from the carrier."""
     return Traffic(
-        up=(message_bytes(Download(round_id=DIGEST, block=name)),),
+        up=(message_bytes(Download(round_id=DIGEST, block=name, union=union)),),
         down=(message_bytes(Block(round_id=DIGEST, block=name), size),),
     )
+
+
+def fetching(task: Task, setting: Setting, *, recalled: bool = False) -> Traffic:
+    """A client has rows of its own and all that needs no trees; the trees are there already where it recalls them."""
+    downloads = (
+        download(block.name, block.weights * setting.weight_bytes) for block in task.blocks if isinstance(block, Dense)
+    )
+    planted = (recall if recalled else retrieval)(task, setting) if any(task.sparse_blocks()) else Traffic()
+    return sum(downloads, planted)
 
 
 def submission(task: Task, trees: Trees, setting: Setting) -> Traffic:
@@ -369,8 +382,9 @@ def _walk(forest: Forest) -> int:
 
 
 def folded_bytes(task: Task) -> int:
-    """Bytes of accumulators that a server folds to rows at the end of a round."""
-    return sum(forest.trees * forest.leaves * forest.planes * BLOCK_BYTES for _, forest in forests_of(task))
+    """Bytes of accumulators that a server folds to rows at the end of a round, or has as rows already."""
+    cells = sum(forest.trees * forest.leaves * forest.planes * BLOCK_BYTES for _, forest in forests_of(task))
+    return cells + dense_bytes(task)
 
 
 def laid_out_rows(task: Task) -> int:

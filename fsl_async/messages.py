@@ -81,11 +81,12 @@ class Recall(Message, frozen=True, tag="recall"):
     round_id: bytes
 
 
-class Download(Message, frozen=True, tag="download", kw_only=True):
-    """Asks for a dense block, whole."""
+class Download(Message, frozen=True, tag="download", kw_only=True, omit_defaults=True):
+    """Asks for a block that needs no trees, whole; or for the `union` of a sparse one."""
 
     round_id: bytes
     block: str
+    union: bool = False
 
 
 class Submit(Message, frozen=True, tag="submit", kw_only=True, omit_defaults=True):
@@ -142,7 +143,7 @@ class Answer(Message, frozen=True, tag="answer", kw_only=True):
 
 
 class Block(Message, frozen=True, tag="block", kw_only=True):
-    """A dense block; the bulk is the model's own bytes."""
+    """A block that was asked for; the bulk is the model's own bytes, or the packed union."""
 
     round_id: bytes
     block: str

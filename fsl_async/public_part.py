@@ -18,7 +18,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from fsl_async.geometry import Forest, geometry_of
-from fsl_async.task import Task
+from fsl_async.task import Dense, Task
 
 __all__ = [
     "SALT_BYTES",
@@ -147,8 +147,8 @@ def _has_padding(forest: Forest, kind: str, piece: memoryview) -> bool:
 
 
 def dense_bytes(task: Task) -> int:
-    """Bytes of a client's share of all dense blocks."""
-    return sum(block.size for _, block in task.dense_blocks()) * task.ring.element_bytes
+    """Bytes of a client's share of all dense blocks, and of those that the round moves plainly."""
+    return sum(block.size for block in task.blocks if isinstance(block, Dense)) * task.ring.element_bytes
 
 
 def share_bytes(task: Task) -> int:

@@ -97,7 +97,8 @@ class Grove:
     Attributes:
         seeds: the master seeds.
         planted: the trees, forest by forest in the order of the wire.
-        rows: the selected rows of each sparse block, by the block's index.
+        rows: the selected rows of each sparse block, by the block's index; of one that moves plainly, as the task names
+            them.
         deferred: those of them that found no place.
     """
 
@@ -154,7 +155,7 @@ def plant(config: RoundConfig, rows: Mapping[int, Rows], seeds: MasterSeeds, ran
         randomness: for the placement and for the dummies' positions.
     """
     task = config.shape
-    selected = {index: rows.get(index, np.zeros(0, dtype=np.uint32)) for index, _ in task.sparse_blocks()}
+    selected = {index: rows.get(index, np.zeros(0, dtype=np.uint32)) for index, _ in config.task.sparse_blocks()}
     planted: dict[ForestKey, Planted] = {}
     deferred: dict[int, Rows] = {}
     for index, block in task.sparse_blocks():

@@ -17,7 +17,7 @@ from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.ring import Ring, float_below
 
-__all__ = ["Block", "Dense", "Sparse", "Task"]
+__all__ = ["Block", "Dense", "Plain", "Sparse", "Task"]
 
 LARGEST_ROWS = 2**31
 LARGEST_CLIENTS = 100_000
@@ -57,6 +57,11 @@ class Sparse(_Named, frozen=True, kw_only=True, tag="sparse", tag_field="type", 
         """How many weights the block holds."""
         return self.rows * self.width
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of its array."""
+        return self.rows, self.width
+
 
 class Dense(_Named, frozen=True, kw_only=True, tag="dense", tag_field="type", forbid_unknown_fields=True):
     """A block that every client touches whole: plain sharing between the two servers.
@@ -76,6 +81,38 @@ class Dense(_Named, frozen=True, kw_only=True, tag="dense", tag_field="type", fo
     def weights(self) -> int:
         """How many weights the block holds."""
         return self.size
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of its array."""
+        return (self.size,)
+
+
+class Plain(Dense, frozen=True, kw_only=True, tag="plain", tag_field="type", forbid_unknown_fields=True):
+    """The rows of a sparse block's union as a round moves them that needs no trees for them; in no task's own blocks.
+
+    Args:
+        name: the sparse block's.
+        size: all of its weights, rows × width.
+        rows: of the union, at least one.
+        width: the sparse block's.
+    """
+
+    rows: int
+    width: int
+
+    def __post_init__(self) -> None:
+        """No limit of its own: trees would move more."""
+
+    @staticmethod
+    def of(block: Sparse, rows: int) -> Plain:
+        """So many rows of a sparse block."""
+        return Plain(block.name, size=rows * block.width, rows=rows, width=block.width)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of its array."""
+        return self.rows, self.width
 
 
 Block: TypeAlias = Sparse | Dense
@@ -179,12 +216,19 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self.security == "verified"
 
     def sparse_blocks(self) -> Iterator[tuple[int, Sparse]]:
-        """The sparse blocks, counted from 0."""
-        return enumerate(block for block in self.blocks if isinstance(block, Sparse))
+        """The sparse blocks, counted from 0; one that a round moves plainly keeps its number, and is left out."""
+        return ((index, block) for index, block in self._in_rows() if isinstance(block, Sparse))
+
+    def plain_blocks(self) -> Iterator[tuple[int, Plain]]:
+        """The blocks that a round moves plainly, by their numbers among the sparse ones."""
+        return ((index, block) for index, block in self._in_rows() if isinstance(block, Plain))
+
+    def _in_rows(self) -> Iterator[tuple[int, Sparse | Plain]]:
+        return enumerate(block for block in self.blocks if isinstance(block, Sparse | Plain))
 
     def dense_blocks(self) -> Iterator[tuple[int, Dense]]:
-        """The dense blocks, counted from 0."""
-        return enumerate(block for block in self.blocks if isinstance(block, Dense))
+        """The dense blocks, counted from 0, without those that a round moves plainly."""
+        return enumerate(block for block in self.blocks if isinstance(block, Dense) and not isinstance(block, Plain))
 
     def sparse(self, index: int) -> Sparse:
         """The sparse block of that number."""

@@ -11,6 +11,7 @@ Source: paper §"Basic Protocols" and §"Updatable Distributed Point Function"; 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from fsl_async.geometry import Forest
 from fsl_async.public_part import SALT_BYTES, ForestKey, Layout, Trees, dense_bytes, forests_of
 from fsl_async.ring import Elements
 from fsl_async.selection import Grove, Planted, digest_of_trees, public_schedule, tree_bytes
-from fsl_async.task import Task
+from fsl_async.task import Dense, Task
 
 __all__ = [
     "SparseUpdate",
@@ -33,6 +34,7 @@ __all__ = [
     "dense_mask",
     "dense_salt",
     "dense_shares",
+    "plain_elements",
     "public_digest",
     "read_answers",
     "retrieval_part",
@@ -43,6 +45,7 @@ __all__ = [
 ]
 
 SparseUpdate = tuple[npt.NDArray[np.uint32], Elements]
+Payloads = Mapping[int, Elements]
 
 
 def retrieval_part(config: RoundConfig, grove: Grove) -> bytearray:
@@ -120,20 +123,55 @@ def dense_mask(task: Task, msk: bytes, epoch: int, salt: bytes) -> Elements:
     return task.ring.from_bytes(stream.tobytes()[:size], size // task.ring.element_bytes)
 
 
-def dense_shares(config: RoundConfig, grove: Grove, carrier: int, dense: Mapping[int, Elements]) -> bytes:
-    """The carrier's share of the dense blocks: the update less what the other server expands by itself."""
-    if not any(config.shape.dense_blocks()):
+def dense_shares(
+    config: RoundConfig, grove: Grove, carrier: int, dense: Payloads, plain: Payloads = MappingProxyType({})
+) -> bytes:
+    """The carrier's share of what needs no trees: the update less what the other server expands by itself.
+
+    Args:
+        config: the round.
+        grove: the client's, for its master seeds.
+        carrier: the server that gets it.
+        dense: by dense block, its elements; zeros where there are none.
+        plain: by sparse block that moves plainly, likewise (`plain_elements`).
+    """
+    if not dense_bytes(config.shape):
         return b""
-    salt = dense_salt(config, grove, dense)
+    salt = dense_salt(config, grove, dense, plain)
     mask = dense_mask(config.shape, grove.seeds.msk[1 - carrier], config.epoch, salt)
-    return np.ascontiguousarray(config.shape.ring.subtract(_dense(config.shape, dense), mask)).tobytes()
+    return np.ascontiguousarray(config.shape.ring.subtract(_dense(config.shape, dense, plain), mask)).tobytes()
 
 
-def dense_salt(config: RoundConfig, grove: Grove, dense: Mapping[int, Elements]) -> bytes:
-    """What the mask of the dense blocks depends on besides the epoch; empty where the task has none."""
-    if not any(config.shape.dense_blocks()):
+def dense_salt(config: RoundConfig, grove: Grove, dense: Payloads, plain: Payloads = MappingProxyType({})) -> bytes:
+    """What the mask of all that needs no trees depends on besides the epoch; empty where there is nothing of it."""
+    if not dense_bytes(config.shape):
         return b""
-    return _salt(config, grove, b"dense", _dense(config.shape, dense))
+    return _salt(config, grove, b"dense", _dense(config.shape, dense, plain))
+
+
+def plain_elements(
+    config: RoundConfig, grove: Grove, updates: Mapping[int, SparseUpdate], unions: Mapping[str, npt.NDArray[np.uint32]]
+) -> dict[int, Elements]:
+    """The elements of every block that moves plainly: each update at its row's rank in the union, zeros elsewhere.
+
+    Args:
+        config: the round.
+        grove: names the rows that may be updated.
+        updates: by sparse block, rows as the task names them, all in the union, and their elements (rows, width).
+        unions: by sparse block, the rows of the round's union, ascending.
+
+    Raises:
+        MisuseError: an updated row is not among the grove's rows.
+    """
+    flat: dict[int, Elements] = {}
+    for index, block in config.shape.plain_blocks():
+        elements = config.shape.ring.zeros(block.rows, block.width)
+        if index in updates:
+            rows, values = updates[index]
+            _places_among(grove.rows[index], rows, block.name, config.task)
+            elements[np.searchsorted(unions[block.name], rows)] = values
+        flat[index] = elements.reshape(-1, *elements.shape[2:])
+    return flat
 
 
 def dense_digest(share: Buffer, msk: bytes) -> bytes:
@@ -238,18 +276,26 @@ def _spread(task: Task, index: int, grove: Grove, update: SparseUpdate | None) -
     if update is None:
         return payload
     rows, elements = update
+    places = _places_among(planted, rows, block.name, task)
+    deferred = np.isin(rows, grove.deferred[index])
+    if deferred.any():
+        raise MisuseError(f"block {block.name!r}: row {rows[deferred][0]} was deferred; submit it in the next round")
+    payload[places] = elements
+    return payload
+
+
+def _places_among(
+    planted: npt.NDArray[np.uint32], rows: npt.NDArray[np.uint32], name: str, task: Task
+) -> npt.NDArray[np.intp]:
+    """Where updated rows stand among those that may be updated."""
     order = np.argsort(planted, kind="stable")
     ascending = planted[order]
     found = np.searchsorted(ascending, rows)
     known = found < len(planted)
     known[known] = ascending[found[known]] == rows[known]
     if not known.all():
-        raise MisuseError(f"block {block.name!r}: row {rows[~known][0]} {_UNKNOWN_ROW[task.selection]}")
-    deferred = np.isin(rows, grove.deferred[index])
-    if deferred.any():
-        raise MisuseError(f"block {block.name!r}: row {rows[deferred][0]} was deferred; submit it in the next round")
-    payload[order[found]] = elements
-    return payload
+        raise MisuseError(f"block {name!r}: row {rows[~known][0]} {_UNKNOWN_ROW[task.selection]}")
+    return np.asarray(order[found])
 
 
 def _payload(task: Task, forest: Forest, planted: Planted, payload: Elements) -> Elements:
@@ -266,9 +312,12 @@ def _salt(config: RoundConfig, grove: Grove, what: bytes, elements: Elements) ->
     return digest(Domain.SALT, config.round_id(), what, content, key=b"".join(grove.seeds.msk))[:SALT_BYTES]
 
 
-def _dense(task: Task, dense: Mapping[int, Elements]) -> Elements:
-    """The elements of all dense blocks, zero where there is no update."""
-    return np.concatenate([dense.get(index, task.ring.zeros(block.size)) for index, block in task.dense_blocks()])
+def _dense(task: Task, dense: Payloads, plain: Payloads) -> Elements:
+    """The elements of all that needs no trees, in the task's order, zero where there is no update."""
+    given = {block.name: dense[index] for index, block in task.dense_blocks() if index in dense}
+    given |= {block.name: plain[index] for index, block in task.plain_blocks() if index in plain}
+    blocks = [block for block in task.blocks if isinstance(block, Dense)]
+    return np.concatenate([given.get(block.name, task.ring.zeros(block.size)) for block in blocks])
 
 
 def _hints(

@@ -28,7 +28,7 @@ from fsl_async.alignment import UnionBlock, union_task
 from fsl_async.config import RoundConfig
 from fsl_async.costs import Setting, Shape, Traffic, Work
 from fsl_async.errors import MisuseError
-from fsl_async.public_part import Trees, dense_bytes
+from fsl_async.public_part import Trees
 from fsl_async.ring import Ring
 from fsl_async.task import LARGEST_CLIENTS, LARGEST_ROWS, Dense, Sparse, Task
 
@@ -203,7 +203,7 @@ def _round(task: Task, setting: Setting) -> RoundCosts:
     return RoundCosts(
         phases={
             "enter": costs.entering(costs.specimen_config(task, setting)),
-            "retrieve": costs.retrieval(task, setting),
+            "retrieve": costs.fetching(task, setting),
             "submit": costs.submission(task, Trees.RETRIEVAL, setting),
             "outcome": costs.outcome(setting),
         },
@@ -252,7 +252,7 @@ def _union(question: Question) -> Variant:
     found = (UnionBlock(BLOCK, question.union, costs.DIGEST),)
     aligned = costs.specimen_config(replaced(task, alignment="union"), setting, union=found)
     main = _round(aligned.shape, setting)
-    listed = costs.download(BLOCK, union_bytes(question.rows, question.union))
+    listed = costs.download(BLOCK, union_bytes(question.rows, question.union), union=True)
     main = replace(main, phases=main.phases | {"enter": costs.entering(aligned), "list": listed})
     every = _after(_union_round(aligned, found, setting), main)
     shapes = _shapes(union_task(aligned.task)) + _shapes(aligned.shape)
@@ -261,7 +261,7 @@ def _union(question: Question) -> Variant:
 
 def _union_round(aligned: RoundConfig, found: tuple[UnionBlock, ...], setting: Setting) -> RoundCosts:
     """The round that finds the union: a submission of 64-bit numbers on trees of its own."""
-    config = replaced(aligned, phase="union", union=())
+    config = replaced(aligned, phase="union", union=(), plain=())
     submitted = costs.submission(config.shape, Trees.OWN, setting)
     return RoundCosts(
         phases={"unite": costs.entering(config) + submitted + costs.outcome(setting, union=found)},
@@ -300,21 +300,7 @@ def _after(before: RoundCosts, after: RoundCosts) -> RoundCosts:
 def _trivial(question: Question) -> Variant:
     sparse = question.task(rows=question.rows, select=question.select, width=question.width)
     task = replaced(sparse, blocks=_dense_blocks(question.rows * question.width))
-    setting = question.setting()
-    every = RoundCosts(
-        phases={
-            "enter": costs.entering(costs.specimen_config(task, setting)),
-            "retrieve": sum(
-                (costs.download(block.name, block.weights * setting.weight_bytes) for block in task.blocks), Traffic()
-            ),
-            "submit": costs.submission(task, Trees.OWN, setting),
-            "outcome": costs.outcome(setting),
-        },
-        link=costs.toss_messages(setting.number) + costs.round_messages(task, setting),
-        work=costs.submission_work(task, Trees.OWN),
-        folded=dense_bytes(task),
-        laid_out=0,
-    )
+    every = _round(task, question.setting())
     return Variant(Name.TRIVIAL, question.width, (), every, every)
 
 

@@ -24,7 +24,7 @@ import trio
 from fsl_async.aggregation import CellMemory
 from fsl_async.applying import check_numbers
 from fsl_async.codec import Received
-from fsl_async.config import RoundConfig, ServerKeys, describe_model
+from fsl_async.config import RoundConfig, ServerKeys, describe_model, describe_plain, shape_of_round
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.messages import Abort, Conclusion, Forward, Message, TossCommitment, TossReveal
@@ -210,17 +210,19 @@ class Actor:
             self._standing = msgspec.structs.replace(self._standing, session=number, hash_seed=tossed.hash_seed)
         own, peer = setup.identity.public.keys, setup.peer.keys
         servers: tuple[ServerKeys, ServerKeys] = (own, peer) if setup.index == 0 else (peer, own)
-        alignment = self._standing.alignment
+        standing = self._standing
+        shape = shape_of_round(setup.task, standing.phase, standing.union, self._described)
         config = RoundConfig(
             task=setup.task,
             number=number,
-            session=self._standing.session,
-            hash_seed=self._standing.hash_seed,
+            session=standing.session,
+            hash_seed=standing.hash_seed,
             toss=tossed.commitments,
             servers=servers,
             model=self._described,
-            phase="union" if isinstance(alignment, aligning.Seeking) else "main",
-            union=alignment.union if isinstance(alignment, aligning.Aligned) else (),
+            phase=standing.phase,
+            union=standing.union,
+            plain=describe_plain(shape, self.model, self._union),
         )
         opened_at = await self._history.opened_at(number, setup.clock())
         return Terms(
@@ -251,7 +253,7 @@ class Actor:
                 grace=setup.schedule.grace,
                 patience=setup.schedule.patience,
             )
-            records = RoundRecords(setup.store, terms.config, self.sessions.of, own=self._store)
+            records = RoundRecords(setup.store, terms.config, partial(self.sessions.of, terms.config), own=self._store)
             run = RoundRun(terms, records, tools)
             await run.begin()
             task_status.started(run)

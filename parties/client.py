@@ -256,7 +256,8 @@ class Client(Participant):
                 planting, answers = await self._query(config, wanted)
         names = {index: block.name for index, block in self.task.sparse_blocks()}
         self.deferred = {names[index]: rows for index, rows in planting.grove.deferred.items() if len(rows)}
-        return await self._retriever.read(config, planting.grove, answers, wanted)
+        found = await self._retriever.read(config, planting.grove, answers, wanted)
+        return found | await self._downloads.plain(config, wanted)
 
     async def _query(
         self, config: RoundConfig, wanted: Mapping[int, npt.NDArray[np.uint32]]
@@ -287,7 +288,8 @@ class Client(Participant):
     ) -> SubmissionReceipt:
         ride = await self._ride(config, sparse)
         public = self.setup.identity.public
-        draft = await self.setup.lane.run(partial(draft_submission, config, public, ride, sparse, dense))
+        unions = self._downloads.known(config)
+        draft = await self.setup.lane.run(partial(draft_submission, config, public, ride, sparse, dense, unions))
         session = submitted(self._session, draft, ride)
         with trio.CancelScope(shield=True):  # what is kept and what is known here do not part
             await self._state.keep_draft(draft, session)
@@ -302,6 +304,8 @@ class Client(Participant):
         match self._round:
             case protocol.Holding(query=query) if self.task.updates == "retrieved" and query in self._answered_trees:
                 trees, planting = Trees.RETRIEVAL, self._answered_trees[query]
+                if not any(config.shape.sparse_blocks()):
+                    trees, query = Trees.OWN, 0  # the servers know of no retrieval, and there are no trees
             case _:
                 rows = {index: rows for index, (rows, _) in sparse.items()}
                 trees, query, planting = Trees.OWN, 0, await self._retriever.plant(config, rows)

@@ -13,7 +13,7 @@ from fsl_async.config import RoundConfig
 from fsl_async.digests import Buffer
 from fsl_async.task import Sparse
 
-__all__ = ["Combined", "Model", "combine", "restricted"]
+__all__ = ["Combined", "Model", "combine"]
 
 Model: TypeAlias = dict[str, npt.NDArray[Any]]
 Combined: TypeAlias = tuple[Model, Model, Model, Model]
@@ -33,20 +33,12 @@ def combine(config: RoundConfig, model: Model, union: Model, ours: Buffer, their
     update, elements = _sums(config, ours, theirs)
     if config.phase == "union":
         return {}, {}, {name: union_rows(sums) for name, sums in elements.items()}, model
-    if config.renamed:
-        blocks = {block.name: block for _, block in config.task.sparse_blocks()}
-        update, elements = (
-            {name: _spread(rows, union.get(name), blocks.get(name)) for name, rows in arrays.items()}
-            for arrays in (update, elements)
-        )
+    blocks = {block.name: block for _, block in config.task.sparse_blocks() if config.in_ranks(block.name)}
+    update, elements = (
+        {name: _spread(rows, union[name], blocks[name]) if name in blocks else rows for name, rows in arrays.items()}
+        for arrays in (update, elements)
+    )
     return update, elements, union, _updated(config, model, update, elements)
-
-
-def restricted(array: npt.NDArray[Any], union: npt.NDArray[np.uint32] | None) -> npt.NDArray[Any]:
-    """The rows of the union in order; one row of zeros where it is empty."""
-    if union is None:
-        return array
-    return array[union] if len(union) else np.zeros_like(array[:1])
 
 
 def _sums(config: RoundConfig, ours: Buffer, theirs: Buffer) -> tuple[Model, Model]:
@@ -81,10 +73,8 @@ def _whole(numbers: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
     return np.array([int(number) for number in np.rint(numbers).flat], dtype=object).reshape(numbers.shape)
 
 
-def _spread(rows: npt.NDArray[Any], union: npt.NDArray[np.uint32] | None, block: Sparse | None) -> npt.NDArray[Any]:
+def _spread(rows: npt.NDArray[Any], union: npt.NDArray[np.uint32], block: Sparse) -> npt.NDArray[Any]:
     """Rows by rank put back in their places among all rows."""
-    if union is None or block is None:
-        return rows
     everywhere = np.zeros((block.rows, block.width), dtype=rows.dtype)
     everywhere[union] = rows[: len(union)]
     return everywhere

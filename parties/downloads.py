@@ -1,4 +1,4 @@
-"""What a client fetches openly: dense blocks, and the unions that a round is aligned on.
+"""What a client fetches openly: dense blocks, unions, and the rows of those unions that move plainly.
 
 Rules: all of a round's unions are fetched, whichever blocks the client is going to use; whatever comes is compared with
 the digest that both servers announced. A union is fetched once, and kept for as long as rounds announce it.
@@ -6,13 +6,14 @@ the digest that both servers announced. A union is fetched once, and kept for as
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fsl_async.alignment import unpack_union
-from fsl_async.config import RoundConfig
+from fsl_async.config import BlockModel, RoundConfig
 from fsl_async.digests import Domain, digest, same
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.messages import Block, Download
@@ -37,11 +38,29 @@ class Downloads:
         Raises:
             PeerViolationError: it is not the one announced.
         """
-        content = await self._download(config, name)
-        model = config.block_model(name)
-        if not same(digest(Domain.MODEL, name.encode(), model.dtype.encode(), content), model.digest):
-            raise self._not_announced(config, f"a block {name!r}")
-        return np.frombuffer(content, dtype=model.dtype).copy()
+        return np.frombuffer(await self._model(config, config.block_model(name)), config.block_model(name).dtype).copy()
+
+    async def plain(
+        self, config: RoundConfig, wanted: Mapping[int, npt.NDArray[np.uint32]]
+    ) -> dict[int, npt.NDArray[Any]]:
+        """The wanted rows, all in the union, of the blocks that the round moves plainly; each is fetched whole.
+
+        Raises:
+            PeerViolationError: a block is not the one announced.
+        """
+        found: dict[int, npt.NDArray[Any]] = {}
+        for (index, block), model in zip(config.shape.plain_blocks(), config.plain, strict=True):
+            content = await self._model(config, model)
+            if index in wanted:
+                ranks = np.searchsorted(self.known(config)[block.name], wanted[index])
+                found[index] = np.frombuffer(content, dtype=model.dtype).reshape(block.shape)[ranks]
+        return found
+
+    async def _model(self, config: RoundConfig, model: BlockModel) -> memoryview:
+        content = await self._download(config, model.name, union=False)
+        if not same(digest(Domain.MODEL, model.name.encode(), model.dtype.encode(), content), model.digest):
+            raise self._not_announced(config, f"a block {model.name!r}")
+        return content
 
     async def unions(self, config: RoundConfig) -> None:
         """Have all unions of a round; those of other rounds are let go."""
@@ -49,7 +68,7 @@ class Downloads:
         self._unions = unions or self._unions
 
     def named(self, config: RoundConfig, index: int, rows: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-        """The names of rows in this round: their ranks in its union, where it renames.
+        """The names of rows in this round: their ranks in its union, where it plants trees over that alone.
 
         Raises:
             MisuseError: a row is not in the union.
@@ -57,24 +76,29 @@ class Downloads:
         if not config.union:
             return rows
         name = self._task.sparse(index).name
-        union = next(self._unions[entry.digest] for entry in config.union if entry.name == name)
+        union = self.known(config)[name]
         outside = rows[~np.isin(rows, union)]
         if len(outside):
             raise MisuseError(f"block {name!r}: row {outside[0]} is not in this round's union of {len(union)} rows")
-        return np.searchsorted(union, rows).astype(np.uint32) if config.renamed else rows
+        planted = index in dict(config.shape.sparse_blocks())
+        return np.searchsorted(union, rows).astype(np.uint32) if planted and config.in_ranks(name) else rows
+
+    def known(self, config: RoundConfig) -> dict[str, npt.NDArray[np.uint32]]:
+        """The unions of a round, by sparse block."""
+        return {entry.name: self._unions[entry.digest] for entry in config.union}
 
     async def _union(self, config: RoundConfig, name: str, announced: bytes) -> npt.NDArray[np.uint32]:
         if announced in self._unions:
             return self._unions[announced]
-        content = await self._download(config, name)
+        content = await self._download(config, name, union=True)
         if not same(digest(Domain.UNION, name.encode(), content), announced):
             raise self._not_announced(config, f"a union of {name!r}")
         rows = next(block.rows for _, block in self._task.sparse_blocks() if block.name == name)
         return unpack_union(content, rows, f"S{config.carrier(self._client)}")
 
-    async def _download(self, config: RoundConfig, name: str) -> memoryview:
-        """The content of a block, from the carrier."""
-        message = Download(round_id=config.round_id(), block=name)
+    async def _download(self, config: RoundConfig, name: str, *, union: bool) -> memoryview:
+        """The content of a block, or its union, from the carrier."""
+        message = Download(round_id=config.round_id(), block=name, union=union)
         return (await self._requests.ask(config.carrier(self._client), message, (), Block)).bulk
 
     def _not_announced(self, config: RoundConfig, what: str) -> PeerViolationError:

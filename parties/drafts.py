@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from fsl_async.config import RoundConfig
 from fsl_async.digests import Buffer
@@ -24,6 +25,7 @@ from fsl_async.upload import (
     dense_digest,
     dense_salt,
     dense_shares,
+    plain_elements,
     public_digest,
     submission_digest,
     submission_part,
@@ -142,6 +144,7 @@ def draft_submission(
     ride: Ride,
     sparse: Mapping[int, SparseUpdate],
     dense: Mapping[int, Elements],
+    unions: Mapping[str, npt.NDArray[np.uint32]],
 ) -> Draft:
     """Fix a submission's bytes.
 
@@ -151,16 +154,18 @@ def draft_submission(
         ride: the trees.
         sparse: by sparse block, rows as this round names them, and their elements.
         dense: the elements of dense blocks.
+        unions: by sparse block, the rows that the round is aligned on.
 
     Raises:
         MisuseError: a row is not among the trees' rows, or was deferred.
     """
     grove, carrier = ride.planting.grove, config.carrier(client.name)
     part = submission_part(config, client.name, grove, sparse, ride.trees)
-    shares = dense_shares(config, grove, carrier, dense)
+    plain = plain_elements(config, grove, sparse, unions)
+    shares = dense_shares(config, grove, carrier, dense, plain)
     brought = grove.digest if ride.trees is Trees.OWN else b""
     public = public_digest(Layout.submission(config.shape, ride.trees), part, brought)
-    of_dense, salt = dense_digest(shares, grove.seeds.msk[carrier]), dense_salt(config, grove, dense)
+    of_dense, salt = dense_digest(shares, grove.seeds.msk[carrier]), dense_salt(config, grove, dense, plain)
     parts = (config.round_id(), client.digest(), public, grove.digest, ride.commitments, salt + of_dense)
     words = Words(
         digest=submission_digest(*parts),

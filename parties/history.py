@@ -13,11 +13,12 @@ one server and one task for good.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 import numpy as np
 
+from fsl_async.alignment import UnionBlock
 from fsl_async.config import MODEL_DTYPES, ServerKeys, first_difference
 from fsl_async.digests import Buffer
 from fsl_async.errors import PeerViolationError, StorageError
@@ -63,6 +64,16 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     done: int = 0
     aborted: int = 0
     forms: dict[str, ArrayForm] = {}
+
+    @property
+    def phase(self) -> Literal["main", "union"]:
+        """Of the next round."""
+        return "union" if isinstance(self.alignment, aligning.Seeking) else "main"
+
+    @property
+    def union(self) -> tuple[UnionBlock, ...]:
+        """By sparse block, the union that the next round is aligned on; empty where it is not aligned."""
+        return self.alignment.union if isinstance(self.alignment, aligning.Aligned) else ()
 
 
 class Restore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

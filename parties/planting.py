@@ -87,7 +87,9 @@ class Planting:
 def _rows(config: RoundConfig, kept: Mapping[int, bytes]) -> Rows:
     """The kept rows of every sparse block, checked like a caller's."""
     rows: dict[int, npt.NDArray[np.uint32]] = {}
-    for index, block in config.shape.sparse_blocks():
+    planted = dict(config.shape.sparse_blocks())
+    for index, named in config.task.sparse_blocks():
+        block = planted.get(index, named)  # what moves plainly has its rows named as in the task
         data = kept.get(index, b"")
         if len(data) % ROW_BYTES:
             raise MisuseError(f"block {block.name!r}: {len(data)} bytes are no list of rows")

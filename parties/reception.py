@@ -13,6 +13,7 @@ import numpy as np
 import trio
 
 from fsl_async.alignment import pack_union, union_task
+from fsl_async.config import restricted
 from fsl_async.digests import KEY_BYTES, Buffer, Domain, same
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.messages import (
@@ -38,7 +39,7 @@ from fsl_async.protocols.machine import Event
 from fsl_async.public_part import SALT_BYTES, Layout, Part, Trees, dense_bytes, first_padding
 from fsl_async.retrieval import Query
 from fsl_async.selection import seed_commitment
-from fsl_async.task import Dense, Task
+from fsl_async.task import Dense, Sparse, Task
 from fsl_async.upload import dense_digest, submission_digest
 from parties.allowance import Counted
 from parties.conversation import Reply
@@ -47,6 +48,7 @@ from parties.enrolment import Enrolment
 from parties.evidence import Evidence, EvidenceBook
 from parties.happenings import Warned
 from parties.outcome import RoundReport
+from parties.room import submission_bytes
 from parties.round_records import StoredSubmission
 from parties.round_run import RoundRun
 from parties.server_setup import ServerSetup
@@ -111,7 +113,7 @@ class Reception:
         self._index = server.setup.index
         known = union_task(self._task) if self._task.alignment == "union" else self._task
         self._sizes = {b"": _bulk_sizes(known)}
-        self.longest_bulk = max(_bulk_sizes(known) | _bulk_sizes(self._task))
+        self.longest_bulk = max(*_bulk_sizes(known), submission_bytes(self._task))
 
     def bulk_sizes(self) -> frozenset[int]:
         """The exact sizes of a request's bulk: in the running round, and in the last, whose late clients hear so."""
@@ -153,7 +155,7 @@ class Reception:
         """Carry out a request that is counted."""
         run = self._server.open_round(message.round_id, client)
         names = {block.name for block in self._task.blocks}
-        what = message.block if isinstance(message, Download) and message.block in names else ""
+        what = f"{message.block}, {message.union}" if isinstance(message, Download) and message.block in names else ""
         with run.allowance.request(client, kind, what):
             try:
                 return await self._carry_out(run, client, message, bulk)
@@ -199,17 +201,20 @@ class Reception:
         return Answer(round_id=run.round_id, query=message.query), answer
 
     async def _recall(self, run: RoundRun, client: str) -> Reply:
-        session = await self._server.sessions.of(client)
+        session = await self._server.sessions.of(run.config, client)
         answer = await run.answer(Query(session.msk, session.trees))
         return Answer(round_id=run.round_id, query=SESSION), answer
 
     def _download(self, run: RoundRun, message: Download) -> Reply:
         names = {block.name: block for block in self._task.blocks}
         block = names.get(message.block)
-        if isinstance(block, Dense):
-            content: Buffer = np.ascontiguousarray(run.model[block.name]).data.cast("B")
-        elif block is not None and run.config.union:
-            content = pack_union(run.union[block.name], block.rows)
+        plain = {entry.name for entry in run.config.plain}
+        if isinstance(block, Sparse) and run.config.union and message.union:
+            content: Buffer = pack_union(run.union[block.name], block.rows)
+        elif isinstance(block, Dense) and not message.union:
+            content = np.ascontiguousarray(run.model[block.name]).data.cast("B")
+        elif block is not None and block.name in plain and not message.union:
+            content = restricted(run.model[block.name], run.union[block.name]).data.cast("B")
         else:
             raise RequestRefusedError.because("malformed", f"{message.block!r} is not a block to be downloaded here")
         return Block(round_id=run.round_id, block=message.block), content
@@ -242,7 +247,7 @@ class Reception:
         return await self._receipt(run, submission, dense, sessions.Brought(run.config.epoch, announced))
 
     async def _submit_hint(self, run: RoundRun, client: str, message: Hint, bulk: memoryview) -> Reply:
-        session = await self._server.sessions.of(client)
+        session = await self._server.sessions.of(run.config, client)
         layout = Layout.submission(run.config.shape, Trees.SESSION)
         announced, dense = await self._take_parts(run, client, message, layout, bulk, session.msk)
         submission = StoredSubmission(

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from fsl_async.config import RoundConfig
 from fsl_async.errors import MisuseError
 from fsl_async.messages import Answer, Recall, Retrieve
+from fsl_async.protocols.client import SESSION
 from fsl_async.public_part import Layout
 from fsl_async.selection import Grove
 from fsl_async.task import Task
@@ -47,7 +48,9 @@ class Retriever:
         return await self._setup.lane.run(partial(Planting.fresh, config, rows, self._setup.randomness))
 
     async def query(self, planting: Planting, query: int) -> Answers:
-        """Have trees answered under a number."""
+        """Have trees answered under a number; where the round needs none, there is nothing to ask."""
+        if not any(planting.config.shape.sparse_blocks()):
+            return self._nothing(query)
         config, client = planting.config, self._setup.identity.name
         part = await self._setup.lane.run(partial(retrieval_part, config, planting.grove))
         announced = public_digest(Layout.retrieval(config.shape), part, planting.grove.digest)
@@ -66,17 +69,25 @@ class Retriever:
         return await self._requests.both(ask)
 
     async def recall(self, config: RoundConfig) -> Answers:
-        """Have the session's trees answered again."""
+        """Have the session's trees answered again; where the round needs none, there is nothing to ask."""
+        if not any(config.shape.sparse_blocks()):
+            return self._nothing(SESSION)
         return await self._requests.both(lambda server: self._answer(server, Recall(config.round_id()), ()))
 
     async def read(self, config: RoundConfig, grove: Grove, answers: Answers, wanted: Wanted) -> dict[int, Any]:
-        """The wanted rows, by block, in the order wanted.
+        """The wanted rows of every block that has trees, in the order wanted.
 
         Raises:
             PeerViolationError: an answer has another size than the task implies.
         """
         found = await self._setup.lane.run(partial(read_answers, config, grove, answers))
-        return {index: found[index][_places(grove.rows[index], rows)] for index, rows in wanted.items()}
+        places = {index: _places(grove.rows[index], rows) for index, rows in wanted.items() if index in found}
+        return {index: found[index][chosen] for index, chosen in places.items()}
+
+    def _nothing(self, query: int) -> Answers:
+        for server in (0, 1):
+            self._answered(server, query)
+        return memoryview(b""), memoryview(b"")
 
     async def _answer(self, server: int, message: Retrieve | Recall, bulk: tuple[bytearray, ...]) -> memoryview:
         answer = await self._requests.ask(server, message, bulk, Answer)

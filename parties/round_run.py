@@ -17,7 +17,7 @@ import trio
 
 from fsl_async.aggregation import Aggregate
 from fsl_async.alignment import UnionBlock, describe_union
-from fsl_async.config import BlockModel, RoundConfig, describe_model
+from fsl_async.config import BlockModel, RoundConfig, describe_model, restricted
 from fsl_async.digests import DIGEST_BYTES, Buffer
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.messages import Abort, Commitment, Conclusion, Proofs, RosterList, Share
@@ -29,7 +29,7 @@ from parties.adding import Adder
 from parties.allowance import Allowance
 from parties.answering import Answerer
 from parties.awaiting import awaits_peer, waiting_for
-from parties.combining import Combined, Model, combine, restricted
+from parties.combining import Combined, Model, combine
 from parties.desk import ContradictionError, Desk, RequestKey, RequestRefusedError
 from parties.happenings import Evaluated, PastRound, RoundMoved, RoundStanding, SubmissionIn
 from parties.kept import read_kept, taken_again
@@ -90,10 +90,11 @@ class RoundRun:
     # ---- how it stands
 
     def table(self) -> Model:
-        """The model as this round retrieves it: where rows are renamed, those of the union alone."""
-        if not self.config.renamed:
-            return self.model
-        return {name: restricted(array, self.union.get(name)) for name, array in self.model.items()}
+        """The model as this round retrieves it: of some blocks the union's rows alone."""
+        return {
+            name: restricted(array, self.union[name]) if self.config.in_ranks(name) else array
+            for name, array in self.model.items()
+        }
 
     @property
     def state(self) -> protocol.Round:

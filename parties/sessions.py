@@ -18,6 +18,7 @@ import msgspec
 
 from fsl_async.aggregation import Submission
 from fsl_async.alignment import union_task
+from fsl_async.config import RoundConfig
 from fsl_async.discreet import Discreet
 from fsl_async.errors import PeerViolationError
 from fsl_async.protocols import session as protocol
@@ -69,8 +70,12 @@ class Sessions:
                 state = read_kept(await self._store.blob(key), protocol.Session, key)
                 self._states[unquote(key.split("/")[1])] = state
 
-    async def of(self, client: str) -> Submission:
+    async def of(self, config: RoundConfig, client: str) -> Submission:
         """The submission that brought the trees of a client's session, but for its hints.
+
+        Args:
+            config: a main round of the session; all of them have one shape.
+            client: whose session.
 
         Raises:
             RequestRefusedError: it has no session here.
@@ -82,7 +87,7 @@ class Sessions:
             )
         place = _place(client, state.since)
         origin = read_kept(await self._store.blob(f"{place}/origin"), _Origin, f"{place}/origin")
-        shape = union_task(self._task) if origin.phase == "union" else self._task
+        shape = union_task(self._task) if origin.phase == "union" else config.shape
         layout = Layout.retrieval(shape) if origin.trees is Trees.RETRIEVAL else Layout.submission(shape, origin.trees)
         return Submission(
             client=client,

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from machine_scenes import key
+from msgspec.structs import replace
 
-from fsl_async import Dense, PeerViolationError, Ring, Sparse, Task
+from fsl_async import Dense, PeerViolationError, Ring, Sparse, Task, costs
+from fsl_async.aggregation import split_share
 from fsl_async.alignment import (
     UnionBlock,
     aligned_task,
@@ -18,6 +22,11 @@ from fsl_async.alignment import (
     union_task,
     unpack_union,
 )
+from fsl_async.costs import Setting
+from fsl_async.geometry import geometry_of
+from fsl_async.plain import moves_plainly
+from fsl_async.public_part import Trees, dense_bytes, share_bytes
+from fsl_async.task import Plain
 
 TASK = Task(
     name="t",
@@ -116,12 +125,85 @@ def test_a_union_round_sums_one_random_number_per_row() -> None:
     assert (task.security, task.max_clients) == (TASK.security, TASK.max_clients)
 
 
-@pytest.mark.parametrize(("sizes", "rows", "selects"), [((70, 3), [70, 3], [50, 2]), ((20, 0), [20, 1], [20, 1])])
-def test_an_aligned_round_has_the_union_s_rows(sizes: tuple[int, int], rows: list[int], selects: list[int]) -> None:
-    task = aligned_task(TASK, tuple(UnionBlock(name, size, key(1)) for name, size in zip("ab", sizes, strict=True)))
+def aligned(task: Task, *sizes: int) -> Task:
+    """The task of a round aligned on unions of so many rows of `a` and `b`."""
+    return aligned_task(task, tuple(UnionBlock(name, size, key(1)) for name, size in zip("ab", sizes, strict=True)), F4)
+
+
+F4 = (4, 4, 4)
+
+
+def test_an_aligned_round_has_the_union_s_rows() -> None:
+    task = aligned(TASK, 700, 5)
     sparse = [block for _, block in task.sparse_blocks()]
-    assert [block.rows for block in sparse] == rows
-    assert [block.select for block in sparse] == selects
+    assert [(block.rows, block.select) for block in sparse] == [(700, 50), (5, 2)]
     assert [(block.name, block.width, block.stash) for block in sparse] == [("a", 3, 1), ("b", 1, 0)]
     assert task.blocks[1] == TASK.blocks[1]
     assert (task.ring, task.largest, task.alignment) == (TASK.ring, TASK.largest, "all")
+    fixed = aligned(replace(TASK, selection="fixed"), 700, 5)
+    assert fixed.blocks == TASK.blocks  # the trees of a session stand over all rows
+
+
+@pytest.mark.parametrize("selection", ["adaptive", "fixed"])
+def test_a_small_union_is_moved_plainly_and_keeps_its_number(selection: str) -> None:
+    task = aligned(replace(TASK, selection=selection), 0, 5)
+    assert task.blocks[0] == Plain("a", rows=1, width=3, size=3)
+    assert [index for index, _ in task.plain_blocks()] == [0]
+    assert [index for index, _ in task.sparse_blocks()] == [1]
+    assert [(index, block.name) for index, block in task.dense_blocks()] == [(0, "d")]
+    assert dense_bytes(task) == 4 * (3 + 9)
+    assert list(split_share(task, bytes(share_bytes(task)))) == ["a", "d", "b"]
+    assert split_share(task, bytes(share_bytes(task)))["a"].shape == (1, 3)
+
+
+@pytest.mark.parametrize("security", ["verified", "semi-honest"])
+@pytest.mark.parametrize("selection", ["adaptive", "fixed"])
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_union_with_a_row_for_every_tree_moves_plainly_and_a_larger_one_in_new_unverified_trees_alone(
+    security: str, selection: str, width: int
+) -> None:
+    """One row per tree is what a client of a verified task can change; the union's rows may not be more."""
+    block = Sparse("a", rows=20_000, select=50, width=width, stash=1)
+    task = replace(TASK, blocks=(block,), security=security, selection=selection)
+    trees = geometry_of(task, block).trees
+    larger = security == "semi-honest" and selection == "adaptive"
+    for rows, expected in ((1, True), (trees, True), (trees + 1, larger), (20_000, False)):
+        planted = replace(block, rows=rows, select=min(50, rows)) if selection == "adaptive" else block
+        assert moves_plainly(task, planted, rows, 4) is expected, rows
+
+
+@settings(max_examples=50)
+@given(
+    st.integers(1, 300),
+    st.integers(1, 5000),
+    st.integers(1, 40),
+    st.sampled_from([32, 64, 128]),
+    st.sampled_from(["retrieved", "any"]),
+    st.sampled_from([1, 4, 8]),
+)
+def test_what_moves_plainly_is_never_more_to_send_or_to_move_in_all(
+    select: int, rows: int, width: int, bits: int, updates: str, weight_bytes: int
+) -> None:
+    select = min(select, rows)
+    for security, selection in itertools.product(("verified", "semi-honest"), ("adaptive", "fixed")):
+        task = Task(
+            name="t",
+            blocks=[Sparse("a", rows=rows, select=select, width=width)],
+            ring=Ring(bits),
+            updates=updates,
+            security=security,
+            selection=selection,
+        )
+        plain = replace(task, blocks=(Plain.of(task.sparse(0), rows),))
+        setting = Setting(("ada", "bob"), dtype=f"f{weight_bytes}")
+        if not moves_plainly(task, task.sparse(0), rows, weight_bytes):
+            continue
+        again = selection == "fixed"
+        own = Trees.OWN if updates == "any" else Trees.RETRIEVAL
+        with_trees = costs.fetching(task, setting, recalled=again) + costs.submission(
+            task, Trees.SESSION if again else own, setting
+        )
+        without = costs.fetching(plain, setting) + costs.submission(plain, Trees.SESSION if again else own, setting)
+        words = 150  # of a message more or less
+        assert sum(without.up) <= sum(with_trees.up) + words
+        assert sum(without.up + without.down) <= sum(with_trees.up + with_trees.down) + words
