@@ -72,7 +72,7 @@ async def _origin(store: Store) -> None:
     await store.commit(Put("session/alice/state", encode(session.Standing(2, 3, bytes(32)))))
     sessions = Sessions(TASK, store)
     await sessions.restore()
-    await sessions.of("alice")
+    await sessions.of(CONFIG, "alice")
 
 
 def _records(store: Store) -> RoundRecords:

@@ -207,7 +207,7 @@ async def _session_state(store: Store) -> None:
 async def _session_origin(store: Store) -> None:
     sessions = Sessions(TASK, store)
     await sessions.restore()
-    await sessions.of("alice")
+    await sessions.of(CONFIG, "alice")
 
 
 ORIGIN = {

@@ -30,6 +30,7 @@ BYZANTINE = "tests/security/test_byzantine_server.py"
 EQUIVOCATION = "tests/security/test_equivocation.py"
 LEAKAGE = "tests/security/test_leakage.py"
 MALFORMED = "tests/security/test_malformed_trees.py"
+PLAIN = "tests/test_plain.py"
 REPEATED = "tests/security/test_repeated_rounds.py"
 REPETITION = "tests/security/test_repetition.py"
 TRANSCRIPTS = "tests/test_transcripts_round.py"
@@ -170,7 +171,41 @@ GUARDS = (
         (REPETITION,),
     ),
     Guard("a salt is nobody's to guess", UPLOAD, 'key=b"".join(grove.seeds.msk))', 'key=b"")', (REPETITION,)),
-    Guard("unions are downloaded whole", DOWNLOADS, "for entry in config.union}", "for entry in ()}", (LEAKAGE,)),
+    Guard(
+        "unions are downloaded whole",
+        DOWNLOADS,
+        "entry.digest) for entry in config.union}",
+        "entry.digest) for entry in ()}",
+        (LEAKAGE,),
+    ),
+    Guard(
+        "all that moves plainly is downloaded",
+        DOWNLOADS,
+        "zip(config.shape.plain_blocks(), config.plain, strict=True)",
+        "zip((item for item in config.shape.plain_blocks() if item[0] in wanted), config.plain)",
+        (PLAIN,),
+    ),
+    Guard(
+        "a mask hides one payload of rows that move plainly",
+        UPLOAD,
+        'b"dense", _dense(config.shape, dense, plain))',
+        'b"dense", _dense(config.shape, dense, {}))',
+        (REPETITION,),
+    ),
+    Guard(
+        "who moves rows plainly in a verified task can change no more of them",
+        "fsl_async/plain.py",
+        'if task.verified or task.selection == "fixed":',
+        'if task.selection == "fixed":',
+        ("tests/test_alignment.py", PLAIN),
+    ),
+    Guard(
+        "rows that move plainly may be updated only where they were retrieved",
+        UPLOAD,
+        "            _places_among(grove.rows[index], rows, block.name, config.task)\n",
+        "",
+        (PLAIN,),
+    ),
     # rounds
     Guard(
         "a roster has equal digests",

@@ -10,9 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as replaced
 from rounds import Round
 
 from fsl_async import Dense, Ring, Sparse, Task
+from fsl_async.alignment import UnionBlock
+from fsl_async.config import BlockModel
 from fsl_async.public_part import Layout, Trees, forests_of
 from fsl_async.selection import MasterSeeds
 from fsl_async.upload import dense_salt, dense_shares, submission_part
@@ -65,6 +68,22 @@ def test_dense_values_too(round_: Round) -> None:
     for value in (1, 2, 1):
         dense = {0: TASK.ring.encode(np.full(8, value), TASK.largest_integer)}
         shares.append(np.frombuffer(dense_shares(round_.config, grove, 0, dense), "<u8"))
+    assert np.array_equal(shares[0], shares[2])
+    assert not np.isin(shares[1] - shares[0], np.array([0, 1], dtype=np.uint64)).any()
+
+
+def test_values_of_rows_that_move_plainly_too(round_: Round) -> None:
+    """Beside dense values that are the same both times."""
+    grove = round_.plant({"words": ROWS})
+    config = replaced(
+        round_.config, union=(UnionBlock("words", 3, bytes(32)),), plain=(BlockModel("words", "f4", bytes(32)),)
+    )
+    dense = {0: TASK.ring.encode(np.full(8, 1), TASK.largest_integer)}
+    shares = []
+    for value in (1, 2, 1):
+        plain = {0: TASK.ring.encode(np.full(6, value), TASK.largest_integer)}
+        shares.append(np.frombuffer(dense_shares(config, grove, 0, dense, plain), "<u8"))
+    assert len(shares[0]) == 8 + 6
     assert np.array_equal(shares[0], shares[2])
     assert not np.isin(shares[1] - shares[0], np.array([0, 1], dtype=np.uint64)).any()
 
