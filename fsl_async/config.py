@@ -103,6 +103,10 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             self._check_union([block for _, block in self.task.sparse_blocks()])
         plain = [block.name for _, block in self.shape.plain_blocks()]
         _check_names("model of plain blocks", plain, [entry.name for entry in self.plain])
+        for entry in self.plain:
+            whole = self.block_model(entry.name).dtype
+            if entry.dtype != whole:
+                raise MisuseError(f"round: rows of {entry.name!r} in {whole} expected, as the block, got {entry.dtype}")
 
     def _check_union(self, blocks: list[Sparse]) -> None:
         _check_names("union", [block.name for block in blocks], [entry.name for entry in self.union])

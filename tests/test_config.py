@@ -110,6 +110,11 @@ HOSTILE: dict[str, bytes] = {
     "a union of an unknown block": changed(union=[{"name": "x", "size": 1, "digest": key(1)}]),
     "a union larger than its block": changed(union=[{"name": "a", "size": 9, "digest": key(1)}]),
     "a union of fewer than no rows": changed(union=[{"name": "a", "size": -1, "digest": key(1)}]),
+    "a plain block that is none": changed(plain=[{"name": "a", "dtype": "f4", "digest": key(1)}]),
+    "a plain block left out": msgpack.packb(msgpack.unpackb(config_of(**SMALL).canonical()) | {"plain": []}),
+    "a plain block in another dtype": msgpack.packb(
+        msgpack.unpackb(config_of(**SMALL).canonical()) | {"plain": [{"name": "a", "dtype": "f8", "digest": key(2)}]}
+    ),
     "a union's short digest": changed(union=[{"name": "a", "size": 1, "digest": b""}]),
     "an impossible task": changed(task=msgpack.unpackb(CONFIG.task.canonical()) | {"min_clients": 1}),
     "another order of fields": msgpack.packb(dict(reversed(msgpack.unpackb(CONFIG.canonical()).items()))),

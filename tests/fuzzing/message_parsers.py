@@ -72,6 +72,7 @@ CLIENT_MESSAGES: tuple[tuple[Message, bytes], ...] = (
     (Retrieve(round_id=key(1), query=1, seed=bytes(16), commitments=PAIR, public_digest=key(2)), bytes(50)),
     (Recall(key(1)), b""),
     (Download(round_id=key(1), block="head"), b""),
+    (Download(round_id=key(1), block="items", union=True), b""),
     (
         Submit(round_id=key(1), query=1, seed=bytes(16), commitments=PAIR, public_digest=key(2), dense_digest=key(3)),
         bytes(50),

@@ -61,6 +61,7 @@ UNION_CONFIG = RoundConfig(
     servers=(SERVERS[0].public.keys, SERVERS[1].public.keys),
     model=(BlockModel("items", "u1", key(15)),),
     union=(UnionBlock("items", 17, key(16)),),
+    plain=(BlockModel("items", "u1", key(17)),),
 )
 
 
