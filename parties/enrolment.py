@@ -18,6 +18,7 @@ submission's digest has the client's name and keys in it, so the rosters do not 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -28,13 +29,14 @@ import trio
 from fsl_async.digests import Domain, same
 from fsl_async.errors import ChannelError, MisuseError, PeerViolationError, StorageError
 from parties.happenings import Enrolled, Observe, unobserved
-from parties.identity import Identity, PublicIdentity, Registry, check_name, verify
+from parties.identity import Identity, PublicIdentity, Registry, check_name, key_prefix, verify
 from parties.kept import read_kept
 from parties.store import Store
 from parties.tokens import TokenBook
 from transport import Refusal
 
 __all__ = [
+    "JOURNAL",
     "MOST_ENROLLED",
     "NO_VOUCHER",
     "RESERVED",
@@ -45,11 +47,14 @@ __all__ = [
     "ListOnly",
     "Policy",
     "WithToken",
+    "enrolled_in",
 ]
 
 _log = logging.getLogger("parties.enrolment")
 
 JOURNAL = "enrolment"
+"""Where a server's store has who enrolled."""
+
 MOST_ENROLLED = 100_000
 RESERVED = ("S0", "S1")
 NO_VOUCHER = b""
@@ -162,6 +167,15 @@ class _Enrolled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return PublicIdentity(self.name, self.channel, self.statement)
 
 
+def enrolled_in(entries: Iterable[bytes], source: str) -> list[PublicIdentity]:
+    """Who has enrolled, by the entries of a server's journal, in order.
+
+    Raises:
+        StorageError: they cannot be read.
+    """
+    return [read_kept(entry, _Enrolled, source).client for entry in entries]
+
+
 class Enrolment:
     """The clients one server knows, and how others become known.
 
@@ -169,7 +183,7 @@ class Enrolment:
         server: the server's name, for messages.
         task: the digest of its task.
         listed: the operator's list; the caller may add to it at any time, and `reload` replaces it.
-        policy: who else may come.
+        policy: who else may come; `take_tokens` replaces the tokens.
         store: where enrolments are recorded.
         observe: hears of every client that has enrolled.
     """
@@ -228,6 +242,10 @@ class Enrolment:
         reloaded, self._reloaded = self._reloaded, trio.Event()
         reloaded.set()
         return tuple(client for client in before if self.by_channel(client.channel) != client)
+
+    def take_tokens(self, book: TokenBook) -> None:
+        """Enrol with the tokens of another book from now on; who has enrolled stays, and a used token stays used."""
+        self._policy = WithToken(book)
 
     async def dismissed(self, client: PublicIdentity) -> Refusal:
         """Wait until a client is not known any more, under these keys and this name; the answer is why."""
@@ -304,7 +322,7 @@ class Enrolment:
         match self._policy:
             case ListOnly():
                 return Refusal(
-                    f"unknown client: key {key.hex()} is not on {self._server}'s list; ask its operator to add it"
+                    f"unknown client: key {key_prefix(key)} is not on {self._server}'s list; ask its operator to add it"
                 )
             case WithToken(book=book):
                 token = self._unspent(book, credentials.voucher)
@@ -322,8 +340,8 @@ class Enrolment:
             return None
         when = f" at {revocation.revoked_at}" if revocation.revoked_at else ""
         return Refusal(
-            f"the key {key.hex()} of {revocation.name!r} was revoked{when}; make new keys (`fsl-async keygen`) and ask "
-            f"{self._server}'s operator to add them"
+            f"the key {key_prefix(key)} of {revocation.name!r} was revoked{when}; make new keys (`fsl-async keygen`) "
+            f"and ask {self._server}'s operator to add them"
         )
 
     def _unspent(self, book: TokenBook, shown: bytes) -> bytes | Refusal:
@@ -359,7 +377,7 @@ class Enrolment:
         with trio.CancelScope(shield=True):
             await self._store.record(JOURNAL, msgspec.msgpack.encode(entry))
             self._adopt(entry)
-        self._observe(Enrolled(client=entry.name, key=entry.channel.hex()))
+        self._observe(Enrolled(client=entry.name, key=key_prefix(entry.channel)))
 
     def _adopt(self, entry: _Enrolled) -> None:
         self._enrolled.add(entry.client)

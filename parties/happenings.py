@@ -154,7 +154,7 @@ class Warned(Happening, frozen=True, kw_only=True):
 
 
 class Enrolled(Happening, frozen=True, kw_only=True):
-    """A client is known from now on; `key` is its channel key, in hexadecimal digits, by which it can be revoked."""
+    """A client is known from now on; `key` is the beginning of its channel key, by which it can be revoked."""
 
     client: str
     key: str

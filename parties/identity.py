@@ -8,6 +8,7 @@ checked of a file is checked of the one that is read, not of whatever has its na
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +26,22 @@ from fsl_async.errors import MisuseError, StorageError
 from fsl_async.randomness import Randomness
 from parties.toml_text import parse_toml, read_toml
 
-__all__ = ["Identity", "PublicIdentity", "Registry", "Revocation", "check_name", "read_private", "verify"]
+__all__ = [
+    "PREFIX_DIGITS",
+    "Identity",
+    "PublicIdentity",
+    "Registry",
+    "Revocation",
+    "check_name",
+    "key_prefix",
+    "read_private",
+    "verify",
+]
+
+PREFIX_DIGITS = 16
+"""How many hexadecimal digits of a public key stand for it where there is no room for all 64."""
+
+_PREFIX = re.compile(f"[0-9a-fA-F]{{{PREFIX_DIGITS}}}")
 
 
 @dataclass(frozen=True)
@@ -142,7 +158,10 @@ class Identity:
 
 @dataclass(frozen=True)
 class Revocation:
-    """A channel key that is never let in again: whose it was, and when it was revoked (empty where nobody wrote)."""
+    """A channel key that is never let in again: whose it was, and when it was revoked (empty where nobody wrote).
+
+    Of the key its beginning may be known alone, as a log has it; then no key that begins so is let in.
+    """
 
     name: str
     channel: bytes
@@ -157,6 +176,8 @@ class Revocation:
         """
         name = check_name(table.get("name"), source)
         moment = table.get("revoked_at", "")
+        if _PREFIX.fullmatch(str(table.get("channel"))):
+            return Revocation(name, bytes.fromhex(table["channel"]), str(moment))
         return Revocation(name, _hex_key(table, "channel", source), str(moment))
 
 
@@ -169,7 +190,7 @@ class Registry:
         self._revoked = {revocation.channel: revocation for revocation in revoked}
         self._revoked_names = {revocation.name for revocation in self._revoked.values()}
         for client in clients:
-            if client.channel not in self._revoked:
+            if self.revocation(client.channel) is None:
                 self.add(client)
 
     def add(self, client: PublicIdentity) -> None:
@@ -193,7 +214,7 @@ class Registry:
 
     def revocation(self, key: bytes) -> Revocation | None:
         """The revocation of a channel key."""
-        return self._revoked.get(key)
+        return self._revoked.get(key) or self._revoked.get(key[: PREFIX_DIGITS // 2])
 
     def was_revoked(self, name: str) -> bool:
         """Whether keys of somebody with that name are revoked."""
@@ -225,6 +246,11 @@ class Registry:
             return Registry(listed, gone)
         except MisuseError as error:
             raise MisuseError(f"{path}: {error}") from error
+
+
+def key_prefix(key: bytes) -> str:
+    """The beginning of a public key, as logs show it: enough to tell keys apart, and to revoke one."""
+    return key.hex()[:PREFIX_DIGITS]
 
 
 def check_name(name: object, source: str) -> str:

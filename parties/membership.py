@@ -13,14 +13,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fsl_async.errors import MisuseError
-from parties.enrolment import RESERVED
-from parties.identity import PublicIdentity
+from parties.configuration import OnDisk
+from parties.enrolment import JOURNAL, RESERVED, enrolled_in
+from parties.identity import PREFIX_DIGITS, PublicIdentity, Registry
+from parties.party_files import ServerFile
+from parties.sqlite_ends import ReadingEnd
 from parties.toml_tables import TableFile, edited
 
 __all__ = [
@@ -29,6 +33,7 @@ __all__ = [
     "add_clients",
     "add_server",
     "list_clients",
+    "list_enrolled",
     "list_servers",
     "revoke_client",
     "revoke_server",
@@ -36,6 +41,7 @@ __all__ = [
 ]
 
 _KEY = re.compile(r"[0-9a-fA-F]{64}")
+_KEY_OR_PREFIX = re.compile(rf"({_KEY.pattern}|[0-9a-fA-F]{{{PREFIX_DIGITS}}})…?")
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,32 @@ def list_clients(path: Path) -> list[Member]:
     return [_member(table) for name in ("clients", "revoked") for table in file.tables(name)]
 
 
+def list_enrolled(file: ServerFile) -> list[Member]:
+    """The clients that have enrolled with a server by themselves, in order; read from its store, running or not.
+
+    Raises:
+        MisuseError: its store is in memory or not there yet, or its list of clients cannot be read.
+        StorageError: the store cannot be read.
+    """
+    if not isinstance(file.store, OnDisk):
+        raise MisuseError("the store is in memory: who enrolled is known to the running server alone; see its log")
+    if not file.store.path.exists():
+        raise MisuseError(f"{file.store.path}: there is no store yet, so nobody has enrolled")
+    listed = Registry.load(file.clients) if file.clients and file.clients.exists() else Registry()
+    with closing(ReadingEnd(file.store.path)) as end:
+        clients = enrolled_in(end.entries(JOURNAL), f"{file.store.path}, the journal of enrolments")
+    revocations = {client: listed.revocation(client.channel) for client in clients}
+    return [
+        Member(
+            client.name,
+            client.channel.hex(),
+            client.statement.hex(),
+            (revoked.revoked_at or "yes") if revoked is not None else "",
+        )
+        for client, revoked in revocations.items()
+    ]
+
+
 def add_clients(path: Path, clients: Sequence[PublicIdentity]) -> int:
     """Add clients to a list, which is made if there is none; all of them or none.
 
@@ -91,7 +123,7 @@ def add_clients(path: Path, clients: Sequence[PublicIdentity]) -> int:
 
 
 def revoke_client(path: Path, who: str) -> Member:
-    """Revoke a client: by name, by its public file, or by its channel key where it is not on the list.
+    """Revoke a client: by name; by its public file, its channel key or the first 16 digits of it, also off the list.
 
     Returns:
         The client as it stands in the list now.
@@ -111,7 +143,8 @@ def revoke_client(path: Path, who: str) -> Member:
         if not stranger:
             raise MisuseError(
                 f"{path} has no client {who!r}; for one that enrolled with a token give its .pub file, or its channel "
-                "key as the server's log has it"
+                "key, of which the first 16 digits will do: the server's log has them, and `fsl-async clients list "
+                "SERVER.toml --enrolled`"
             )
         file.append("revoked", stranger | {"revoked_at": _now()})
         return _member(file.tables("revoked")[-1])
@@ -131,6 +164,9 @@ def take_back(path: Path, name: str) -> Member:
         table = file.tables("revoked")[numbers[-1]]
         if any(table.get("name") == other.get("name") for other in file.tables("clients")):
             raise MisuseError(f"{path}: another client is called {name!r} by now; revoke that one first")
+        if "statement" not in table:  # revoked by its key alone: it never stood in the list
+            file.remove("revoked", numbers[-1])
+            return replace(_member(table), revoked_at="")
         PublicIdentity.from_table(table, f"{path}, revoked {numbers[-1] + 1}")
         file.move("revoked", numbers[-1], "clients", add={}, drop="revoked_at")
         return _member(file.tables("clients")[-1])
@@ -152,8 +188,8 @@ def _check_new(file: TableFile, client: PublicIdentity) -> None:
 
 def _stranger(who: str) -> dict[str, str]:
     """What a public file or a channel key says of somebody; nothing where the words are neither."""
-    if _KEY.fullmatch(who):
-        return {"name": f"holder of {who[:16].lower()}", "channel": who.lower()}
+    if match := _KEY_OR_PREFIX.fullmatch(who):
+        return {"name": f"holder of {who[:PREFIX_DIGITS].lower()}", "channel": match[1].lower()}
     if who.endswith(".pub"):
         return _table(PublicIdentity.load(Path(who)))
     return {}
@@ -247,10 +283,12 @@ def _table(keys: PublicIdentity) -> dict[str, str]:
 
 
 def _same_key(new: dict[str, Any], table: dict[str, Any]) -> bool:
-    """Whether two tables have a key in common."""
-    return any(
-        new.get(key) and _text(new, key).lower() == _text(table, key).lower() for key in ("channel", "statement")
-    )
+    """Whether two tables have a key in common, of which one may know the beginning alone."""
+    for key in ("channel", "statement"):
+        shorter, longer = sorted((_text(new, key).lower(), _text(table, key).lower()), key=len)
+        if len(shorter) >= PREFIX_DIGITS and longer.startswith(shorter):
+            return True
+    return False
 
 
 def _has_keys(table: dict[str, Any]) -> bool:

@@ -2,7 +2,7 @@
 
     SIGTERM   finish what is on its way to its sum, or park it after a while; again: end at once
     SIGINT    end at once
-    SIGHUP    read the list of clients and the log level again
+    SIGHUP    read the list of clients, the tokens and the log level again
 
 Rules: nothing is taken before the store is open; whoever started the process hears that it is ready once clients can
 connect; a model file that cannot be written is reported and stops nobody, for the store has the model; however the
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,11 +22,11 @@ from typing import Literal, TypeAlias
 import trio
 
 from fsl_async.errors import FslError, MisuseError, StorageError
-from parties.client_list import ClientList
 from parties.configuration import InMemory, OnDisk, settings
 from parties.deployment import server_setup
 from parties.disk import check_room
-from parties.happenings import ServerStanding, Warned
+from parties.enrolment import Enrolment
+from parties.happenings import Observe, ServerStanding, Warned
 from parties.kept_memory import keep_freed_memory
 from parties.model_files import ModelForm, checkpoint, save_model
 from parties.operating import Log, Operations, OperationsSetup, serve_operator, token_place
@@ -36,6 +36,7 @@ from parties.round_run import RoundRun
 from parties.server import Server
 from parties.store import Store
 from parties.supervisor import forbid_core_dumps, tell_supervisor
+from parties.watched_files import WatchedFile, watched_clients, watched_tokens
 
 __all__ = ["Served", "serve"]
 
@@ -103,7 +104,7 @@ class _Runner:
         self._server = server
         self._operations = operations
         self._wind_up = wind_up
-        self._lists = [ClientList(file.clients, server.enrolment, operations)] if file.clients else []
+        self._watched = list(_watched(file, server.enrolment, operations))
         self._stopping = trio.Event()
         self._kept = 0
 
@@ -132,8 +133,8 @@ class _Runner:
             token = token_place(self._file)
             serving = partial(serve_operator, self._operations, self._server, self._file.operator.listen, token)
             _log.info("the operator's page is at http://%s/", await nursery.start(serving))
-        for listed in self._lists:
-            nursery.start_soon(listed.keep)
+        for watched in self._watched:
+            nursery.start_soon(watched.keep)
         tell_supervisor("READY=1")
 
     # ---- signals
@@ -158,8 +159,8 @@ class _Runner:
         nursery.cancel_scope.cancel()
 
     def _reload(self) -> None:
-        for listed in self._lists:
-            listed.call()
+        for watched in self._watched:
+            watched.call()
         try:
             file = ServerFile.load(self._config)
         except MisuseError as error:
@@ -212,6 +213,14 @@ class _Runner:
 
     def _warn(self, about: str, explanation: str) -> None:
         self._operations(Warned(about=about, explanation=explanation))
+
+
+def _watched(file: ServerFile, enrolment: Enrolment, observe: Observe) -> Iterator[WatchedFile]:
+    """The files that are taken up again while the server runs."""
+    if file.clients:
+        yield watched_clients(file.clients, enrolment, observe)
+    if file.tokens:
+        yield watched_tokens(file.tokens, file.server, enrolment, observe)
 
 
 async def _store_trouble(file: ServerFile) -> str:

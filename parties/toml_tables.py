@@ -81,6 +81,12 @@ class TableFile:
         self.plain[to] = [*self.tables(to), table]
         self._lines += ["", f"[[{to}]]", *body, *(f"{key} = {_value(value)}" for key, value in add.items())]
 
+    def remove(self, name: str, number: int) -> None:
+        """Take a table out."""
+        start, end = self._span(name, number)
+        del self._lines[start:end]
+        self.plain[name] = [table for place, table in enumerate(self.tables(name)) if place != number]
+
     def text(self) -> str:
         """The edited text.
 

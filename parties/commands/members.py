@@ -23,20 +23,24 @@ peers = App(name="peers", help="Add, list and revoke the servers' keys in a task
 
 
 @clients.command(name="list")
-def list_of_clients(file: Path, *, form: FormatFlag = "text") -> int:
-    """List the clients of a file, the revoked ones last.
+def list_of_clients(file: Path, *, enrolled: bool = False, form: FormatFlag = "text") -> int:
+    """List the clients of a file, the revoked ones last; or those who have enrolled with a server by themselves.
 
     Parameters
     ----------
     file:
-        The list that a server's file names under `clients`.
+        The list that a server's file names under `clients`; with --enrolled, the server's own file.
+    enrolled:
+        List who has enrolled, with a token or where enrolment is open, as the server's store has it; the server may
+        run meanwhile.
     """
     report = Report("clients list", form)
 
     def work() -> None:
-        from parties.membership import list_clients
+        from parties.membership import list_clients, list_enrolled
+        from parties.party_files import ServerFile
 
-        members = list_clients(file)
+        members = list_enrolled(ServerFile.load(file)) if enrolled else list_clients(file)
         rows = [[one.name, _short(one.channel), _short(one.statement), one.revoked_at] for one in members]
         report.result(
             _columns(["name", "channel key", "statement key", "revoked"], rows),
@@ -103,9 +107,11 @@ def revoke_of_clients(file: Path, who: str, *, undo: bool = False, form: FormatF
     file:
         The list that a server's file names under `clients`.
     who:
-        The client's name; its .pub file or channel key where it is not on the list, but enrolled with a token.
+        The client's name; where it is not on the list, but enrolled with a token, its .pub file, its channel key or the
+        first 16 digits of that, as the server's log and `clients list SERVER.toml --enrolled` show them.
     undo:
-        Take the revocation of the client of that name back: it was a mistake.
+        Take the revocation of the client of that name back: it was a mistake. One that was revoked by its key alone is
+        called as `clients list` has it, "holder of" and 16 digits.
     """
     report = Report("clients revoke", form)
 
