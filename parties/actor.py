@@ -153,16 +153,13 @@ class Actor:
         """Go on where the store has it; rounds and the actor run in a nursery that ends with the server."""
         self._nursery = nursery
         await self._begin_next()
-        await self._give_up_restored()
         await self._move_on()
         nursery.start_soon(self._act)
 
-    async def _give_up_restored(self) -> None:
-        """Give up a round that was on in a copy which became our store: another sum of it may have been opened."""
-        run = self._current
-        if not isinstance(run, RoundRun) or protocol.GaveUp not in protocol.ACCEPTS[type(run.state)]:
-            return
-        if await self._history.gives_up(self._standing.settled):
+    async def _give_up_restored(self, run: RoundRun) -> None:
+        """Give up a round that a copy had begun which became our store: another sum of it may have been opened."""
+        accepted = protocol.GaveUp in protocol.ACCEPTS[type(run.state)]
+        if accepted and await self._history.gives_up(self._standing.settled):
             await run.take(protocol.GaveUp("its store was made of a copy, which does not say what was said since"))
 
     async def _begin_next(self) -> None:
@@ -189,6 +186,7 @@ class Actor:
         self.setup.observe(
             RoundOpened(number=toss.number, round_id=run.round_id, phase=run.config.phase, closes_at=terms.closes_at)
         )
+        await self._give_up_restored(run)
         if not isinstance(run.state, protocol.Open) or run.standing().submissions:
             self.setup.observe(Resumed(number=toss.number, state=type(run.state).__name__))
         opened, self._opened = self._opened, trio.Event()

@@ -82,7 +82,7 @@ class Restore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     Attributes:
         settled: the last round that was over in the copy.
         newest: whether the mark said that nothing had been done since.
-        gives_up: whether the round that was on in the copy must not go on.
+        gives_up: whether the round that had begun in the copy must not go on.
         at: seconds since 1970.
     """
 

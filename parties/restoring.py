@@ -7,8 +7,8 @@ becomes a store here, and only where that can be told to be harmless:
   been.
 - The mark says that it has done something since, or was another store's: refused.
 - There is no mark any more (another disk, another host): the operator answers for it. The server gives up the round
-  that was on in the copy, unless its share is committed to there, for then its sum is fixed: no second sum of a round
-  is opened with this server's help.
+  that was on in the copy, or was being tossed for, unless its share is committed to there, for then its sum is fixed:
+  no second sum of a round is opened with this server's help.
 
 The store itself remembers that it was restored.
 """
@@ -84,13 +84,13 @@ def restore(file: ServerFile, copy: Path, now: float) -> Restored:
 
 def _restore(file: ServerFile, place: Path, copy: Path, now: float) -> Restored:
     _refuse_occupied(place, copy)
-    standing, open_then, then = _read(copy)
+    standing, begun, then = _read(copy)
     if standing.server != file.server:
         raise StorageError(
             f"{copy} is a store of S{standing.server}, and {place} is to be S{file.server}'s; name its own copy"
         )
     newest = _is_newest(place, copy, then)
-    restored = Restore(settled=standing.settled, newest=newest, gives_up=open_then and not newest, at=now)
+    restored = Restore(settled=standing.settled, newest=newest, gives_up=begun and not newest, at=now)
     entry = msgspec.msgpack.encode(restored)
     write_mark(place, _made_store(place, entry) if place.exists() else _copied(place, copy, entry))
     return Restored(standing.server, place, standing.settled, newest)
@@ -109,7 +109,7 @@ def _refuse_occupied(place: Path, copy: Path) -> None:
 
 
 def _read(copy: Path) -> tuple[Standing, bool, Life]:
-    """How far a copy's server had got, whether a round was on, and how far its store had got."""
+    """How far a copy's server had got, whether it had begun the next round's toss, and how far its store had got."""
     with translated(copy), closing(connect(copy)) as connection:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         if application not in (APPLICATION, COPY):
@@ -119,7 +119,7 @@ def _read(copy: Path) -> tuple[Standing, bool, Life]:
         if not end.keys("standing"):
             raise StorageError(f"{copy} is not a server's store, or no server has been started with it yet")
         standing: Standing = read_kept(end.blob("standing"), Standing, "the store's standing")
-        return standing, bool(end.keys(f"{round_prefix(standing.settled + 1)}/opened")), then
+        return standing, bool(end.entries(f"{round_prefix(standing.settled + 1)}/toss")), then
 
 
 def _is_newest(place: Path, copy: Path, then: Life) -> bool:

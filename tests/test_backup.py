@@ -292,7 +292,7 @@ def test_without_its_mark_a_restored_server_gives_up_the_round_that_was_on(folde
     put_aside(folder, 0, mark=True)
     code, out, _ = run("restore", "S0.toml", "copy.sqlite", form="text")
     assert code == ExitCode.OK
-    assert "gives up the round that was on in the copy" in out
+    assert "gives up the round that the copy had begun" in out
 
     async def goes_on() -> None:
         async with running(folder) as servers:
@@ -312,6 +312,31 @@ def test_without_its_mark_a_restored_server_gives_up_the_round_that_was_on(folde
             await settled(servers, 2)
 
     trio.run(again)
+
+
+def test_without_its_mark_a_restored_server_gives_up_the_round_that_it_was_tossing_for(folder, run):
+    """With its half of the toss a malicious peer could open that round as the same one again."""
+
+    async def half_a_toss() -> None:
+        setup = await server_setup(folder / "S0.toml")
+        async with trio.open_nursery() as nursery:
+            await nursery.start(Server(setup).run)
+            nursery.cancel_scope.cancel()
+        await setup.store.aclose()
+
+    async def goes_on() -> None:
+        async with running(folder) as servers:
+            with trio.fail_after(60):
+                while [server.standing().rounds_aborted for server in servers] != [1, 1]:  # noqa: ASYNC110 - likewise
+                    await trio.sleep(0.01)
+            await take_part(folder, *NAMES)
+            await settled(servers, 1)
+
+    trio.run(half_a_toss)
+    assert run("S0.toml", "copy.sqlite")[0] == ExitCode.OK
+    put_aside(folder, 0, mark=True)
+    assert run("restore", "S0.toml", "copy.sqlite")[0] == ExitCode.OK
+    trio.run(goes_on)
 
 
 def test_a_store_without_its_mark_is_made_one_where_it_lies(folder, run):

@@ -57,7 +57,7 @@ def _words(made: Restored, copy: Path) -> str:
             first,
             f"Nobody here knows what {name} has done since. If it has run since, do not start it: begin anew on both "
             "servers, as docs/operations.md says.",
-            f"When it is started, {name} gives up the round that was on in the copy, unless it had committed to its "
-            "share; take that round's sum for known to the other server.",
+            f"When it is started, {name} gives up the round that the copy had begun, unless it had committed to its "
+            "share there; take that round's sum for known to the other server.",
         ]
     )
