@@ -178,13 +178,13 @@ class Member:
     async def _repeat(self, client: Client) -> SubmissionReceipt:
         """What an earlier life was about when it died: resume it, or simply call for the same plan again."""
         plan = self.ledger.all_plans[-1]
-        if self._habits.random() < CAREFUL:
+        if self._task.alignment == "union" or self._habits.random() < CAREFUL:
             return await client.resume()
         number = len(self.ledger.all_plans) - 1
         sent = {name for name, plans in self.ledger.plans.items() if number in plans}
         self.ledger.repeated |= sent
         try:
-            return await (client.unite(_rows(plan)) if plan.union else client.submit(self._updates(plan.rows)))
+            return await client.submit(self._updates(plan.rows))
         except MisuseError as error:
             if "`resume` finishes it" not in str(error):
                 raise
@@ -223,7 +223,7 @@ class Member:
         except MisuseError as error:
             if "finds the union first" in str(error):
                 await self._unite(client)
-            elif "is not in this round's union" in str(error):
+            elif "is not in this round's union" in str(error) or "union of this session has been found" in str(error):
                 self._united = {}
                 await self._add(client, {})
             elif "not among the session's rows" in str(error):  # an earlier life had begun a new session
@@ -271,9 +271,8 @@ class Member:
         self._united = dict(self._always if self._task.selection == "fixed" else self._choose())
         for plan in self._again:
             self._united = dict(plan.rows) if plan.union else self._united
-        plan = Plan(True, dict(self._united))
-        self._plan(plan)
-        await self._acknowledged(client.unite(_rows(plan)))
+        self._plan(Plan(True, dict(self._united)))
+        await self._acknowledged(client.unite({name: list(rows) for name, rows in self._united.items()}))
 
     def _die(self) -> None:
         life = current_life()
@@ -328,7 +327,3 @@ class Member:
 
     def _told(self, outcome: ClientOutcome) -> None:
         self.ledger.told[outcome.number].append(outcome)
-
-
-def _rows(plan: Plan) -> dict[str, list[int]]:
-    return {name: list(rows) for name, rows in plan.rows.items()}
