@@ -48,6 +48,11 @@ class Shelves:
         self._rows = {index: _row_bytes(model[block.name], block.rows) for index, block in config.shape.sparse_blocks()}
         self._tables = {key: self._lay_out(key, forest) for key, forest in self._forests.items()}
 
+    @property
+    def answer_bytes(self) -> int:
+        """The size of one query's answer."""
+        return sum(forest.trees * self._rows[key.block].shape[1] for key, forest in self._forests.items())
+
     def selection_jobs(self, query: Query, threads: int) -> tuple[list[Job], dict[ForestKey, Bits]]:
         """The work of expanding one query to selection bits, and the arrays that it fills."""
         pieces = query.trees.layout.split(query.trees.data)
@@ -74,8 +79,7 @@ class Shelves:
 
     def answer_jobs(self, queries: Sequence[Mapping[ForestKey, Bits]], threads: int) -> tuple[list[Job], Bits]:
         """The work of answering queries in one pass over the model, and the answers (queries, bytes) it fills."""
-        size = sum(forest.trees * self._rows[key.block].shape[1] for key, forest in self._forests.items())
-        answers = np.empty((len(queries), size), dtype=np.uint8)
+        answers = np.empty((len(queries), self.answer_bytes), dtype=np.uint8)
         jobs: list[Job] = []
         offset = 0
         for key, forest in self._forests.items():

@@ -1,8 +1,9 @@
 """How much one client may ask for in one round; the counters live as long as the round.
 
 Rules: a request counts when it comes, before anything is done for it, whatever becomes of it, unless it was the server
-that could not store it; one above a limit is refused with the numbers; who goes on all the same loses the connection,
-and in this round any later one at once. No client's count is touched by what another one does.
+that could not store it; one that breaks off on its way counts as well, so that nobody occupies a server for ever by
+declaring much and sending little; one above a limit is refused with the numbers; who goes on all the same loses the
+connection, and in this round any later one at once. No client's count is touched by what another one does.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Counted(enum.Enum):
     CONFLICT = ("contradicting requests", 3)
     RETRIEVAL = ("retrievals", RETRIEVALS_PER_ROUND)
     DOWNLOAD = ("downloads of one block", 16)
+    UNFINISHED = ("requests that broke off", 20)
 
     @property
     def people(self) -> str:
@@ -84,6 +86,18 @@ class Allowance:
         except StorageError:
             self._counts[client, kind, what] -= 1
             raise
+
+    @contextmanager
+    def arriving(self, client: str) -> Iterator[None]:
+        """Count a request whose bytes begin to come, and forget it when they have; it stays counted if that fails.
+
+        Raises:
+            RequestRefusedError: too many have broken off.
+            AbuseError: too many have, and it is not the first of those.
+        """
+        self._count(client, Counted.UNFINISHED, "")
+        yield
+        self._counts[client, Counted.UNFINISHED, ""] -= 1
 
     def _count(self, client: str, kind: Counted, what: str) -> None:
         if self._counts[client, kind, what] < kind.limit:

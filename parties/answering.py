@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
-import numpy as np
 import trio
 
 from fsl_async.config import RoundConfig
@@ -17,6 +16,8 @@ from parties.desk import RequestRefusedError
 __all__ = ["Answerer"]
 
 QUERIES_PER_PASS = 16
+PASS_BYTES = 2**26
+"""Bytes of the answers that one pass makes at most, unless one alone has more."""
 
 
 @dataclass(eq=False)
@@ -67,7 +68,8 @@ class Answerer:
             async for first in self._receive:
                 if self._shelves is None:
                     self._shelves = await self._lane.run(self._make)
-                batch = [first, *self._at_hand(QUERIES_PER_PASS - 1)]
+                most = min(QUERIES_PER_PASS, max(1, PASS_BYTES // self._shelves.answer_bytes))
+                batch = [first, *self._at_hand(most - 1)]
                 answers = await self._pass(self._shelves, [waiting.query for waiting in batch])
                 for waiting, answer in zip(batch, answers, strict=True):
                     waiting.answers.append(answer)
@@ -94,4 +96,6 @@ class Answerer:
             expanded.append(bits)
         jobs, answers = await self._lane.run(partial(shelves.answer_jobs, expanded, self._lane.threads))
         await self._lane.run_all(jobs)
-        return [np.ascontiguousarray(row).data.cast("B") for row in answers]
+        if len(answers) == 1:
+            return [answers[0].data.cast("B")]
+        return [row.copy().data.cast("B") for row in answers]  # a client that reads slowly keeps its own alone

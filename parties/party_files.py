@@ -97,8 +97,8 @@ class LimitsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_bytes: Annotated[
         int,
         About(
-            "memory for requests, taken before they are read; 0: 256 MiB, or room for the task's two longest requests, "
-            "whichever is more",
+            "memory for requests while they come and are carried out, and for answers until their clients have them; "
+            "0: 256 MiB, or room for the task's two longest requests and answers, whichever is more",
             unit="bytes",
             low=0,
             high=TIB,
@@ -107,7 +107,7 @@ class LimitsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queue_seconds: Annotated[
         float,
         About(
-            "a request waits so long for that memory, then its client is told to come back",
+            "a request or an answer waits so long for that memory, then its client is told to come back",
             unit="seconds",
             low=1,
             high=HOUR,

@@ -7,6 +7,7 @@ other bytes get a conflict.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -40,7 +41,7 @@ from fsl_async.public_part import SALT_BYTES, Layout, Part, Trees, dense_bytes, 
 from fsl_async.retrieval import Query
 from fsl_async.selection import seed_commitment
 from fsl_async.task import Dense, Sparse, Task
-from fsl_async.upload import dense_digest, submission_digest
+from fsl_async.upload import answer_bytes, dense_digest, submission_digest
 from parties.allowance import Counted
 from parties.conversation import Reply
 from parties.desk import ContradictionError, RequestKey, RequestRefusedError
@@ -105,6 +106,7 @@ class Reception:
 
     Attributes:
         longest_bulk: of all requests that the task ever implies, in bytes.
+        longest_answer: of all answers that are made for one client, in bytes.
     """
 
     def __init__(self, server: House) -> None:
@@ -114,6 +116,9 @@ class Reception:
         known = union_task(self._task) if self._task.alignment == "union" else self._task
         self._sizes = {b"": _bulk_sizes(known)}
         self.longest_bulk = max(*_bulk_sizes(known), submission_bytes(self._task))
+        rows = {index: _row_bytes(server.setup.model[block.name]) for index, block in self._task.sparse_blocks()}
+        self.longest_answer = max(answer_bytes(shape, rows) for shape in (known, self._task))
+        self._told: dict[bytes, Reply] = {}
 
     def bulk_sizes(self) -> frozenset[int]:
         """The exact sizes of a request's bulk: in the running round, and in the last, whose late clients hear so."""
@@ -123,6 +128,21 @@ class Reception:
         for forgotten in list(self._sizes)[1:-2]:
             del self._sizes[forgotten]
         return frozenset().union(*self._sizes.values())
+
+    def arriving(self, client: str) -> AbstractContextManager[None]:
+        """Counts a request that has begun to come, until it has; see `Answerer.arriving`."""
+        running = self._server.running()
+        return running[0].allowance.arriving(client) if running else nullcontext()
+
+    def answer_bytes(self, message: Any) -> int:
+        """The bytes of its own that an answer has, at least one where it has bulk; see `Answerer.answer_bytes`."""
+        match message:
+            case Retrieve() | Recall():
+                return self.longest_answer
+            case Download(block=name):
+                return 1 + sum(-(-block.rows // 8) for _, block in self._task.sparse_blocks() if block.name == name)
+            case _:
+                return 0
 
     async def reply(self, client: str, message: Any, bulk: memoryview) -> Reply:
         """Carry a request out; see `Answerer.reply`."""
@@ -380,9 +400,11 @@ class Reception:
 
     async def _finished(self, round_id: bytes) -> Reply:
         report = await self._server.settled(round_id)
-        content = report.canonical()
-        signature = self._server.sign(Domain.OUTCOME, content)
-        return Finished(round_id=round_id, signature=signature), content
+        if round_id not in self._told:  # a thousand clients ask at once, and all hear the same bytes
+            content = report.canonical()
+            signature = self._server.sign(Domain.OUTCOME, content)
+            self._told = {round_id: (Finished(round_id=round_id, signature=signature), content)}
+        return self._told[round_id]
 
 
 def _check_form(task: Task, layout: Layout, part: memoryview) -> None:
@@ -395,6 +417,11 @@ def _check_form(task: Task, layout: Layout, part: memoryview) -> None:
         raise RequestRefusedError.because(
             "malformed", f"block {block}, forest {forest}: padding behind the bits of its {kind} must be zero"
         )
+
+
+def _row_bytes(array: np.ndarray[Any, Any]) -> int:
+    """Bytes of one row of a sparse block."""
+    return int(np.prod(array.shape[1:], initial=array.itemsize))
 
 
 def _bulk_sizes(shape: Task) -> frozenset[int]:

@@ -67,7 +67,13 @@ class Server(Actor):
         super().__init__(setup)
         reception = Reception(self)
         self._conversations = Conversations(
-            reception, reception.longest_bulk, setup.conversations, self._taken, self._answered, self._budget_moved
+            reception,
+            reception.longest_bulk,
+            reception.longest_answer,
+            setup.conversations,
+            self._taken,
+            self._answered,
+            self._budget_moved,
         )
         self._store_failed, self._store_failure = trio.open_memory_channel[StoreLostError](1)
         self._left = trio.Event()

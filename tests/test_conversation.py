@@ -1,125 +1,28 @@
 """What a client's connection may and may not do: sizes, room, pace, idling, leaving. Virtual time, memory transport."""
 
-import random
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 import trio
+from conversing import BULK, LONGER, ROUND, House, ask, house_with, records, reply, submit, until_lost
 
-from fsl_async.codec import decode, encode
-from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError
+from fsl_async.codec import encode
+from fsl_async.errors import ChannelError, MisuseError, PeerViolationError
 from fsl_async.messages import (
     AskOutcome,
     AskTask,
     Enter,
-    FromServer,
     Opened,
     Receipt,
-    Refused,
     Submit,
     TaskIs,
 )
 from parties.allowance import AbuseError
-from parties.conversation import LONGEST_HEAD, ConversationLimits, Conversations
+from parties.conversation import LONGEST_HEAD, ConversationLimits
 from transport import (
     ChannelClosedError,
-    HandshakeSettings,
-    KeyPair,
-    Kind,
-    Network,
-    Role,
-    SecureChannel,
-    Service,
     TooSlowError,
 )
-
-BULK = 300_000
-LONGER = 500_000
-ROUND = bytes(32)
-
-
-def settings(name, role):
-    pair = KeyPair.generate(random.Random(name).randbytes)
-    return HandshakeSettings(pair.private, role, Kind.SIMULATION, random.Random(name).randbytes), pair.public
-
-
-SERVER, SERVER_KEY = settings("server", Role.SERVER_0)
-
-
-class Counter:
-    """Answers clients by hand: a submission with a receipt, Enter and AskOutcome when it is told to."""
-
-    def __init__(self):
-        self.sizes = {BULK, LONGER}
-        self.opened = trio.Event()
-        self.working = trio.Event()
-        self.working.set()
-        self.waiting = 0
-        self.content = b""
-
-    def bulk_sizes(self):
-        return frozenset(self.sizes)
-
-    async def reply(self, client, message, bulk):
-        match message:
-            case AskTask():
-                return TaskIs(b"a task"), self.content
-            case Submit(query=8):
-                raise AbuseError(client, Refused(reason="limit", explanation="far too much"))
-            case Submit():
-                await self.working.wait()
-                return Receipt(round_id=ROUND, digest=b"", signature=bytes(bulk[:4])), self.content
-            case Enter() | AskOutcome():
-                return await self.long_poll()
-
-    async def long_poll(self):
-        self.waiting += 1
-        try:
-            await self.opened.wait()
-        finally:
-            self.waiting -= 1
-        return Opened(b"a configuration"), b""
-
-
-@dataclass
-class House:
-    """A server of one counter, and what it saw."""
-
-    nursery: trio.Nursery
-    limits: ConversationLimits = field(default_factory=ConversationLimits)
-    counter: Counter = field(default_factory=Counter)
-    network: Network = field(default_factory=Network)
-    failures: list[FslError] = field(default_factory=list)
-    taken: list = field(default_factory=list)
-    sent: list = field(default_factory=list)
-    names: dict = field(default_factory=dict)
-    left: list = field(default_factory=list)
-
-    async def open(self):
-        self.conversations = Conversations(
-            self.counter,
-            LONGER,
-            self.limits,
-            lambda *words: self.taken.append(words),
-            lambda *words: self.sent.append(words),
-        )
-        service = Service(SERVER, self._admit, self._serve, observe=lambda origin, error: self.failures.append(error))
-        await self.nursery.start(self.network.listen, "S0", service)
-
-    async def dial(self, name="anna") -> SecureChannel:
-        own, key = settings(name, Role.CLIENT)
-        self.names[key] = name
-        return await self.network.dial("S0", SERVER_KEY, own)
-
-    async def _admit(self, key, payload):
-        return b""
-
-    async def _serve(self, channel):
-        try:
-            await self.conversations.hold(channel, self.names[channel.peer_key])
-        finally:
-            self.left.append((self.names[channel.peer_key], trio.current_time()))
 
 
 @pytest.fixture
@@ -127,47 +30,6 @@ async def house(nursery):
     house = House(nursery)
     await house.open()
     return house
-
-
-async def house_with(nursery, **limits):
-    house = House(nursery, ConversationLimits(**limits))
-    await house.open()
-    return house
-
-
-def submit(size=BULK, query=0, byte=1):
-    message = Submit(
-        round_id=ROUND,
-        query=query,
-        seed=bytes(16),
-        commitments=(bytes(32), bytes(32)),
-        public_digest=bytes(32),
-        dense_digest=bytes(32),
-    )
-    return encode(message, bytes([byte]) * size)
-
-
-async def reply(channel):
-    return decode(await channel.receive(10**6), FromServer, "S0").message
-
-
-async def ask(channel, *parts):
-    await channel.send(*parts)
-    return await reply(channel)
-
-
-def records(channel, parts):
-    """A message's records, to be sent one by one."""
-    return list(channel._writer.message(parts))
-
-
-async def until_lost(channel, portions):
-    """Sends ready-made bytes, a portion a second, until the server has had enough."""
-    with suppress(ChannelError):
-        for portion in portions:
-            await channel._wire.send(portion)
-            await trio.sleep(1)
-        pytest.fail("the server took everything")
 
 
 # ---- requests and answers
@@ -238,7 +100,7 @@ async def test_sizes_are_those_of_the_moment(house, autojump_clock):
 
 
 async def test_without_room_a_request_waits_unread(nursery, autojump_clock):
-    house = await house_with(nursery, memory_bytes=600_000)
+    house = await house_with(nursery, memory_bytes=1_150_000)
     house.counter.working = trio.Event()
     async with await house.dial("anna") as anna, await house.dial("ben") as ben:
         await anna.send(*submit())
@@ -255,7 +117,7 @@ async def test_without_room_a_request_waits_unread(nursery, autojump_clock):
 
 
 async def test_after_a_while_without_room_the_answer_is_busy_and_the_request_goes_by(nursery, autojump_clock):
-    house = await house_with(nursery, memory_bytes=600_000, queue_seconds=20)
+    house = await house_with(nursery, memory_bytes=1_150_000, queue_seconds=20)
     house.counter.working = trio.Event()
     async with await house.dial("anna") as anna, await house.dial("ben") as ben:
         await anna.send(*submit())
@@ -343,7 +205,7 @@ async def test_who_does_not_read_its_answer_loses_the_connection(house, autojump
 
 
 async def test_a_request_that_goes_by_must_keep_the_pace_too(nursery, autojump_clock):
-    house = await house_with(nursery, memory_bytes=600_000, queue_seconds=1)
+    house = await house_with(nursery, memory_bytes=1_150_000, queue_seconds=1)
     house.counter.working = trio.Event()
     async with await house.dial("anna") as anna:
         await anna.send(*submit())
@@ -457,11 +319,13 @@ async def test_a_flood_of_requests_is_slowed_down_and_nobody_elses(nursery, auto
 
 def test_memory_is_what_is_given_or_what_the_task_needs():
     ordinary = ConversationLimits()
-    assert ordinary.memory(10_000) == 2**28
-    assert ordinary.memory(416_000_000) == 832_000_000
-    assert ConversationLimits(memory_bytes=10**9).memory(416_000_000) == 10**9
-    with pytest.raises(MisuseError, match="memory_bytes is 1,000, and one request of this task takes 2,000"):
-        ConversationLimits(memory_bytes=1_000).memory(2_000)
+    assert sum(ordinary.memory(10_000, 20_000)) == 2**28
+    assert sum(ordinary.memory(416_000_000, 84_000_000)) == 1_000_000_000
+    given = ConversationLimits(memory_bytes=10**9)
+    assert given.memory(416_000_000, 84_000_000) == (832_000_000, 168_000_000)
+    assert given.memory(200_000_000, 800_000_000) == (200_000_000, 800_000_000)
+    with pytest.raises(MisuseError, match="memory_bytes is 1,000, and one request of this task and one answer take"):
+        ConversationLimits(memory_bytes=1_000).memory(1_500, 500)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from fsl_async.errors import ChannelError, PeerViolationError
 from fsl_async.messages import Answer, Block, Download, Forward, FromPeer, Receipt, Refused
 from parties.allowance import REFUSALS_BORNE, AbuseError, Allowance, Counted
 from parties.desk import RequestRefusedError
-from transport import ChannelClosedError, Limits, Network, RefusedError
+from transport import ChannelClosedError, ConnectionLostError, Limits, Network, RefusedError
 
 
 @pytest.fixture
@@ -114,6 +114,20 @@ def test_each_block_has_a_count_of_its_own():
     for block in ("head", "items"):
         with pytest.raises(RequestRefusedError, match="at most 16 downloads of one block"):
             allowance.request("mallory", Counted.DOWNLOAD, block).__enter__()
+
+
+def test_requests_that_break_off_are_counted_and_those_that_come_are_not():
+    allowance = Allowance()
+    for _ in range(100):
+        with allowance.arriving("anna"):
+            pass
+    for _ in range(20):
+        with pytest.raises(ConnectionLostError), allowance.arriving("anna"):
+            raise ConnectionLostError("in the middle")
+    with pytest.raises(RequestRefusedError, match="at most 20 requests that broke off"), allowance.arriving("anna"):
+        pytest.fail("taken")
+    with allowance.arriving("ben"):
+        pass
 
 
 def test_a_refusal_names_the_numbers():

@@ -10,7 +10,16 @@
 where `transport` is a `TcpTransport` or a memory `Network`.
 """
 
-from transport.channel import CLOSE_PATIENCE, HEARTBEAT, REMINDER, SILENCE, Channel, Introduction, SecureChannel
+from transport.arriving import Progress, Room, unseen
+from transport.channel import (
+    CLOSE_PATIENCE,
+    HEARTBEAT,
+    REMINDER,
+    SILENCE,
+    Channel,
+    Introduction,
+    SecureChannel,
+)
 from transport.errors import (
     AuthenticationError,
     BusyError,
@@ -87,6 +96,7 @@ __all__ = [
     "NoPlace",
     "Observe",
     "Pace",
+    "Progress",
     "Randomness",
     "RateLimiter",
     "RecordError",
@@ -94,6 +104,7 @@ __all__ = [
     "RefusedError",
     "Role",
     "RoleMismatchError",
+    "Room",
     "SecureChannel",
     "Service",
     "SilentPeerError",
@@ -108,5 +119,6 @@ __all__ = [
     "accept_any_payload",
     "log_failure",
     "raise_descriptor_limit",
+    "unseen",
     "wire_size",
 ]

@@ -23,7 +23,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Self
 import trio
 
 from fsl_async.errors import ChannelError, MisuseError
+from transport.arriving import Arriving, Passing, Progress, Quiet, Room, endless, make_room, unseen
 from transport.errors import ChannelClosedError, MessageTooLongError, SilentPeerError
 from transport.pace import UNHURRIED, Pace, Stopwatch
 from transport.preamble import Role
@@ -40,7 +41,17 @@ from transport.wire import Wire
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["CLOSE_PATIENCE", "HEARTBEAT", "REMINDER", "SILENCE", "Channel", "Introduction", "SecureChannel"]
+__all__ = [
+    "CLOSE_PATIENCE",
+    "HEARTBEAT",
+    "REMINDER",
+    "SILENCE",
+    "Channel",
+    "Introduction",
+    "Progress",
+    "SecureChannel",
+    "unseen",
+]
 
 CLOSE_PATIENCE = 1.0
 """Seconds that `aclose` waits for a peer that does not read before it leaves without CLOSE."""
@@ -58,9 +69,6 @@ _BEATS_BEFORE_REMINDER = round(REMINDER / HEARTBEAT)
 
 _READ_SIZE = 2**18
 """Four records at a time, where so much is there."""
-
-_ROOM = 2**19
-"""Bytes that a message gets with its first ones, if it announced as many."""
 
 _GATHERING = 0.02
 """Seconds for which the bytes of a message that comes quickly may gather, so that they are read together."""
@@ -118,7 +126,7 @@ class Channel(ABC):
         """Bytes received from the wire since the connection was made: handshake, framing and all."""
 
     @abstractmethod
-    async def send(self, *parts: Buffer, pace: Pace = UNHURRIED) -> None:
+    async def send(self, *parts: Buffer, pace: Pace = UNHURRIED, progress: Progress = unseen) -> None:
         """Sends one message: the parts' concatenation, which is never built.
 
         Several tasks may send; their messages go out one after the other. The parts must not change meanwhile.
@@ -126,6 +134,7 @@ class Channel(ABC):
         Args:
             parts: C-contiguous buffers of plain items.
             pace: how fast the peer must take it, from its first byte on.
+            progress: hears how many bytes have gone out, of the message and its records.
 
         Raises:
             TooSlowError: the peer fell below the pace.
@@ -164,12 +173,13 @@ class Channel(ABC):
         """Shows signs of life while the peer waits for us, until an event is set; a channel that is lost ends it."""
 
     @abstractmethod
-    async def receive(self, limit: int, *, pace: Pace = UNHURRIED) -> bytearray:
+    async def receive(self, limit: int, *, pace: Pace = UNHURRIED, room: Room = endless) -> bytearray:
         """Returns the next message.
 
         Args:
             limit: the longest message to accept, in bytes.
             pace: how fast the peer must deliver it from now on, once it has begun.
+            room: waits for room before more is taken; the peer is not blamed for what that takes.
 
         Raises:
             MessageTooLongError: it is announced with more; nothing has been taken or allocated.
@@ -204,42 +214,6 @@ class Channel(ABC):
         await self.aclose()
 
 
-@dataclass(frozen=True, slots=True)
-class _Quiet:
-    """No message has been announced."""
-
-
-@dataclass(slots=True)
-class _Arriving:
-    """A message under way: its length, and what has come of it.
-
-    Room is not taken on the peer's word: none before something comes, then `_ROOM` bytes, from there on at most twice
-    as much as has come. (A bytearray left to itself takes an eighth more each time, and copies all that it has.)
-    """
-
-    total: int
-    taken: int = 0
-    content: bytearray = field(default_factory=bytearray)
-
-    def take(self, data: memoryview) -> None:
-        end = self.taken + len(data)
-        if end > len(self.content):
-            self.content += bytes(min(max(2 * end, _ROOM), self.total) - len(self.content))
-        self.content[self.taken : end] = data
-        self.taken = end
-
-
-@dataclass(slots=True)
-class _Passing:
-    """A message that nobody wants: its length, and how much of it has gone by."""
-
-    total: int
-    taken: int = 0
-
-    def take(self, data: memoryview) -> None:
-        self.taken += len(data)
-
-
 class SecureChannel(Channel):
     """A channel of records over a wire, after a handshake.
 
@@ -257,7 +231,7 @@ class SecureChannel(Channel):
         self._sending = trio.Lock()
         self._receiving = trio.Lock()
         self._last_read = 0
-        self._message: _Quiet | Announced | _Arriving | _Passing = _Quiet()
+        self._message: Quiet | Announced | Arriving | Passing = Quiet()
 
     def __repr__(self) -> str:
         return f"<SecureChannel to {self.introduction.peer_role.name} {self.peer_key.hex()}>"
@@ -272,7 +246,7 @@ class SecureChannel(Channel):
         """Bytes received from the wire since the connection was made: handshake, framing and all."""
         return self._wire.bytes_received
 
-    async def send(self, *parts: Buffer, pace: Pace = UNHURRIED) -> None:
+    async def send(self, *parts: Buffer, pace: Pace = UNHURRIED, progress: Progress = unseen) -> None:
         """Sends one message; see `Channel.send`."""
         records = self._writer.message(parts)
         async with self._sending:
@@ -281,6 +255,7 @@ class SecureChannel(Channel):
                 while some := b"".join(islice(records, together)):
                     sent += len(some)
                     swift = await self._send_by(stopwatch, sent, some)
+                    progress(sent)
                     together = min(2 * together, _RECORDS_AT_ONCE) if swift else 1
 
     async def ping(self) -> None:
@@ -332,15 +307,15 @@ class SecureChannel(Channel):
                 if not self._sending.locked():
                     await self.ping()
 
-    async def receive(self, limit: int, *, pace: Pace = UNHURRIED) -> bytearray:
+    async def receive(self, limit: int, *, pace: Pace = UNHURRIED, room: Room = endless) -> bytearray:
         """Returns the next message; see `Channel.receive`."""
         with self._sole_receiver():
             await trio.lowlevel.checkpoint()
             total = await self._announcement(pace)
             if total > limit:
                 raise MessageTooLongError(total, limit)
-            arriving = self._message if isinstance(self._message, _Arriving) else _Arriving(total)
-            await self._take(arriving, pace)
+            arriving = self._message if isinstance(self._message, Arriving) else Arriving(total)
+            await self._take(arriving, pace, room)
             return arriving.content
 
     async def discard(self, *, pace: Pace = UNHURRIED) -> None:
@@ -348,8 +323,8 @@ class SecureChannel(Channel):
         with self._sole_receiver():
             await trio.lowlevel.checkpoint()
             total = await self._announcement(pace)
-            taken = self._message.taken if isinstance(self._message, _Arriving) else 0
-            await self._take(_Passing(total, taken), pace)
+            taken = self._message.taken if isinstance(self._message, Arriving) else 0
+            await self._take(Passing(total, taken), pace)
 
     async def aclose(self) -> None:
         """Says CLOSE if possible, and closes; see `Channel.aclose`."""
@@ -382,10 +357,10 @@ class SecureChannel(Channel):
             self._receiving.release()
 
     async def _announcement(self, pace: Pace) -> int:
-        if isinstance(self._message, _Passing):
+        if isinstance(self._message, Passing):
             await self._take(self._message, pace)
         match self._message:
-            case Announced(total=total) | _Arriving(total=total):
+            case Announced(total=total) | Arriving(total=total):
                 return total
             case _:
                 return await self._next_announcement(pace)
@@ -402,19 +377,23 @@ class SecureChannel(Channel):
             case _:
                 raise ChannelClosedError("the peer has closed the channel; there is no further message")
 
-    async def _take(self, message: _Arriving | _Passing, pace: Pace) -> None:
+    async def _take(self, message: Arriving | Passing, pace: Pace, room: Room = endless) -> None:
         """Takes the rest of a message that has been announced."""
         self._message = message
         stopwatch, before = Stopwatch(pace, message.total), message.taken
-        while not isinstance(event := self._next_event(), Finished):
-            match event:
+        while True:
+            if isinstance(message, Arriving):
+                await make_room(message, stopwatch, room)
+            match self._next_event():
+                case Finished():
+                    break
                 case Body(data=data):
                     message.take(data)
                 case _:
                     buffered = self._reader.buffered
                     coming = message.total - message.taken - buffered
                     await self._read_by(stopwatch, message.taken - before + buffered, coming)
-        self._message = _Quiet()
+        self._message = Quiet()
 
     async def _read_whole_record(self, pace: Pace) -> None:
         stopwatch = Stopwatch(pace)

@@ -88,6 +88,11 @@ class Stopwatch:
             self._moved, self._moved_at = moved, trio.current_time()
         return self._pace.latest_progress(self._started, self._moved_at, self._moved, self._total)
 
+    def excuse(self, seconds: float) -> None:
+        """Does not count so many seconds, in which it was we who kept the message waiting."""
+        self._started += seconds
+        self._moved_at += seconds
+
     def too_slow(self) -> TooSlowError:
         """Returns the error that says what moved and what is expected."""
         now = trio.current_time()

@@ -358,6 +358,34 @@ GUARDS = (
         "if False and not same(digest(Domain.UNION, ",
         (BYZANTINE,),
     ),
+    Guard(
+        "a request that breaks off counts",
+        "parties/allowance.py",
+        'self._count(client, Counted.UNFINISHED, "")',
+        "pass",
+        ("tests/test_limits.py",),
+    ),
+    Guard(
+        "room is lent only where all that have begun can end",
+        "parties/budget.py",
+        "if missing > free:",
+        "if False:",
+        ("tests/test_budget.py",),
+    ),
+    Guard(
+        "who is slowest makes room",
+        "parties/budget.py",
+        "slowest.scope.cancel()",
+        "pass",
+        ("tests/test_budget.py",),
+    ),
+    Guard(
+        "a silent peer is taken for lost",
+        "transport/channel.py",
+        "elif trio.current_time() - heard_at >= SILENCE:",
+        "elif False:",
+        ("tests/test_silence.py",),
+    ),
 )
 
 
