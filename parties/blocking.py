@@ -77,8 +77,8 @@ def connect_blocking(
 class BlockingClient:
     """A `Client` whose calls block; see there for what they do and raise.
 
-    Every call takes `within`, the seconds after which it is cancelled with a `TimeoutError`; and raises a `MisuseError`
-    once the client is closed.
+    Every call takes a `timeout`, the seconds after which it is cancelled with a `TimeoutError`; without one it may wait
+    for as long as the servers let it. Once the client is closed, every call raises a `MisuseError`.
 
     Args:
         opening: makes the client, in the thread where it is going to live.
@@ -89,25 +89,27 @@ class BlockingClient:
         self._home.move_in()
         self._leave = weakref.finalize(self, self._home.close)
 
-    def retrieve(self, rows: Rows, *, within: float = FOR_EVER) -> dict[str, npt.NDArray[Any]]:
+    def retrieve(self, rows: Rows, *, wait: bool = False, timeout: float = FOR_EVER) -> dict[str, npt.NDArray[Any]]:
         """See `Client.retrieve`."""
-        return self._home.do(lambda client: client.retrieve(rows), within)
+        return self._home.do(lambda client: client.retrieve(rows, wait=wait), timeout)
 
-    def submit(self, updates: Mapping[str, Any], *, within: float = FOR_EVER) -> SubmissionReceipt:
+    def submit(self, updates: Mapping[str, Any], *, wait: bool = False, timeout: float = FOR_EVER) -> SubmissionReceipt:
         """See `Client.submit`."""
-        return self._home.do(lambda client: client.submit(updates), within)
+        return self._home.do(lambda client: client.submit(updates, wait=wait), timeout)
 
-    def unite(self, rows: Mapping[str, npt.ArrayLike], *, within: float = FOR_EVER) -> SubmissionReceipt:
+    def unite(
+        self, rows: Mapping[str, npt.ArrayLike], *, wait: bool = False, timeout: float = FOR_EVER
+    ) -> SubmissionReceipt:
         """See `Client.unite`."""
-        return self._home.do(lambda client: client.unite(rows), within)
+        return self._home.do(lambda client: client.unite(rows, wait=wait), timeout)
 
-    def resume(self, *, within: float = FOR_EVER) -> SubmissionReceipt:
+    def resume(self, *, timeout: float = FOR_EVER) -> SubmissionReceipt:
         """See `Client.resume`."""
-        return self._home.do(lambda client: client.resume(), within)
+        return self._home.do(lambda client: client.resume(), timeout)
 
-    def outcome(self, *, within: float = FOR_EVER) -> ClientOutcome:
+    def outcome(self, *, timeout: float = FOR_EVER) -> ClientOutcome:
         """See `Client.outcome`."""
-        return self._home.do(lambda client: client.outcome(), within)
+        return self._home.do(lambda client: client.outcome(), timeout)
 
     def forget_session(self) -> None:
         """See `Client.forget_session`."""
@@ -161,7 +163,7 @@ class _Errand(Generic[ResultT]):
     """One call on its way: what is to be done, how it is cancelled, and where its result goes."""
 
     work: Callable[[Client], Awaitable[ResultT]]
-    within: float
+    timeout: float
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     result: Future[ResultT] = field(default_factory=Future)
 
@@ -169,10 +171,10 @@ class _Errand(Generic[ResultT]):
         """Do it; whatever comes of it is for the caller, who waits in another thread."""
         unfinished: Exception = MisuseError("the client was closed, or the call interrupted, before it was done")
         try:
-            with self.scope, trio.move_on_after(self.within) as timer:
+            with self.scope, trio.move_on_after(self.timeout) as timer:
                 self.result.set_result(await self.work(client))
             if timer.cancelled_caught:
-                unfinished = TimeoutError(f"not done within {self.within:g} s; what was begun can be gone on with")
+                unfinished = TimeoutError(f"not done within {self.timeout:g} s; what was begun can be gone on with")
         except Exception as error:
             self.result.set_exception(error)
         finally:
@@ -216,14 +218,14 @@ class _Home:
                 self.close()
             raise
 
-    def do(self, work: Callable[[Client], Awaitable[ResultT]], within: float) -> ResultT:
+    def do(self, work: Callable[[Client], Awaitable[ResultT]], timeout: float) -> ResultT:
         """Have something done in the loop, and wait for it.
 
         Raises:
             MisuseError: the client is closed.
             TimeoutError: it took longer than it may.
         """
-        errand = _Errand(work, within)
+        errand = _Errand(work, timeout)
         try:
             self._enter(partial(self._take, errand))
             return errand.result.result()

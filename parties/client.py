@@ -121,7 +121,7 @@ class Client(Participant):
 
     # ---- the calls
 
-    async def retrieve(self, rows: Rows) -> dict[str, npt.NDArray[Any]]:
+    async def retrieve(self, rows: Rows, *, wait: bool = False) -> dict[str, npt.NDArray[Any]]:
         """Fetch rows of sparse blocks privately, and dense blocks whole.
 
         A retrieval always moves as much for every sparse block, named or not: its shape tells the servers nothing. One
@@ -129,13 +129,15 @@ class Client(Participant):
 
         Args:
             rows: by sparse block, the distinct rows wanted, at most `select`; by dense block, `...`.
+            wait: where this client has submitted to the round that is open, wait for the next one.
 
         Returns:
             By block, an array (rows, width) or (size,) of the model's own dtype, bit for bit, in the order asked.
             Rows that found no place (with probability 2^-40) are zero and named in `deferred`.
 
         Raises:
-            MisuseError: a block or a row is not what the task allows, or a submission is pending; nothing was sent.
+            MisuseError: a block or a row is not what the task allows, a submission is pending, or this client has
+                submitted to the open round; nothing was sent.
             RoundClosedError: the round closed meanwhile; call again.
             AlreadyCountedError: a pending submission was counted, and nothing was retrieved; call again.
             RequestDeniedError: a server refused it; the message says why.
@@ -143,13 +145,13 @@ class Client(Participant):
             ChannelError: a connection was lost, and patience is over.
         """
         wanted, dense = wanted_rows(self.task, rows)
-        async with self._in_round("main") as config:
+        async with self._in_round("main", wait=wait) as config:
             ranks = {index: self._downloads.named(config, index, chosen) for index, chosen in wanted.items()}
             found = await self._retrieve_sparse(config, ranks) if ranks else {}
             arrays = {self.task.sparse(index).name: array for index, array in found.items()}
             return arrays | {name: await self._downloads.dense(config, name) for name in dense}
 
-    async def submit(self, updates: Mapping[str, Any]) -> SubmissionReceipt:
+    async def submit(self, updates: Mapping[str, Any], *, wait: bool = False) -> SubmissionReceipt:
         """Add updates to the round's sum; the only submission of this client in this round.
 
         An error whose `in_doubt` is a round's number came after a byte of the submission may have left. Then the
@@ -160,13 +162,14 @@ class Client(Participant):
         Args:
             updates: by sparse block, a pair of rows and values (rows, width); by dense block, values (size,). Values
                 are floats or integers, both numbers, or `RingIntegers`. Blocks left out are submitted as zeros.
+            wait: where this client has submitted to the round that is open, wait for the next one.
 
         Returns:
             Both servers' receipts. With them the submission counts, unless `outcome` says otherwise.
 
         Raises:
-            MisuseError: a block, row or value is not what the task allows, or an earlier submission is pending in a
-                round that is still open (see `resume`); nothing was sent.
+            MisuseError: a block, row or value is not what the task allows, this client has submitted to the open round,
+                or a submission to it is pending (see `resume`); nothing was sent.
             RoundClosedError: the round closed meanwhile, and where something had been sent both servers have signed
                 that it was not counted; call again.
             AlreadyCountedError: an earlier, pending submission was counted, and this call has sent nothing.
@@ -177,32 +180,35 @@ class Client(Participant):
             StorageError: the submission could not be kept; nothing was sent.
         """
         sparse, dense = encoded_updates(self.task, updates)
-        async with self._in_round("main") as config:
+        async with self._in_round("main", wait=wait) as config:
             refuse_fractions(config, sparse, dense)
             renamed = {
                 index: (self._downloads.named(config, index, rows), values) for index, (rows, values) in sparse.items()
             }
             return await self._submit(config, renamed, dense)
 
-    async def unite(self, rows: Mapping[str, npt.ArrayLike]) -> SubmissionReceipt:
+    async def unite(self, rows: Mapping[str, npt.ArrayLike], *, wait: bool = False) -> SubmissionReceipt:
         """Take part in finding the union of all clients' rows, in a task with `alignment="union"`.
 
         Both servers and all clients learn the union, and nothing else; the rounds after it work on those rows alone.
 
         Args:
             rows: by sparse block, the distinct rows this client selects, at most `select`.
+            wait: where the round that is open finds no union, or this client has submitted to it, wait for one that
+                does.
 
         Returns:
             Both servers' receipts.
 
         Raises:
-            MisuseError: the task has no union rounds, its only one is over, or the rows are not what it allows.
+            MisuseError: the task has no union rounds, its only one is over, the open round is none, or the rows are not
+                what it allows.
             FslError: as for `submit`.
         """
         if self.task.alignment != "union":
             raise MisuseError('this task is aligned on all rows; only one with alignment="union" has union rounds')
         wanted = rows_by_block(self.task, rows)
-        async with self._in_round("union") as config:
+        async with self._in_round("union", wait=wait) as config:
             draw = self.setup.randomness
             marks = {index: (chosen, fresh_marks(len(chosen), draw)) for index, chosen in wanted.items()}
             return await self._submit(config, marks, {})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+
+import trio
 
 from fsl_async.errors import MisuseError
 from fsl_async.messages import Message
@@ -15,7 +17,12 @@ from parties.patience import PATIENCE
 from parties.store import MemoryStore, Store
 from transport import Kind, Transport
 
-__all__ = ["ClientSetup"]
+__all__ = ["ClientSetup", "never"]
+
+
+async def never() -> str:
+    """Outside simulations nobody can tell whether a wait has an end."""
+    return await trio.sleep_forever()
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,7 @@ class ClientSetup:
         token: to enrol with, where the servers ask for one; else empty.
         store: what it must not forget; belongs to the caller, who closes it.
         patience: seconds to go on trying when a server does not answer; see `parties.patience`.
+        stuck: in a simulation, returns once nobody can end a wait for the servers any more, with what to say of it.
     """
 
     task: Task
@@ -49,6 +57,7 @@ class ClientSetup:
     token: bytes = field(default=b"", repr=False)
     store: Store = field(default_factory=MemoryStore, repr=False)
     patience: float = PATIENCE
+    stuck: Callable[[], Awaitable[str]] = never
 
     def __post_init__(self) -> None:
         if not self.patience >= 0:

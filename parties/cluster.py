@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from fsl_async.digests import DIGEST_BYTES, Domain, digest
 from fsl_async.errors import PeerViolationError
@@ -23,7 +24,9 @@ from fsl_async.messages import Message
 from fsl_async.randomness import SeededSource
 from fsl_async.task import Task
 from parties.client import Client, ClientSetup
+from parties.client_setup import never
 from parties.compute import ComputeLane, InlineLane
+from parties.conversation import ConversationLimits
 from parties.determinism import seeded_scheduling
 from parties.identity import Identity, Registry
 from parties.outcome import RoundOutcome
@@ -35,6 +38,9 @@ from transport import Network as MemoryNetwork
 __all__ = ["Network", "Note", "simulate", "sole_error"]
 
 SERVERS = ("S0", "S1")
+
+OUTSIDE = 1.0
+"""Seconds after which to look again whether a wait has an end, where somebody outside may end it."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,7 @@ class Network:
         self._identities = tuple(Identity.generate(name, SeededSource(seed, name, "keys")) for name in SERVERS)
         self._known: dict[str, Identity] = {}
         self._numbers = itertools.count()
+        self._watching = trio.Lock()
         arrays = {name: np.array(array) for name, array in model.items()}
         self.servers = tuple(Server(self._server_setup(index, arrays)) for index in (0, 1))
 
@@ -94,6 +101,7 @@ class Network:
                 randomness=SeededSource(self._seed, name, str(next(self._numbers))),
                 kind=Kind.SIMULATION,
                 watch=self._watch,
+                stuck=self._stuck if isinstance(self._lane, InlineLane) else never,
             )
         )
 
@@ -147,10 +155,30 @@ class Network:
             lane=self._lane,
             randomness=SeededSource(self._seed, name),
             kind=Kind.SIMULATION,
+            conversations=ConversationLimits(idle_seconds=float("inf")),  # who pauses between two calls stays connected
             schedule=Schedule(clients=self.task.max_clients + 1),  # closed by `finish_round` alone
             watch=self._watch,
             clock=trio.current_time,
         )
+
+    async def _stuck(self) -> str:
+        """Wait until no task of this process can go on by itself: then whoever waits for a round waits in vain.
+
+        One watches at a time, for whoever sleeps is not stuck.
+        """
+        async with self._watching:
+            while True:
+                await wait_all_tasks_blocked()
+                now = trio.lowlevel.current_statistics()
+                if now.seconds_to_next_deadline < float("inf"):
+                    await trio.sleep(now.seconds_to_next_deadline)
+                elif _outside_world():
+                    await trio.sleep(OUTSIDE)
+                else:
+                    return (
+                        "nobody is left who could end this wait; a simulated round is closed by `net.finish_round()`: "
+                        "call it first, or in another task"
+                    )
 
     def _watch(self, sender: str, receiver: str, message: Message, bulk: int) -> None:
         self.transcript.append(Note(sender, receiver, message, bulk))
@@ -179,6 +207,13 @@ async def simulate(
                 yield network
             finally:
                 nursery.cancel_scope.cancel()
+
+
+def _outside_world() -> bool:
+    """Whether a thread or the network may yet wake somebody; trio itself listens at one socket."""
+    threads = trio.to_thread.current_default_thread_limiter().borrowed_tokens
+    waiting: Any = trio.lowlevel.current_statistics().io_statistics
+    return threads > 0 or getattr(waiting, "tasks_waiting_read", 1) + getattr(waiting, "tasks_waiting_write", 0) > 1
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.messages import Enter, Opened
 from parties.client_session import OwnSession, TreeSession
 from parties.client_setup import ClientSetup
+from parties.refusals import RoundClosedError
 from parties.requests import Requests, task_difference
 
 __all__ = ["Entrance"]
@@ -37,9 +38,16 @@ class Entrance:
         return config
 
     async def still_open(self, config: RoundConfig, session: OwnSession) -> bool:
-        """Whether both servers still announce a round; where none is open, wait for the next one to tell."""
+        """Whether both servers still announce a round; where none is open, wait for the next one to tell.
+
+        A server that refuses to announce anything, as no honest one does, does not announce this one either.
+        """
         for server in (0, 1):
-            if (await self.announced(server, config.number - 1, session)).round_id() != config.round_id():
+            try:
+                announced = await self.announced(server, config.number - 1, session)
+            except RoundClosedError:
+                return False
+            if announced.round_id() != config.round_id():
                 return False
         return True
 

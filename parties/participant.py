@@ -110,11 +110,11 @@ class Participant:
                 self._answered_trees = {query: planting} if answered else {}
 
     @asynccontextmanager
-    async def _in_round(self, phase: Phase) -> AsyncIterator[RoundConfig]:
+    async def _in_round(self, phase: Phase, *, wait: bool) -> AsyncIterator[RoundConfig]:
         """Have a turn in an open round of a phase; one that turns out to be gone is left."""
         async with self._turn:
             try:
-                yield await self._enter(phase)
+                yield await self._enter(phase, wait=wait)
             except RoundClosedError:
                 if isinstance(self._round, protocol.Inside | protocol.Retrieving | protocol.Holding):
                     await self._leave(protocol.RoundGone())
@@ -126,10 +126,15 @@ class Participant:
         self._answered_trees.clear()
         await self._state.forget_retrieval()
 
-    async def _enter(self, phase: Phase) -> RoundConfig:
-        """Be in an open round of a phase: the present one, or the first after the last submission."""
+    async def _enter(self, phase: Phase, *, wait: bool) -> RoundConfig:
+        """Be in an open round of a phase: the present one, or the first after the last submission.
+
+        Args:
+            phase: which.
+            wait: whether to let a round pass that is open and is not for this call.
+        """
         while True:
-            config = await self._enter_next()
+            config = await self._enter_next(wait=wait)
             if config.phase == phase:
                 await self._downloads.unions(config)
                 return config
@@ -137,9 +142,15 @@ class Participant:
                 raise MisuseError(f"round {config.number} finds the union first: call `unite` with this client's rows")
             if self.task.selection == "fixed":
                 raise MisuseError("the union of this session has been found; retrieve and submit rows that are in it")
+            if not wait:
+                raise MisuseError(
+                    f"round {config.number} finds no union: `retrieve` and `submit` take part in it, and "
+                    "`unite(rows, wait=True)` waits for a round that does"
+                )
             await self._leave(protocol.Leave())
 
-    async def _enter_next(self) -> RoundConfig:
+    async def _enter_next(self, *, wait: bool) -> RoundConfig:
+        heard: list[RoundConfig] = []
         match self._round:
             case protocol.Inside(config=config) | protocol.Holding(config=config):
                 return config
@@ -151,13 +162,31 @@ class Participant:
                 return config
             case protocol.Submitting(config=config, digest=digest):
                 await self._end_pending(config, self._drafts[digest])
-            case protocol.Submitted() if isinstance(self._session, TreeSession) and not self._session.stands:
-                await self._learn_outcome()  # whether its trees are a session now
+            case protocol.Submitted(config=config):
+                heard = [] if wait else [await self._round_after(config)]
+                if isinstance(self._session, TreeSession) and not self._session.stands:
+                    await self._learn_outcome()  # whether its trees are a session now
         if not isinstance(self._round, protocol.Outside):
             await self._leave(protocol.Leave())
+        for config in heard:
+            self._step(protocol.Announced(0, config))
         while isinstance(self._round, protocol.Outside | protocol.HalfEntered):
             await self._hear(self._round)
-        return await self._enter_next()
+        return await self._enter_next(wait=wait)
+
+    async def _round_after(self, config: RoundConfig) -> RoundConfig:
+        """What S0 announces after the round that this client has submitted to; that one itself may be open for long.
+
+        Raises:
+            MisuseError: it is open.
+        """
+        announced = await self._entrance.announced(0, config.number - 1, self._session)
+        if announced.round_id() == config.round_id():
+            raise MisuseError(
+                f"round {config.number} is open, and this client has submitted to it: `outcome` waits for its end, and "
+                "the same call with wait=True (--wait-next) for the round after it"
+            )
+        return announced
 
     async def _hear(self, state: protocol.Outside | protocol.HalfEntered) -> None:
         """Hear of a round from the server that is behind."""
@@ -176,10 +205,11 @@ class Participant:
             AlreadyCountedError: it was counted; the next call goes on.
             OutcomeUnknownError: nobody can tell any more; the next call goes on without it.
         """
-        if await self._entrance.still_open(config, self._session):
-            raise MisuseError(
-                f"a submission to round {config.number} is pending, and the round is open: `resume` finishes it"
-            )
+        with self._in_doubt(config):
+            if await self._entrance.still_open(config, self._session):
+                raise MisuseError(
+                    f"a submission to round {config.number} is pending, and the round is open: `resume` finishes it"
+                )
         outcome = await self._learn_outcome()
         if outcome.counted:
             raise AlreadyCountedError(_receipt_of(draft), outcome)

@@ -33,7 +33,7 @@ from fsl_async.messages import (
 )
 from fsl_async.task import Task
 from fsl_async.upload import answer_bytes
-from parties.client_setup import ClientSetup
+from parties.client_setup import ClientSetup, never
 from parties.enrolment import NO_VOUCHER, Credentials
 from parties.line import Line
 from parties.outcome import ENTRY_BYTES
@@ -98,9 +98,12 @@ class Requests:
             RequestDeniedError: the server refused for another reason.
             PeerViolationError: the reply is of another kind than expected.
             ChannelError: the connection was lost, and patience is over.
+            MisuseError: nobody can ever answer it, as shows in simulations.
         """
-        errand = Errand(self._whom(server), _doing(message), waits=isinstance(message, Enter | AskOutcome))
-        return await self._try(errand, server, partial(self._ask_once, server, message, bulk, expected))
+        waits = isinstance(message, Enter | AskOutcome)
+        errand = Errand(self._whom(server), _doing(message), waits=waits)
+        asking = partial(self._try, errand, server, partial(self._ask_once, server, message, bulk, expected))
+        return await (self._unless_stuck(errand, asking) if waits and self._setup.stuck is not never else asking())
 
     async def both(self, ask: Callable[[int], Awaitable[ResultT]]) -> tuple[ResultT, ResultT]:
         """Ask both servers at once; the first failure ends both."""
@@ -137,6 +140,23 @@ class Requests:
         """Who was not answered because the other server is in trouble lets that one's errand say so."""
         if isinstance(error, UnansweredError) and 1 - server in self._troubled:
             await trio.sleep(LONGEST_PAUSE)
+
+    async def _unless_stuck(self, errand: Errand, asking: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        """Wait for an answer, or until it is certain that there will be none."""
+        results: list[ResultT] = []
+
+        async def watch() -> None:
+            raise MisuseError(f"{errand.server}: {errand.doing}: {await self._setup.stuck()}")
+
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(watch)
+                results.append(await asking())
+                nursery.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            error = _first_reason(group)
+            raise error from error.__cause__
+        return results[0]
 
     async def _ask_once(
         self, server: int, message: FromClient, bulk: tuple[Buffer, ...], expected: type[Message], trouble: Trouble

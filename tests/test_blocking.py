@@ -197,12 +197,12 @@ def test_a_call_may_be_given_a_time(town):
         take_part(anna)
         began = time.monotonic()
         with pytest.raises(TimeoutError, match=r"not done within 0\.2 s"):
-            anna.outcome(within=0.2)
+            anna.outcome(timeout=0.2)
         assert time.monotonic() - began < 5
         with town.connect("ben") as ben:
             take_part(ben)
         town.finish_round()
-        assert anna.outcome(within=60).counted
+        assert anna.outcome(timeout=60).counted
 
 
 def test_a_client_that_is_let_go_of_is_closed(town):

@@ -338,7 +338,7 @@ async def test_waiting_for_the_next_round_can_be_cancelled_and_tried_again(autoj
         await take_part(carol)
         for _ in range(6):  # more often than one key may have connections
             with trio.move_on_after(1) as scope:
-                await carol.retrieve({"items": [1]})
+                await carol.retrieve({"items": [1]}, wait=True)
             assert scope.cancelled_caught
         await honest_round(network, "carol")
         await take_part(carol)

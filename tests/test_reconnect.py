@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import msgspec
 import pytest
@@ -295,7 +296,7 @@ async def test_a_wait_that_the_servers_impose_takes_no_patience(autojump_clock):
                     await carol.setup.transport.cut()
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(take_part, carol)
+            nursery.start_soon(partial(take_part, carol, wait=True))
             await lose_connections()
             await finish_with(network, "carol")
         await finish_with(network, "carol")

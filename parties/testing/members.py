@@ -272,7 +272,7 @@ class Member:
         for plan in self._again:
             self._united = dict(plan.rows) if plan.union else self._united
         self._plan(Plan(True, dict(self._united)))
-        await self._acknowledged(client.unite({name: list(rows) for name, rows in self._united.items()}))
+        await self._acknowledged(client.unite({name: list(rows) for name, rows in self._united.items()}, wait=True))
 
     def _die(self) -> None:
         life = current_life()
