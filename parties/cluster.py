@@ -70,7 +70,7 @@ class Network:
         self.transcript: list[Note] = []
         self._seed = seed
         self._lane = lane
-        self._memory = MemoryNetwork()
+        self._memory = MemoryNetwork(steady=True)
         self._registry = Registry()
         self._identities = tuple(Identity.generate(name, SeededSource(seed, name, "keys")) for name in SERVERS)
         self._known: dict[str, Identity] = {}

@@ -226,6 +226,7 @@ class SecureChannel(Channel):
         self.peer_key = introduction.peer_key
         self.handshake_hash = introduction.handshake_hash
         self._wire = wire
+        self._heartbeat = float("inf") if wire.steady else HEARTBEAT
         self._writer = writer
         self._reader = reader
         self._sending = trio.Lock()
@@ -284,7 +285,7 @@ class SecureChannel(Channel):
         heard, heard_at = self.bytes_received, trio.current_time()
         beats = 0
         while True:
-            with trio.move_on_after(HEARTBEAT):
+            with trio.move_on_after(self._heartbeat):
                 return await self.announced()
             beats += 1
             if beats == _BEATS_BEFORE_REMINDER:
@@ -301,7 +302,7 @@ class SecureChannel(Channel):
         """Shows signs of life until an event is set; see `Channel.beat`."""
         with suppress(ChannelError):
             while True:
-                with trio.move_on_after(HEARTBEAT):
+                with trio.move_on_after(self._heartbeat):
                     await ended.wait()
                     return
                 if not self._sending.locked():

@@ -21,9 +21,14 @@ _BACKLOG = 1_024
 
 
 class Network(Transport):
-    """A network of its own; endpoints reach each other within one `Network` only."""
+    """A network of its own; endpoints reach each other within one `Network` only.
 
-    def __init__(self) -> None:
+    Args:
+        steady: whether connections need no signs of life, for nobody comes between the two ends.
+    """
+
+    def __init__(self, *, steady: bool = False) -> None:
+        self._steady = steady
         self._queues: dict[str, trio.MemorySendChannel[tuple[trio.abc.Stream, str]]] = {}
         self._numbers = itertools.count(1)
 
@@ -59,7 +64,7 @@ class Network(Transport):
 
     def _make_pair(self) -> tuple[trio.abc.Stream, trio.abc.Stream]:
         """Makes every connection of this network: the place to record, delay or cut them."""
-        return pipe_pair()
+        return pipe_pair(steady=self._steady)
 
     def _origin(self) -> str:
         """Names the dialling end for the listener's limits: every connection counts as a host of its own."""

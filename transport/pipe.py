@@ -89,9 +89,14 @@ class _Pipe:
 
 
 class PipeStream(trio.abc.Stream):
-    """One end; `pipe_pair` makes two that belong together."""
+    """One end; `pipe_pair` makes two that belong together.
 
-    def __init__(self, incoming: _Pipe, outgoing: _Pipe) -> None:
+    Attributes:
+        steady: whether the other end cannot fall silent unnoticed, as over a network it can.
+    """
+
+    def __init__(self, incoming: _Pipe, outgoing: _Pipe, *, steady: bool = False) -> None:
+        self.steady = steady
         self._incoming = incoming
         self._outgoing = outgoing
 
@@ -117,10 +122,10 @@ class PipeStream(trio.abc.Stream):
         await trio.lowlevel.checkpoint()
 
 
-def pipe_pair() -> tuple[PipeStream, PipeStream]:
+def pipe_pair(*, steady: bool = False) -> tuple[PipeStream, PipeStream]:
     """Returns the two ends of a new stream."""
     there, back = _Pipe(), _Pipe()
-    return PipeStream(back, there), PipeStream(there, back)
+    return PipeStream(back, there, steady=steady), PipeStream(there, back, steady=steady)
 
 
 @contextmanager

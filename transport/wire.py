@@ -23,6 +23,7 @@ class Wire:
     """Wraps any `trio.abc.Stream`.
 
     Attributes:
+        steady: whether the peer cannot fall silent unnoticed.
         bytes_sent: bytes handed to the stream so far.
         bytes_received: bytes taken from the stream so far.
     """
@@ -30,6 +31,7 @@ class Wire:
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream
         self._wakes_at = 1
+        self.steady: bool = getattr(stream, "steady", False)
         self.bytes_sent = 0
         self.bytes_received = 0
 
