@@ -24,7 +24,6 @@ __all__ = [
     "ServerKeys",
     "describe_model",
     "describe_plain",
-    "first_difference",
     "restricted",
     "shape_of_round",
 ]
@@ -249,13 +248,3 @@ def _describe_block(name: str, shapes: tuple[tuple[int, ...], ...], array: npt.N
         raise MisuseError(f"model block {name!r}: dtype {array.dtype} is not one of {MODEL_DTYPES}, little-endian")
     data = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
     return BlockModel(name, dtype, digest(Domain.MODEL, name.encode(), dtype.encode(), data.data))
-
-
-def first_difference(left: Any, right: Any) -> tuple[str, Any, Any] | None:
-    """The first field in which two structs of one type differ, with both values; None where they are equal."""
-    for field in msgspec.structs.fields(left):
-        a, b = getattr(left, field.name), getattr(right, field.name)
-        if a != b:
-            nested = first_difference(a, b) if isinstance(a, msgspec.Struct) and type(a) is type(b) else None
-            return (f"{field.name}.{nested[0]}", nested[1], nested[2]) if nested else (field.name, a, b)
-    return None

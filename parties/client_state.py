@@ -20,7 +20,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from fsl_async.config import RoundConfig, first_difference
+from fsl_async.config import RoundConfig
+from fsl_async.differences import first_difference
 from fsl_async.discreet import Discreet
 from fsl_async.errors import MisuseError, PeerViolationError, StorageError
 from fsl_async.task import Task
@@ -190,7 +191,7 @@ class ClientState:
             theirs, task = (_task(data) for data in (owner.task, ours.task))
             field, there, here = first_difference(theirs, task) or ("", "", "")
             raise MisuseError(
-                f"the state belongs to another task: {field} is {there!r} there and {here!r} here; name another file"
+                f"the state belongs to another task: {field} is {there} there, {here} here; name another file"
             )
 
     async def _session(self) -> TreeSession:

@@ -7,7 +7,8 @@ from functools import partial
 
 import msgspec
 
-from fsl_async.config import RoundConfig, first_difference
+from fsl_async.config import RoundConfig
+from fsl_async.differences import first_difference
 from fsl_async.digests import Domain
 from fsl_async.errors import FslError, PeerViolationError
 from fsl_async.messages import AskOutcome, Finished, Receipt
@@ -45,7 +46,7 @@ async def learn_outcome(setup: ClientSetup, requests: Requests, config: RoundCon
         field_name, first, second = first_difference(reports[0], reports[1]) or ("", "", "")
         raise OutcomesDifferError(
             "S0 and S1",
-            f"have signed different outcomes of round {config.number}: {field_name} is {first!r} and {second!r}",
+            f"have signed different outcomes of round {config.number}: {field_name} is {first} and {second}",
         )
     return accounts[0]
 

@@ -19,7 +19,8 @@ import msgspec
 import numpy as np
 
 from fsl_async.alignment import UnionBlock
-from fsl_async.config import MODEL_DTYPES, ServerKeys, first_difference
+from fsl_async.config import MODEL_DTYPES, ServerKeys
+from fsl_async.differences import first_difference
 from fsl_async.digests import Buffer
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.protocols import alignment as aligning
@@ -219,9 +220,7 @@ def _task_difference(kept: bytes, ours: bytes) -> str:
     except PeerViolationError as error:
         return str(error)
     field, before, now = difference or ("version", "", "")
-    return (
-        f"{field} is {before!r} there and {now!r} in the task file; put the task file back, or begin with a new store"
-    )
+    return f"{field} is {before} there, {now} in the task file; put the task file back, or begin with a new store"
 
 
 def _put(standing: Standing) -> Put:

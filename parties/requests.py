@@ -13,7 +13,7 @@ from typing import TypeVar, assert_never
 import trio
 
 from fsl_async.codec import Received, bulk_overhead, decode, encode
-from fsl_async.config import first_difference
+from fsl_async.differences import first_difference
 from fsl_async.digests import Buffer
 from fsl_async.errors import ChannelError, MisuseError, PeerViolationError
 from fsl_async.messages import (
@@ -215,7 +215,7 @@ async def _open(line: Line, trouble: Trouble) -> None:
 def task_difference(server: int, ours: Task, theirs: Task) -> str:
     """What to say of a server that runs another task."""
     field_name, mine, other = first_difference(ours, theirs) or ("", "", "")
-    return f"S{server} runs another task: {field_name} is {other!r} there and {mine!r} here; use the servers' task file"
+    return f"S{server} runs another task: {field_name} is {other} there, {mine} here; use the servers' task file"
 
 
 def _expect(server: int, message: FromClient, received: Received, expected: type[Message]) -> Received:

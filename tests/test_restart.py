@@ -251,7 +251,5 @@ async def test_a_store_is_one_servers_and_one_tasks(autojump_clock: trio.abc.Clo
         with pytest.raises(StorageError, match=r"belongs to S1 .* and this is S0"):
             await Server(replace(setup, store=other.store)).run()
         changed = replace(setup, task=msgspec.structs.replace(TASK, min_clients=3))
-        with pytest.raises(
-            StorageError, match="belongs to another task: min_clients is 2 there and 3 in the task file"
-        ):
+        with pytest.raises(StorageError, match="belongs to another task: min_clients is 2 there, 3 in the task file"):
             await Server(changed).run()

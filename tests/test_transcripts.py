@@ -190,8 +190,8 @@ def test_rows_are_asked_for_eight_times_at_most() -> None:
     ("changes", "field"),
     [
         ({"hash_seed": key(77)}, "hash_seed"),
-        ({"servers": (ServerKeys(key(4), key(5)), ServerKeys(key(6), key(8)))}, "servers"),
-        ({"toss": (key(2), key(4))}, "toss"),
+        ({"servers": (ServerKeys(key(4), key(5)), ServerKeys(key(6), key(8)))}, "servers[1].statement"),
+        ({"toss": (key(2), key(4))}, "toss[1]"),
         ({"session": 1}, "session"),
     ],
 )
@@ -199,8 +199,7 @@ def test_servers_that_announce_different_rounds_are_told_apart(changes: dict[str
     half = follow(client.Outside(0), client.Announced(1, CONFIG))
     with pytest.raises(PeerViolationError, match=r"^S0 and S1: announce different rounds") as violation:
         follow(half, client.Announced(0, config_of(**changes)))
-    named = re.escape(f"{field} is {getattr(CONFIG, field)!r} at S1, {getattr(config_of(**changes), field)!r} at S0")
-    assert re.search(named, str(violation.value))
+    assert re.search(rf"{re.escape(field)} is [0-9a-f]+…? at S1, [0-9a-f]+…? at S0$", str(violation.value))
 
 
 def test_a_difference_in_the_task_is_named_to_the_field() -> None:

@@ -25,7 +25,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from fsl_async.config import RoundConfig, first_difference
+from fsl_async.config import RoundConfig
+from fsl_async.differences import first_difference
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.protocols.machine import Event, State, Transitions, UnexpectedEvent, accepts
 
@@ -258,6 +259,6 @@ def _enter(state: HalfEntered, event: Event) -> Inside | HalfEntered:
         names = (f"S{state.server}", f"S{event.server}")
         raise PeerViolationError(
             " and ".join(sorted(names)),
-            f"announce different rounds: {field} is {first!r} at {names[0]}, {second!r} at {names[1]}",
+            f"announce different rounds: {field} is {first} at {names[0]}, {second} at {names[1]}",
         )
     return Inside(state.config)
