@@ -23,6 +23,7 @@ LARGEST_ROWS = 2**31
 LARGEST_CLIENTS = 100_000
 LARGEST_WIDTH = 2**20
 LARGEST_BLOCKS = 32
+LARGEST_RETRIEVALS = 1_000
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -131,9 +132,12 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         alignment: "all" rows; or "union", a private set union first (which reveals the union).
         security: "verified" against malicious clients; or "semi-honest".
         min_clients: a round with fewer is aborted before anything is revealed.
-        max_clients: no more are admitted; bounds the largest value so that a sum cannot wrap.
+        max_clients: no more take part in one round, whether they retrieve or submit; bounds the largest value so that a
+            sum cannot wrap.
         largest: the largest absolute value of one client's update of one weight; by default all that the ring has room
-            for.
+            for. A round whose sum exceeds what its clients can have contributed is refused, so the smaller it is, the
+            less harm a wrong share does.
+        retrievals: how often a client may retrieve in one round; a server needs room for the trees of all of them.
 
     Raises:
         MisuseError: a field is out of its range, or the fields contradict each other.
@@ -149,6 +153,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     min_clients: int = 16
     max_clients: int = 1000
     largest: float | None = None
+    retrievals: int = 8
 
     def __post_init__(self) -> None:
         _check_name("task", self.name)
@@ -160,6 +165,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
                 raise MisuseError(f"task: {field} must be one of {allowed}, not {getattr(self, field)!r}")
         _check_range("task", "min_clients", self.min_clients, 2, LARGEST_CLIENTS)
         _check_range("task", "max_clients", self.max_clients, self.min_clients, LARGEST_CLIENTS)
+        _check_range("task", "retrievals", self.retrievals, 1, LARGEST_RETRIEVALS)
         self._check_largest()
 
     def _check_blocks(self) -> None:

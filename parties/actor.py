@@ -32,11 +32,10 @@ from fsl_async.protocols import alignment as aligning
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols import toss as tossing
 from fsl_async.protocols.machine import Event
-from fsl_async.public_part import Part
 from parties.desk import RequestKey, RequestRefusedError
 from parties.enrolment import Enrolment
 from parties.evidence import Evidence, EvidenceBook
-from parties.forwarding import Forwarded, layout_of, longest_peer_message, objection
+from parties.forwarding import Forwarded, longest_peer_message, objection, take_in
 from parties.happenings import (
     MessageReceived,
     MessageSent,
@@ -267,7 +266,7 @@ class Actor:
 
     async def _settle(self, run: RoundRun) -> None:
         """Make a round's end last, in one commit."""
-        past, aborted = run.past(), bool(run.report().aborted)
+        past, aborted = run.past(), run.report().ending != "done"
         alignment = aligning.step(self._standing.alignment, self._alignment_event(run))
         union = run.union if run.config.phase == "union" and not aborted else self._union
         standing = msgspec.structs.replace(
@@ -388,13 +387,12 @@ class Actor:
             return
         if self._round_named(message.round_id) is None:
             await self._catch_up()  # what came before may open its round
-        run, size, name = self._round_named(message.round_id), len(received.bulk), b""
-        if run is not None and not objection(run.config, self.setup.index, message, size):
-            key = RequestKey(message.client, message.purpose, message.query)
-            name = run.records.name(key, Part(layout_of(run.config, message, size), received.bulk))
-            if not run.desk.has_public(key, name) or run.records.awaits(key, name):
-                await run.records.keep_part(key, name, received.bulk)
-        await self._post(Forwarded(message, size, name))
+        run, size = self._round_named(message.round_id), len(received.bulk)
+        if run is None or objection(run.config, self.setup.index, message, size):
+            await self._post(Forwarded(message, size, b""))
+            return
+        known = message.client in self.enrolment
+        await self._post(await take_in(run, message, received.bulk, known=known))
 
     async def _catch_up(self) -> None:
         """Wait until the actor has taken all that has been posted so far."""
@@ -417,9 +415,8 @@ class Actor:
         wrong = objection(run.config, self.setup.index, message, forwarded.size)
         if wrong:
             raise PeerViolationError(self._peer, wrong)
-        if message.client not in self.enrolment:
-            _log.warning("%s forwards for %r, who is not known here: not counted", self._peer, message.client)
-            return  # no violation: a client may be known to one server alone, and must not stop both by it
+        if not forwarded.part:
+            return  # nothing was kept, and nothing is wrong: see `take_in`
         try:
             run.desk.public(RequestKey(message.client, message.purpose, message.query), forwarded.part)
         except RequestRefusedError as error:

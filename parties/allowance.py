@@ -15,7 +15,6 @@ from contextlib import contextmanager
 
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.messages import Refused
-from fsl_async.protocols.client import RETRIEVALS_PER_ROUND
 from parties.desk import RequestRefusedError
 
 __all__ = ["REFUSALS_BORNE", "AbuseError", "Allowance", "Counted"]
@@ -25,23 +24,17 @@ REFUSALS_BORNE = 3
 
 
 class Counted(enum.Enum):
-    """What is counted: its name for people, and how many a client has in one round."""
+    """What is counted: its name for people."""
 
-    ATTEMPT = ("submission attempts", 10)
-    CONFLICT = ("contradicting requests", 3)
-    RETRIEVAL = ("retrievals", RETRIEVALS_PER_ROUND)
-    DOWNLOAD = ("downloads of one block", 16)
-    UNFINISHED = ("requests that broke off", 20)
+    ATTEMPT = "submission attempts"
+    CONFLICT = "contradicting requests"
+    RETRIEVAL = "retrievals"
+    DOWNLOAD = "downloads of one block"
+    UNFINISHED = "requests that broke off"
 
-    @property
-    def people(self) -> str:
-        """What to call it."""
-        return self.value[0]
 
-    @property
-    def limit(self) -> int:
-        """How many there may be."""
-        return self.value[1]
+LIMITS = {Counted.ATTEMPT: 10, Counted.CONFLICT: 3, Counted.DOWNLOAD: 16, Counted.UNFINISHED: 20}
+"""How many a client has in one round; of retrievals the task says."""
 
 
 class AbuseError(PeerViolationError):
@@ -57,9 +50,14 @@ class AbuseError(PeerViolationError):
 
 
 class Allowance:
-    """What every client has asked for in one round."""
+    """What every client has asked for in one round.
 
-    def __init__(self) -> None:
+    Args:
+        retrievals: how many a client has.
+    """
+
+    def __init__(self, retrievals: int) -> None:
+        self._limits = LIMITS | {Counted.RETRIEVAL: retrievals}
         self._counts: Counter[tuple[str, Counted, str]] = Counter()
         self._refused: Counter[str] = Counter()
 
@@ -100,12 +98,15 @@ class Allowance:
         self._counts[client, Counted.UNFINISHED, ""] -= 1
 
     def _count(self, client: str, kind: Counted, what: str) -> None:
-        if self._counts[client, kind, what] < kind.limit:
+        limit = self._limits[kind]
+        if self._counts[client, kind, what] < limit:
             self._counts[client, kind, what] += 1
             return
         self._refused[client] += 1
         refusal = RequestRefusedError.because(
-            "limit", f"at most {kind.limit} {kind.people} of one client are taken in a round, this is one more"
+            "limit",
+            f"at most {limit} {kind.value} of one client are taken in a round, this is one more: ask again in the next "
+            "round, which opens when this one is over",
         )
         if self._refused[client] > REFUSALS_BORNE:
             raise AbuseError(client, refusal.message)

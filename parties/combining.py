@@ -10,6 +10,7 @@ import numpy.typing as npt
 from fsl_async.aggregation import split_share
 from fsl_async.alignment import union_rows
 from fsl_async.config import RoundConfig
+from fsl_async.contributions import check_contributions
 from fsl_async.digests import Buffer
 from fsl_async.task import Sparse
 
@@ -20,7 +21,7 @@ Combined: TypeAlias = tuple[Model, Model, Model, Model]
 """The update as numbers, the same as signed ring integers, the union, and the model after the round."""
 
 
-def combine(config: RoundConfig, model: Model, union: Model, ours: Buffer, theirs: Buffer) -> Combined:
+def combine(config: RoundConfig, model: Model, union: Model, ours: Buffer, theirs: Buffer, clients: int) -> Combined:
     """Add both servers' shares and apply the sum; in a union round, read the union off it instead.
 
     Args:
@@ -29,6 +30,10 @@ def combine(config: RoundConfig, model: Model, union: Model, ours: Buffer, their
         union: by sparse block, the rows that the round is aligned on; none where it is not.
         ours: one share of the sum.
         theirs: the other one.
+        clients: how many are in the sum.
+
+    Raises:
+        ExcessError: the sum is more than so many clients can have contributed.
     """
     update, elements = _sums(config, ours, theirs)
     if config.phase == "union":
@@ -38,6 +43,7 @@ def combine(config: RoundConfig, model: Model, union: Model, ours: Buffer, their
         {name: _spread(rows, union[name], blocks[name]) if name in blocks else rows for name, rows in arrays.items()}
         for arrays in (update, elements)
     )
+    check_contributions(config.task, elements, clients)
     return update, elements, union, _updated(config, model, update, elements)
 
 

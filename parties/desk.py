@@ -2,19 +2,24 @@
 
 The desk knows digests; the parts themselves are in the store (see `parties.round_records`). Rules: a request waits for
 its other half only as long as the round is open, and is told what it waited for; a half that contradicts what is known
-is refused; whatever a client sends again is harmless.
+is refused; whatever a client sends again is harmless. A part that the peer forwards is judged here before it is stored:
+one to a request, and requests of so many clients as the round has places; so what is stored is bounded, and what is
+read back after a restart never contradicts itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias
 
 import trio
 
+from fsl_async.digests import same
 from fsl_async.messages import Refused
 from fsl_async.protocols import assembly
 from fsl_async.protocols.machine import UnexpectedEvent
 from parties.evidence import Kind
+from parties.kept import taken_again
 
 __all__ = ["ContradictionError", "Desk", "RequestKey", "RequestRefusedError"]
 
@@ -51,13 +56,17 @@ class ContradictionError(RequestRefusedError):
         kind: as evidence has it.
         first: the digest known before.
         second: the one that contradicts it.
+        or_peer: whether the other server may have lied in place of the client.
     """
 
-    def __init__(self, reason: Reason, explanation: str, kind: Kind, first: bytes, second: bytes) -> None:
+    def __init__(
+        self, reason: Reason, explanation: str, kind: Kind, first: bytes, second: bytes, *, or_peer: bool = False
+    ) -> None:
         super().__init__(Refused(reason=reason, explanation=explanation[:240]))
         self.kind: Kind = kind
         self.first = first
         self.second = second
+        self.or_peer = or_peer
 
 
 class _Request:
@@ -69,19 +78,37 @@ class _Request:
 
 
 class Desk:
-    """All requests of one round."""
+    """All requests of one round.
 
-    def __init__(self, peer: str) -> None:
+    Args:
+        peer: the other server's name.
+        places: how many clients may have requests.
+        carried: whether the other server carries a client's public parts; who carries is told by the round.
+
+    Attributes:
+        turned_away: parts that the peer forwarded for clients that have no place here.
+    """
+
+    def __init__(self, peer: str, places: int, carried: Callable[[str], bool]) -> None:
         self._peer = peer
+        self._places = places
+        self._carried = carried
+        self._clients: set[str] = set()
         self._requests: dict[RequestKey, _Request] = {}
+        self._coming: dict[RequestKey, bytes] = {}
         self._closed = ""
+        self.turned_away = 0
 
     def direct(self, key: RequestKey, announced: bytes) -> None:
         """The client's own message has come, and announces its public part's digest.
 
         Raises:
-            RequestRefusedError: the client announced another one before.
+            RequestRefusedError: the client announced another one before, or all places are taken.
         """
+        if not self._seat(key.client):
+            raise RequestRefusedError.because(
+                "limit", f"the round has requests of {self._places} clients, which is all it takes; ask in the next one"
+            )
         self._take(key, assembly.Direct(announced))
 
     def public(self, key: RequestKey, part: bytes) -> None:
@@ -102,6 +129,40 @@ class Desk:
             case _:
                 return False
 
+    def has_place(self, client: str) -> bool:
+        """Whether there is a place for what the peer forwards for a client; it is the client's from then on."""
+        return self._seat(client)
+
+    def wants(self, key: RequestKey, part: bytes) -> bool:
+        """Whether to keep a public part that the peer forwards; from then on no other one is, for this request.
+
+        One that is here already, or contradicts what is, is not wanted; which of the two it is, `public` tells.
+        """
+        match self._state(key):
+            case assembly.Expecting():
+                wanted = True
+            case assembly.DirectOnly(public_digest=announced):
+                wanted = same(announced, part)
+            case _:
+                wanted = False
+        return wanted and self._coming.setdefault(key, part) == part
+
+    def restore(self, key: RequestKey, event: assembly.Direct | assembly.Public, place: str) -> None:
+        """Put half of a request of before a restart back.
+
+        Args:
+            key: the request.
+            event: the half.
+            place: where it was kept, for messages.
+
+        Raises:
+            StorageError: what is kept contradicts itself.
+        """
+        self._clients.add(key.client)
+        request = self._requests.setdefault(key, _Request())
+        with taken_again(place):
+            request.state = assembly.step(request.state, event)
+
     async def assembled(self, key: RequestKey) -> None:
         """Wait until both halves are here and agree.
 
@@ -114,8 +175,7 @@ class Desk:
                 case assembly.Assembled():
                     return
                 case assembly.Mismatched(announced=announced, received=received):
-                    explanation = f"the public part that {self._peer} forwarded is not the one you announced"
-                    raise ContradictionError("malformed", explanation, "two-parts", announced, received)
+                    raise self._mismatch(key, announced, received)
             if self._closed:
                 raise RequestRefusedError.because(
                     "round-closed", f"{self._closed}, while waiting for {self._peer} to forward"
@@ -132,6 +192,20 @@ class Desk:
         self._closed = explanation
         for request in self._requests.values():
             self._wake(request)
+
+    def _mismatch(self, key: RequestKey, announced: bytes, received: bytes) -> ContradictionError:
+        """A client's own word against the part: its own as well, unless the other server has carried it."""
+        if self._carried(key.client):
+            explanation = f"the public part that {self._peer} forwarded is not the one you announced"
+            return ContradictionError("malformed", explanation, "two-parts", announced, received, or_peer=True)
+        explanation = "the public part that you sent does not have the digest that you announced"
+        return ContradictionError("malformed", explanation, "false-digest", announced, received)
+
+    def _seat(self, client: str) -> bool:
+        """Give a client a place, unless it has one or none is left; whether it has one now."""
+        if len(self._clients) < self._places:
+            self._clients.add(client)
+        return client in self._clients
 
     def _state(self, key: RequestKey) -> assembly.Assembly:
         return self._requests[key].state if key in self._requests else assembly.Expecting()

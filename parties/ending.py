@@ -88,9 +88,12 @@ async def _report(setup: ClientSetup, requests: Requests, config: RoundConfig, s
 
 def _outcome(report: RoundReport, name: str) -> ClientOutcome:
     """What a report says of one client."""
-    counted = not report.aborted and name in report.clients
-    reason = report.aborted or report.excluded.get(name, "") or ("" if counted else "not submitted in time")
-    return ClientOutcome(number=report.number, counted=counted, reason=reason, clients=report.clients)
+    within = name in report.clients
+    counted, opened = within and not report.refused, within and bool(report.refused)
+    reason = (report.refused if opened else report.aborted) or report.excluded.get(name, "")
+    if not (counted or reason):
+        reason = "not submitted in time"
+    return ClientOutcome(number=report.number, counted=counted, reason=reason, clients=report.clients, opened=opened)
 
 
 def _unknown(number: int, denials: Mapping[int, FslError], accounts: Mapping[int, ClientOutcome]) -> str:

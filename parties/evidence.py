@@ -4,9 +4,10 @@ Rules: an entry names the round, the party, and the two statements that contradi
 a seed, a share or a value. It is in the store before the refusal goes out. A round keeps one entry of a kind about a
 party, however often it comes, so nobody can fill the store with it.
 
-An entry is this server's word: what a client says is authenticated by its channel and not signed, so an entry tells the
-operator whom to ask, and proves nothing to a third party. Where the carrier forwards something other than the client
-announced, the server cannot know which of the two has lied; the entry says so.
+An entry is this server's word: what a client says is authenticated by its channel and not signed, so an entry tells
+the operator whom to ask, and proves nothing to a third party. It blames whoever can have lied and nobody else: a client
+that contradicts itself at this server has done so alone; of what came through the other server, or is its word, either
+of the two may have lied, and the entry names both.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from parties.happenings import Observe, Violated, unobserved
 from parties.kept import read_kept
 from parties.store import Store
 
-__all__ = ["Evidence", "EvidenceBook", "Kind"]
+__all__ = ["Evidence", "EvidenceBook", "Kind", "either"]
 
 JOURNAL = "evidence"
 
-Kind: TypeAlias = Literal["two-contents", "two-parts", "two-hints", "two-digests", "proof", "violation"]
+Kind: TypeAlias = Literal[
+    "two-contents", "false-digest", "two-parts", "two-hints", "two-digests", "proof", "excess", "violation"
+]
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,11 +34,13 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     Attributes:
         number: the round.
-        about: the party: a client, or the other server.
-        kind: `two-contents`, other content under one request of a client's; `two-parts`, the carrier forwarded another
-            public part than the client announced; `two-hints`, a second hint for an epoch; `two-digests`, the client
-            gave the servers different submissions; `proof`, its trees are no point functions, or the two servers
-            disagree on that; `violation`, the other server broke the protocol.
+        about: the party: a client, or the other server; both, where either may have done it (see `either`).
+        kind: of a client alone: `two-contents`, other content under one request; `false-digest`, a part sent to its
+            carrier that has not the announced digest; `two-hints`, a second hint for an epoch. Of a client or the other
+            server: `two-parts`, the part that was forwarded is not the one that the client announced here;
+            `two-digests`, the two servers hold different submissions of the client; `proof`, their proof digests of
+            its trees differ; `excess`, the opened sum is more than its clients can have contributed. Of the other
+            server: `violation`, it broke the protocol.
         first: the digest that this server knew before, or arrived at itself; empty for a violation.
         second: the one that contradicts it.
         words: the same for people.
@@ -47,6 +52,11 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     first: bytes = b""
     second: bytes = b""
     words: str
+
+
+def either(first: str, second: str) -> str:
+    """Whom an entry is about where one of two has done it, and nobody but they can know which."""
+    return f"{first} or {second}"
 
 
 class EvidenceBook:

@@ -247,7 +247,7 @@ class ServerStanding(msgspec.Struct, frozen=True, kw_only=True):
         round: the running round; none while the next one's seed is tossed.
         waiting_for: whom or what the server waits for, in words.
         rounds_done: since the first start.
-        rounds_aborted: likewise.
+        rounds_aborted: likewise; those whose sum was refused are among them.
     """
 
     server: int

@@ -51,7 +51,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         hash_seed: see `session`.
         alignment: what the next round works on.
         done: how many rounds are done.
-        aborted: how many were aborted.
+        aborted: how many were aborted, or their sum refused: the model stayed as it was.
         forms: by key, dtype and shape of the arrays kept beside this.
     """
 
@@ -139,7 +139,7 @@ class History:
             Put(f"past-number/{past.report.round_id.hex()}", number.to_bytes(8, "little")),
             _put(kept),
         ]
-        changes += _arrays(model, union) if not past.report.aborted else []
+        changes += _arrays(model, union) if past.report.ending == "done" else []
         if number > retention:
             changes.append(Erase(f"{round_prefix(number - retention)}/"))
         return kept, changes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgpack
 import msgspec
@@ -13,9 +13,18 @@ import numpy.typing as npt
 from fsl_async.alignment import UnionBlock
 from fsl_async.config import BlockModel
 from fsl_async.digests import Domain, digest
-from fsl_async.errors import PeerViolationError
+from fsl_async.errors import FslError, PeerViolationError
 
-__all__ = ["BY_OUTCOME", "ENTRY_BYTES", "ClientOutcome", "RoundOutcome", "RoundReport", "SubmissionReceipt"]
+__all__ = [
+    "BY_OUTCOME",
+    "ENTRY_BYTES",
+    "ClientOutcome",
+    "RoundOutcome",
+    "RoundReport",
+    "SubmissionReceipt",
+    "SumRefusedError",
+    "shortened",
+]
 
 ENTRY_BYTES = 320
 """More than a client's entry in a roster, a list of proofs or a report can take: a name of 64 characters, a digest."""
@@ -35,7 +44,9 @@ class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         round_id: which round.
         number: its number.
         aborted: why nothing was summed; empty where the round is done.
-        clients: who was counted, sorted.
+        refused: why the sum was not applied, though it was opened and both servers know it; empty where it was applied.
+            Whoever is in it must not submit the same values again: the difference of two sums exposes a client.
+        clients: who was counted, sorted; where the sum was refused, who is in it.
         excluded: who was not, and why: only_s0, only_s1, mismatch or proof.
         model: the model after the round.
         union: in a union round, what it found.
@@ -44,10 +55,16 @@ class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     round_id: bytes
     number: int
     aborted: Words
+    refused: Words = ""
     clients: tuple[Name, ...]
     excluded: dict[Name, Words]
     model: tuple[BlockModel, ...]
     union: tuple[UnionBlock, ...] = ()
+
+    @property
+    def ending(self) -> Literal["done", "aborted", "refused"]:
+        """How the round ended, in one word."""
+        return "aborted" if self.aborted else "refused" if self.refused else "done"
 
     def canonical(self) -> bytes:
         """The bytes that travel and that are signed."""
@@ -105,15 +122,37 @@ class ClientOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         number: the round's number.
-        counted: whether the submission is in the sum.
+        counted: whether the submission is in the sum that was applied.
         reason: why not; empty where it is.
         clients: everybody who was counted.
+        opened: whether the submission is in a sum that was opened, and refused: both servers know the sum, so the same
+            values must not be submitted again.
     """
 
     number: int
     counted: bool
     reason: str
     clients: tuple[str, ...]
+    opened: bool = False
+
+
+class SumRefusedError(FslError):
+    """A round's sum was opened, and was more than its clients can have contributed: the model is as it was.
+
+    Both servers know the sum. So the same values must not be submitted again in another round: from the difference of
+    two sums, a server that leaves somebody out of the second reads that one's values. Train anew before submitting.
+    """
+
+    def __init__(self, number: int, why: str) -> None:
+        super().__init__(
+            f"the sum of round {number} was opened and refused: {why}. Both servers know it, so do not submit the same "
+            "values again: train anew"
+        )
+
+
+def shortened(words: str) -> str:
+    """As much of a text as an account may carry."""
+    return words.encode(errors="replace")[:256].decode(errors="ignore")
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from fsl_async.messages import (
 )
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols import session as sessions
-from fsl_async.protocols.client import RETRIEVALS_PER_ROUND, SESSION
+from fsl_async.protocols.client import SESSION
 from fsl_async.protocols.machine import Event
 from fsl_async.public_part import SALT_BYTES, Layout, Part, Trees, dense_bytes, first_padding
 from fsl_async.retrieval import Query
@@ -46,7 +46,7 @@ from parties.allowance import Counted
 from parties.conversation import Reply
 from parties.desk import ContradictionError, RequestKey, RequestRefusedError
 from parties.enrolment import Enrolment
-from parties.evidence import Evidence, EvidenceBook
+from parties.evidence import Evidence, EvidenceBook, either
 from parties.happenings import Warned
 from parties.outcome import RoundReport
 from parties.room import submission_bytes
@@ -180,17 +180,20 @@ class Reception:
             try:
                 return await self._carry_out(run, client, message, bulk)
             except ContradictionError as seen:
-                await self._server.evidence.keep(
-                    Evidence(
-                        number=run.config.number,
-                        about=client,
-                        kind=seen.kind,
-                        first=seen.first,
-                        second=seen.second,
-                        words=str(seen),
-                    )
-                )
+                await self._server.evidence.keep(self._evidence(run, client, seen))
                 raise
+
+    def _evidence(self, run: RoundRun, client: str, seen: ContradictionError) -> Evidence:
+        peer = run.terms.peer
+        doubt = f": one of them has lied, {client!r} or {peer}" if seen.or_peer else ""
+        return Evidence(
+            number=run.config.number,
+            about=either(client, peer) if seen.or_peer else client,
+            kind=seen.kind,
+            first=seen.first,
+            second=seen.second,
+            words=f"{client!r} was told: {seen}{doubt}",
+        )
 
     async def _carry_out(self, run: RoundRun, client: str, message: CountedRequest, bulk: memoryview) -> Reply:
         match message:
@@ -208,9 +211,9 @@ class Reception:
     # ---- retrieval
 
     async def _retrieve(self, run: RoundRun, client: str, message: Retrieve, bulk: memoryview) -> Reply:
-        if not 1 <= message.query <= RETRIEVALS_PER_ROUND:
+        if not 1 <= message.query <= self._task.retrievals:
             raise RequestRefusedError.because(
-                "limit", f"at most {RETRIEVALS_PER_ROUND} retrievals a round are answered"
+                "malformed", f"retrievals are numbered from 1 to {self._task.retrievals}, not {message.query}"
             )
         key = RequestKey(client, "retrieve", message.query)
         self._check_seed(run, client, message)

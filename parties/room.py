@@ -8,17 +8,28 @@ from __future__ import annotations
 from fsl_async.public_part import Layout, Trees, dense_bytes
 from fsl_async.task import Task
 
-__all__ = ["round_bytes", "submission_bytes"]
+__all__ = ["client_bytes", "round_bytes", "submission_bytes"]
 
 IN_FLIGHT = 2
 """A commit lies in the store's log and in its file for a while."""
 
 
 def submission_bytes(task: Task) -> int:
-    """The most bytes that a server keeps of one client in a round, retrieval included."""
+    """The most bytes that a client sends for one retrieval and its submission."""
     return Layout.retrieval(task).size + Layout.submission(task, Trees.OWN).size + dense_bytes(task)
+
+
+def client_bytes(task: Task) -> int:
+    """The most bytes that a server keeps of one client in a round: the trees of each retrieval, and its submission.
+
+    No request has two public parts (see `parties.desk`), and nothing is kept of a client that has no place in the
+    round. Trees that a session keeps beyond the round are there twice when it is settled.
+    """
+    retrieval, submission = Layout.retrieval(task).size, Layout.submission(task, Trees.OWN).size
+    outliving = max(retrieval, submission) if task.selection == "fixed" else 0
+    return task.retrievals * retrieval + submission + dense_bytes(task) + outliving
 
 
 def round_bytes(task: Task, clients: int) -> int:
     """The most bytes that a round of so many clients takes, while its last submission is on its way into the file."""
-    return (clients + IN_FLIGHT) * submission_bytes(task)
+    return clients * client_bytes(task) + IN_FLIGHT * submission_bytes(task)

@@ -17,10 +17,11 @@ import trio
 
 from fsl_async.aggregation import Aggregate
 from fsl_async.alignment import UnionBlock, describe_union
-from fsl_async.config import BlockModel, RoundConfig, describe_model, restricted
+from fsl_async.config import restricted
 from fsl_async.digests import DIGEST_BYTES, Buffer
-from fsl_async.errors import PeerViolationError, StorageError
+from fsl_async.errors import MisuseError, PeerViolationError, StorageError
 from fsl_async.messages import Abort, Commitment, Conclusion, Proofs, RosterList, Share
+from fsl_async.protocols import assembly
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols.machine import Event, UnexpectedEvent, accepted_later
 from fsl_async.public_part import share_bytes
@@ -29,7 +30,8 @@ from parties.adding import Adder
 from parties.allowance import Allowance
 from parties.answering import Answerer
 from parties.awaiting import awaits_peer, waiting_for
-from parties.combining import Combined, Model, combine
+from parties.combining import Model
+from parties.concluding import Opened, conclude
 from parties.desk import ContradictionError, Desk, RequestKey, RequestRefusedError
 from parties.happenings import Evaluated, PastRound, RoundMoved, RoundStanding, SubmissionIn
 from parties.kept import read_kept, taken_again
@@ -64,12 +66,13 @@ class RoundRun:
         self.terms = protocol.Terms(
             self.round_id, terms.server, self.config.task.min_clients, self.config.task.verified
         )
-        self.desk = Desk(self.terms.peer)
-        self.allowance = Allowance()
+        self.desk = Desk(
+            self.terms.peer, self.config.task.max_clients, lambda client: self.config.carrier(client) != terms.server
+        )
+        self.allowance = Allowance(self.config.task.retrievals)
         self.settled = trio.Event()
         self.model = terms.model
         self.union = terms.union
-        self._described = terms.config.model
         self._begun = terms
         self._tools = tools
         self._state: protocol.Round = protocol.Open()
@@ -80,7 +83,7 @@ class RoundRun:
         make = partial(Aggregate, self.config, terms.server, terms.proof_key, terms.union, tools.memory)
         self._adder = Adder(make, records.submission, tools.lane, self._evaluated, self.settled)
         self._answerer = Answerer(self.config, terms.server, self.table(), tools.lane)
-        self._outcome: RoundOutcome | None = None
+        self._opened: list[Opened] = []
         self._changed = trio.Event()
 
     @property
@@ -121,14 +124,19 @@ class RoundRun:
         return client in self._entered
 
     def outcome(self) -> RoundOutcome:
-        """The sum of a round that is done."""
-        if self._outcome is None:
-            raise PeerViolationError(self.terms.peer, f"round {self.config.number} has no sum: it was aborted")
-        return self._outcome
+        """The sum of a round that is done, and was not refused.
+
+        Raises:
+            MisuseError: there is none.
+        """
+        for opened in self._opened:
+            if not opened.refused:
+                return opened.outcome
+        raise MisuseError(f"round {self.config.number} has no sum: it was aborted, or its sum was refused")
 
     def counted(self) -> tuple[str, ...]:
-        """Who was counted; nobody where the round was aborted."""
-        return self._outcome.clients if self._outcome is not None else ()
+        """Who was counted; nobody where the round was aborted, or its sum refused."""
+        return next((opened.outcome.clients for opened in self._opened if not opened.refused), ())
 
     def report(self) -> RoundReport:
         """The public account of a settled round."""
@@ -173,14 +181,15 @@ class RoundRun:
         )
 
     def _account(self) -> RoundReport:
-        outcome = self.outcome()
+        (opened,) = self._opened
         return RoundReport(
             round_id=self.round_id,
             number=self.config.number,
             aborted="",
-            clients=outcome.clients,
-            excluded=outcome.excluded,
-            model=self._described,
+            refused=opened.refused,
+            clients=opened.outcome.clients,
+            excluded=opened.outcome.excluded,
+            model=opened.described,
             union=self.found_union(),
         )
 
@@ -302,7 +311,7 @@ class RoundRun:
         if protocol.step(before, event, self.terms) == before:
             return
         await self.records.own.commit(Record(self._journal, msgspec.msgpack.encode(event)))
-        for seen in seen_in(before, event, self.config.number):
+        for seen in seen_in(before, event, self.config.number, self.terms.peer):
             await self._tools.evidence.keep(seen)
         self._adopt(event)
         self._begin_effects(before, event)
@@ -422,13 +431,14 @@ class RoundRun:
         Of a request that is noted, but not its part, the part was on loan.
         """
         for key, part in await self.records.parts():
-            self.desk.public(key, part)
+            self.desk.restore(key, assembly.Public(part), f"{self.records.prefix}/parts")
             if self.config.carrier(key.client) == self.terms.server:
                 self._outbox.note_forward(key, part)
         for key, part in await self.records.requests():
-            self.desk.direct(key, part)
+            place = f"{self.records.prefix}/requests"
+            self.desk.restore(key, assembly.Direct(part), place)
             if not self.desk.has_public(key, part) and self.config.carrier(key.client) != self.terms.server:
-                self.desk.public(key, part)
+                self.desk.restore(key, assembly.Public(part), place)
                 self.records.await_part(key, part)
 
     # ---- computation
@@ -453,19 +463,8 @@ class RoundRun:
 
     async def _conclude(self, effect: protocol.Apply) -> None:
         """Form the outcome from both shares."""
-        ours, theirs = [await self.records.share(name) for name in (effect.share, effect.peer_share)]
-        combined, self._described = await self._tools.lane.run(
-            partial(_combined, self.config, self._begun.model, self._begun.union, ours, theirs)
-        )
-        update, elements, self.union, self.model = combined
-        self._outcome = RoundOutcome(
-            number=self.config.number,
-            clients=tuple(effect.counted),
-            excluded=dict(effect.excluded),
-            update=update,
-            elements=elements,
-            union=dict(self.union),
-        )
+        opened = await conclude(self._begun, self.records, self._tools, effect)
+        self.union, self.model, self._opened = opened.union, opened.model, [opened]
 
     async def _keep_share(self, share: Buffer) -> bytes:
         expected = share_bytes(self.config.shape)
@@ -474,14 +473,6 @@ class RoundRun:
                 self.terms.peer, f"sent a share of {len(share)} bytes, the task implies {expected}"
             )
         return await self.records.keep_share(share)
-
-
-def _combined(
-    config: RoundConfig, model: Model, union: Model, ours: Buffer, theirs: Buffer
-) -> tuple[Combined, tuple[BlockModel, ...]]:
-    """What both shares give together, and how the new model is announced: once a round, whoever asks."""
-    combined = combine(config, model, union, ours, theirs)
-    return combined, describe_model(config.task, combined[-1])
 
 
 _EVENTS: Any = Union[tuple(dict.fromkeys(event for _, event in protocol.TRANSITIONS))]  # noqa: UP007 - made from a table

@@ -36,7 +36,7 @@ from parties.happenings import (
     Warned,
 )
 from parties.identity import PublicIdentity
-from parties.outcome import RoundOutcome, RoundReport
+from parties.outcome import RoundOutcome, RoundReport, SumRefusedError
 from parties.reception import Reception
 from parties.round_run import RoundRun
 from parties.server_setup import Schedule, ServerSetup, Watch, silent
@@ -167,7 +167,7 @@ class Server(Actor):
         """Close the open round now and wait for its sum.
 
         Raises:
-            FslError: the round was aborted; the message says why.
+            FslError: the round was aborted, or its sum refused; the message says why.
         """
         run = await self.next_round(0)
         await self._report(run.round_id, protocol.CloseRound())
@@ -177,13 +177,16 @@ class Server(Actor):
         """Wait for a round's sum.
 
         Raises:
+            SumRefusedError: its sum was opened, and not applied.
             FslError: the round was aborted; the message says why.
         """
         while run.round_id not in self._over:
             await self._settled.wait()
-        aborted = run.report().aborted
-        if aborted:
-            raise FslError(f"round {run.config.number} was aborted: {aborted}")
+        report = run.report()
+        if report.aborted:
+            raise FslError(f"round {report.number} was aborted: {report.aborted}")
+        if report.refused:
+            raise SumRefusedError(report.number, report.refused)
         return run.outcome()
 
     async def settlements(self) -> AsyncGenerator[RoundReport, None]:

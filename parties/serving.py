@@ -242,8 +242,9 @@ def _left(run: RoundRun) -> str:
     """What becomes of a round when its server stops, in words."""
     number, state = run.config.number, type(run.state).__name__
     if run.settled.is_set():
-        aborted = run.report().aborted
-        return f"round {number} is given up: {aborted}" if aborted else f"round {number} is done"
+        report = run.report()
+        words = {"aborted": "is given up: ", "refused": "has ended, and its sum was refused: ", "done": "is done"}
+        return f"round {number} {words[report.ending]}{report.aborted or report.refused}"
     return (
         f"round {number} is parked, {state} with {run.standing().submissions} submissions; it goes on when the server "
         "is started again with the same store"

@@ -1,7 +1,8 @@
 """What the two servers' lists show about clients when they are laid side by side.
 
-A client that has given the servers different submissions, or trees whose proofs differ, is left out by the round's
-machine; here it is named for the operator (see `parties.evidence`).
+A client of which the servers hold different submissions, or trees whose proofs differ, is left out by the round's
+machine; here it is named for the operator (see `parties.evidence`), and with it the peer: it may have made up what it
+says it holds.
 """
 
 from __future__ import annotations
@@ -10,36 +11,43 @@ from collections.abc import Iterator
 
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols.machine import Event
-from parties.evidence import Evidence, Kind
+from parties.evidence import Evidence, Kind, either
 
 __all__ = ["seen_in"]
 
-TWO_DIGESTS = "the two servers hold different submissions"
-TWO_PROOFS = "the two servers' proof digests differ"
+TWO_DIGESTS = "the two servers hold different submissions: the client has sent two, or {peer} has made one up"
+TWO_PROOFS = "the two servers' proof digests differ: the client's trees are not well formed, or {peer} has made its up"
 
 
-def seen_in(state: protocol.Round, event: Event, number: int) -> Iterator[Evidence]:
+def seen_in(state: protocol.Round, event: Event, number: int, peer: str) -> Iterator[Evidence]:
     """What the peer's roster and its proofs, as they come, show about clients.
 
     Args:
         state: the round's, before the event.
         event: what has come.
         number: the round's.
+        peer: the other server's name.
     """
     match state, event:
         case protocol.Open() | protocol.Closed(), protocol.PeerRoster(entries=theirs):
-            yield from _differing(state.entries, theirs, number, "two-digests", TWO_DIGESTS)
+            yield from _differing(state.entries, theirs, number, "two-digests", peer)
         case protocol.Closing(theirs=theirs), protocol.Submitted(client=client, digest=submission):
-            yield from _differing({client: submission}, theirs, number, "two-digests", TWO_DIGESTS)
+            yield from _differing({client: submission}, theirs, number, "two-digests", peer)
         case protocol.Proved(proofs=proofs), protocol.PeerProofs(proofs=theirs):
-            yield from _differing(proofs, theirs, number, "proof", TWO_PROOFS)
+            yield from _differing(proofs, theirs, number, "proof", peer)
 
 
 def _differing(
-    ours: dict[str, bytes], theirs: dict[str, bytes], number: int, kind: Kind, words: str
+    ours: dict[str, bytes], theirs: dict[str, bytes], number: int, kind: Kind, peer: str
 ) -> Iterator[Evidence]:
+    words = (TWO_PROOFS if kind == "proof" else TWO_DIGESTS).format(peer=peer)
     for client in sorted(ours.keys() & theirs.keys()):
         if ours[client] != theirs[client]:
             yield Evidence(
-                number=number, about=client, kind=kind, first=ours[client], second=theirs[client], words=words
+                number=number,
+                about=either(client, peer),
+                kind=kind,
+                first=ours[client],
+                second=theirs[client],
+                words=words,
             )

@@ -223,7 +223,7 @@ def flipped(data: bytes) -> bytes:
 WIRE_FAULTS = {
     "bulk cut short": (with_bulk(lambda bulk: bulk[:-1]), RequestDeniedError, "bytes .* expected"),
     "bulk too long": (with_bulk(lambda bulk: bulk + b"\0"), RequestDeniedError, "bytes .* expected"),
-    "bulk altered": (with_bulk(flipped), RequestDeniedError, "not the one you announced|does not match its digest"),
+    "bulk altered": (with_bulk(flipped), RequestDeniedError, "the digest that you announced|does not match its digest"),
     "bulk far too long": (with_bulk(lambda bulk: bulk + bytes(10**6)), ChannelError, None),
     "bulk missing": (with_bulk(lambda bulk: b""), RequestDeniedError, "bytes .* expected"),
     "message cut short": (with_bytes(lambda data: data[:-1]), ChannelError, None),
@@ -240,7 +240,7 @@ WIRE_FAULTS = {
     "seed of another client": (with_field(Retrieve | Submit, seed=bytes(16)), RequestDeniedError, "master seed"),
     "seed of no length": (with_field(Retrieve | Submit, seed=b""), RequestDeniedError, "master seed"),
     "another digest": (with_field(Retrieve | Submit, public_digest=bytes(32)), RequestDeniedError, "you announced"),
-    "query out of range": (with_field(Retrieve, query=9), RequestDeniedError, "8 retrievals"),
+    "query out of range": (with_field(Retrieve, query=9), RequestDeniedError, "numbered from 1 to 8, not 9"),
     "query unknown": (with_field(Submit, query=7), RequestDeniedError, "retrieval 7.* is unknown"),
 }  # fmt: skip
 

@@ -14,7 +14,7 @@ from fsl_async.errors import ChannelError, StorageError
 from fsl_async.protocols.round import Submitted
 from fsl_async.public_part import Layout, Trees, dense_bytes
 from parties import RequestDeniedError
-from parties.allowance import Counted
+from parties.allowance import LIMITS, Counted
 from parties.desk import RequestRefusedError
 from parties.enrolment import Anyone
 from parties.happenings import Happening, RequestRefused, Warned
@@ -98,7 +98,7 @@ async def test_a_submission_that_finds_no_room_is_put_off_and_counts_once_there_
     shop, autojump_clock, index, refuses
 ):
     disk = shop.disks[index]
-    tries = Counted.ATTEMPT.limit + 3
+    tries = LIMITS[Counted.ATTEMPT] + 3
     async with opened(*(shop.client(name, patience=float("inf")) for name in ("anna", "ben", "carl"))) as clients:
         anna, *others = clients
         for client in others:
@@ -215,8 +215,9 @@ async def test_who_cannot_be_enrolled_for_want_of_room_may_come_back(nursery, au
 @pytest.mark.parametrize(("missing", "warnings"), [(0, 0), (1, 2)])
 async def test_a_round_that_opens_without_room_for_all_of_it_is_told(nursery, autojump_clock, missing, warnings):
     """Room for everybody's submission, and for the last one twice: it lies in the log and in the file for a while."""
-    one = Layout.retrieval(TASK).size + Layout.submission(TASK, Trees.OWN).size + dense_bytes(TASK)
-    needed = (TASK.max_clients + 2) * one
+    submission = Layout.submission(TASK, Trees.OWN).size + dense_bytes(TASK)
+    one = TASK.retrievals * Layout.retrieval(TASK).size + submission
+    needed = TASK.max_clients * one + 2 * (Layout.retrieval(TASK).size + submission)
     assert round_bytes(TASK, TASK.max_clients) == needed
     network = Network()
     shop = Full(nursery, transports=(network, network), listen_at=("S0", "S1"))

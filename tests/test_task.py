@@ -36,7 +36,7 @@ def task(**changes: Any) -> Task:
 
 def test_the_canonical_form_has_not_changed() -> None:
     """A new digest means that parties of different versions no longer run the same task: change it on purpose only."""
-    assert GOODS.digest().hex() == "8b2b4bfc88a0cc4bc41d5c374f5e00e0e75cc27fd4a0e45f14f29a4f467b08c0"
+    assert GOODS.digest().hex() == "6a230da6f4b59a0df6f57b7ffbecad3011e81d7a097038b8bc35ba9d869a589b"
 
 
 def test_canonical_bytes_are_plain_messagepack() -> None:

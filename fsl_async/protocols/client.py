@@ -55,8 +55,6 @@ __all__ = [
     "step",
 ]
 
-RETRIEVALS_PER_ROUND = 8
-
 SESSION = 0
 """Stands for the query whose trees outlive the round."""
 
@@ -216,8 +214,11 @@ def step(state: ClientRound, event: Event) -> ClientRound:
         case Inside(config=config), Ask():
             return Retrieving(config, 1, frozenset())
         case Retrieving(config=config, query=query) | Holding(config=config, query=query), Ask():
-            if query >= RETRIEVALS_PER_ROUND:
-                raise MisuseError(f"{query} retrievals in one round are the most; submit, or wait for the next round")
+            if query >= config.task.retrievals:
+                raise MisuseError(
+                    f"{query} retrievals in one round are the most in this task; submit, or ask again in the next "
+                    f"round, which opens when round {config.number} is over"
+                )
             return Retrieving(config, query + 1, frozenset())
         case Inside(config=config) | Retrieving(config=config, query=0) | Holding(config=config, query=0), Recollect():
             return Retrieving(config, SESSION, frozenset())

@@ -120,6 +120,7 @@ class SummaryView(TypedDict):
     number: Count
     phase: str
     aborted: str
+    refused: str
     counted: Count
     not_counted: dict[str, Count]
     opened_at: Moment

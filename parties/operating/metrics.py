@@ -134,7 +134,7 @@ class _Rounds:
         self._evaluation = Histogram(
             "fsl_evaluation_seconds", "Of one submission.", buckets=EVALUATION_BUCKETS, registry=registry
         )
-        for outcome in ("done", "aborted"):
+        for outcome in ("done", "aborted", "refused"):
             self._settled.labels(outcome)
 
     def hear(self, happening: Happening) -> None:
@@ -144,7 +144,7 @@ class _Rounds:
             case Resumed():
                 self._resumed.inc()
             case RoundSettled(past=past):
-                self._settled.labels("aborted" if past.report.aborted else "done").inc()
+                self._settled.labels(past.report.ending).inc()
                 self._seconds.observe(past.settled_at - past.opened_at)
 
     def stand(self, standing: ServerStanding) -> None:

@@ -148,9 +148,13 @@ def _settled(past: PastRound) -> Iterator[Line]:
         "not_counted": len(report.excluded),
         "seconds": round(past.settled_at - past.opened_at, 6),
         "evaluating": round(past.evaluating, 6),
-        **({"explanation": report.aborted} if report.aborted else {}),
+        **({"explanation": report.aborted or report.refused} if report.ending != "done" else {}),
     }
-    level, event = (WARNING, "round aborted") if report.aborted else (INFO, "round done")
+    level, event = {
+        "done": (INFO, "round done"),
+        "aborted": (WARNING, "round aborted"),
+        "refused": (WARNING, "sum opened and refused"),
+    }[report.ending]
     for number, piece in enumerate(pieces, start=1):
         who = {
             "clients": [client for client, reason in piece if not reason],

@@ -76,7 +76,9 @@ def rounds_table(rounds: Sequence[SummaryView]) -> Table:
         table.add_column(name, justify="left" if name in ("phase", "settled") else "right", no_wrap=True)
     table.add_column("ended")
     for past in rounds:
-        ended = Text(f"aborted: {printable(past['aborted'])}", style="red") if past["aborted"] else Text("done")
+        ended = Text("done")
+        for how in (name for name in ("aborted", "refused") if past[name]):
+            ended = Text(f"{'sum ' if how == 'refused' else ''}{how}: {printable(past[how])}", style="red")
         not_counted = sum(past["not_counted"].values())
         figures = (past["phase"], past["counted"], not_counted, _span(past["seconds"]), _span(past["evaluating"]))
         table.add_row(*(Text(str(cell)) for cell in (past["number"], *figures, _moment(past["settled_at"]))), ended)

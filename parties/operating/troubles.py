@@ -73,6 +73,9 @@ def trouble_of(happening: Happening) -> Trouble | None:
             return _trouble(f"{party} broke the protocol ({kind})", words, "error")
         case RoundSettled(past=past) if past.report.aborted:
             return _trouble("round aborted", f"round {past.report.number}: {past.report.aborted}", "warning")
+        case RoundSettled(past=past) if past.report.refused:
+            words = f"round {past.report.number}: {past.report.refused}"
+            return _trouble("a sum was opened and refused", words, "error")
         case PeerLost(explanation=words):
             return _trouble("peer lost", words, "warning")
         case Warned(about=about, explanation=words):

@@ -97,6 +97,7 @@ def _summary(past: PastRound) -> SummaryView:
         "number": report.number,
         "phase": past.phase,
         "aborted": plain_text(report.aborted),
+        "refused": plain_text(report.refused),
         "counted": len(report.clients),
         "not_counted": dict(sorted(Counter(report.excluded.values()).items())),
         "opened_at": past.opened_at,

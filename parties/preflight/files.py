@@ -18,7 +18,7 @@ from parties.identity import Identity, Registry, read_private
 from parties.model_files import load_model
 from parties.party_files import ClientFile, ServerFile
 from parties.preflight.findings import Doubt
-from parties.room import round_bytes, submission_bytes
+from parties.room import client_bytes, round_bytes
 from parties.sqlite_store import SqliteStore
 from parties.tokens import TokenBook, read_token
 
@@ -200,7 +200,7 @@ async def state(path: Path | None) -> str:
 def disk(file: ServerFile, task: Task) -> str:
     """There is room for all submissions of a round, and for the models."""
     clients = file.rounds.clients or task.max_clients
-    submissions = round_bytes(task, clients) + clients * submission_bytes(task) * file.rounds.retention
+    submissions = round_bytes(task, clients) + clients * client_bytes(task) * file.rounds.retention
     models = model_bytes(task) * MODEL_COPIES
     if isinstance(file.store, OnDisk):
         check_room(file.store.path.absolute(), submissions + models)

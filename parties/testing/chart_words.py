@@ -126,6 +126,8 @@ def _settled(past: PastRound) -> str:
     report = past.report
     if report.aborted:
         return f"round {report.number} aborted: {report.aborted}"
+    if report.refused:
+        return f"round {report.number}, sum refused: {report.refused}"
     return f"round {report.number} settled: {', '.join(report.clients)}"
 
 

@@ -91,7 +91,8 @@ async def test_a_part_other_than_the_announced_one_is_refused_where_it_would_mis
         assert not isinstance(replies[carrier], Refused)
         assert reason(replies[1 - carrier]) == "malformed"
         (entry,) = await evidence(network, 1 - carrier, "two-parts")
-        assert (entry.number, entry.about) == (1, MALLORY)
+        assert (entry.number, entry.about) == (1, f"{MALLORY} or S{carrier}")
+        assert f"one of them has lied, 'mallory' or S{carrier}" in entry.words
         assert entry.first == flipped(entry.second)
         await honest_round(network)
         if make is submission:
@@ -118,7 +119,12 @@ async def test_a_part_other_than_announced_to_its_carrier_is_not_forwarded(seed,
         honest = submission(config, MALLORY)
         (reply,) = await send(network, carrying(honest, flipped(honest.bulk[carrier])), servers=(carrier,))
         assert reason(reply) == "malformed"
-        assert await evidence(network, carrier, "two-parts")
+        assert "S0" not in reply.explanation
+        assert "S1" not in reply.explanation
+        (entry,) = await evidence(network, carrier, "false-digest")
+        assert (entry.about, entry.first) == (MALLORY, honest.messages[carrier].public_digest)
+        assert "S0" not in entry.words
+        assert "S1" not in entry.words
         assert not any(type(note.message).__name__ == "Forward" for note in network.transcript)
         await honest_round(network)
 
@@ -142,6 +148,7 @@ async def test_different_submissions_at_the_two_servers_leave_the_roster(what, s
         await honest_round(network)
         assert excluded(network) == [{MALLORY: "mismatch"}] * 2
         (first,), (second,) = [await evidence(network, server, "two-digests") for server in (0, 1)]
+        assert [first.about, second.about] == [f"{MALLORY} or S1", f"{MALLORY} or S0"]
         assert (first.first, first.second) == (second.second, second.first) == tuple(receipts)
 
 

@@ -64,7 +64,7 @@ export class Columns {
       }
       base += value;
     }
-    if (round.aborted) group.append(text("×", x + pitch / 2, y(base) - 3, "middle", "cross"));
+    if (round.aborted || round.refused) group.append(text("×", x + pitch / 2, y(base) - 3, "middle", "cross"));
     group.addEventListener("pointerenter", () => this.read(round));
     return group;
   }

@@ -16,7 +16,7 @@ const notCounted = (round) => Object.values(round.not_counted).reduce((sum, numb
 const clientsChart = new Columns(at("clients-chart"), [
   { name: "counted", look: "first", of: (round) => round.counted },
   { name: "not counted", look: "third", of: notCounted },
-], (round) => round.aborted ? "aborted" : `${round.counted} counted, ${notCounted(round)} not`, 1);
+], (round) => round.aborted ? "aborted" : round.refused ? "sum refused" : `${round.counted} counted, ${notCounted(round)} not`, 1);
 const secondsChart = new Columns(at("seconds-chart"), [
   { name: "evaluation", look: "second", of: (round) => Math.min(round.evaluating, round.seconds) },
   { name: "the rest, mostly waiting for clients", look: "rest", of: (round) => Math.max(round.seconds - round.evaluating, 0) },
@@ -166,7 +166,8 @@ function rows(round) {
   button.setAttribute("aria-expanded", unfolded.has(round.number));
   button.setAttribute("aria-label", `Round ${round.number}: who was counted`);
   const number = make("td", "", button, ...(round.phase === "main" ? [] : [make("span", "tag", round.phase)]));
-  const ended = make("td", round.aborted ? "ended poor-text" : "ended", round.aborted ? `aborted: ${round.aborted}` : "done");
+  const trouble = round.aborted ? `aborted: ${round.aborted}` : round.refused ? `sum refused: ${round.refused}` : "";
+  const ended = make("td", trouble ? "ended poor-text" : "ended", trouble || "done");
   const others = make("td", "", String(notCounted(round)));
   others.title = reasons(round.not_counted);
   const row = make("tr", "", number, ended, make("td", "", String(round.counted)), others,
