@@ -224,6 +224,7 @@ class Commitment(Message, frozen=True, tag="commitment"):
 class Share(Message, frozen=True, tag="share"):
     """This server's share of the aggregate as bulk, and the nonce that opens its commitment."""
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
     round_id: bytes
     nonce: bytes
 

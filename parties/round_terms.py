@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import trio
@@ -68,7 +68,7 @@ class Terms:
 
     config: RoundConfig
     server: int
-    proof_key: bytes
+    proof_key: bytes = field(repr=False)
     model: Model
     union: Model
     opened_at: float

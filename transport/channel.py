@@ -87,7 +87,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """What a handshake has established; none of it is secret to the two ends.
+    """What a handshake has established; none of it is secret to the two ends, and a payload may be to others.
 
     Attributes:
         peer_key: the other side's static X25519 key, authenticated.
@@ -99,7 +99,7 @@ class Introduction:
 
     peer_key: bytes
     peer_role: Role
-    peer_payload: bytes
+    peer_payload: bytes = field(repr=False)
     handshake_hash: bytes
     welcome: bytes
 

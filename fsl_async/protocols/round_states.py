@@ -120,6 +120,7 @@ class Verified(State, frozen=True):
 class Committed(State, frozen=True):
     """Our commitment is sent; the peer's is awaited. From here on we do not give up."""
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
     entries: Entries
     counted: Entries
     excluded: dict[str, str]
@@ -132,6 +133,7 @@ class Committed(State, frozen=True):
 class Revealed(State, frozen=True):
     """Both commitments are known and our share is sent; the peer's is awaited."""
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
     counted: Entries
     excluded: dict[str, str]
     share: bytes
@@ -143,6 +145,7 @@ class Revealed(State, frozen=True):
 class Combined(State, frozen=True):
     """Both shares are known; the update is being applied."""
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
     counted: Entries
     excluded: dict[str, str]
     share: bytes
@@ -154,6 +157,7 @@ class Combined(State, frozen=True):
 class Concluded(State, frozen=True):
     """Our outcome is sent; the peer's is awaited."""
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
     share: bytes
     nonce: bytes
     outcome: bytes
@@ -216,6 +220,7 @@ class Evaluated(Event, frozen=True):
 class Summed(Event, frozen=True):
     """Our share of the aggregate, by its digest, and a fresh nonce."""
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
     share: bytes
     nonce: bytes
 
@@ -269,6 +274,7 @@ class PeerShare(PeerEvent, frozen=True):
     """The peer's share, by its digest, and the nonce that opens its commitment."""
 
     said: ClassVar[str] = "share"
+    hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
     share: bytes
     nonce: bytes
 

@@ -29,6 +29,8 @@ COPIED = ("fsl_async", "transport", "parties", "tests", "docs", "pyproject.toml"
 BYZANTINE = "tests/security/test_byzantine_server.py"
 EQUIVOCATION = "tests/security/test_equivocation.py"
 LEAKAGE = "tests/security/test_leakage.py"
+STORED = "tests/security/test_stored_words.py"
+REFUSED = "tests/security/test_refused_sums.py"
 MALFORMED = "tests/security/test_malformed_trees.py"
 PLAIN = "tests/test_plain.py"
 REPEATED = "tests/security/test_repeated_rounds.py"
@@ -62,10 +64,11 @@ ROUND, EFFECTS, TOSS, ASSEMBLY = (
 )
 SESSION, MACHINE, CLIENT_MACHINE = (f"fsl_async/protocols/{name}.py" for name in ("session", "machine", "client"))
 RECEPTION, RUN, SERVER = (f"parties/{name}.py" for name in ("reception", "round_run", "server"))
-ACTOR, FORWARDING = (f"parties/{name}.py" for name in ("actor", "forwarding"))
+ACTOR, FORWARDING, DESK = (f"parties/{name}.py" for name in ("actor", "forwarding", "desk"))
 DOWNLOADS, ENTRANCE, ENDING = (f"parties/{name}.py" for name in ("downloads", "entrance", "ending"))
 CLIENT, PARTICIPANT = (f"parties/{name}.py" for name in ("client", "participant"))
 UPLOAD, SELECTION, CONFIG = (f"fsl_async/{name}.py" for name in ("upload", "selection", "config"))
+CONTRIBUTIONS = "fsl_async/contributions.py"
 
 GUARDS = (
     # trees
@@ -276,6 +279,28 @@ GUARDS = (
         "if config.carrier(message.client) == server:",
         "if False:",
         (BYZANTINE,),
+    ),
+    Guard(
+        "of what is forwarded for a request one part is stored",
+        FORWARDING,
+        "if run.desk.wants(key, name) or run.records.awaits(key, name):",
+        "if not run.desk.has_public(key, name):",
+        (STORED,),
+    ),
+    Guard(
+        "parts are stored for known clients",
+        FORWARDING,
+        "if not known or not run.desk.has_place(message.client):",
+        "if not run.desk.has_place(message.client):",
+        (STORED,),
+    ),
+    Guard("a round has so many places", DESK, "if len(self._clients) < self._places:", "if True:", (STORED,)),
+    Guard(
+        "a sum is what its clients can have contributed",
+        CONTRIBUTIONS,
+        "if weights.size and not -most",
+        "if False and not -most",
+        (REFUSED,),
     ),
     Guard("a forwarded part has its size", FORWARDING, "if size not in sizes:", "if False:", (BYZANTINE,)),
     Guard(

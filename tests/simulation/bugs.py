@@ -371,9 +371,9 @@ BUGS = (
         "a part that was on loan is taken again when its carrier forwards it again",
         (
             Edit(
-                "parties.server:Server._deliver",
-                "if not run.desk.has_public(key, name) or run.records.awaits(key, name):",
-                "if not run.desk.has_public(key, name):",
+                "parties.forwarding:take_in",
+                "if run.desk.wants(key, name) or run.records.awaits(key, name):",
+                "if run.desk.wants(key, name):",
             ),
         ),
     ),
