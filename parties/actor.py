@@ -242,6 +242,7 @@ class Actor:
                 lane=setup.lane,
                 memory=self._memory,
                 evidence=self.evidence,
+                known=self.enrolment.__contains__,
                 randomness=setup.randomness,
                 link=self._link,
                 report=self._report,

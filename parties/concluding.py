@@ -14,9 +14,10 @@ from fsl_async.config import BlockModel, RoundConfig, describe_model
 from fsl_async.contributions import ExcessError
 from fsl_async.digests import Buffer
 from fsl_async.protocols import round as protocol
+from fsl_async.words import shortened
 from parties.combining import Combined, Model, combine
 from parties.evidence import Evidence, either
-from parties.outcome import RoundOutcome, shortened
+from parties.outcome import RoundOutcome
 from parties.round_records import RoundRecords
 from parties.round_terms import Terms, Tools
 

@@ -24,7 +24,9 @@ from fsl_async.config import ServerKeys
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError, StorageError
 from fsl_async.randomness import Randomness
+from fsl_async.words import LONGEST_NAME, is_name
 from parties.toml_text import parse_toml, read_toml
+from transport import is_public_key
 
 __all__ = [
     "PREFIX_DIGITS",
@@ -73,7 +75,7 @@ class PublicIdentity:
             MisuseError: a field is missing, or is not what it should be.
         """
         name = check_name(table.get("name"), source)
-        channel, statement = (_hex_key(table, key, source) for key in ("channel", "statement"))
+        channel, statement = _channel_key(table, source), _hex_key(table, "statement", source)
         return PublicIdentity(name, channel, statement)
 
     @staticmethod
@@ -150,9 +152,7 @@ class Identity:
             MisuseError: the file is missing or malformed, is not the user's own, or others can read or replace it.
         """
         table = parse_toml(read_private(path, "make one with `fsl-async keygen`"), str(path))
-        name = PublicIdentity.from_table(
-            {"name": table.get("name"), "channel": "00" * 32, "statement": "00" * 32}, str(path)
-        ).name
+        name = check_name(table.get("name"), str(path))
         return Identity(name, *(_hex_key(table, key, str(path)) for key in ("channel_secret", "statement_secret")))
 
 
@@ -178,7 +178,7 @@ class Revocation:
         moment = table.get("revoked_at", "")
         if _PREFIX.fullmatch(str(table.get("channel"))):
             return Revocation(name, bytes.fromhex(table["channel"]), str(moment))
-        return Revocation(name, _hex_key(table, "channel", source), str(moment))
+        return Revocation(name, _channel_key(table, source), str(moment))
 
 
 class Registry:
@@ -254,17 +254,17 @@ def key_prefix(key: bytes) -> str:
 
 
 def check_name(name: object, source: str) -> str:
-    """Return a party's name, if it can be one; quotes and backslashes would not stand in a file as they are.
+    """Return a party's name, if it can be one.
 
     Raises:
         MisuseError: it is not a text of 1 to 64 printable characters.
     """
-    if not isinstance(name, str) or not 1 <= len(name) <= 64 or not name.isprintable() or set(name) & {'"', "\\"}:
-        raise MisuseError(
-            f"{source}: a name of 1 to 64 printable characters expected, no quotation mark or backslash, "
-            f"got {str(name)[:64]!r}"
-        )
-    return name
+    if isinstance(name, str) and is_name(name):
+        return name
+    raise MisuseError(
+        f"{source}: a name of 1 to {LONGEST_NAME} printable characters expected, no quotation mark or backslash, "
+        f"got {str(name)[:LONGEST_NAME]!r}"
+    )
 
 
 def verify(statement_key: bytes, signature: bytes, domain: Domain, *parts: bytes) -> bool:
@@ -334,6 +334,16 @@ def _create(path: Path, text: str, mode: int) -> None:
 
 def _are_tables(entries: Any) -> bool:
     return isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
+
+
+def _channel_key(table: Mapping[str, Any], source: str) -> bytes:
+    key = _hex_key(table, "channel", source)
+    if not is_public_key(key):
+        raise MisuseError(
+            f"{source}: channel {key.hex()} is not the one form in which an X25519 public key is written; take it from "
+            "its owner's .pub file, as `fsl-async keygen` has made it"
+        )
+    return key
 
 
 def _hex_key(table: Mapping[str, Any], key: str, source: str) -> bytes:

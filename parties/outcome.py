@@ -23,7 +23,6 @@ __all__ = [
     "RoundReport",
     "SubmissionReceipt",
     "SumRefusedError",
-    "shortened",
 ]
 
 ENTRY_BYTES = 320
@@ -148,11 +147,6 @@ class SumRefusedError(FslError):
             f"the sum of round {number} was opened and refused: {why}. Both servers know it, so do not submit the same "
             "values again: train anew"
         )
-
-
-def shortened(words: str) -> str:
-    """As much of a text as an account may carry."""
-    return words.encode(errors="replace")[:256].decode(errors="ignore")
 
 
 @dataclass(frozen=True)

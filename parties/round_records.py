@@ -35,8 +35,8 @@ from fsl_async.aggregation import Submission
 from fsl_async.config import RoundConfig
 from fsl_async.digests import Buffer, Domain, digest
 from fsl_async.discreet import Discreet
-from fsl_async.errors import StorageError
-from fsl_async.public_part import Layout, Part, Trees, dense_bytes
+from fsl_async.errors import PeerViolationError, StorageError
+from fsl_async.public_part import Layout, Part, Trees, dense_bytes, share_bytes
 from fsl_async.upload import public_digest, tree_digest
 from parties.desk import RequestKey
 from parties.kept import read_kept
@@ -299,6 +299,17 @@ class RoundRecords:
                 return (await self._session_trees(stored.client)).trees
 
     # ---- shares
+
+    def share_name(self, share: Buffer, peer: str) -> bytes:
+        """The digest that names a share of the sum.
+
+        Raises:
+            PeerViolationError: it is the peer's, and has another size than the task implies.
+        """
+        expected = share_bytes(self._config.shape)
+        if len(share) != expected:
+            raise PeerViolationError(peer, f"sent a share of {len(share)} bytes, the task implies {expected}")
+        return digest(Domain.SHARE, share)
 
     async def keep_share(self, share: Buffer) -> bytes:
         """Keep a share of the sum; the digest that names it is returned."""

@@ -18,13 +18,12 @@ import trio
 from fsl_async.aggregation import Aggregate
 from fsl_async.alignment import UnionBlock, describe_union
 from fsl_async.config import restricted
-from fsl_async.digests import DIGEST_BYTES, Buffer
+from fsl_async.digests import DIGEST_BYTES
 from fsl_async.errors import MisuseError, PeerViolationError, StorageError
 from fsl_async.messages import Abort, Commitment, Conclusion, Proofs, RosterList, Share
 from fsl_async.protocols import assembly
 from fsl_async.protocols import round as protocol
-from fsl_async.protocols.machine import Event, UnexpectedEvent, accepted_later
-from fsl_async.public_part import share_bytes
+from fsl_async.protocols.machine import Event, UnexpectedEvent, accepted_later, held_back
 from fsl_async.retrieval import Query
 from parties.adding import Adder
 from parties.allowance import Allowance
@@ -39,7 +38,7 @@ from parties.outbox import Outbox
 from parties.outcome import RoundOutcome, RoundReport
 from parties.round_records import RoundRecords
 from parties.round_terms import Terms, Tools
-from parties.sightings import seen_in
+from parties.sightings import seen_in, strangers_in
 from parties.store import Record
 
 __all__ = ["Model", "RoundRun", "Terms", "Tools"]
@@ -305,7 +304,7 @@ class RoundRun:
         if type(event) not in protocol.ACCEPTS[type(self._state)] and accepted_later(
             protocol.ACCEPTS, self._state, event
         ):
-            self._early.append(event)
+            self._early = held_back(self._early, event, self.terms.peer)
             return
         before = self._state
         if protocol.step(before, event, self.terms) == before:
@@ -313,6 +312,8 @@ class RoundRun:
         await self.records.own.commit(Record(self._journal, msgspec.msgpack.encode(event)))
         for seen in seen_in(before, event, self.config.number, self.terms.peer):
             await self._tools.evidence.keep(seen)
+        for warned in strangers_in(before, event, self.config.number, self.terms.peer, self._tools.known):
+            self._tools.observe(warned)
         self._adopt(event)
         self._begin_effects(before, event)
         early, self._early = self._early, []
@@ -367,7 +368,10 @@ class RoundRun:
                     self.terms.peer, f"revealed its share in state {state}, before both commitments were exchanged"
                 )
             case Share(nonce=nonce):
-                await self.take(protocol.PeerShare(await self._keep_share(bulk), nonce))
+                said = protocol.PeerShare(self.records.share_name(bulk, self.terms.peer), nonce)
+                if protocol.step(self._state, said, self.terms) != self._state:  # judged before it is stored
+                    await self.records.keep_share(bulk)
+                    await self.take(said)
             case Conclusion(outcome=outcome):
                 await self.take(protocol.PeerConclusion(outcome))
             case Abort(explanation=explanation):
@@ -455,7 +459,7 @@ class RoundRun:
     async def _sum(self, counted: frozenset[str]) -> None:
         share = await self._adder.share(counted)
         nonce = self._tools.randomness(DIGEST_BYTES)
-        await self._tools.report(self.round_id, protocol.Summed(await self._keep_share(share), nonce))
+        await self._tools.report(self.round_id, protocol.Summed(await self.records.keep_share(share), nonce))
 
     async def _apply(self, effect: protocol.Apply) -> None:
         await self._conclude(effect)
@@ -465,14 +469,6 @@ class RoundRun:
         """Form the outcome from both shares."""
         opened = await conclude(self._begun, self.records, self._tools, effect)
         self.union, self.model, self._opened = opened.union, opened.model, [opened]
-
-    async def _keep_share(self, share: Buffer) -> bytes:
-        expected = share_bytes(self.config.shape)
-        if len(share) != expected:
-            raise PeerViolationError(
-                self.terms.peer, f"sent a share of {len(share)} bytes, the task implies {expected}"
-            )
-        return await self.records.keep_share(share)
 
 
 _EVENTS: Any = Union[tuple(dict.fromkeys(event for _, event in protocol.TRANSITIONS))]  # noqa: UP007 - made from a table

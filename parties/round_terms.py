@@ -29,6 +29,7 @@ class Tools(msgspec.Struct, frozen=True):
         lane: where it computes.
         memory: where its sum has its memory from.
         evidence: what was seen against the protocol.
+        known: whether a client of that name is known here.
         randomness: for nonces.
         link: to the peer.
         report: takes an event of ours to the server's own task.
@@ -42,6 +43,7 @@ class Tools(msgspec.Struct, frozen=True):
     lane: ComputeLane
     memory: CellMemory
     evidence: EvidenceBook
+    known: Callable[[str], bool]
     randomness: Randomness
     link: PeerLink
     report: Callable[[bytes, Event], Awaitable[None]]

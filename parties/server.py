@@ -21,6 +21,7 @@ from fsl_async.errors import FslError, MisuseError
 from fsl_async.messages import Message, Refused
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols.machine import Event
+from fsl_async.words import printable
 from parties.actor import Actor
 from parties.conversation import Conversations
 from parties.desk import RequestRefusedError
@@ -214,7 +215,7 @@ class Server(Actor):
                 f"round {number} is in state {type(run.state).__name__}: both servers may have committed to their "
                 "shares, and who has committed does not give up any more; it ends when both servers are connected"
             )
-        await self._report(run.round_id, protocol.GaveUp(explanation))
+        await self._report(run.round_id, protocol.GaveUp(printable(explanation)))
         while run.round_id not in self._over:
             await self._settled.wait()
         return run.report()

@@ -23,7 +23,7 @@ listen = "127.0.0.1:9000"
 store = "memory"
 clients = "clients.toml"
 """
-KEYS = f'name = "alice"\nchannel = "{"ab" * 32}"\nstatement = "{"cd" * 32}"\n'
+KEYS = f'name = "alice"\nchannel = "{"5b" * 32}"\nstatement = "{"cd" * 32}"\n'
 
 READERS = {
     "task": Deployment.load,

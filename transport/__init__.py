@@ -56,7 +56,7 @@ from transport.interface import Transport
 from transport.limits import Limits, RateLimiter
 from transport.listener import Handler, Observe, Service, log_failure
 from transport.memory import Network
-from transport.noise import KEY_SIZE, KeyPair, Randomness
+from transport.noise import KEY_SIZE, KeyPair, Randomness, is_public_key
 from transport.pace import UNHURRIED, Pace
 from transport.preamble import PROTOCOL_VERSION, Kind, Role
 from transport.records import LONGEST_MESSAGE, wire_size
@@ -117,6 +117,7 @@ __all__ = [
     "VersionMismatchError",
     "WrongServerKeyError",
     "accept_any_payload",
+    "is_public_key",
     "log_failure",
     "raise_descriptor_limit",
     "unseen",

@@ -10,6 +10,8 @@ Rules kept here:
 - Randomness is an argument. Nothing else is random, so that a seed replays a handshake byte by byte.
 - A nonce advances only after a successful decryption, and is never used twice; the last one is reserved for `rekey`.
 - A handshake that failed once is over.
+- A static key has one form. X25519 takes others for the same key (its highest bit is ignored, and numbers are reduced);
+  whoever could come under two would have two places, and the revocation of one would not reach the other.
 - The chaining key never leaves; the handshake hash, which identifies the session, does.
 - PyNaCl's failures (a forged tag, a ciphertext shorter than one, a Diffie-Hellman result of all zeros) come out as
   `AuthenticationError`; `_open` and `_diffie_hellman` are the only places that see them.
@@ -40,6 +42,7 @@ __all__ = [
     "HandshakeState",
     "KeyPair",
     "Randomness",
+    "is_public_key",
     "require_key",
 ]
 
@@ -50,6 +53,18 @@ KEY_SIZE = 32
 TAG_SIZE = 16
 
 _RESERVED_NONCE = 2**64 - 1
+
+_PRIME = 2**255 - 19
+_LOW_ORDER = frozenset(
+    {
+        0,
+        1,
+        325606250916557431795983626356110631294008115727848805560023387167927233504,
+        39382357235489614581723060781553021112529911719440698176882885853963445705823,
+        _PRIME - 1,
+    }
+)
+"""The coordinates of the points whose order divides 8: with them every secret gives the same result, zero."""
 
 _HASHES: Mapping[str, Callable[..., Any]] = {"SHA256": hashlib.sha256, "BLAKE2b": hashlib.blake2b}
 
@@ -327,6 +342,8 @@ class HandshakeState:
             case "s":
                 sealed, rest = _take(message, KEY_SIZE + self._symmetric.tag_size())
                 self._remote["s"] = self._symmetric.decrypt_and_hash(sealed)
+                if not is_public_key(self._remote["s"]):
+                    raise AuthenticationError("the other side's static key is not in the one form that keys have")
                 return rest
             case _:
                 self._mix_secret(token)
@@ -390,6 +407,12 @@ def require_key(what: str, key: bytes) -> None:
     """
     if not isinstance(key, bytes) or len(key) != KEY_SIZE:
         raise MisuseError(f"{what} must be {KEY_SIZE} bytes, this one is a {type(key).__name__} of {len(key)}")
+
+
+def is_public_key(key: bytes) -> bool:
+    """Whether 32 bytes are a public key of X25519 in its one form: reduced, and of a point that hides a secret."""
+    coordinate = int.from_bytes(key, "little")
+    return len(key) == KEY_SIZE and coordinate < _PRIME and coordinate not in _LOW_ORDER
 
 
 def _take(message: bytes, size: int) -> tuple[bytes, bytes]:

@@ -12,7 +12,7 @@ events a state takes) follows from the transitions, and so does docs/machines.md
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias, get_args
 
 from fsl_async.discreet import Discreet
@@ -27,6 +27,7 @@ __all__ = [
     "UnexpectedEvent",
     "accepted_later",
     "accepts",
+    "held_back",
     "recall",
 ]
 
@@ -82,6 +83,19 @@ def recall(heard: Mapping[str, bytes], event: PeerEvent, peer: str) -> bool:
             f"sent two different {event.said}s for one round ({before.hex()[:16]} and {event.content().hex()[:16]})",
         )
     return before is not None
+
+
+def held_back(waiting: Sequence[Event], event: Event, peer: str) -> list[Event]:
+    """What waits its turn, and an event that is ahead of it: one of a kind, so that a peer cannot fill the memory.
+
+    Raises:
+        PeerViolationError: the peer has said something else of this kind before.
+    """
+    for other in waiting:
+        if type(other) is type(event) and other != event:
+            said = event.said if isinstance(event, PeerEvent) else type(event).__name__
+            raise PeerViolationError(peer, f"sent two different {said}s for one round, and too early")
+    return [*waiting, event] if event not in waiting else list(waiting)
 
 
 def accepted_later(table: Table, state: State, event: Event) -> bool:

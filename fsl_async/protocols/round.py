@@ -71,6 +71,7 @@ from fsl_async.protocols.round_states import (
     Terms,
     Verified,
 )
+from fsl_async.words import shortened
 
 __all__ = [
     "ACCEPTS",
@@ -193,17 +194,12 @@ def step(state: Round, event: Event, terms: Terms) -> Round:
         case _, GraceOver() if not isinstance(state, Open | Closed):
             return state  # they came in time
         case _, GaveUp(explanation=explanation) if GaveUp in ACCEPTS[type(state)]:
-            return Aborted(_shortened(f"S{terms.server} gave up: {explanation}"))
+            return Aborted(shortened(f"S{terms.server} gave up: {explanation}"))
         case _, PeerAbort(explanation=explanation) if PeerAbort in ACCEPTS[type(state)]:
             if not explanation:  # in the account of a round, no reason stands for a round that is done
                 raise PeerViolationError(terms.peer, "gave the round up and does not say why")
-            return Aborted(explanation)  # word for word: both servers give one account
+            return Aborted(shortened(explanation))  # word for word, as it is printed: both servers give one account
     raise UnexpectedEvent(state, event, ACCEPTS)
-
-
-def _shortened(explanation: str) -> str:
-    """As much of a text as a message may carry: 256 bytes."""
-    return explanation.encode()[:256].decode(errors="ignore")
 
 
 def _enter(entries: Entries, client: str, submission: bytes) -> Open:

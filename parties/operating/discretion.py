@@ -17,7 +17,9 @@ from copy import copy
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
-__all__ = ["FAILURE", "FIELDS", "WITHHELD", "admitted", "discreet_record", "only_listed", "plain_text", "printable"]
+from fsl_async.words import printable
+
+__all__ = ["FAILURE", "FIELDS", "WITHHELD", "admitted", "discreet_record", "only_listed", "plain_text"]
 
 WITHHELD = "(withheld)"
 FAILURE = "failure"
@@ -50,13 +52,6 @@ def _unless_base64(match: re.Match[str]) -> str:
     word = match[0]
     is_mixed = word.lower() != word != word.upper() and not word.isalpha()
     return WITHHELD if is_mixed else word
-
-
-def printable(words: str) -> str:
-    """Words with every character escaped that would move a cursor, ring a bell or begin a line."""
-    if words.isprintable():
-        return words
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in words)
 
 
 def _text(value: Any) -> str:

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import trio
 
 from fsl_async.errors import FslError, MisuseError, StorageError
+from fsl_async.words import printable
 from parties.operating.access import read_operator_token, token_place
 from parties.operating.answers import Refusal, read_answer
-from parties.operating.discretion import printable
 from parties.operating.resources import host_of
 from parties.party_files import ServerFile
 from transport import ForeignPeerError, UnreachableError

@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fsl_async.errors import ChannelError
+from fsl_async.words import printable
 from parties.operating.answers import RoundsView, RoundView, RunningView, StatusView, SummaryView, TroubleView
-from parties.operating.discretion import printable
 from parties.operating.inquiry import Inquiry
 
 __all__ = ["as_text", "round_screen", "rounds_table", "status_screen", "watch"]

@@ -74,6 +74,7 @@ def _tools(store: MemoryStore) -> Tools:
         lane=_Lane(),
         memory=CellMemory(),
         evidence=EvidenceBook(store),
+        known=lambda name: True,
         randomness=repeating(1),
         link=_Link(),
         report=_unreported,

@@ -30,6 +30,7 @@ BYZANTINE = "tests/security/test_byzantine_server.py"
 EQUIVOCATION = "tests/security/test_equivocation.py"
 LEAKAGE = "tests/security/test_leakage.py"
 STORED = "tests/security/test_stored_words.py"
+ONE_FORM = "tests/transport/test_one_form_of_a_key.py"
 REFUSED = "tests/security/test_refused_sums.py"
 MALFORMED = "tests/security/test_malformed_trees.py"
 PLAIN = "tests/test_plain.py"
@@ -68,6 +69,8 @@ ACTOR, FORWARDING, DESK = (f"parties/{name}.py" for name in ("actor", "forwardin
 DOWNLOADS, ENTRANCE, ENDING = (f"parties/{name}.py" for name in ("downloads", "entrance", "ending"))
 CLIENT, PARTICIPANT = (f"parties/{name}.py" for name in ("client", "participant"))
 UPLOAD, SELECTION, CONFIG = (f"fsl_async/{name}.py" for name in ("upload", "selection", "config"))
+NOISE, ENTRIES = "transport/noise.py", "fsl_async/protocols/round_entries.py"
+RECORDS_OF_ROUNDS = "parties/round_records.py"
 CONTRIBUTIONS = "fsl_async/contributions.py"
 
 GUARDS = (
@@ -261,7 +264,7 @@ GUARDS = (
         "case Share() if False:",
         (BYZANTINE,),
     ),
-    Guard("a share has its size", RUN, "if len(share) != expected:", "if False:", (BYZANTINE,)),
+    Guard("a share has its size", RECORDS_OF_ROUNDS, "if len(share) != expected:", "if False:", (BYZANTINE,)),
     Guard("who gives up says why", ROUND, "if not explanation:", "if False:", (BYZANTINE, TRANSCRIPTS)),
     Guard("outcomes agree", ROUND, "if outcome != theirs:", "if False:", (BYZANTINE,)),
     Guard("models agree", TOSS, "if model != half.model:", "if False:", (BYZANTINE,)),
@@ -301,6 +304,34 @@ GUARDS = (
         "if weights.size and not -most",
         "if False and not -most",
         (REFUSED,),
+    ),
+    Guard(
+        "a static key has one form",
+        NOISE,
+        'if not is_public_key(self._remote["s"]):',
+        "if False:",
+        (ONE_FORM,),
+    ),
+    Guard(
+        "names on a roster name clients",
+        ENTRIES,
+        "if client in SERVERS or not is_name(client):",
+        "if False:",
+        (STORED,),
+    ),
+    Guard(
+        "a share is judged before it is stored",
+        RUN,
+        "if protocol.step(self._state, said, self.terms) != self._state:",
+        "if True:",
+        (STORED,),
+    ),
+    Guard(
+        "what is ahead of its turn is said once",
+        MACHINE,
+        "if type(other) is type(event) and other != event:",
+        "if False:",
+        (STORED,),
     ),
     Guard("a forwarded part has its size", FORWARDING, "if size not in sizes:", "if False:", (BYZANTINE,)),
     Guard(

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import msgpack
 import msgspec
 import numpy as np
 import pytest
@@ -18,12 +19,14 @@ from shop import HEAD, TASK, WIDTH, model
 
 from fsl_async import FslError
 from fsl_async.errors import PeerViolationError, StorageError
-from fsl_async.messages import Forward, Refused
-from fsl_async.public_part import Layout, Trees, dense_bytes
+from fsl_async.messages import Abort, Commitment, Forward, Refused, RosterList, Share
+from fsl_async.protocols import round as protocol
+from fsl_async.public_part import Layout, Trees, dense_bytes, share_bytes
 from parties import simulate
 from parties.cluster import Network
 from parties.compute import InlineLane
 from parties.determinism import seeded_scheduling
+from parties.happenings import Happening, Warned
 from parties.room import client_bytes
 from parties.round_run import RoundRun
 from parties.server import Server
@@ -219,3 +222,83 @@ async def honest_round_without_anna(network: Network) -> None:
         await ben.submit({"items": ([1], np.ones((1, WIDTH))), "head": np.ones(HEAD)})
     outcome = await network.finish_round()
     assert outcome.clients == ("anna", "ben")
+
+
+# ---- what is ahead of its turn, and whom a roster names
+
+
+async def test_what_is_ahead_of_its_turn_waits_once(seed, autojump_clock):
+    """A peer that sends commitments in an open round, each another one, is stopped at the second."""
+    async with pair(seed) as both:
+        first, second = both.network.servers
+        run = await second.next_round(0)
+        for _ in range(50):
+            first._link.post(Commitment(run.round_id, bytes(32)))
+        await trio.sleep(1)
+        assert (len(run._early), both.ended) == (1, {})
+        first._link.post(Commitment(run.round_id, b"another" + bytes(25)))
+        await trio.sleep(1)
+        assert "sent two different commitments for one round" in str(both.ended[1])
+
+
+async def test_a_share_is_judged_before_it_is_stored(seed, autojump_clock):
+    async with pair(seed) as both:
+        _, second = both.network.servers
+        run = await second.next_round(0)
+        entries = {"anna": bytes(32), "ben": bytes(32)}
+        run._state = protocol.Revealed(entries, {}, bytes(32), bytes(32), b"a commitment" + bytes(20), {})
+        with pytest.raises(PeerViolationError, match="does not match its commitment"):
+            await run.take_message(Share(run.round_id, bytes(32)), memoryview(bytes(share_bytes(TASK))))
+        assert not await second.setup.store.keys("round-00000001/share/")
+
+
+@pytest.mark.parametrize("name", ["S0", "S1", "", "a\x1b[2Jb", "a\nb", 'a"b', "\u202ename", "n" * 65])
+async def test_a_roster_with_what_names_no_client_halts(name, seed, autojump_clock):
+    async with pair(seed) as both:
+        first, second = both.network.servers
+        run = await second.next_round(0)
+        first._link.post(RosterList(run.round_id), msgpack.packb([[name, bytes(32)]]))
+        await trio.sleep(1)
+        assert "sent a list of clients" in str(both.ended[1])
+        assert name.isprintable() or name not in str(both.ended[1])
+
+
+async def test_names_of_a_roster_that_are_unknown_here_are_told_and_not_counted(seed, autojump_clock):
+    async with pair(seed) as both:
+        first, second = both.network.servers
+        run = await second.next_round(0)
+        told: list[Happening] = []
+        run._tools = msgspec.structs.replace(run._tools, observe=told.append)
+        first._link.post(RosterList(run.round_id), protocol.pack_entries({"nobody": bytes(32), NAMES[0]: bytes(32)}))
+        await trio.sleep(1)
+        (warned,) = [happening for happening in told if isinstance(happening, Warned)]
+        assert warned.about == "clients"
+        assert "S0 lists 1 clients that are not known here, 'nobody' the first of them" in warned.explanation
+        assert not both.ended
+
+
+# ---- words
+
+
+@pytest.mark.parametrize("reason", ["half of a character: \ud800", "\x1b]0;title\x07 and more", "\udcff" * 200])
+async def test_whatever_reason_an_operator_gives_a_round_is_given_up(reason, seed, autojump_clock):
+    async with simulate(TASK, model(), seed) as network, network.client("anna") as anna:
+        await anna.submit({"items": ([1], np.ones((1, WIDTH)))})
+        report = await network.servers[0].abort_round(1, reason)
+        assert report.aborted.isprintable()
+        assert "\\" in report.aborted
+        assert await network.servers[1].settled(report.round_id) == report
+        told = await anna.outcome()
+        assert (told.counted, told.reason) == (False, report.aborted)
+
+
+async def test_what_a_peer_gives_as_its_reason_is_made_printable(seed, autojump_clock):
+    async with pair(seed) as both:
+        first, second = both.network.servers
+        run = await second.next_round(0)
+        first._link.post(Abort(run.round_id, "\x1b[2J" * 50))
+        await trio.sleep(1)
+        report = await second.settled(run.round_id)
+        assert report.aborted.startswith("\\x1b[2J\\x1b[2J")
+        assert len(report.aborted.encode()) <= 256
+        assert not both.ended.get(1)
