@@ -50,7 +50,7 @@ listen = "[::1]:9464"
 level = "debug"
 """
 CLIENT_TOML = 'task = "task.toml"\nidentity = "alice.key"\nstate = "state.db"\npatience = 5\n'
-REVOKED = f'\n[[revoked]]\nname = "bob"\nchannel = "{"ab" * 32}"\nrevoked_at = 2026-01-02T03:04:05Z\n'
+REVOKED = f'\n[[revoked]]\nname = "bob"\nchannel = "{"5b" * 32}"\nrevoked_at = 2026-01-02T03:04:05Z\n'
 
 
 def _from_file(name: str, load: Callable[[Path], object]) -> Callable[[bytes], None]:
