@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         RoundClosedError,
         ServerBusyError,
         SubmissionReceipt,
+        SumRefusedError,
     )
     from parties.cluster import Network, simulate
     from parties.deployment import connect
@@ -40,6 +41,7 @@ else:
         "Server": "parties.server",
         "ServerBusyError": "parties.client",
         "SubmissionReceipt": "parties.client",
+        "SumRefusedError": "parties.client",
         "connect": "parties.deployment",
         "connect_blocking": "parties.blocking",
         "simulate": "parties.cluster",
@@ -73,6 +75,7 @@ __all__ = [
     "Server",
     "ServerBusyError",
     "SubmissionReceipt",
+    "SumRefusedError",
     "connect",
     "connect_blocking",
     "simulate",

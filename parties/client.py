@@ -45,6 +45,7 @@ from parties.refusals import (
     RequestDeniedError,
     RoundClosedError,
     ServerBusyError,
+    SumRefusedError,
 )
 from parties.retrieving import Retriever, check_session_rows
 
@@ -57,6 +58,7 @@ __all__ = [
     "RoundClosedError",
     "ServerBusyError",
     "SubmissionReceipt",
+    "SumRefusedError",
 ]
 
 
@@ -173,6 +175,7 @@ class Client(Participant):
             RoundClosedError: the round closed meanwhile, and where something had been sent both servers have signed
                 that it was not counted; call again.
             AlreadyCountedError: an earlier, pending submission was counted, and this call has sent nothing.
+            SumRefusedError: this or an earlier, pending submission is in a sum that was opened and refused.
             OutcomeUnknownError: whether this or an earlier, pending submission was counted cannot be learnt any more.
             RequestDeniedError: a server refused it; the message says why.
             PeerViolationError: a server broke the protocol, or the two contradict each other.
@@ -236,6 +239,7 @@ class Client(Participant):
 
         Raises:
             MisuseError: nothing was submitted.
+            SumRefusedError: it is in a sum that was opened and refused; its values must not be submitted again.
             OutcomeUnknownError: a server denies the round; what the other one has signed is in `accounts`.
             PeerViolationError: the servers tell different outcomes, or a signature is wrong.
             ChannelError: a connection was lost, and patience is over.

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fsl_async.alignment import UnionBlock
 from fsl_async.config import BlockModel
 from fsl_async.digests import Domain, digest
-from fsl_async.errors import FslError, PeerViolationError
+from fsl_async.errors import PeerViolationError
 
 __all__ = [
     "BY_OUTCOME",
@@ -22,7 +22,6 @@ __all__ = [
     "RoundOutcome",
     "RoundReport",
     "SubmissionReceipt",
-    "SumRefusedError",
 ]
 
 ENTRY_BYTES = 320
@@ -125,7 +124,7 @@ class ClientOutcome(msgspec.Struct, frozen=True, kw_only=True):
         reason: why not; empty where it is.
         clients: everybody who was counted.
         opened: whether the submission is in a sum that was opened, and refused: both servers know the sum, so the same
-            values must not be submitted again.
+            values must not be submitted again. `Client.outcome` then raises `SumRefusedError`.
     """
 
     number: int
@@ -133,20 +132,6 @@ class ClientOutcome(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     clients: tuple[str, ...]
     opened: bool = False
-
-
-class SumRefusedError(FslError):
-    """A round's sum was opened, and was more than its clients can have contributed: the model is as it was.
-
-    Both servers know the sum. So the same values must not be submitted again in another round: from the difference of
-    two sums, a server that leaves somebody out of the second reads that one's values. Train anew before submitting.
-    """
-
-    def __init__(self, number: int, why: str) -> None:
-        super().__init__(
-            f"the sum of round {number} was opened and refused: {why}. Both servers know it, so do not submit the same "
-            "values again: train anew"
-        )
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from parties.ending import OutcomesDifferError, learn_outcome
 from parties.entrance import Entrance
 from parties.outcome import BY_OUTCOME, ClientOutcome, SubmissionReceipt
 from parties.planting import Planting
-from parties.refusals import AlreadyCountedError, OutcomeUnknownError, RoundClosedError
+from parties.refusals import AlreadyCountedError, OutcomeUnknownError, RoundClosedError, SumRefusedError
 from parties.requests import Requests
 
 __all__ = ["Participant", "Phase"]
@@ -153,7 +153,8 @@ class Participant:
         heard: list[RoundConfig] = []
         match self._round:
             case protocol.Inside(config=config) | protocol.Holding(config=config):
-                return config
+                if protocol.may_ask(self._round) or await self._entrance.still_open(config, self._session):
+                    return config
             case protocol.Retrieving(config=config, query=query) if await self._entrance.still_open(
                 config, self._session
             ):
@@ -203,6 +204,7 @@ class Participant:
         Raises:
             MisuseError: its round is still open.
             AlreadyCountedError: it was counted; the next call goes on.
+            SumRefusedError: it is in a sum that was refused; likewise.
             OutcomeUnknownError: nobody can tell any more; the next call goes on without it.
         """
         with self._in_doubt(config):
@@ -231,6 +233,7 @@ class Participant:
         """Of a submission whose round closed before both receipts were here: what the outcome says.
 
         Raises:
+            SumRefusedError: both servers have signed that it is in a sum that was opened and refused.
             RoundClosedError: both servers have signed that it was not counted.
         """
         outcome = await self._learn_outcome()
@@ -252,6 +255,8 @@ class Participant:
                 await self._settle(config, protocol.Leave(), counted=False)
                 raise
         await self._settle(config, protocol.Finish(), counted=outcome.counted)
+        if outcome.opened:  # "not counted" would invite the caller to submit the same values again
+            raise SumRefusedError(outcome.number, outcome.reason)
         return outcome
 
     async def _settle(self, config: RoundConfig, event: protocol.Finish | protocol.Leave, *, counted: bool) -> None:

@@ -3,6 +3,7 @@
 FslError
 ├── RoundClosedError         the round closed first, and nothing of this client is in it; the next call enters the next
 ├── AlreadyCountedError      an earlier submission was counted; this call sent nothing, the next one goes on
+├── SumRefusedError          the sum with a submission was opened, and was more than its clients can have contributed
 ├── OutcomeUnknownError      a server denies a submission's round; what the other one has signed does not decide
 └── RequestDeniedError       a server refused a request; the message says which and why
 └── ServerBusyError            it has no room for the request now, and says when to ask again
@@ -24,6 +25,7 @@ __all__ = [
     "RequestDeniedError",
     "RoundClosedError",
     "ServerBusyError",
+    "SumRefusedError",
     "refusal",
 ]
 
@@ -53,6 +55,25 @@ class AlreadyCountedError(FslError):
         )
         self.receipt = receipt
         self.outcome = outcome
+
+
+class SumRefusedError(FslError):
+    """A round's sum was opened and not applied, for it is more than its clients can have contributed.
+
+    One of them, or a server, has spoiled it; the model is as it was. Both servers know the sum. So the values in it
+    must not be submitted again in another round: from the difference of two sums, a server that leaves somebody out of
+    one of them reads that one's values. Train anew before submitting.
+
+    Attributes:
+        number: the round.
+    """
+
+    def __init__(self, number: int, why: str) -> None:
+        super().__init__(
+            f"the sum of round {number} was opened and refused: {why}. The model is as it was, and both servers know "
+            "the sum: do not submit the same values again, train anew"
+        )
+        self.number = number
 
 
 class OutcomeUnknownError(FslError):

@@ -37,8 +37,9 @@ from parties.happenings import (
     Warned,
 )
 from parties.identity import PublicIdentity
-from parties.outcome import RoundOutcome, RoundReport, SumRefusedError
+from parties.outcome import RoundOutcome, RoundReport
 from parties.reception import Reception
+from parties.refusals import SumRefusedError
 from parties.round_run import RoundRun
 from parties.server_setup import Schedule, ServerSetup, Watch, silent
 from parties.store import DiskFullError, StoreLostError

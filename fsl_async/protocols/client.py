@@ -52,6 +52,7 @@ __all__ = [
     "Submit",
     "Submitted",
     "Submitting",
+    "may_ask",
     "step",
 ]
 
@@ -214,7 +215,7 @@ def step(state: ClientRound, event: Event) -> ClientRound:
         case Inside(config=config), Ask():
             return Retrieving(config, 1, frozenset())
         case Retrieving(config=config, query=query) | Holding(config=config, query=query), Ask():
-            if query >= config.task.retrievals:
+            if not may_ask(state):
                 raise MisuseError(
                     f"{query} retrievals in one round are the most in this task; submit, or ask again in the next "
                     f"round, which opens when round {config.number} is over"
@@ -245,6 +246,17 @@ def step(state: ClientRound, event: Event) -> ClientRound:
         case Over(number=number), Leave():
             return Outside(number)
     raise UnexpectedEvent(state, event, ACCEPTS)
+
+
+def may_ask(state: ClientRound) -> bool:
+    """Whether the round's next retrieval is one of those that the task allows; false where there is no round."""
+    match state:
+        case Inside():
+            return True
+        case Retrieving(config=config, query=query) | Holding(config=config, query=query):
+            return query < config.task.retrievals
+        case _:
+            return False
 
 
 def _enter(state: HalfEntered, event: Event) -> Inside | HalfEntered:

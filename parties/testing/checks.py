@@ -21,7 +21,7 @@ from fsl_async.messages import Enter, Receipt, Refused, Share
 from fsl_async.protocols import round as protocol
 from parties.cluster import SERVERS
 from parties.happenings import ClientLeft, RoundOpened, RoundSettled, SubmissionIn
-from parties.outcome import ClientOutcome, RoundReport
+from parties.outcome import RoundReport
 from parties.refusals import RequestDeniedError
 from parties.testing.faults import CALM, Delay, Fault, FullDisk, Partition, SlowDisk
 from parties.testing.members import Ledger, Plan
@@ -264,18 +264,8 @@ def _told_the_truth(case: Case) -> Iterator[str]:
         for number, told in ledger.told.items():
             report = reports.get(number)
             for outcome in told:
-                if report is None or outcome.clients != report.clients or _counted(outcome) != _listed(client, report):
+                if report is None or outcome.counted != (client in report.clients) or outcome.clients != report.clients:
                     yield f"{client} was told {outcome} of round {number}; the account is {report}"
-
-
-def _counted(outcome: ClientOutcome) -> tuple[bool, bool]:
-    return outcome.counted, outcome.opened
-
-
-def _listed(client: str, report: RoundReport) -> tuple[bool, bool]:
-    """Whether a client is counted in a sum, and whether in one that was refused."""
-    within = client in report.clients
-    return within and not report.refused, within and bool(report.refused)
 
 
 def _spoiled_is_not_counted(case: Case) -> Iterator[str]:

@@ -32,6 +32,7 @@ from parties.client import (
     OutcomeUnknownError,
     RoundClosedError,
     SubmissionReceipt,
+    SumRefusedError,
 )
 from parties.outcome import ClientOutcome
 from parties.testing.disk import Disk
@@ -162,7 +163,7 @@ class Member:
         except AlreadyCountedError as counted:
             self.ledger.acknowledged.add(counted.receipt.number)
             self._told(counted.outcome)
-        except (RoundClosedError, OutcomeUnknownError):
+        except (RoundClosedError, OutcomeUnknownError, SumRefusedError):
             pass
 
     async def _take_up(self, client: Client) -> None:

@@ -21,7 +21,14 @@ import trio
 from fsl_async import Dense, FslError, Ring, Sparse, Task
 from fsl_async.errors import ChannelError, MisuseError
 from fsl_async.messages import Hint, Message, Share, Submit
-from parties.client import AlreadyCountedError, Client, OutcomeUnknownError, RoundClosedError, ServerBusyError
+from parties.client import (
+    AlreadyCountedError,
+    Client,
+    OutcomeUnknownError,
+    RoundClosedError,
+    ServerBusyError,
+    SumRefusedError,
+)
 from parties.cluster import Network
 from parties.compute import InlineLane
 from parties.determinism import seeded_scheduling
@@ -95,7 +102,7 @@ class Caller:
                 self.heard.append(error)  # "call again": with the same values
             except AlreadyCountedError:
                 self._settled()
-            except OutcomeUnknownError as error:
+            except (OutcomeUnknownError, SumRefusedError) as error:
                 self.heard.append(error)  # the same values might count twice: never again
                 self.plan += 1
             except FslError as error:
