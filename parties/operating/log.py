@@ -5,7 +5,7 @@
 
 Rules: it hangs on the loggers of our own packages and leaves everybody else's alone; it is a context, and gone when
 that ends; what may stand in a line is decided by `parties.operating.discretion`. The audit (`parties.audit`) is written
-at every level.
+at every level. Who reads the log slowly, or not at all, keeps nobody waiting (see `parties.operating.pen`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import structlog
 
 from fsl_async.errors import MisuseError
 from parties.operating.discretion import FAILURE, discreet_record, only_listed
+from parties.operating.pen import Pen, pen_for
 
 __all__ = ["AUDIT", "LEVELS", "Form", "Log", "level_number"]
 
@@ -64,9 +65,10 @@ class Log:
         self, server: str = "", form: Form = "auto", level: str = "info", stream: TextIO | None = None
     ) -> None:
         self._number = level_number(level)
-        stream = sys.stderr if stream is None else stream
-        self._handler = logging.StreamHandler(stream)
-        self._handler.setFormatter(_Formatter(_renderer(form, stream.isatty()), server))
+        stream = sys.stderr if stream is None else stream  # which is None as well where it was closed from the start
+        self._pen = pen_for(stream)
+        self._handler = _Handler(self._pen)
+        self._handler.setFormatter(_Formatter(_renderer(form, stream is not None and stream.isatty()), server))
 
     @property
     def level(self) -> str:
@@ -97,11 +99,38 @@ class Log:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.removeHandler(self._handler)
                 logger.setLevel(level)
+            self._pen.finish()
 
     def _apply(self) -> None:
         for name in PACKAGES:
             logging.getLogger(name).setLevel(self._number)
         logging.getLogger(AUDIT).setLevel(logging.INFO)
+
+
+class _Handler(logging.Handler):
+    """Has every line written, and says how many were lost because nobody read them in time."""
+
+    def __init__(self, pen: Pen) -> None:
+        super().__init__()
+        self._pen = pen
+        self._lost = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Have a record's line written; one that cannot be made is lost, and nobody is stopped by that."""
+        try:
+            if self._lost and self._write(_lost(self._lost)):
+                self._lost = 0
+            self._lost += not self._write(record)
+        except Exception:
+            self.handleError(record)
+
+    def _write(self, record: logging.LogRecord) -> bool:
+        return self._pen.write(self.format(record) + "\n")
+
+
+def _lost(lines: int) -> logging.LogRecord:
+    words = "%d lines of the log were lost here: nobody read them in time"
+    return logging.LogRecord("parties.log", logging.WARNING, "", 0, words, (lines,), None)
 
 
 class _Formatter(structlog.stdlib.ProcessorFormatter):

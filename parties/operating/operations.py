@@ -64,7 +64,7 @@ class Operations:
         self.setup = setup
         self.metrics = Metrics(self.name, setup.task)
         self.troubles = Troubles()
-        self.lag = EventLoopLag(self.metrics.lagged, self)
+        self.lag = EventLoopLag(self._lagged, self)
         self.company: Counter[str] = Counter()
         self.budget = (0, 0)
         self.started_at = setup.clock()
@@ -89,6 +89,10 @@ class Operations:
     def change(self) -> trio.Event:
         """Set by the next happening."""
         return self._changed
+
+    def _lagged(self, seconds: float, alarming: bool) -> None:
+        self.metrics.lagged(seconds, alarming)
+        self._teller.tick()
 
     def _keep_company(self, happening: Happening) -> None:
         match happening:

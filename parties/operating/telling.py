@@ -1,14 +1,16 @@
 """What every happening says in the log: one line, at a level, with fields.
 
 Rules: counts and names, as `parties.happenings` has them; what an auditor asks for later (how a round ended and for
-whom, who was let in and out, who broke the protocol) goes to the audit, which is written at every level.
+whom, who was let in and out, who broke the protocol) goes to the audit, which is written at every level. What anybody
+can cause again and again is counted after a few lines (see `parties.operating.repeats`).
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -39,8 +41,9 @@ from parties.happenings import (
     Warned,
 )
 from parties.operating.log import AUDIT
+from parties.operating.repeats import MINUTE, Repeated, Repeats, Source, network_of
 
-__all__ = ["NAMES_PER_LINE", "Line", "Teller", "lines_of"]
+__all__ = ["NAMES_PER_LINE", "Line", "Teller", "lines_of", "source_of"]
 
 HAPPENINGS = "parties.happenings"
 NAMES_PER_LINE = 500
@@ -62,17 +65,52 @@ class Teller:
 
     Args:
         server: the server's name, on every line.
+        clock: any clock that only goes forward, in seconds.
     """
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._repeats = Repeats()
         self._plain = _logger(HAPPENINGS, server)
         self._audit = _logger(AUDIT, server)
 
     def hear(self, happening: Happening) -> None:
-        """Write what a happening says."""
+        """Write what a happening says, unless it is one too many of its kind."""
+        self.tick()
+        source = source_of(happening)
+        if source is not None and not self._repeats.admits(source, self._clock()):
+            return
         for line in lines_of(happening):
-            logger = self._audit if line.audit else self._plain
-            logger.log(line.level, line.event, **line.fields)
+            self._write(line)
+
+    def tick(self) -> None:
+        """Write what was left out, once its minute is over; call this from time to time."""
+        for repeated in self._repeats.over(self._clock()):
+            self._write(_counted(repeated))
+
+    def _write(self, line: Line) -> None:
+        logger = self._audit if line.audit else self._plain
+        logger.log(line.level, line.event, **line.fields)
+
+
+def source_of(happening: Happening) -> Source | None:
+    """Whose doing a happening is that may come again and again; none where it cannot, or must be told each time."""
+    match happening:
+        case ConnectionFailed(origin=origin, kind=kind):
+            return Source("connection failed", kind, network_of(origin))
+        case RequestRefused(client=client, reason=reason):
+            return Source("request refused", reason, client)
+        case Warned(about=about):
+            return Source("warning", about)
+        case PeerMet() | PeerLost():
+            return Source("peer connected or lost", type(happening).__name__)
+    return None
+
+
+def _counted(repeated: Repeated) -> Line:
+    source = repeated.source
+    fields = {"kind": source.kind, "origin": source.who, "times": repeated.times, "seconds": MINUTE}
+    return Line(INFO, f"{source.event}, as often as this besides", fields)
 
 
 def lines_of(happening: Happening) -> Iterator[Line]:
