@@ -134,6 +134,7 @@ def test_a_closed_pipe_stops_nobody():
     assert pen.write("nobody hears\n")
     pen.finish()
     assert pen.write("nor this\n")
+    pen.finish()
     os.close(writing)
 
 
