@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -335,7 +336,34 @@ def test_a_model_beyond_one_block_is_shared_in_several() -> None:
     assert sum(variant.first.phases["retrieve"].down) == pytest.approx(3 * 2**31 * 4, rel=1e-6)
 
 
-def test_union_costs_more_upload_than_it_saves() -> None:
+def test_a_small_union_of_wide_rows_saves_upload_for_it_moves_plainly() -> None:
+    question = Question(100_000, 10, 64, 64, 10, 1, "verified", 10)
+    union, alone = build(Name.UNION, question), build(Name.MEGA, question)
+    assert union.plain == (question.block,)
+    assert sum(union.first.traffic.up) < 0.4 * sum(alone.first.traffic.up)
+    main = sum(union.first.phases["retrieve"].up + union.first.phases["submit"].up)
+    assert 0 < main - 10 * 64 * 8 < 1000  # the rows of the union, and the messages around them
+
+
+def test_the_documented_table_of_unions_is_what_comes_out() -> None:
+    text = (Path(__file__).parents[1] / "docs/planner.md").read_text(encoding="utf-8")
+    lines = text.split("| rows, select, width (64 bits, verified)")[1].split("\n\n")[0].splitlines()[2:]
+    shape: tuple[int, ...] = ()
+    assert len(lines) == 8
+    for line in lines:
+        block, found, *sent = (cell.strip() for cell in line.strip("|").split(" | "))
+        shape = (
+            tuple(int(n.replace(",", "").replace("2^20", str(2**20))) for n in block.split(", ")) if block else shape
+        )
+        question = Question(*shape, 64, 100, 1, "verified", int(found.partition(", by")[0].replace(",", "")))
+        alone = Name.MEGA if shape[2] > 1 else Name.BASIC
+        ways = [build(name, question) for name in (alone, Name.UNION, Name.EPOCHS, Name.BOTH)]
+        assert all((way.plain == ()) == ("by trees" in found) for way in ways[1::2])
+        now = [framed(way.first.traffic.up) for way in ways[:2]] + [framed(way.later.traffic.up) for way in ways[2:]]
+        assert now == pytest.approx([int(number.replace(",", "")) for number in sent], rel=0.02), line
+
+
+def test_a_large_union_costs_more_upload_than_it_saves() -> None:
     union, alone = build(Name.UNION, QUESTION), build(Name.MEGA, QUESTION)
     assert sum(union.first.traffic.up) > sum(alone.first.traffic.up)
     assert sum(union.first.link) < sum(alone.first.link) / 2
