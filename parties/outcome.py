@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgpack
@@ -144,9 +145,12 @@ class SubmissionReceipt:
         signatures: S0's and S1's, over round, client and digest; empty where a server's receipt was lost for good and
             the round's outcome, which both have signed, counts the client instead.
         bytes_sent: what the call sent for it, to both servers, framing included.
+        left_out: by sparse block, the rows that found no place in it, or are outside the round's union: their values
+            are not in the sum, and may be submitted in another round.
     """
 
     number: int
     digest: bytes
     signatures: tuple[bytes, bytes]
     bytes_sent: int
+    left_out: Mapping[str, Sequence[int]] = field(default_factory=dict, repr=False)

@@ -34,6 +34,7 @@ ONE_FORM = "tests/transport/test_one_form_of_a_key.py"
 REFUSED = "tests/security/test_refused_sums.py"
 MALFORMED = "tests/security/test_malformed_trees.py"
 PLAIN = "tests/test_plain.py"
+ABSENCE = "tests/security/test_absence.py"
 REPEATED = "tests/security/test_repeated_rounds.py"
 REPETITION = "tests/security/test_repetition.py"
 TRANSCRIPTS = "tests/test_transcripts_round.py"
@@ -177,6 +178,13 @@ GUARDS = (
         (REPETITION,),
     ),
     Guard("a salt is nobody's to guess", UPLOAD, 'key=b"".join(grove.seeds.msk))', 'key=b"")', (REPETITION,)),
+    Guard(
+        "rows outside a union are left out in silence",
+        CLIENT,
+        "index: (self._downloads.named(config, index, rows[within[index]]), values[within[index]])",
+        "index: (self._downloads.named(config, index, rows), values)",
+        (ABSENCE,),
+    ),
     Guard(
         "unions are downloaded whole",
         DOWNLOADS,
