@@ -66,14 +66,18 @@ class SumRefusedError(FslError):
 
     Attributes:
         number: the round.
+        in_doubt: the same: whoever asks errors whether values may be sent again is told that they may not.
     """
 
     def __init__(self, number: int, why: str) -> None:
+        self.number = self.in_doubt = number
         super().__init__(
             f"the sum of round {number} was opened and refused: {why}. The model is as it was, and both servers know "
             "the sum: do not submit the same values again, train anew"
         )
-        self.number = number
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)
 
 
 class OutcomeUnknownError(FslError):

@@ -61,9 +61,9 @@ def exit_code(error: BaseException) -> ExitCode:
 
 
 def _of_a_round(error: FslError) -> ExitCode:
-    from parties.refusals import AlreadyCountedError, SumRefusedError
+    from parties.refusals import AlreadyCountedError
 
-    return ExitCode.SENT if isinstance(error, AlreadyCountedError | SumRefusedError) else ExitCode.ROUND
+    return ExitCode.SENT if isinstance(error, AlreadyCountedError) else ExitCode.ROUND
 
 
 class Report:

@@ -305,7 +305,13 @@ GUARDS = (
         "if not run.desk.has_place(message.client):",
         (STORED,),
     ),
-    Guard("a round has so many places", DESK, "if len(self._clients) < self._places:", "if True:", (STORED,)),
+    Guard(
+        "the peer forwards for so many clients that have not come",
+        DESK,
+        "if client not in self._came and len(self._expected) < self._places:",
+        "if client not in self._came:",
+        (STORED,),
+    ),
     Guard(
         "a sum is what its clients can have contributed",
         CONTRIBUTIONS,
