@@ -70,6 +70,7 @@ ACTOR, FORWARDING, DESK = (f"parties/{name}.py" for name in ("actor", "forwardin
 DOWNLOADS, ENTRANCE, ENDING = (f"parties/{name}.py" for name in ("downloads", "entrance", "ending"))
 CLIENT, PARTICIPANT = (f"parties/{name}.py" for name in ("client", "participant"))
 UPLOAD, SELECTION, CONFIG = (f"fsl_async/{name}.py" for name in ("upload", "selection", "config"))
+ENROLMENT = "parties/enrolment.py"
 NOISE, ENTRIES = "transport/noise.py", "fsl_async/protocols/round_entries.py"
 RECORDS_OF_ROUNDS = "parties/round_records.py"
 CONTRIBUTIONS = "fsl_async/contributions.py"
@@ -318,6 +319,13 @@ GUARDS = (
         "if weights.size and not -most",
         "if False and not -most",
         (REFUSED,),
+    ),
+    Guard(
+        "a key enrols once",
+        ENROLMENT,
+        "if self._enrolled.by_channel(key) is not None:",
+        "if False:",
+        ("tests/test_enrolment.py",),
     ),
     Guard(
         "a static key has one form",
