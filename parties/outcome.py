@@ -15,6 +15,7 @@ from fsl_async.alignment import UnionBlock
 from fsl_async.config import BlockModel
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import PeerViolationError
+from fsl_async.words import is_name
 
 __all__ = [
     "BY_OUTCOME",
@@ -92,6 +93,9 @@ class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 f"sent the outcome of a round with {len(report.clients)} clients and {len(report.excluded)} more that "
                 f"were not counted; the task has at most {clients}",
             )
+        for name in (*report.clients, *report.excluded):
+            if not is_name(name):
+                raise PeerViolationError(sender, f"sent a round's outcome with a client called {name!r}")
         return report
 
 

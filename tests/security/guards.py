@@ -35,6 +35,7 @@ REFUSED = "tests/security/test_refused_sums.py"
 MALFORMED = "tests/security/test_malformed_trees.py"
 PLAIN = "tests/test_plain.py"
 ABSENCE = "tests/security/test_absence.py"
+WORDS = "tests/security/test_words_of_servers.py"
 REPEATED = "tests/security/test_repeated_rounds.py"
 REPETITION = "tests/security/test_repetition.py"
 TRANSCRIPTS = "tests/test_transcripts_round.py"
@@ -406,6 +407,13 @@ GUARDS = (
         "receipt = await self._receipt_by_outcome(self._drafts[draft.words.digest], closed)",
         "raise",
         (REPEATED,),
+    ),
+    Guard(
+        "a server's words are printed and not obeyed",
+        "parties/refusals.py",
+        "explanation = printable(message.explanation)",
+        "explanation = message.explanation",
+        (WORDS,),
     ),
     Guard("one server's account decides nothing", ENDING, "if len(accounts) < 2:", "if not accounts:", (REPEATED,)),
     Guard(
