@@ -1,4 +1,9 @@
-"""A model's own numbers: which of them a task can learn."""
+"""A model's own numbers: which of them a task can learn, and how a sum is added to them.
+
+Rules: both servers arrive at the same bytes or at the same refusal; nothing becomes infinite and nothing wraps. What a
+dtype cannot hold exactly is rounded once, to the nearest: floats are added in double precision and then take their own
+dtype; to integers the exact sum is added as a whole number.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.errors import MisuseError
+from fsl_async.ring import Elements, Ring
 from fsl_async.task import Task
 
-__all__ = ["check_numbers", "narrow_blocks"]
+__all__ = ["BeyondDtypeError", "applied", "check_numbers", "narrow_blocks"]
+
+
+class BeyondDtypeError(ArithmeticError):
+    """A sum would take a block beyond what its dtype holds; the message names both, and no value."""
 
 
 def check_numbers(task: Task, model: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -49,3 +59,53 @@ def narrow_blocks(task: Task, model: Mapping[str, npt.NDArray[Any]]) -> dict[str
         for name, array in model.items()
     }
     return {name: largest for name, largest in most.items() if task.largest_value > largest}
+
+
+def applied(
+    ring: Ring, name: str, array: npt.NDArray[Any], update: npt.NDArray[Any], elements: Elements
+) -> npt.NDArray[Any]:
+    """A block of the model after a sum is added.
+
+    Args:
+        ring: of the sum.
+        name: the block's, for the refusal.
+        array: the block before.
+        update: the sum, as `Ring.decode` gives it.
+        elements: the same, as `Ring.to_integers` does.
+
+    Raises:
+        BeyondDtypeError: its dtype cannot hold the result.
+    """
+    after: npt.NDArray[Any]
+    if array.dtype.kind == "f":
+        with np.errstate(over="ignore"):  # looked at below
+            after = (array.astype(np.float64) + update.reshape(array.shape)).astype(array.dtype)
+        beyond = not np.isfinite(after).all()
+    else:
+        after, beyond = _added(array, _whole(elements, ring.fraction_bits).reshape(array.shape))
+    if beyond:
+        raise BeyondDtypeError(f"the sum would take block {name!r} beyond what {array.dtype} can hold")
+    return after
+
+
+def _whole(elements: npt.NDArray[Any], shift: int) -> npt.NDArray[Any]:
+    """Integers / 2^shift, rounded to the nearest whole number, ties to even, exactly."""
+    if shift == 0:
+        return elements
+    whole: npt.NDArray[Any] = elements >> shift
+    rest, half = elements & ((1 << shift) - 1), 1 << shift - 1
+    up = (rest > half) | ((rest == half) & ((whole & 1) != 0))
+    return np.asarray(whole + up.astype(whole.dtype))
+
+
+def _added(array: npt.NDArray[Any], whole: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], bool]:
+    """Their sum in the array's dtype, and whether that cannot hold it."""
+    limits = np.iinfo(array.dtype)
+    if whole.dtype.kind == "O" or array.dtype == np.uint64:  # beyond 64 bits with a sign: as Python's integers
+        exact = array.astype(object) + whole.astype(object)
+        beyond = bool(((exact < limits.min) | (exact > limits.max)).any())
+        return array if beyond else exact.astype(array.dtype), beyond
+    left, right = array.astype(np.int64), whole.astype(np.int64)
+    total = left + right  # wraps where both have one sign and the sum has the other
+    beyond = bool(((((left ^ total) & (right ^ total)) < 0) | (total < limits.min) | (total > limits.max)).any())
+    return total.astype(array.dtype), beyond

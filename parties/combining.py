@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from fsl_async.aggregation import split_share
 from fsl_async.alignment import union_rows
+from fsl_async.applying import applied
 from fsl_async.config import RoundConfig
 from fsl_async.contributions import check_contributions
 from fsl_async.digests import Buffer
@@ -34,6 +35,7 @@ def combine(config: RoundConfig, model: Model, union: Model, ours: Buffer, their
 
     Raises:
         ExcessError: the sum is more than so many clients can have contributed.
+        BeyondDtypeError: a block of the model cannot hold the result.
     """
     update, elements = _sums(config, ours, theirs)
     if config.phase == "union":
@@ -58,25 +60,9 @@ def _sums(config: RoundConfig, ours: Buffer, theirs: Buffer) -> tuple[Model, Mod
 
 
 def _updated(config: RoundConfig, model: Model, update: Model, elements: Model) -> Model:
-    """The model after the sum is added: floats in double precision, then rounded once to their own dtype.
-
-    Integer blocks take the sum rounded to whole numbers, modulo what their dtype holds, as integers in numpy do.
-    """
-    updated = dict(model)
-    for name in update:
-        array = model[name]
-        if array.dtype.kind == "f":
-            updated[name] = (array.astype(np.float64) + update[name].reshape(array.shape)).astype(array.dtype)
-        else:
-            whole: npt.NDArray[Any] = elements[name] if config.shape.ring.fraction_bits == 0 else _whole(update[name])
-            low = whole % 2**64 if whole.dtype.kind == "O" else whole
-            updated[name] = array + low.astype(np.uint64).astype(array.dtype).reshape(array.shape)
-    return updated
-
-
-def _whole(numbers: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
-    """Rounded to Python integers: modulo 2**64, a negative number is beyond what a float can hold."""
-    return np.array([int(number) for number in np.rint(numbers).flat], dtype=object).reshape(numbers.shape)
+    """The model after the sum is added."""
+    ring = config.shape.ring
+    return model | {name: applied(ring, name, model[name], update[name], elements[name]) for name in update}
 
 
 def _spread(rows: npt.NDArray[Any], union: npt.NDArray[np.uint32], block: Sparse) -> npt.NDArray[Any]:

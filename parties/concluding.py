@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from fsl_async.applying import BeyondDtypeError
 from fsl_async.config import BlockModel, RoundConfig, describe_model
 from fsl_async.contributions import ExcessError
 from fsl_async.digests import Buffer
@@ -44,15 +45,16 @@ class Opened:
 
 
 async def conclude(begun: Terms, records: RoundRecords, tools: Tools, effect: protocol.Apply) -> Opened:
-    """Combine both shares, and apply the sum unless it is refused, which is evidence.
+    """Combine both shares, and apply the sum unless it is refused; more than the clients can have is evidence, too.
 
     Raises:
         StorageError: a share is not kept, or the evidence could not be.
     """
     ours, theirs = [await records.share(name) for name in (effect.share, effect.peer_share)]
     combining = partial(_combined, begun, len(effect.counted), ours, theirs)
-    (update, elements, union, model), described, refused = await tools.lane.run(combining)
-    if refused:
+    (update, elements, union, model), described, error = await tools.lane.run(combining)
+    refused = "" if error is None else shortened(str(error))
+    if isinstance(error, ExcessError):
         await tools.evidence.keep(_excess(begun, effect, refused))
     outcome = RoundOutcome(
         number=begun.config.number,
@@ -65,14 +67,16 @@ async def conclude(begun: Terms, records: RoundRecords, tools: Tools, effect: pr
     return Opened(outcome, refused, union, model, described)
 
 
-def _combined(begun: Terms, clients: int, ours: Buffer, theirs: Buffer) -> tuple[Combined, tuple[BlockModel, ...], str]:
-    """What both shares give together, how the new model is announced, and why the sum was refused."""
+def _combined(
+    begun: Terms, clients: int, ours: Buffer, theirs: Buffer
+) -> tuple[Combined, tuple[BlockModel, ...], ExcessError | BeyondDtypeError | None]:
+    """What both shares give together, how the new model is announced, and why the sum was refused, if it was."""
     config: RoundConfig = begun.config
     try:
         combined = combine(config, begun.model, begun.union, ours, theirs, clients)
-    except ExcessError as error:
-        return ({}, {}, begun.union, begun.model), config.model, shortened(str(error))
-    return combined, describe_model(config.task, combined[-1]), ""
+    except (ExcessError, BeyondDtypeError) as error:
+        return ({}, {}, begun.union, begun.model), config.model, error
+    return combined, describe_model(config.task, combined[-1]), None
 
 
 def _excess(begun: Terms, effect: protocol.Apply, refused: str) -> Evidence:

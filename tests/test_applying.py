@@ -1,18 +1,30 @@
-"""What a task can learn of a model, and what clients may submit to it."""
+"""What a task can learn of a model, sums added to it, against Python's integers, and what clients may submit."""
 
 from __future__ import annotations
+
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fsl_async import Dense, MisuseError, Ring, RingIntegers, Sparse, Task
-from fsl_async.applying import check_numbers, narrow_blocks
-from parties import simulate
+from fsl_async.applying import BeyondDtypeError, applied, check_numbers, narrow_blocks
+from parties import SumRefusedError, simulate
+
+INTEGERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
 
 
 def task(ring: Ring, **fields: object) -> Task:
     return Task(name="t", blocks=[Dense("a", size=3)], ring=ring, min_clients=2, max_clients=4, **fields)  # type: ignore[arg-type]
+
+
+def sum_of(ring: Ring, integers: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """A sum in both of its forms."""
+    elements = ring.encode(RingIntegers(np.array(integers, dtype=object)), 2 ** (ring.bits - 1))
+    return ring.decode(elements), ring.to_integers(elements)
 
 
 # ---- which models
@@ -49,6 +61,49 @@ def test_narrow_blocks_are_those_that_one_client_could_overflow() -> None:
     model = {"a": np.zeros(3, "f2"), "b": np.zeros(3, "i1"), "c": np.zeros(3, "f4"), "d": np.zeros(3, "i8")}
     assert narrow_blocks(task(Ring(64, 24)), model) == {"a": 65504.0, "b": 127.0}
     assert narrow_blocks(task(Ring(64, 24), largest=127), model) == {}
+
+
+# ---- adding
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("fraction", [0, 1, 20])
+@given(data=st.data())
+def test_integers_take_the_exact_sum_or_none(bits: int, fraction: int, dtype: str, data: st.DataObject) -> None:
+    ring, limits = Ring(bits, fraction), np.iinfo(dtype)
+    edge = st.sampled_from([limits.min, limits.max, 0, limits.max // 2])
+    held = data.draw(st.lists(edge | st.integers(int(limits.min), int(limits.max)), min_size=1, max_size=4))
+    half = 2 ** (bits - 1)
+    near = st.sampled_from([limits.max, -int(limits.max), 1, -1, limits.min]).map(lambda v: (int(v) << fraction) + 1)
+    added = data.draw(
+        st.lists(
+            (near | st.integers(-half, half - 1)).map(lambda v: max(-half, min(half - 1, v))),
+            min_size=len(held),
+            max_size=len(held),
+        )
+    )
+    expected = [value + round(Fraction(more, 2**fraction)) for value, more in zip(held, added, strict=True)]
+    array = np.array(held, dtype=dtype)
+    if all(limits.min <= value <= limits.max for value in expected):
+        after = applied(ring, "a", array, *sum_of(ring, added))
+        assert (after.dtype, after.tolist()) == (np.dtype(dtype), expected)
+    else:
+        with pytest.raises(BeyondDtypeError, match=f"block 'a' beyond what {np.dtype(dtype)} can hold"):
+            applied(ring, "a", array, *sum_of(ring, added))
+
+
+def test_floats_are_rounded_once_and_never_become_infinite() -> None:
+    ring = Ring(64, 16)
+    for dtype, held, more, after in (
+        ("f2", 60_000, 5_000, 64_992.0),
+        ("f2", 2048, 1, 2048.0),
+        ("f4", 2**24, 1, float(2**24)),
+        ("f8", 2**24, 1, float(2**24 + 1)),
+    ):
+        found = applied(ring, "a", np.array([held], dtype), *sum_of(ring, [more << 16]))
+        assert (found.dtype, found.tolist()) == (np.dtype(dtype), [after])
+    with pytest.raises(BeyondDtypeError, match="block 'a' beyond what float16 can hold"):
+        applied(ring, "a", np.array([60_000], "f2"), *sum_of(ring, [10_000 << 16]))
 
 
 # ---- what clients submit
@@ -88,3 +143,32 @@ async def test_a_ring_of_integers_sums_integers_exactly_and_refuses_floats() -> 
             outcome = await net.finish_round()
             assert outcome.update["a"].tolist() == [2, -4, 2 * many]
             assert net.model["a"].tolist() == [2, -4, 2 * many]
+
+
+# ---- a round whose sum the model cannot hold
+
+
+@pytest.mark.parametrize(
+    ("start", "ring", "value", "words"),
+    [
+        (np.full(3, 1_000, "f2"), Ring(64, 16), 40_000.5, "'a' beyond what float16 can hold"),
+        (np.full(3, 100, "i1"), Ring(64), 20, "'a' beyond what int8 can hold"),
+    ],
+    ids=["float16", "int8"],
+)
+async def test_both_servers_refuse_a_sum_that_the_model_cannot_hold_and_go_on(start, ring, value, words) -> None:
+    with trio.fail_after(60):
+        async with simulate(task(ring), {"a": start}, seed=1) as net, net.client("a") as a, net.client("b") as b:
+            for client in (a, b):
+                await client.submit({"a": [value] * 3})
+            with pytest.raises(SumRefusedError, match=words):
+                await net.finish_round()
+            for server in net.servers:
+                assert server.model["a"].tolist() == start.tolist()
+                assert await server.evidence.entries() == []  # nobody has lied
+            for client in (a, b):
+                with pytest.raises(SumRefusedError, match=words):
+                    await client.outcome()
+                await client.submit({"a": [1] * 3})
+            await net.finish_round()
+            assert [server.model["a"].tolist() for server in net.servers] == 2 * [(start.astype("f8") + 2).tolist()]
