@@ -6,7 +6,7 @@ the difference of the two tells the values. So nothing here is made again after 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -79,20 +79,11 @@ class Words(Discreet, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class KeptDraft(Discreet, frozen=True, forbid_unknown_fields=True):
-    """What is kept of a submission on its way, besides its bulk.
+    """What is kept of a submission on its way, besides its bulk: its round, its words, and its receipts by server."""
 
-    Attributes:
-        config: its round.
-        words: what its messages say.
-        receipts: by server.
-        left_out: by sparse block, the caller's rows that found no place in it.
-    """
-
-    hidden: ClassVar[frozenset[str]] = frozenset({"left_out"})
     config: bytes
     words: Words
     receipts: dict[int, bytes]
-    left_out: dict[str, list[int]]
 
 
 @dataclass(frozen=True)
@@ -106,7 +97,6 @@ class Draft:
         part: the public part, for the carrier.
         shares: the dense shares, for the carrier.
         receipts: the servers' signatures so far.
-        left_out: by sparse block, the caller's rows that found no place in it.
     """
 
     config: RoundConfig
@@ -115,7 +105,6 @@ class Draft:
     part: Buffer = field(repr=False)
     shares: Buffer = field(repr=False)
     receipts: Mapping[int, bytes] = field(default_factory=dict)
-    left_out: Mapping[str, Sequence[int]] = field(default_factory=dict, repr=False)
 
     def message(self, server: int) -> Submit | Hint:
         """What goes to one server, besides the bulk."""
@@ -143,8 +132,7 @@ class Draft:
 
     def kept(self) -> KeptDraft:
         """What must be kept of it, besides part and shares."""
-        left_out = {name: list(rows) for name, rows in self.left_out.items()}
-        return KeptDraft(self.config.canonical(), self.words, dict(self.receipts), left_out)
+        return KeptDraft(self.config.canonical(), self.words, dict(self.receipts))
 
     def _carried_by(self, server: int) -> bool:
         return self.config.carrier(self.client) == server

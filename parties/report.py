@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError, StorageError
-from fsl_async.words import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,9 +61,9 @@ def exit_code(error: BaseException) -> ExitCode:
 
 
 def _of_a_round(error: FslError) -> ExitCode:
-    from parties.refusals import AlreadyCountedError
+    from parties.refusals import AlreadyCountedError, SumRefusedError
 
-    return ExitCode.SENT if isinstance(error, AlreadyCountedError) else ExitCode.ROUND
+    return ExitCode.SENT if isinstance(error, AlreadyCountedError | SumRefusedError) else ExitCode.ROUND
 
 
 class Report:
@@ -102,7 +101,7 @@ class Report:
             self._write(
                 {"version": VERSION, "command": self.command, "error": {"code": code, "kind": kind, "message": message}}
             )
-        line = f"fsl-async {self.command}: " + printable(" ".join(message.split()))
+        line = f"fsl-async {self.command}: " + " ".join(message.split())
         self.console.print(line, style="bold red", markup=False, highlight=False, soft_wrap=True)
         return code
 

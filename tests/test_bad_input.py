@@ -42,6 +42,7 @@ from transport import (
     UnreachableError,
     WrongServerKeyError,
 )
+from transport.preamble import MAGIC
 
 LARGEST = TASK.largest_value
 FITTING = (np.array([1, 2]), np.zeros((2, WIDTH)))
@@ -279,7 +280,7 @@ async def test_random_bytes_at_the_port_disturb_nobody(nursery, wires, length):
     shop = Shop(nursery, **wires)
     await shop.open()
     for server in (0, 1):
-        for prefix in (b"", b"FSLA", b"FSLA\0\1\1\1"):
+        for prefix in (b"", MAGIC, MAGIC + b"\0\1\1\1"):
             stream = await shop.transports[server].connect(shop.addresses[server])
             async with stream:
                 await send_quietly(stream, prefix + draw.randbytes(length))

@@ -8,8 +8,10 @@ import shutil
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import trio
@@ -18,8 +20,10 @@ from shop import TASK, model
 from parties import disk
 from parties.command import main
 from parties.deployment import Deployment, free_addresses, server_setup, write_deployment
+from parties.happenings import ConnectionFailed
 from parties.identity import Identity
 from parties.model_files import save_model
+from parties.operating.troubles import trouble_of
 from parties.party_files import ServerFile
 from parties.preflight import Finding, Verdict, host, others, passed, preflight
 from parties.report import ExitCode
@@ -483,3 +487,22 @@ async def test_a_models_numbers_are_compared_with_the_ring(folder, items, ring, 
     finding = (await found(home))["model"]
     assert finding.verdict is verdict
     assert re.search(words, finding.words)
+
+
+async def test_looking_is_no_trouble_of_the_server_that_is_looked_at(folder):
+    """Whoever starts second finds the first one's page clean."""
+    setup = await server_setup(folder / "S0" / "party.toml")
+    heard = []
+    async with trio.open_nursery() as nursery:
+        await nursery.start(Server(replace(setup, observe=heard.append)).run)
+        findings = await found(folder / "S1")
+        assert findings["other server"].verdict is GOOD
+        with trio.fail_after(10):
+            while not any(isinstance(happening, ConnectionFailed) for happening in heard):  # noqa: ASYNC110
+                await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+    await setup.store.aclose()
+    (failed,) = [happening for happening in heard if isinstance(happening, ConnectionFailed)]
+    assert failed.kind == "LookedOnlyError"
+    assert trouble_of(failed) is None
+    assert trouble_of(msgspec.structs.replace(failed, kind="ConnectionLostError")) is not None

@@ -17,6 +17,7 @@
     ├── MessageTooLongError            the announced length exceeds the receiver's limit; nothing was read
     ├── TooSlowError                   the peer fell below the agreed pace
     ├── ConnectionLostError            the stream ended or broke without a CLOSE
+    │   ├── LookedOnlyError            it has seen who we are, and left before it said who it is
     │   ├── SilentPeerError            nothing came for long, not even a sign of life
     │   └── UnansweredError            the time to wait is over; given up, whatever its state
     ├── ChannelClosedError             the peer said CLOSE, or we did
@@ -39,6 +40,7 @@ __all__ = [
     "HandshakeError",
     "HandshakeTimeoutError",
     "KindMismatchError",
+    "LookedOnlyError",
     "MessageTooLongError",
     "RecordError",
     "RefusedError",
@@ -136,6 +138,10 @@ class TooSlowError(ChannelError):
 
 class ConnectionLostError(ChannelError):
     """The stream ended or broke without a CLOSE, so what came before may be incomplete."""
+
+
+class LookedOnlyError(ConnectionLostError):
+    """A client has seen who we are, and left before it said who it is: it was a check, or it wants another task."""
 
 
 class SilentPeerError(ConnectionLostError):

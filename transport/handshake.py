@@ -22,12 +22,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from fsl_async.errors import MisuseError
-from fsl_async.words import printable
 from transport.channel import Introduction, SecureChannel
 from transport.errors import (
     BusyError,
     ConnectionLostError,
     HandshakeError,
+    LookedOnlyError,
     RefusedError,
     TurnedAwayError,
     WrongServerKeyError,
@@ -195,6 +195,7 @@ async def respond(wire: Wire, settings: HandshakeSettings, admit: Admit) -> Secu
         BusyError: `admit` found no place, and the client knows that it may ask again.
         HandshakeError: no channel came about for another reason; the class says why.
         AuthenticationError: the client wants another server, another context, or bytes were altered on the way.
+        LookedOnlyError: the client has seen who we are, and left.
         ConnectionLostError: the client left in the middle.
     """
     asked = await _answer_preamble(wire, settings.preamble)
@@ -209,7 +210,7 @@ async def respond(wire: Wire, settings: HandshakeSettings, admit: Admit) -> Secu
     )
     noise.read_message(await wire.receive_exactly(_FIRST_SIZE))
     await wire.send(noise.write_message(_pad(settings.payload, _PADDED_SIZE)))
-    peer_payload = _unpad(noise.read_message(await wire.receive_exactly(_THIRD_SIZE)))
+    peer_payload = _unpad(noise.read_message(await _introduction(wire)))
     sending, receiving = noise.split()
     writer = RecordWriter(sending)
     decision = await admit(noise.remote_static, peer_payload)
@@ -257,6 +258,17 @@ async def _challenge(wire: Wire, noise: HandshakeState) -> bytes:
         ) from error
 
 
+async def _introduction(wire: Wire) -> bytes:
+    """Returns message 3, in which the client says who it is."""
+    before = wire.bytes_received
+    try:
+        return await wire.receive_exactly(_THIRD_SIZE)
+    except ConnectionLostError as error:
+        if wire.bytes_received > before:
+            raise
+        raise LookedOnlyError("the client has seen our key and our task, and left before it said who it is") from error
+
+
 async def _send_answer(wire: Wire, writer: RecordWriter, decision: bytes | Refusal) -> None:
     match decision:
         case NoPlace(reason=reason):
@@ -298,10 +310,10 @@ def _judged(answer: bytes) -> bytes:
         case _Verdict.WELCOME:
             return words
         case _Verdict.REFUSED:
-            reason = printable(words.decode(errors="replace"))
+            reason = words.decode(errors="replace")
             raise RefusedError(f"the server refused us: {reason!r}", reason)
         case _Verdict.BUSY:
-            reason = printable(words.decode(errors="replace"))
+            reason = words.decode(errors="replace")
             raise BusyError(f"the server has no place for us now: {reason!r}; try again later", reason)
         case verdict:
             raise HandshakeError(f"the server answers {verdict!r}, neither WELCOME nor REFUSED nor BUSY")

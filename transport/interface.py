@@ -72,5 +72,6 @@ class Transport(ABC):
                 await trio.aclose_forcefully(stream)
                 raise
         raise HandshakeTimeoutError(
-            f"no channel with {address} within {settings.deadline:g} s: the server or the network is too slow"
+            f"no channel with {address} within {settings.deadline:g} s: the server or the network is too slow, "
+            "or what listens there is not fsl-async"
         )

@@ -1,10 +1,14 @@
 """The eight cleartext bytes with which each side opens, so that what cannot work fails at once and by name.
 
-    magic "FSLA" (4) | protocol version, big-endian (2) | role (1) | kind of randomness (1)
+    magic 1f "FS" 0a (4) | protocol version, big-endian (2) | role (1) | kind of randomness (1)
 
 The client speaks first; the server answers in the same form even when it then gives up, so that both sides can say
 which two values did not fit. Both preambles enter the handshake's prologue: whoever alters one on the way makes the
 handshake fail. They say nothing about who the client is.
+
+The magic begins with what no protocol of text begins with, and ends a line: whatever else listens at the address, such
+as an HTTP server, answers at once that it does not understand, and is known by that. Without a line's end it would wait
+for one, and seem to be slow.
 
 Rules kept here: bytes that do not begin with the magic are foreign; the version is judged before anything that a later
 version might define otherwise; randomness of the kind SIMULATION, whose keys anybody can replay from a seed, never
@@ -20,7 +24,7 @@ from transport.errors import ForeignPeerError, KindMismatchError, RoleMismatchEr
 
 __all__ = ["MAGIC", "PREAMBLE_SIZE", "PROTOCOL_VERSION", "Kind", "Preamble", "Role", "prologue"]
 
-MAGIC = b"FSLA"
+MAGIC = b"\x1fFS\n"
 PROTOCOL_VERSION = 1
 PREAMBLE_SIZE = 8
 

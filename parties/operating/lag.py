@@ -1,7 +1,8 @@
 """How late the event loop runs: a task that sleeps a little, and measures how much longer it was away.
 
 A loop that lags keeps every connection waiting; the reason is a computation that should have been in a thread, a disk
-that blocks, or a machine with too much to do.
+that blocks, or a machine with too much to do. On a machine that is shared, idle or not, the system lets every process
+wait now and then, which is nobody's trouble: so one short lag is measured, and not warned of, until there are many.
 """
 
 from __future__ import annotations
@@ -18,6 +19,14 @@ __all__ = ["ALARM", "INTERVAL", "EventLoopLag"]
 
 INTERVAL = 0.25
 ALARM = 0.05
+"""Seconds from which on a lag counts as a stall."""
+
+LONG = 1.0
+"""Seconds of one lag that is a trouble by itself."""
+
+MANY = 12
+"""Stalls within a minute that are one together: one measurement in twenty."""
+
 QUIET = 60.0
 REMEMBERED = int(60 / INTERVAL)
 STUCK = 10.0
@@ -28,7 +37,7 @@ class EventLoopLag:
 
     Args:
         measured: hears of every lag in seconds, and whether it is above the alarm's threshold.
-        observe: hears a warning for the first alarm, and at most one a minute after that.
+        observe: hears a warning of a long lag, or of many in a minute; at most one a minute.
     """
 
     def __init__(self, measured: Callable[[float, bool], None], observe: Observe) -> None:
@@ -64,13 +73,15 @@ class EventLoopLag:
         self._beat = trio.current_time()
         self._lags.append(lag)
         self._measured(lag, lag > ALARM)
-        if lag > ALARM and self._beat - self._warned >= QUIET:
+        stalls = sum(late > ALARM for late in self._lags)
+        if (lag > LONG or (lag > ALARM and stalls >= MANY)) and self._beat - self._warned >= QUIET:
             self._warned = self._beat
-            self._observe(Warned(about="event-loop", explanation=_words(lag)))
+            self._observe(Warned(about="event-loop", explanation=_words(stalls, len(self._lags), self.worst)))
 
 
-def _words(lag: float) -> str:
+def _words(stalls: int, measured: int, worst: float) -> str:
     return (
-        f"tasks ran {lag * 1000:.0f} ms late, more than {ALARM * 1000:.0f} ms; is the machine overloaded, "
-        "the disk blocking, a computation outside the compute lane? This is said once a minute at most"
+        f"tasks ran more than {ALARM * 1000:.0f} ms late {stalls} of the last {measured} times, {worst * 1000:.0f} ms "
+        "at worst; is the machine overloaded, the disk blocking, a computation outside the compute lane? This is said "
+        "once a minute at most"
     )

@@ -18,6 +18,7 @@ from parties.happenings import (
     Warned,
 )
 from parties.operating.discretion import plain_text
+from transport import LookedOnlyError
 
 __all__ = ["MOST_TROUBLES", "Trouble", "Troubles", "trouble_of"]
 
@@ -80,6 +81,8 @@ def trouble_of(happening: Happening) -> Trouble | None:
             return _trouble("peer lost", words, "warning")
         case Warned(about=about, explanation=words):
             return _trouble(about, words, "warning")
+        case ConnectionFailed(kind=LookedOnlyError.__name__):
+            return None  # a preflight has looked whether we are here; who looks is not known, and has done no harm
         case ConnectionFailed(origin=origin, kind=kind, explanation=words):
             return _trouble(f"connection failed ({kind})", f"{origin}: {words}", "info")
         case RequestRefused(client=client, reason=reason, explanation=words):

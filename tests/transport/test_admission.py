@@ -1,7 +1,9 @@
 """Who gets a channel, who does not, and what each side is told; on every transport."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 import trio
@@ -110,7 +112,7 @@ async def test_a_server_names_a_role_that_does_not_fit(lab):
         (MAGIC + bytes([0, 1, 9, 1]), RoleMismatchError, r"unknown \(9\)"),
         (b"HTTP/1.1", ForeignPeerError, "HTTP"),
         (b"", TurnedAwayError, "overloaded"),
-        (b"FS", TurnedAwayError, "overloaded"),
+        (MAGIC[:2], TurnedAwayError, "overloaded"),
         (MAGIC + b"a", ConnectionLostError, "1 of 4"),
     ],
 )
@@ -146,7 +148,7 @@ async def test_a_client_may_break_off_over_the_servers_payload(lab):
     assert isinstance(seen, ConnectionLostError)
 
 
-@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", bytes(100), b"FSLB1234", MAGIC[::-1] * 1_000])
+@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", bytes(100), b"FSLA1234", MAGIC[::-1] * 1_000])
 async def test_garbage_is_turned_away_in_silence(lab, garbage):
     await lab.serve()
     stream = await lab.transport.connect(lab.address)
@@ -159,6 +161,25 @@ async def test_garbage_is_turned_away_in_silence(lab, garbage):
     async with await lab.dial() as channel:
         await channel.send(b"the listener goes on")
         assert await channel.receive(LARGE) == b"the listener goes on"
+
+
+class Silent(BaseHTTPRequestHandler):
+    """The standard library's HTTP server, which reads a line before it says anything."""
+
+    def log_message(self, *words):
+        pass
+
+
+async def test_an_http_server_is_named_at_once():
+    with HTTPServer(("127.0.0.1", 0), Silent) as server, ThreadPoolExecutor(1) as pool:
+        answering = pool.submit(server.handle_request)
+        address = f"127.0.0.1:{server.server_port}"
+        with (
+            trio.fail_after(5),
+            pytest.raises(ForeignPeerError, match="not an fsl-async endpoint; check the address"),
+        ):
+            await TcpTransport().dial(address, SERVER.public, settings_of(ALICE))
+        answering.result(5)
 
 
 async def test_a_client_that_says_nothing_is_dropped_after_the_deadline(lab, autojump_clock):
