@@ -12,6 +12,8 @@ translated into these once, where they enter.
 
 from __future__ import annotations
 
+from fsl_async.words import printable
+
 __all__ = [
     "ChannelError",
     "FslError",
@@ -48,14 +50,14 @@ class MisuseError(FslError, ValueError):
 
 
 class PeerViolationError(FslError):
-    """A peer broke the protocol.
+    """A peer broke the protocol. What the peer itself has written is printable here, whatever it was.
 
     Attributes:
         peer: the name of the party that broke it.
     """
 
     def __init__(self, peer: str, message: str) -> None:
-        super().__init__(f"{peer}: {message}")
+        super().__init__(printable(f"{peer}: {message}"))
         self.peer = peer
 
 

@@ -132,8 +132,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         alignment: "all" rows; or "union", a private set union first (which reveals the union).
         security: "verified" against malicious clients; or "semi-honest".
         min_clients: a round with fewer is aborted before anything is revealed.
-        max_clients: no more take part in one round, whether they retrieve or submit; bounds the largest value so that a
-            sum cannot wrap.
+        max_clients: no more are admitted; bounds the largest value so that a sum cannot wrap.
         largest: the largest absolute value of one client's update of one weight; by default all that the ring has room
             for. A round whose sum exceeds what its clients can have contributed is refused, so the smaller it is, the
             less harm a wrong share does.

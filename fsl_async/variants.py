@@ -1,10 +1,11 @@
 """The ways to run one and the same learning task, each with its costs: what the planner compares.
 
-    basic          single weights are rows, as in the paper's basic protocol: retrieve, then update on the same trees
-    mega-element   rows of `width` weights move as one element
-    union          a private set union first, then the round over the union
-    epochs         trees once, in the first round; hints alone in the later ones
-    trivial        plain two-server sharing of the whole model, downloaded whole
+    basic            single weights are rows, as in the paper's basic protocol: retrieve, then update on the same trees
+    mega-element     rows of `width` weights move as one element
+    union            a private set union first, then the round over the union: alignment="union"
+    epochs           trees once, in the first round; hints alone in the later ones: selection="fixed"
+    union, epochs    one union for all rounds, and trees that are planted once: both
+    trivial          plain two-server sharing of the whole model, downloaded whole: Dense blocks
 
 Rules: a variant is built from a real `Task`, so its sizes are those of the messages as the parties send them. Only how
 long the list of a union is depends on which rows are in it; its expected length is taken, and the variant marked
@@ -15,6 +16,7 @@ Source: paper, section on optimisations and its summary of techniques; design §
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -46,12 +48,13 @@ class Name(Enum):
     MEGA = "mega-element"
     UNION = "union"
     EPOCHS = "epochs"
+    BOTH = "union, epochs"
     TRIVIAL = "trivial"
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be planned.
+    """What is to be planned: one sparse block, alone or in a task with others.
 
     Attributes:
         rows: m.
@@ -64,6 +67,8 @@ class Question:
         union: how many rows all clients of a round select together.
         dtype: the model's.
         report_bytes: the public account of a round, as every client is given it.
+        given: the task that the block stands in, where it stands in one; its other blocks are costed along.
+        block: the block's name.
     """
 
     rows: int
@@ -76,6 +81,8 @@ class Question:
     union: int
     dtype: str = "f4"
     report_bytes: int = 0
+    given: Task | None = None
+    block: str = BLOCK
 
     def __post_init__(self) -> None:
         if not 2 <= self.clients <= LARGEST_CLIENTS:
@@ -95,16 +102,48 @@ class Question:
         names = tuple(f"client-{index:0{digits}}" for index in range(self.clients))
         return Setting(clients=names, dtype=self.dtype, number=number, report_bytes=self.report_bytes)
 
-    def task(self, *, rows: int, select: int, width: int, selection: Literal["adaptive", "fixed"] = "adaptive") -> Task:
-        """The task with one sparse block of that shape."""
-        return Task(
+    @property
+    def asked(self) -> Task:
+        """The task as it was asked about."""
+        return self.task(rows=self.rows, select=self.select, width=self.width, selection="", alignment="")
+
+    def task(
+        self,
+        *,
+        rows: int,
+        select: int,
+        width: int,
+        selection: Literal["adaptive", "fixed", ""] = "adaptive",
+        alignment: Literal["all", "union", ""] = "all",
+    ) -> Task:
+        """The task with the sparse block in that shape, and settings other than those it was asked about with."""
+        given = self.given or Task(
             name="plan",
-            blocks=(Sparse(BLOCK, rows=rows, select=select, width=width),),
+            blocks=(Sparse(self.block, rows=rows, select=select, width=width),),
             ring=Ring(self.bits),
-            selection=selection,
             security=self.security,
             min_clients=2,
             max_clients=self.clients,
+        )
+        blocks = tuple(
+            replaced(block, rows=rows, select=select, width=width)
+            if isinstance(block, Sparse) and block.name == self.block
+            else block
+            for block in given.blocks
+        )
+        return replaced(
+            given, blocks=blocks, selection=selection or given.selection, alignment=alignment or given.alignment
+        )
+
+    def unions(self, task: Task) -> tuple[UnionBlock, ...]:
+        """The unions of a task's sparse blocks: of the others, all that clients can select."""
+        return tuple(
+            UnionBlock(
+                block.name,
+                min(block.rows, self.union if block.name == self.block else self.clients * block.select),
+                costs.DIGEST,
+            )
+            for _, block in task.sparse_blocks()
         )
 
 
@@ -145,6 +184,7 @@ class Variant:
         first: the first round.
         later: every later one.
         exact: whether the bytes are those of messages as they are sent.
+        plain: the blocks that move plainly, without trees, once the union is known.
     """
 
     name: Name
@@ -153,6 +193,7 @@ class Variant:
     first: RoundCosts
     later: RoundCosts
     exact: bool = True
+    plain: tuple[str, ...] = ()
 
     @property
     def largest_message(self) -> int:
@@ -163,11 +204,13 @@ class Variant:
 def names_of(question: Question) -> list[Name]:
     """The variants that a question admits.
 
-    With rows of one weight basic and mega-elements are the same, and single weights may be more rows than a block has.
+    With rows of one weight basic and mega-elements are the same; single weights may be more rows than a block has; and
+    a task that is there has the rows that it has.
     """
     left_out = {
         Name.MEGA: question.width == 1,
-        Name.BASIC: question.rows * question.width > LARGEST_ROWS,
+        Name.BASIC: question.rows * question.width > LARGEST_ROWS
+        or (question.given is not None and question.width > 1),
     }
     return [name for name in Name if not left_out.get(name, False)]
 
@@ -198,17 +241,20 @@ def _one_tree(name: Name, question: Question) -> Variant:
     return Variant(name, question.width, _shapes(task), every, every)
 
 
-def _round(task: Task, setting: Setting) -> RoundCosts:
-    """Retrieve, then update what was retrieved, on trees of this round."""
+def _round(task: Task, setting: Setting, *, session: bool = False) -> RoundCosts:
+    """Retrieve, then update, on trees of this round or of the session."""
+    own = Trees.OWN if task.updates == "any" else Trees.RETRIEVAL
+    trees = Trees.SESSION if session else own
+    planted = Work() if session else costs.tree_work(task)
     return RoundCosts(
         phases={
             "enter": costs.entering(costs.specimen_config(task, setting)),
-            "retrieve": costs.fetching(task, setting),
-            "submit": costs.submission(task, Trees.RETRIEVAL, setting),
+            "retrieve": costs.fetching(task, setting, recalled=session),
+            "submit": costs.submission(task, trees, setting),
             "outcome": costs.outcome(setting),
         },
         link=costs.toss_messages(setting.number) + costs.round_messages(task, setting),
-        work=costs.tree_work(task) + costs.retrieval_work(task, setting) + costs.submission_work(task, Trees.RETRIEVAL),
+        work=planted + costs.retrieval_work(task, setting) + costs.submission_work(task, trees),
         folded=costs.folded_bytes(task),
         laid_out=costs.laid_out_rows(task),
     )
@@ -224,39 +270,63 @@ def _shapes(task: Task) -> tuple[Shape, ...]:
 def _epochs(question: Question) -> Variant:
     task = question.task(rows=question.rows, select=question.select, width=question.width, selection="fixed")
     setting = question.setting()
-    first = _round(task, setting)
-    later = RoundCosts(
-        phases=first.phases
-        | {
-            "retrieve": costs.recall(task, setting),
-            "submit": costs.submission(task, Trees.SESSION, setting),
-        },
-        link=first.link,
-        work=costs.retrieval_work(task, setting) + costs.submission_work(task, Trees.SESSION),
-        folded=first.folded,
-        laid_out=first.laid_out,
+    return Variant(
+        Name.EPOCHS, question.width, _shapes(task), _round(task, setting), _round(task, setting, session=True)
     )
-    return Variant(Name.EPOCHS, question.width, _shapes(task), first, later)
 
 
 # ---- private set union
 
 
 def _union(question: Question) -> Variant:
-    """Every round twice: trees over all rows find the union, then new trees over the union retrieve and update.
+    """Every round twice: trees over all rows find the union, then the union's rows are retrieved and updated.
 
     Rows change from round to round here, as with `basic`: a client cannot plant over a union that it does not know yet.
     """
     setting = question.setting()
-    task = question.task(rows=question.rows, select=question.select, width=question.width)
-    found = (UnionBlock(BLOCK, question.union, costs.DIGEST),)
-    aligned = costs.specimen_config(replaced(task, alignment="union"), setting, union=found)
-    main = _round(aligned.shape, setting)
-    listed = costs.download(BLOCK, union_bytes(question.rows, question.union), union=True)
-    main = replace(main, phases=main.phases | {"enter": costs.entering(aligned), "list": listed})
-    every = _after(_union_round(aligned, found, setting), main)
-    shapes = _shapes(union_task(aligned.task)) + _shapes(aligned.shape)
-    return Variant(Name.UNION, question.width, shapes, every, every, exact=False)
+    found, aligned = _aligned(question, "adaptive")
+    every = _after(_union_round(aligned, found, setting), _main_round(question, aligned, listed=True))
+    return Variant(
+        Name.UNION, question.width, _all_shapes(aligned), every, every, exact=False, plain=_plain_of(aligned)
+    )
+
+
+def _union_and_epochs(question: Question) -> Variant:
+    """The union once; the trees that found it serve all rounds, which are hints, or plain rows where they are few."""
+    setting = question.setting()
+    found, aligned = _aligned(question, "fixed")
+    first = _after(_union_round(aligned, found, setting), _main_round(question, aligned, listed=True, session=True))
+    later = _main_round(question, aligned, listed=False, session=True)
+    planted = _shapes(union_task(aligned.task))
+    return Variant(Name.BOTH, question.width, planted, first, later, exact=False, plain=_plain_of(aligned))
+
+
+def _aligned(question: Question, selection: Literal["adaptive", "fixed"]) -> tuple[tuple[UnionBlock, ...], RoundConfig]:
+    """The unions that a union round finds, and a main round aligned on them."""
+    task = question.task(
+        rows=question.rows, select=question.select, width=question.width, selection=selection, alignment="union"
+    )
+    found = question.unions(task)
+    return found, costs.specimen_config(task, question.setting(), union=found)
+
+
+def _plain_of(aligned: RoundConfig) -> tuple[str, ...]:
+    return tuple(entry.name for entry in aligned.plain)
+
+
+def _all_shapes(aligned: RoundConfig) -> tuple[Shape, ...]:
+    return _shapes(union_task(aligned.task)) + _shapes(aligned.shape)
+
+
+def _main_round(question: Question, aligned: RoundConfig, *, listed: bool, session: bool = False) -> RoundCosts:
+    """A round aligned on a union; a client that has its list from a round before does not ask for it."""
+    main = _round(aligned.shape, question.setting(), session=session)
+    lists = (
+        costs.download(block.name, union_bytes(block.rows, entry.size), union=True)
+        for (_, block), entry in zip(aligned.task.sparse_blocks(), aligned.union, strict=True)
+        if listed
+    )
+    return replace(main, phases=main.phases | {"enter": costs.entering(aligned), "list": sum(lists, Traffic())})
 
 
 def _union_round(aligned: RoundConfig, found: tuple[UnionBlock, ...], setting: Setting) -> RoundCosts:
@@ -299,15 +369,18 @@ def _after(before: RoundCosts, after: RoundCosts) -> RoundCosts:
 
 def _trivial(question: Question) -> Variant:
     sparse = question.task(rows=question.rows, select=question.select, width=question.width)
-    task = replaced(sparse, blocks=_dense_blocks(question.rows * question.width))
+    blocks = (
+        _dense_blocks(block.name, block.weights) if isinstance(block, Sparse) else (block,) for block in sparse.blocks
+    )
+    task = replaced(sparse, blocks=tuple(itertools.chain.from_iterable(blocks)))
     every = _round(task, question.setting())
     return Variant(Name.TRIVIAL, question.width, (), every, every)
 
 
-def _dense_blocks(weights: int) -> tuple[Dense, ...]:
+def _dense_blocks(name: str, weights: int) -> tuple[Dense, ...]:
     """So many weights in as few dense blocks as can hold them."""
     count = -(-weights // LARGEST_ROWS)
-    names = [BLOCK] if count == 1 else [f"{BLOCK}-{number}" for number in range(count)]
+    names = [name] if count == 1 else [f"{name[:60]}-{number}" for number in range(count)]
     return tuple(
         Dense(name, size=min(LARGEST_ROWS, weights - number * LARGEST_ROWS)) for number, name in enumerate(names)
     )
@@ -318,6 +391,7 @@ _BUILDERS: dict[Name, Callable[[Question], Variant]] = {
     Name.MEGA: _mega,
     Name.UNION: _union,
     Name.EPOCHS: _epochs,
+    Name.BOTH: _union_and_epochs,
     Name.TRIVIAL: _trivial,
 }
 

@@ -366,7 +366,9 @@ class Actor:
             )
         if message.number > number:
             raise PeerViolationError(
-                self._peer, f"tosses for round {message.number} while round {number} is not settled"
+                self._peer,
+                f"tosses for round {message.number} while round {number} is not settled here; unless it is ahead for "
+                f"no reason, the store of {self._name} itself is lost or an older copy: look at that first",
             )
         for toss in self._tosses:
             if toss.number == message.number:  # of a round that is tossed: a repeat, or not what was said before

@@ -132,7 +132,7 @@ class BlockingClient:
 
     @property
     def deferred(self) -> dict[str, npt.NDArray[np.uint32]]:
-        """By sparse block, the rows of the last retrieval that found no place."""
+        """See `Client`."""
         return self._home.ask(lambda client: dict(client.deferred))
 
     @property

@@ -28,7 +28,7 @@ from fsl_async.messages import Receipt
 from fsl_async.protocols import client as protocol
 from fsl_async.public_part import Trees
 from fsl_async.ring import Elements
-from fsl_async.selection import rows_by_block
+from fsl_async.selection import Grove, rows_by_block
 from fsl_async.upload import SparseUpdate
 from parties.arguments import Rows, encoded_updates, refuse_fractions, wanted_rows
 from parties.client_session import NoSession, TreeSession, submitted
@@ -72,7 +72,7 @@ class Client(Participant):
         setup: what it is made of.
         task: what is learnt.
         name: its own.
-        deferred: by sparse block, the rows of the last retrieval that found no place.
+        deferred: by sparse block, the rows of the last retrieval that found no place, or are outside the round's union.
     """
 
     def __init__(self, setup: ClientSetup) -> None:
@@ -135,7 +135,8 @@ class Client(Participant):
 
         Returns:
             By block, an array (rows, width) or (size,) of the model's own dtype, bit for bit, in the order asked.
-            Rows that found no place (with probability 2^-40) are zero and named in `deferred`.
+            Rows that found no place (with probability 2^-40), and those outside the union of a round that is aligned
+            on one, are zero and named in `deferred`.
 
         Raises:
             MisuseError: a block or a row is not what the task allows, a submission is pending, or this client has
@@ -148,9 +149,7 @@ class Client(Participant):
         """
         wanted, dense = wanted_rows(self.task, rows)
         async with self._in_round("main", wait=wait) as config:
-            ranks = {index: self._downloads.named(config, index, chosen) for index, chosen in wanted.items()}
-            found = await self._retrieve_sparse(config, ranks) if ranks else {}
-            arrays = {self.task.sparse(index).name: array for index, array in found.items()}
+            arrays = await self._retrieve_sparse(config, wanted) if wanted else {}
             return arrays | {name: await self._downloads.dense(config, name) for name in dense}
 
     async def submit(self, updates: Mapping[str, Any], *, wait: bool = False) -> SubmissionReceipt:
@@ -167,7 +166,9 @@ class Client(Participant):
             wait: where this client has submitted to the round that is open, wait for the next one.
 
         Returns:
-            Both servers' receipts. With them the submission counts, unless `outcome` says otherwise.
+            Both servers' receipts. With them the submission counts, unless `outcome` says otherwise. Rows that found no
+            place, or are outside the union of a round that is aligned on one, are named in `left_out`: a client that
+            stayed away for their sake would show its servers that it has some.
 
         Raises:
             MisuseError: a block, row or value is not what the task allows, this client has submitted to the open round,
@@ -185,10 +186,7 @@ class Client(Participant):
         sparse, dense = encoded_updates(self.task, updates)
         async with self._in_round("main", wait=wait) as config:
             refuse_fractions(config, sparse, dense)
-            renamed = {
-                index: (self._downloads.named(config, index, rows), values) for index, (rows, values) in sparse.items()
-            }
-            return await self._submit(config, renamed, dense)
+            return await self._submit(config, sparse, dense)
 
     async def unite(self, rows: Mapping[str, npt.ArrayLike], *, wait: bool = False) -> SubmissionReceipt:
         """Take part in finding the union of all clients' rows, in a task with `alignment="union"`.
@@ -256,7 +254,25 @@ class Client(Participant):
 
     async def _retrieve_sparse(
         self, config: RoundConfig, wanted: Mapping[int, npt.NDArray[np.uint32]]
-    ) -> dict[int, npt.NDArray[Any]]:
+    ) -> dict[str, npt.NDArray[Any]]:
+        """The wanted rows by their block's name, zeros in place of those that this round or its trees lack."""
+        within = {index: self._downloads.within(config, index, rows) for index, rows in wanted.items()}
+        ranks = {index: self._downloads.named(config, index, rows[within[index]]) for index, rows in wanted.items()}
+        found, grove = await self._retrieve_these(config, ranks)
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        self.deferred = {}
+        for index, rows in wanted.items():
+            name, there = self.task.sparse(index).name, within[index]
+            arrays[name] = np.zeros((len(rows), *found[index].shape[1:]), dtype=found[index].dtype)
+            arrays[name][there] = found[index]
+            there[there] = ~np.isin(ranks[index], grove.deferred.get(index, ()))
+            if not there.all():
+                self.deferred[name] = rows[~there]
+        return arrays
+
+    async def _retrieve_these(
+        self, config: RoundConfig, wanted: Mapping[int, npt.NDArray[np.uint32]]
+    ) -> tuple[dict[int, npt.NDArray[Any]], Grove]:
         match self._session:
             case TreeSession(planting=planting) as session if session.stands:
                 check_session_rows(self.task, session, wanted)
@@ -264,10 +280,8 @@ class Client(Participant):
                 answers = await self._retriever.recall(config)
             case _:
                 planting, answers = await self._query(config, wanted)
-        names = {index: block.name for index, block in self.task.sparse_blocks()}
-        self.deferred = {names[index]: rows for index, rows in planting.grove.deferred.items() if len(rows)}
         found = await self._retriever.read(config, planting.grove, answers, wanted)
-        return found | await self._downloads.plain(config, wanted)
+        return found | await self._downloads.plain(config, wanted), planting.grove
 
     async def _query(
         self, config: RoundConfig, wanted: Mapping[int, npt.NDArray[np.uint32]]
@@ -296,10 +310,21 @@ class Client(Participant):
     async def _submit(
         self, config: RoundConfig, sparse: Mapping[int, SparseUpdate], dense: Mapping[int, Elements]
     ) -> SubmissionReceipt:
-        ride = await self._ride(config, sparse)
+        within = {index: self._downloads.within(config, index, rows) for index, (rows, _) in sparse.items()}
+        renamed = {
+            index: (self._downloads.named(config, index, rows[within[index]]), values[within[index]])
+            for index, (rows, values) in sparse.items()
+        }
+        ride = await self._ride(config, renamed)
+        for index, (names, values) in list(renamed.items()):
+            placed = ~np.isin(names, ride.planting.grove.deferred.get(index, ()))
+            renamed[index] = names[placed], values[placed]
+            within[index][within[index]] = placed
+        left_out = {self.task.sparse(index).name: rows[~within[index]].tolist() for index, (rows, _) in sparse.items()}
         public = self.setup.identity.public
         unions = self._downloads.known(config)
-        draft = await self.setup.lane.run(partial(draft_submission, config, public, ride, sparse, dense, unions))
+        draft = await self.setup.lane.run(partial(draft_submission, config, public, ride, renamed, dense, unions))
+        draft = replace(draft, left_out={name: rows for name, rows in left_out.items() if rows})
         session = submitted(self._session, draft, ride)
         with trio.CancelScope(shield=True):  # what is kept and what is known here do not part
             await self._state.keep_draft(draft, session)
@@ -330,7 +355,7 @@ class Client(Participant):
         with self._in_doubt(draft.config):
             try:
                 signatures = await self._requests.both(partial(self._receipt, draft))
-                receipt = SubmissionReceipt(draft.config.number, draft.words.digest, signatures, 0)
+                receipt = SubmissionReceipt(draft.config.number, draft.words.digest, signatures, 0, draft.left_out)
             except RoundClosedError as closed:
                 receipt = await self._receipt_by_outcome(self._drafts[draft.words.digest], closed)
         self._drafts = {}

@@ -206,7 +206,7 @@ class ClientState:
         match await self._read("submission", _OnItsWay | _Received | _Told):
             case _OnItsWay(draft=kept):
                 part, shares = [await self._store.blob(f"bulk/{name}") for name in ("part", "shares")]
-                return Draft(_config(kept.config), self._client, kept.words, part, shares, kept.receipts)
+                return Draft(_config(kept.config), self._client, kept.words, part, shares, kept.receipts, kept.left_out)
             case _Received(config=config, digest=digest):
                 return Received(_config(config), digest)
             case kept:

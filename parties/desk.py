@@ -3,8 +3,8 @@
 The desk knows digests; the parts themselves are in the store (see `parties.round_records`). Rules: a request waits for
 its other half only as long as the round is open, and is told what it waited for; a half that contradicts what is known
 is refused; whatever a client sends again is harmless. A part that the peer forwards is judged here before it is stored:
-one to a request, and requests of so many clients as the round has places; so what is stored is bounded, and what is
-read back after a restart never contradicts itself.
+one to a request, and of clients that have not come themselves no more than the round has places; so what is stored
+because the peer says so is bounded, and what is read back after a restart never contradicts itself.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Desk:
 
     Args:
         peer: the other server's name.
-        places: how many clients may have requests.
+        places: for how many clients, that have not come themselves yet, the peer may forward.
         carried: whether the other server carries a client's public parts; who carries is told by the round.
 
     Attributes:
@@ -93,7 +93,8 @@ class Desk:
         self._peer = peer
         self._places = places
         self._carried = carried
-        self._clients: set[str] = set()
+        self._came: set[str] = set()
+        self._expected: set[str] = set()
         self._requests: dict[RequestKey, _Request] = {}
         self._coming: dict[RequestKey, bytes] = {}
         self._closed = ""
@@ -103,12 +104,9 @@ class Desk:
         """The client's own message has come, and announces its public part's digest.
 
         Raises:
-            RequestRefusedError: the client announced another one before, or all places are taken.
+            RequestRefusedError: the client announced another one before.
         """
-        if not self._seat(key.client):
-            raise RequestRefusedError.because(
-                "limit", f"the round has requests of {self._places} clients, which is all it takes; ask in the next one"
-            )
+        self._has_come(key.client)
         self._take(key, assembly.Direct(announced))
 
     def public(self, key: RequestKey, part: bytes) -> None:
@@ -130,8 +128,10 @@ class Desk:
                 return False
 
     def has_place(self, client: str) -> bool:
-        """Whether there is a place for what the peer forwards for a client; it is the client's from then on."""
-        return self._seat(client)
+        """Whether there is a place for what the peer forwards for a client; it is kept until the client has come."""
+        if client not in self._came and len(self._expected) < self._places:
+            self._expected.add(client)
+        return client in self._came or client in self._expected
 
     def wants(self, key: RequestKey, part: bytes) -> bool:
         """Whether to keep a public part that the peer forwards; from then on no other one is, for this request.
@@ -158,7 +158,10 @@ class Desk:
         Raises:
             StorageError: what is kept contradicts itself.
         """
-        self._clients.add(key.client)
+        if isinstance(event, assembly.Direct) or not self._carried(key.client):
+            self._has_come(key.client)
+        elif key.client not in self._came:
+            self._expected.add(key.client)
         request = self._requests.setdefault(key, _Request())
         with taken_again(place):
             request.state = assembly.step(request.state, event)
@@ -201,11 +204,10 @@ class Desk:
         explanation = "the public part that you sent does not have the digest that you announced"
         return ContradictionError("malformed", explanation, "false-digest", announced, received)
 
-    def _seat(self, client: str) -> bool:
-        """Give a client a place, unless it has one or none is left; whether it has one now."""
-        if len(self._clients) < self._places:
-            self._clients.add(client)
-        return client in self._clients
+    def _has_come(self, client: str) -> None:
+        """A client has said something itself: it needs no place any more."""
+        self._came.add(client)
+        self._expected.discard(client)
 
     def _state(self, key: RequestKey) -> assembly.Assembly:
         return self._requests[key].state if key in self._requests else assembly.Expecting()

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from fsl_async.alignment import unpack_union
 from fsl_async.config import BlockModel, RoundConfig
 from fsl_async.digests import Domain, digest, same
-from fsl_async.errors import MisuseError, PeerViolationError
+from fsl_async.errors import PeerViolationError
 from fsl_async.messages import Block, Download
 from fsl_async.task import Task
 from parties.requests import Requests
@@ -67,21 +67,30 @@ class Downloads:
         unions = {entry.digest: await self._union(config, entry.name, entry.digest) for entry in config.union}
         self._unions = unions or self._unions
 
-    def named(self, config: RoundConfig, index: int, rows: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-        """The names of rows in this round: their ranks in its union, where it plants trees over that alone.
-
-        Raises:
-            MisuseError: a row is not in the union.
-        """
+    def within(self, config: RoundConfig, index: int, rows: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
+        """Which rows this round works on: those in its union, where it is aligned on one."""
         if not config.union:
-            return rows
+            return np.ones(len(rows), dtype=bool)
+        return np.isin(rows, self.known(config)[self._task.sparse(index).name])
+
+    def named(self, config: RoundConfig, index: int, rows: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+        """The names of rows that this round works on: their ranks in its union, where it plants trees over that."""
+        return (
+            np.searchsorted(self._ranked(config, index), rows).astype(np.uint32)
+            if self._by_rank(config, index)
+            else rows
+        )
+
+    def rows(self, config: RoundConfig, index: int, names: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+        """The rows that have these names in this round."""
+        return self._ranked(config, index)[names] if self._by_rank(config, index) else names
+
+    def _by_rank(self, config: RoundConfig, index: int) -> bool:
         name = self._task.sparse(index).name
-        union = self.known(config)[name]
-        outside = rows[~np.isin(rows, union)]
-        if len(outside):
-            raise MisuseError(f"block {name!r}: row {outside[0]} is not in this round's union of {len(union)} rows")
-        planted = index in dict(config.shape.sparse_blocks())
-        return np.searchsorted(union, rows).astype(np.uint32) if planted and config.in_ranks(name) else rows
+        return bool(config.union) and index in dict(config.shape.sparse_blocks()) and config.in_ranks(name)
+
+    def _ranked(self, config: RoundConfig, index: int) -> npt.NDArray[np.uint32]:
+        return self.known(config)[self._task.sparse(index).name]
 
     def known(self, config: RoundConfig) -> dict[str, npt.NDArray[np.uint32]]:
         """The unions of a round, by sparse block."""

@@ -6,7 +6,7 @@ the difference of the two tells the values. So nothing here is made again after 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -79,11 +79,20 @@ class Words(Discreet, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class KeptDraft(Discreet, frozen=True, forbid_unknown_fields=True):
-    """What is kept of a submission on its way, besides its bulk: its round, its words, and its receipts by server."""
+    """What is kept of a submission on its way, besides its bulk.
 
+    Attributes:
+        config: its round.
+        words: what its messages say.
+        receipts: by server.
+        left_out: by sparse block, the caller's rows that found no place in it.
+    """
+
+    hidden: ClassVar[frozenset[str]] = frozenset({"left_out"})
     config: bytes
     words: Words
     receipts: dict[int, bytes]
+    left_out: dict[str, list[int]]
 
 
 @dataclass(frozen=True)
@@ -97,6 +106,7 @@ class Draft:
         part: the public part, for the carrier.
         shares: the dense shares, for the carrier.
         receipts: the servers' signatures so far.
+        left_out: by sparse block, the caller's rows that found no place in it.
     """
 
     config: RoundConfig
@@ -105,6 +115,7 @@ class Draft:
     part: Buffer = field(repr=False)
     shares: Buffer = field(repr=False)
     receipts: Mapping[int, bytes] = field(default_factory=dict)
+    left_out: Mapping[str, Sequence[int]] = field(default_factory=dict, repr=False)
 
     def message(self, server: int) -> Submit | Hint:
         """What goes to one server, besides the bulk."""
@@ -132,7 +143,8 @@ class Draft:
 
     def kept(self) -> KeptDraft:
         """What must be kept of it, besides part and shares."""
-        return KeptDraft(self.config.canonical(), self.words, dict(self.receipts))
+        left_out = {name: list(rows) for name, rows in self.left_out.items()}
+        return KeptDraft(self.config.canonical(), self.words, dict(self.receipts), left_out)
 
     def _carried_by(self, server: int) -> bool:
         return self.config.carrier(self.client) == server

@@ -12,6 +12,7 @@ from fsl_async.differences import first_difference
 from fsl_async.digests import Domain
 from fsl_async.errors import FslError, PeerViolationError
 from fsl_async.messages import AskOutcome, Finished, Receipt
+from fsl_async.words import printable
 from parties.client_setup import ClientSetup
 from parties.drafts import Draft
 from parties.identity import verify
@@ -93,16 +94,17 @@ def _outcome(report: RoundReport, name: str) -> ClientOutcome:
     reason = (report.refused if opened else report.aborted) or report.excluded.get(name, "")
     if not (counted or reason):
         reason = "not submitted in time"
-    return ClientOutcome(number=report.number, counted=counted, reason=reason, clients=report.clients, opened=opened)
+    return ClientOutcome(
+        number=report.number, counted=counted, reason=printable(reason), clients=report.clients, opened=opened
+    )
 
 
 def _unknown(number: int, denials: Mapping[int, FslError], accounts: Mapping[int, ClientOutcome]) -> str:
     """Why an outcome cannot be learnt, and what is known all the same."""
     words = [str(denial) for denial in denials.values()]
-    words += [
-        f"S{server} alone has signed that it was {'counted' if outcome.counted else f'not ({outcome.reason})'}"
-        for server, outcome in accounts.items()
-    ]
+    for server, outcome in accounts.items():
+        told = "counted" if outcome.counted or outcome.opened else f"not ({outcome.reason})"
+        words.append(f"S{server} alone has signed that it was {told}")
     return f"whether the submission to round {number} was counted cannot be learnt any more: {'; '.join(words)}"
 
 

@@ -367,6 +367,11 @@ class Enrolment:
                 f"the name {name!r} belongs to somebody else at {self._server}; make keys with a name of your own "
                 "(`fsl-async keygen --name`), and ask for a new token if yours is used at the other server"
             )
+        if self._enrolled.by_channel(key) is not None:  # under a name that the list has given to other keys since
+            return Refusal(
+                f"your channel key has enrolled at {self._server} before, under another name; make new keys "
+                "(`fsl-async keygen`), or ask its operator to add yours to the list"
+            )
         if not credentials.is_signed_for(key):
             return Refusal("the statement key has not signed for this channel key; use one identity file for both")
         if len(self._enrolled) >= MOST_ENROLLED:

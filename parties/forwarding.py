@@ -1,9 +1,9 @@
 """A client's public part on its way from its carrier to the other server: what of it is right.
 
 The carrier is not trusted: it forwards for its own clients alone, under the numbers that requests have, and exactly as
-many bytes as the round implies; and for clients that are known here, no more of them than the round has places. What
-the part says is compared with the client's own word (see `parties.desk`). All of this is judged before the part is
-kept: what is kept is read back after a restart, and so is whatever should not have been.
+many bytes as the round implies; and for clients that are known here, of whom no more than the round has places have not
+come themselves yet. What the part says is compared with the client's own word (see `parties.desk`). All of this is
+judged before the part is kept: what is kept is read back after a restart, and so is whatever should not have been.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ async def take_in(run: RoundRun, message: Forward, bulk: memoryview, *, known: b
     """
     if not known or not run.desk.has_place(message.client):
         if not run.desk.turned_away:
-            why = "who is not known here" if not known else "and the round has all of its clients"
+            why = "who is not known here" if not known else "and so many others have not come themselves"
             words = "%s forwards for %r, %s: not kept, not counted; nor is what may follow of this kind in round %d"
             _log.warning(words, run.terms.peer, message.client, why, run.config.number)
         run.desk.turned_away += 1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgpack
@@ -14,6 +15,7 @@ from fsl_async.alignment import UnionBlock
 from fsl_async.config import BlockModel
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import PeerViolationError
+from fsl_async.words import is_name
 
 __all__ = [
     "BY_OUTCOME",
@@ -91,6 +93,9 @@ class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 f"sent the outcome of a round with {len(report.clients)} clients and {len(report.excluded)} more that "
                 f"were not counted; the task has at most {clients}",
             )
+        for name in (*report.clients, *report.excluded):
+            if not is_name(name):
+                raise PeerViolationError(sender, f"sent a round's outcome with a client called {name!r}")
         return report
 
 
@@ -144,9 +149,12 @@ class SubmissionReceipt:
         signatures: S0's and S1's, over round, client and digest; empty where a server's receipt was lost for good and
             the round's outcome, which both have signed, counts the client instead.
         bytes_sent: what the call sent for it, to both servers, framing included.
+        left_out: by sparse block, the rows that found no place in it, or are outside the round's union: their values
+            are not in the sum, and may be submitted in another round.
     """
 
     number: int
     digest: bytes
     signatures: tuple[bytes, bytes]
     bytes_sent: int
+    left_out: Mapping[str, Sequence[int]] = field(default_factory=dict, repr=False)

@@ -49,7 +49,7 @@ class Participant:
         setup: what it is made of.
         task: what is learnt.
         name: its own.
-        deferred: by sparse block, the rows of the last retrieval that found no place.
+        deferred: by sparse block, the rows of the last retrieval that found no place, or are outside the round's union.
     """
 
     def __init__(self, setup: ClientSetup) -> None:
@@ -273,4 +273,4 @@ class Participant:
 def _receipt_of(draft: Draft) -> SubmissionReceipt:
     """The receipt of a submission that both servers have signed to have counted."""
     first, second = (draft.receipts.get(server, BY_OUTCOME) for server in (0, 1))
-    return SubmissionReceipt(draft.config.number, draft.words.digest, (first, second), 0)
+    return SubmissionReceipt(draft.config.number, draft.words.digest, (first, second), 0, draft.left_out)

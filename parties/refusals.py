@@ -17,6 +17,7 @@ from collections.abc import Mapping
 
 from fsl_async.errors import FslError
 from fsl_async.messages import Refused
+from fsl_async.words import printable
 from parties.outcome import ClientOutcome, SubmissionReceipt
 
 __all__ = [
@@ -66,14 +67,18 @@ class SumRefusedError(FslError):
 
     Attributes:
         number: the round.
+        in_doubt: the same: whoever asks errors whether values may be sent again is told that they may not.
     """
 
     def __init__(self, number: int, why: str) -> None:
+        self.number = self.in_doubt = number
         super().__init__(
             f"the sum of round {number} was opened and refused: {why}. The model is as it was, and both servers know "
             "the sum: do not submit the same values again, train anew"
         )
-        self.number = number
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)
 
 
 class OutcomeUnknownError(FslError):
@@ -120,12 +125,13 @@ class ServerBusyError(RequestDeniedError):
 
 
 def refusal(server: int, message: Refused) -> RoundClosedError | RequestDeniedError:
-    """The error that a server's refusal stands for."""
+    """The error that a server's refusal stands for; its words are the server's, and are shown on a terminal."""
+    explanation = printable(message.explanation)
     match message:
         case Refused(reason="round-closed"):
-            return RoundClosedError(f"S{server}: {message.explanation}")
+            return RoundClosedError(f"S{server}: {explanation}")
         case Refused(reason="busy"):
             after = message.retry_after
-            return ServerBusyError(server, f"{message.explanation}; it wants to be asked again after {after} s", after)
+            return ServerBusyError(server, f"{explanation}; it wants to be asked again after {after} s", after)
         case _:
-            return RequestDeniedError(server, message.reason, message.explanation)
+            return RequestDeniedError(server, message.reason, explanation)

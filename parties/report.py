@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError, StorageError
+from fsl_async.words import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,9 +62,9 @@ def exit_code(error: BaseException) -> ExitCode:
 
 
 def _of_a_round(error: FslError) -> ExitCode:
-    from parties.refusals import AlreadyCountedError, SumRefusedError
+    from parties.refusals import AlreadyCountedError
 
-    return ExitCode.SENT if isinstance(error, AlreadyCountedError | SumRefusedError) else ExitCode.ROUND
+    return ExitCode.SENT if isinstance(error, AlreadyCountedError) else ExitCode.ROUND
 
 
 class Report:
@@ -101,7 +102,7 @@ class Report:
             self._write(
                 {"version": VERSION, "command": self.command, "error": {"code": code, "kind": kind, "message": message}}
             )
-        line = f"fsl-async {self.command}: " + " ".join(message.split())
+        line = f"fsl-async {self.command}: " + printable(" ".join(message.split()))
         self.console.print(line, style="bold red", markup=False, highlight=False, soft_wrap=True)
         return code
 

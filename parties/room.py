@@ -22,8 +22,8 @@ def submission_bytes(task: Task) -> int:
 def client_bytes(task: Task) -> int:
     """The most bytes that a server keeps of one client in a round: the trees of each retrieval, and its submission.
 
-    No request has two public parts (see `parties.desk`), and nothing is kept of a client that has no place in the
-    round. Trees that a session keeps beyond the round are there twice when it is settled.
+    No request has two public parts (see `parties.desk`). Trees that a session keeps beyond the round are there twice
+    when it is settled.
     """
     retrieval, submission = Layout.retrieval(task).size, Layout.submission(task, Trees.OWN).size
     outliving = max(retrieval, submission) if task.selection == "fixed" else 0
@@ -31,5 +31,8 @@ def client_bytes(task: Task) -> int:
 
 
 def round_bytes(task: Task, clients: int) -> int:
-    """The most bytes that a round of so many clients takes, while its last submission is on its way into the file."""
+    """The most bytes that a round of so many clients takes, while its last submission is on its way into the file.
+
+    Clients that retrieve and do not submit come on top: where there is no room for them, they are told to come back.
+    """
     return clients * client_bytes(task) + IN_FLIGHT * submission_bytes(task)

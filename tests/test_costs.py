@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -167,47 +168,75 @@ async def test_bytes_of_a_session_are_those_on_the_wire(security: str, blocks: t
             assert await meter.passed() == bytes_of(costs.outcome(setting))
 
 
+UNIONS = {
+    "moved plainly": (400, 40, 60),
+    "moved by trees": (24, 2, 4),
+}
+"""By name: rows, how many of them each of two clients selects, and how many both do together."""
+
+
+def united(select: int, union: int) -> list[np.ndarray]:
+    """Two selections of every fifth row, some of them shared, as spread out as the planner takes them to be."""
+    first = np.arange(0, 5 * select, 5)
+    return [first, first + 5 * (union - select)]
+
+
 @pytest.mark.parametrize("security", ["verified", "semi-honest"])
-async def test_bytes_of_a_union_are_those_on_the_wire(security: str) -> None:
-    select = 40
+@pytest.mark.parametrize("selection", ["adaptive", "fixed"])
+@pytest.mark.parametrize("case", UNIONS)
+async def test_bytes_of_a_union_are_those_on_the_wire(case: str, selection: str, security: str) -> None:
+    rows, select, union = UNIONS[case]
     question = question_of(
-        rows=300, select=select, width=2, bits=32, clients=2, rounds=1, security=security, union=60, dtype="f4"
+        rows=rows, select=select, width=2, bits=32, clients=2, rounds=2, security=security, union=union, dtype="f4"
     )
-    phases = build(Name.UNION, question).first.phases
+    variant = build(Name.UNION if selection == "adaptive" else Name.BOTH, question)
+    assert (variant.plain == ("rows",)) == (
+        case == "moved plainly" or (security, selection) == ("semi-honest", "adaptive")
+    )
+    phases = variant.first.phases
     task = Task(
         name="plan",
-        blocks=[Sparse("rows", rows=300, select=select, width=2)],
+        blocks=[Sparse("rows", rows=rows, select=select, width=2)],
         ring=Ring(32, fraction_bits=8),
         alignment="union",
+        selection=selection,
         security=security,
         min_clients=2,
         max_clients=2,
     )
     names = question.setting().clients
-    chosen = [np.arange(0, 5 * select, 5), np.arange(100, 100 + 5 * select, 5)]
+    chosen = united(select, union)
     async with (
         simulate(task, model_of(task, "f4"), seed=7) as net,
         net.client(names[0]) as alice,
         net.client(names[1]) as bob,
     ):
         meter = Meter(net, alice)
-        for client, rows in zip((alice, bob), chosen, strict=True):
-            await client.unite({"rows": rows})
+        for client, own in zip((alice, bob), chosen, strict=True):
+            await client.unite({"rows": own})
         up, down, forwarded = await meter.passed()
         outcome = await net.finish_round()
         await meter.passed()
         await alice.outcome()
         ended_up, ended_down, _ = await meter.passed()
-        union = outcome.union["rows"]
-        assert len(union) == 60
+        found = outcome.union["rows"]
+        assert len(found) == union
         unite = bytes_of(phases["unite"])
         assert (up + ended_up, down + ended_down, forwarded) == (unite[0], unite[1], 2 * unite[2])
-        await alice.retrieve({"rows": chosen[0]})
-        await alice.submit({"rows": (chosen[0], np.ones((select, 2)))})
-        expected = bytes_of(*(phases[name] for name in ("enter", "list", "retrieve", "submit")))
-        measured = await meter.passed()
-        assert len(pack_union(union, 300)) == union_bytes(300, 60)
-        assert measured == expected
+        for part in (variant.first, variant.later)[: 2 if selection == "fixed" else 1]:
+            await bob.outcome()
+            await meter.passed()
+            await alice.retrieve({"rows": chosen[0]})
+            await alice.submit({"rows": (chosen[0], np.ones((select, 2)))})
+            expected = bytes_of(*(part.phases[name] for name in ("enter", "list", "retrieve", "submit")))
+            measured = await meter.passed()
+            assert len(pack_union(found, rows)) == union_bytes(rows, union)
+            assert measured == expected
+            await bob.submit({})
+            await net.finish_round()
+            await meter.passed()
+            await alice.outcome()
+            assert (await meter.passed())[:2] == bytes_of(part.phases["outcome"])[:2]
 
 
 def test_a_list_of_a_union_has_the_expected_length() -> None:
@@ -307,7 +336,34 @@ def test_a_model_beyond_one_block_is_shared_in_several() -> None:
     assert sum(variant.first.phases["retrieve"].down) == pytest.approx(3 * 2**31 * 4, rel=1e-6)
 
 
-def test_union_costs_more_upload_than_it_saves() -> None:
+def test_a_small_union_of_wide_rows_saves_upload_for_it_moves_plainly() -> None:
+    question = Question(100_000, 10, 64, 64, 10, 1, "verified", 10)
+    union, alone = build(Name.UNION, question), build(Name.MEGA, question)
+    assert union.plain == (question.block,)
+    assert sum(union.first.traffic.up) < 0.4 * sum(alone.first.traffic.up)
+    main = sum(union.first.phases["retrieve"].up + union.first.phases["submit"].up)
+    assert 0 < main - 10 * 64 * 8 < 1000  # the rows of the union, and the messages around them
+
+
+def test_the_documented_table_of_unions_is_what_comes_out() -> None:
+    text = (Path(__file__).parents[1] / "docs/planner.md").read_text(encoding="utf-8")
+    lines = text.split("| rows, select, width (64 bits, verified)")[1].split("\n\n")[0].splitlines()[2:]
+    shape: tuple[int, ...] = ()
+    assert len(lines) == 8
+    for line in lines:
+        block, found, *sent = (cell.strip() for cell in line.strip("|").split(" | "))
+        shape = (
+            tuple(int(n.replace(",", "").replace("2^20", str(2**20))) for n in block.split(", ")) if block else shape
+        )
+        question = Question(*shape, 64, 100, 1, "verified", int(found.partition(", by")[0].replace(",", "")))
+        alone = Name.MEGA if shape[2] > 1 else Name.BASIC
+        ways = [build(name, question) for name in (alone, Name.UNION, Name.EPOCHS, Name.BOTH)]
+        assert all((way.plain == ()) == ("by trees" in found) for way in ways[1::2])
+        now = [framed(way.first.traffic.up) for way in ways[:2]] + [framed(way.later.traffic.up) for way in ways[2:]]
+        assert now == pytest.approx([int(number.replace(",", "")) for number in sent], rel=0.02), line
+
+
+def test_a_large_union_costs_more_upload_than_it_saves() -> None:
     union, alone = build(Name.UNION, QUESTION), build(Name.MEGA, QUESTION)
     assert sum(union.first.traffic.up) > sum(alone.first.traffic.up)
     assert sum(union.first.link) < sum(alone.first.link) / 2

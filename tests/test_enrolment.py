@@ -250,6 +250,17 @@ async def test_the_list_holds_against_what_enrolled_before(caplog):
     refused(await come(gate, squatter), "belongs to somebody else")
 
 
+async def test_a_key_whose_name_the_list_has_given_away_enrols_no_second_time_and_the_server_starts_again():
+    anna, store = Identity.generate("anna"), MemoryStore()
+    assert await come(enrolment(Anyone(), store), anna) == b"anna"
+    listed = Registry([Identity.generate("anna").public])
+    gate = enrolment(Anyone(), store, listed)
+    await gate.restore()
+    again = Identity("another", anna.channel_secret, anna.statement_secret)
+    refused(await come(gate, again), "has enrolled at S0 before, under another name")
+    await enrolment(Anyone(), store, listed).restore()
+
+
 async def test_there_is_an_end_to_how_many_enrol(monkeypatch):
     monkeypatch.setattr("parties.enrolment.MOST_ENROLLED", 3)
     gate = enrolment(Anyone())

@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from fsl_async.errors import MisuseError
+from fsl_async.words import printable
 from transport.channel import Introduction, SecureChannel
 from transport.errors import (
     BusyError,
@@ -310,10 +311,10 @@ def _judged(answer: bytes) -> bytes:
         case _Verdict.WELCOME:
             return words
         case _Verdict.REFUSED:
-            reason = words.decode(errors="replace")
+            reason = printable(words.decode(errors="replace"))
             raise RefusedError(f"the server refused us: {reason!r}", reason)
         case _Verdict.BUSY:
-            reason = words.decode(errors="replace")
+            reason = printable(words.decode(errors="replace"))
             raise BusyError(f"the server has no place for us now: {reason!r}; try again later", reason)
         case verdict:
             raise HandshakeError(f"the server answers {verdict!r}, neither WELCOME nor REFUSED nor BUSY")

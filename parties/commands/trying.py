@@ -42,14 +42,18 @@ def demo(
 
 
 def plan(
+    task: Path | None = None,
     *,
-    rows: int = 2**20,
-    select: int = 10_486,
-    width: int = 1,
-    bits: int = 64,
-    clients: int = 100,
+    rows: int | None = None,
+    select: int | None = None,
+    width: int | None = None,
+    bits: int | None = None,
+    selection: Literal["adaptive", "fixed"] | None = None,
+    updates: Literal["retrieved", "any"] | None = None,
+    alignment: Literal["all", "union"] | None = None,
+    security: Literal["verified", "semi-honest"] | None = None,
+    clients: int | None = None,
     rounds: int = 1,
-    security: Literal["verified", "semi-honest"] = "verified",
     union: int = 0,
     dtype: str = "f4",
     upload: float = 20,
@@ -62,26 +66,35 @@ def plan(
     plot: Path | None = None,
     form: FormatFlag = "text",
 ) -> int:
-    """Tell what a task will cost, which variant to use, and up to which k/m that holds; nothing is run.
+    """Tell whether a task is worth it, what it will cost, and what to change; nothing is run.
 
     Parameters
     ----------
+    task:
+        The task file (task.toml); without one, the options describe a task of one sparse block.
     rows:
-        m, the rows of the sparse block; by default the paper's 2^20, of which 1 % are selected.
+        Of the sparse block; by default the paper's 2^20, of which 1 % are selected.
     select:
-        k, the rows a client selects.
+        The rows a client selects.
     width:
-        τ, the weights of a row; more than one makes mega-elements.
+        The weights of a row; by default 1.
     bits:
-        l, the bits of a ring element: 32, 64 or 128.
+        Of a ring element: 32, 64 or 128; by default 64.
+    selection:
+        As a task's: adaptive, or fixed.
+    updates:
+        As a task's: retrieved, or any.
+    alignment:
+        As a task's: all, or union.
+    security:
+        As a task's: verified, or semi-honest.
     clients:
-        How many take part in a round.
+        How many take part in a round; by default 100, or as many as the task admits.
     rounds:
         How many rounds there are.
-    security:
-        As a task's.
     union:
-        The rows that all clients of a round select together; by default the most, clients × select.
+        The rows that all clients of a round select together, of the largest sparse block; by default the most,
+        clients × select.
     dtype:
         The model's: f2, f4, f8, i1, …
     upload:
@@ -101,23 +114,24 @@ def plan(
     plot:
         Draw the upload over k/m into this file (.svg, .pdf, .png); needs the extra `plot`.
     """
-    from parties.planning.plan import question_of, typical
-    from parties.planning.run import run_plan
+    from parties.planning.plan import typical
+    from parties.planning.run import question_from, run_plan
 
     report = Report("plan", form)
+    described = {
+        "rows": rows,
+        "select": select,
+        "width": width,
+        "bits": bits,
+        "selection": selection,
+        "updates": updates,
+        "alignment": alignment,
+        "security": security,
+    }
 
     async def work() -> None:
-        question = question_of(
-            rows=rows,
-            select=select,
-            width=width,
-            bits=bits,
-            clients=clients,
-            rounds=rounds,
-            security=security,
-            union=union,
-            dtype=dtype,
-        )
+        given = {field: value for field, value in described.items() if value is not None}
+        question = question_from(task, given, clients=clients, rounds=rounds, union=union, dtype=dtype)
         assumptions = typical(upload, download, link, latency, cores)
         run_plan(question, assumptions, calibrate=calibrate, paper=paper, plot=plot, report=report)
 

@@ -13,13 +13,18 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
+import msgspec
+
 from fsl_async.config import MODEL_DTYPES
 from fsl_async.costs import Setting, Shape, specimen_config
 from fsl_async.digests import DIGEST_BYTES
 from fsl_async.errors import MisuseError
+from fsl_async.task import Task
 from fsl_async.variants import Name, Question, RoundCosts, Variant, build, largest_select, names_of
 from parties.outcome import RoundReport
-from parties.planning.calibration import TYPICAL, Speeds
+from parties.planning.advice import SETTINGS, Words
+from parties.planning.calibration import TYPICAL
+from parties.planning.figures import Assumptions, Crossover, Figures
 from transport import wire_size
 
 __all__ = [
@@ -28,10 +33,12 @@ __all__ = [
     "Figures",
     "Plan",
     "Security",
+    "asked_variant",
     "crossover",
     "figures",
     "framed",
     "make_plan",
+    "question_about",
     "question_of",
     "report_bytes",
     "result_of",
@@ -40,71 +47,11 @@ __all__ = [
 Security = Literal["verified", "semi-honest"]
 
 LARGEST_BULK = 2**32 - 1
-GROUP = 16
-"""Weights per row of the mega-elements that are suggested where single weights do not pay."""
 
 
 def framed(lengths: Sequence[int]) -> int:
     """Bytes on the wire of messages of these lengths, without the key changes: 19 bytes for every 1,023 records."""
     return sum(wire_size(length) for length in lengths)
-
-
-@dataclass(frozen=True)
-class Assumptions:
-    """What turns counts into seconds.
-
-    Attributes:
-        upload: a client's, in bits per second.
-        download: likewise.
-        link: between the servers, each way.
-        latency: of that link, one way, in seconds.
-        cores: that each server computes on.
-        speeds: of one core, client's and server's alike.
-    """
-
-    upload: float
-    download: float
-    link: float
-    latency: float
-    cores: int
-    speeds: Speeds
-
-    def __post_init__(self) -> None:
-        rates = (self.upload, self.download, self.link, self.cores)
-        if not (all(rate > 0 for rate in rates) and self.latency >= 0):
-            raise MisuseError("plan: bandwidths and cores must be positive, the latency not negative")
-
-
-@dataclass(frozen=True)
-class Figures:
-    """What one round costs, or several.
-
-    Attributes:
-        up: bytes that one client sends.
-        down: bytes that it receives.
-        link: bytes that both servers send each other, for all clients together.
-        client_blocks: AES blocks by one client.
-        server_blocks: AES blocks by each server for one client.
-        transfer_seconds: one client's transfers.
-        client_seconds: one client's computation.
-        server_seconds: a server's computation for all clients.
-        link_seconds: transfers and waiting between the servers.
-    """
-
-    up: int
-    down: int
-    link: int
-    client_blocks: int
-    server_blocks: int
-    transfer_seconds: float
-    client_seconds: float
-    server_seconds: float
-    link_seconds: float
-
-    @property
-    def seconds(self) -> float:
-        """All of it, one after the other."""
-        return self.transfer_seconds + self.client_seconds + self.server_seconds + self.link_seconds
 
 
 def figures(round_costs: RoundCosts, clients: int, assumptions: Assumptions) -> Figures:
@@ -138,19 +85,6 @@ def _over_all(first: Figures, later: Figures, rounds: int) -> Figures:
 
 
 @dataclass(frozen=True)
-class Crossover:
-    """Up to which k/m a variant costs a client no more than the trivial one, over all rounds; 0 where it never does.
-
-    Attributes:
-        upload: counting bytes sent.
-        transfer: counting the seconds that its transfers take, both ways.
-    """
-
-    upload: float
-    transfer: float
-
-
-@dataclass(frozen=True)
 class Costed:
     """A variant with its figures."""
 
@@ -170,8 +104,10 @@ class Plan:
         measured: whether the speeds were measured here.
         costed: every variant.
         crossovers: by variant, all but the trivial one.
-        use: the variant to use.
-        why: sentences.
+        asked: the variant that the task is with its settings.
+        use: the variant to use: that one, or the trivial one.
+        verdict: whether it is worth it, and what to change, in one sentence.
+        why: further sentences.
     """
 
     question: Question
@@ -179,8 +115,15 @@ class Plan:
     measured: bool
     costed: dict[Name, Costed]
     crossovers: dict[Name, Crossover]
+    asked: Name
     use: Name
+    verdict: str
     why: tuple[str, ...]
+
+    @property
+    def worth(self) -> bool:
+        """Whether the task is worth it as it was asked about."""
+        return self.use is not Name.TRIVIAL
 
 
 def make_plan(question: Question, assumptions: Assumptions, *, measured: bool = False) -> Plan:
@@ -189,11 +132,27 @@ def make_plan(question: Question, assumptions: Assumptions, *, measured: bool = 
     crossovers: dict[Name, Crossover] = {
         name: crossover(name, question, assumptions) for name in costed if name != Name.TRIVIAL
     }
-    # Only what needs nothing of the task: epochs need rows that stay, the union a leak that is agreed to.
-    candidates = [name for name in (Name.TRIVIAL, Name.MEGA, Name.BASIC) if name in costed]
-    use = min(candidates, key=lambda name: costed[name].total.transfer_seconds)
-    why = (_why(use, costed, crossovers, question), *_further(use, costed, question, assumptions))
-    return Plan(question, assumptions, measured, costed, crossovers, use, why)
+    asked = asked_variant(question)
+    use = min((Name.TRIVIAL, asked), key=lambda name: costed[name].total.transfer_seconds)
+    totals = {name: item.total for name, item in costed.items()}
+    plainly = frozenset(name for name, item in costed.items() if question.block in item.variant.plain)
+    words = Words(question, assumptions, totals, crossovers, asked, plainly)
+    return Plan(
+        question, assumptions, measured, costed, crossovers, asked, use, words.verdict(), words.advice(crossover)
+    )
+
+
+def asked_variant(question: Question) -> Name:
+    """The variant that a task is with the settings it was asked about with."""
+    match question.asked.selection, question.asked.alignment:
+        case "fixed", "union":
+            return Name.BOTH
+        case "fixed", _:
+            return Name.EPOCHS
+        case _, "union":
+            return Name.UNION
+        case _:
+            return Name.MEGA if question.width > 1 else Name.BASIC
 
 
 def _costed(variant: Variant, question: Question, assumptions: Assumptions) -> Costed:
@@ -227,79 +186,6 @@ def crossover(name: Name, question: Question, assumptions: Assumptions) -> Cross
     return Crossover(upload=largest("up"), transfer=largest("transfer_seconds"))
 
 
-# ---- which to use, and why
-
-
-def _why(use: Name, costed: dict[Name, Costed], crossovers: dict[Name, Crossover], question: Question) -> str:
-    trivial = costed[Name.TRIVIAL].total
-    share = f"k/m = {percent(question.select / question.rows)}"
-    rival = use if use is not Name.TRIVIAL else (Name.MEGA if Name.MEGA in costed else Name.BASIC)
-    limit = crossovers[rival]
-    bounds = (
-        f"{rival.value} saves a client's time up to k/m = {percent(limit.transfer)}, and its upload alone up to "
-        f"{percent(limit.upload)}"
-    )
-    if use is Name.TRIVIAL:
-        return f"Use trivial: at {share} the trees weigh more than the model itself; {bounds}."
-    total = costed[use].total
-    return (
-        f"Use {use.value}: at {share} a client sends {size(total.up)} and receives {size(total.down)}, with trivial "
-        f"{size(trivial.up)} and {size(trivial.down)}; {bounds}."
-    )
-
-
-def _further(use: Name, costed: dict[Name, Costed], question: Question, assumptions: Assumptions) -> tuple[str, ...]:
-    """What the choice would be if more were known."""
-    chosen = costed[use].total
-    return tuple(
-        filter(
-            None,
-            (
-                _if_grouped(use, question, assumptions),
-                _if_fixed(chosen, costed[Name.EPOCHS].total, question.rounds),
-                _if_union(costed, question),
-            ),
-        )
-    )
-
-
-def _if_grouped(use: Name, question: Question, assumptions: Assumptions) -> str:
-    if use is not Name.TRIVIAL or question.width > 1 or question.rows < GROUP:
-        return ""
-    rows = -(-question.rows // GROUP)
-    select = -(-question.select // GROUP)
-    grouped = replace(question, rows=rows, select=select, width=GROUP, union=min(rows, max(select, question.union)))
-    limit = crossover(Name.MEGA, grouped, assumptions)
-    return (
-        f"If weights are needed {GROUP} at a time, make rows of them (--width {GROUP}): mega-elements of that width "
-        f"save time up to k/m = {percent(limit.transfer)}, and upload up to {percent(limit.upload)}."
-    )
-
-
-def _if_fixed(chosen: Figures, epochs: Figures, rounds: int) -> str:
-    if rounds == 1 or epochs.transfer_seconds >= chosen.transfer_seconds:
-        return ""
-    return (
-        f'If every client keeps its rows for all {rounds} rounds, use epochs (selection="fixed"): {size(epochs.up)} up '
-        f"instead of {size(chosen.up)}."
-    )
-
-
-def _if_union(costed: dict[Name, Costed], question: Question) -> str:
-    alone = costed[Name.MEGA if Name.MEGA in costed else Name.BASIC].total
-    union = costed[Name.UNION].total
-    more = (
-        f"a client sends {size(union.up)} instead of {size(alone.up)}, for finding the union takes trees over all rows"
-    )
-    if union.seconds >= alone.seconds:
-        return f"Do not use union: {more}, and nothing else gets so much smaller that it would pay."
-    return (
-        f'If the union may be known to all and has {question.union:,} rows, use union (alignment="union"): '
-        f"{union.seconds:.3g} s instead of {alone.seconds:.3g} s. The servers do less and send each other "
-        f"{size(union.link)} instead of {size(alone.link)}, though {more}."
-    )
-
-
 # ---- the command
 
 
@@ -314,6 +200,9 @@ def question_of(
     security: Security,
     union: int,
     dtype: str,
+    selection: Literal["adaptive", "fixed"] = "adaptive",
+    updates: Literal["retrieved", "any"] = "retrieved",
+    alignment: Literal["all", "union"] = "all",
 ) -> Question:
     """The question in the command's words.
 
@@ -327,16 +216,71 @@ def question_of(
         security: as a task's.
         union: rows of the union; 0 stands for the most there can be, no two clients sharing a row.
         dtype: the model's.
+        selection: as a task's.
+        updates: as a task's.
+        alignment: as a task's.
 
     Raises:
         MisuseError: a number is out of its range.
     """
-    if dtype not in MODEL_DTYPES:
-        raise MisuseError(f"dtype: one of {', '.join(MODEL_DTYPES)} expected, got {dtype!r}")
+    _check_dtype(dtype)
     largest = min(rows, clients * select)
     question = Question(rows, select, width, bits, clients, rounds, security, union or largest, dtype)
+    settings = {"selection": selection, "updates": updates, "alignment": alignment}
+    if settings != {"selection": "adaptive", "updates": "retrieved", "alignment": "all"}:
+        question = replace(question, given=msgspec.structs.replace(question.asked, **settings))
+    return _reported(question)
+
+
+def question_about(task: Task, *, clients: int, rounds: int, union: int, dtype: str) -> Question:
+    """The question about a task that is there: about its largest sparse block, and the others along with it.
+
+    Args:
+        task: as the parties agree on it.
+        clients: how many take part; 0 stands for 100, or as many as the task admits.
+        rounds: how many.
+        union: rows of that block's union; 0 stands for the most there can be.
+        dtype: the model's.
+
+    Raises:
+        MisuseError: a number is out of its range, or the task has nothing to plan.
+    """
+    _check_dtype(dtype)
+    if not any(task.sparse_blocks()):
+        raise MisuseError(
+            f"task {task.name!r} has dense blocks only: it is the trivial protocol, and there is nothing to choose"
+        )
+    clients = clients or max(task.min_clients, min(100, task.max_clients))
+    if clients > task.max_clients:
+        raise MisuseError(f"clients: the task admits at most max_clients={task.max_clients}, got {clients}")
+    block = max((block for _, block in task.sparse_blocks()), key=lambda block: block.weights)
+    return _reported(
+        Question(
+            rows=block.rows,
+            select=block.select,
+            width=block.width,
+            bits=task.ring.bits,
+            clients=clients,
+            rounds=rounds,
+            security=task.security,
+            union=union or min(block.rows, clients * block.select),
+            dtype=dtype,
+            given=task,
+            block=block.name,
+        )
+    )
+
+
+def _check_dtype(dtype: str) -> None:
+    if dtype not in MODEL_DTYPES:
+        raise MisuseError(f"dtype: one of {', '.join(MODEL_DTYPES)} expected, got {dtype!r}")
+
+
+def _reported(question: Question) -> Question:
     setting = question.setting()
-    model = specimen_config(question.task(rows=rows, select=select, width=width), setting).model
+    model = specimen_config(
+        question.task(rows=question.rows, select=question.select, width=question.width), setting
+    ).model
     return replace(question, report_bytes=report_bytes(setting, model))
 
 
@@ -355,12 +299,20 @@ def report_bytes(setting: Setting, model: Any) -> int:
 
 def result_of(plan: Plan) -> dict[str, Any]:
     """The plan as one JSON object."""
+    question = {field: value for field, value in asdict(plan.question).items() if field != "given"}
     return {
-        "question": asdict(plan.question),
+        "recommendation": {
+            "verdict": plan.verdict,
+            "worth": plan.worth,
+            "asked": plan.asked.value,
+            "use": plan.use.value,
+            "why": list(plan.why),
+        },
+        "question": question,
+        "task": msgspec.to_builtins(plan.question.asked),
         "assumptions": asdict(plan.assumptions) | {"measured": plan.measured},
         "variants": [_variant_of(costed) for costed in plan.costed.values()],
         "crossovers": {name.value: asdict(limit) for name, limit in plan.crossovers.items()},
-        "recommendation": {"use": plan.use.value, "why": list(plan.why)},
     }
 
 
@@ -368,8 +320,10 @@ def _variant_of(costed: Costed) -> dict[str, Any]:
     variant = costed.variant
     return {
         "name": variant.name.value,
+        "settings": SETTINGS[variant.name],
         "width": variant.width,
         "exact": variant.exact,
+        "plain": list(variant.plain),
         "sendable": variant.largest_message <= LARGEST_BULK,
         "trees": [_shape_of(shape) for shape in variant.shapes],
         "phases": {
@@ -393,16 +347,3 @@ def _figures_of(all_figures: Figures) -> dict[str, Any]:
 def typical(upload: float, download: float, link: float, latency: float, cores: int) -> Assumptions:
     """Assumptions in the command's units: megabits per second and milliseconds."""
     return Assumptions(1e6 * upload, 1e6 * download, 1e6 * link, latency / 1e3, cores, TYPICAL)
-
-
-def percent(fraction: float) -> str:
-    """A share, to three digits."""
-    return f"{100 * fraction:.3g} %"
-
-
-def size(count: float) -> str:
-    """Bytes for people."""
-    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if count >= scale:
-            return f"{count / scale:.4g} {unit}"
-    return f"{count:.0f} B"

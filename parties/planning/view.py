@@ -9,8 +9,11 @@ from typing import Any
 
 from fsl_async.errors import MisuseError
 from fsl_async.paper_costs import RATES, TABLE
+from fsl_async.task import Block, Sparse
 from fsl_async.variants import Name, Question, build, names_of
-from parties.planning.plan import Assumptions, Costed, Plan, crossover, framed, percent, question_of, size
+from parties.planning.advice import SETTINGS
+from parties.planning.figures import Assumptions, percent, size
+from parties.planning.plan import Costed, Plan, crossover, framed, question_of
 
 __all__ = ["compare_with_paper", "draw", "paper_text", "text_of"]
 
@@ -24,11 +27,16 @@ POINTS = 33
 
 def text_of(plan: Plan) -> str:
     """The plan as text of at most 120 columns, but for long sentences."""
-    question = plan.question
-    heading = (
-        f"{question.rows:,} rows of {question.width}, {question.select:,} selected "
-        f"({percent(question.select / question.rows)}), {question.bits} bits, {question.clients:,} clients, "
-        f"{question.rounds} rounds, {question.security}; union {question.union:,} rows"
+    question, task = plan.question, plan.question.asked
+    others = [f'block "{block.name}" {_shape(block)}' for block in task.blocks if block.name != question.block]
+    heading = "\n".join(
+        [
+            f'block "{question.block}" {_shape(task.block(question.block))}, its union {question.union:,} rows',
+            *others,
+            f'selection="{task.selection}", updates="{task.updates}", alignment="{task.alignment}", '
+            f'security="{task.security}", bits={task.ring.bits}',
+            f"clients={question.clients:,}, rounds={question.rounds}",
+        ]
     )
     columns = list(plan.costed.values())
     lines = [["", *(costed.variant.name.value for costed in columns)]]
@@ -39,7 +47,14 @@ def text_of(plan: Plan) -> str:
         f"{'speeds measured here' if plan.measured else 'typical speeds'}, nothing overlapped.",
         *plan.why,
     ]
-    return "\n".join([heading, "", *_aligned(lines), "", *notes])
+    return "\n".join([plan.verdict, "", heading, "", *_aligned(lines), "", *notes])
+
+
+def _shape(block: Block) -> str:
+    if isinstance(block, Sparse):
+        share = percent(block.select / block.rows)
+        return f"rows={block.rows:,}, select={block.select:,} ({share}), width={block.width}"
+    return f"dense, size={block.weights:,}"
 
 
 def _trees(show: Callable[[Any], str]) -> Callable[[Costed], str]:
@@ -47,6 +62,9 @@ def _trees(show: Callable[[Any], str]) -> Callable[[Costed], str]:
 
 
 _LINES: tuple[tuple[str, Callable[[Costed], str]], ...] = (
+    ("selection=", lambda costed: SETTINGS[costed.variant.name].get("selection", "–")),
+    ("alignment=", lambda costed: SETTINGS[costed.variant.name].get("alignment", "–")),
+    ("width=", lambda costed: f"{costed.variant.width}"),
     ("bins", _trees(lambda shape: f"{shape.bins}")),
     ("bin size Θ", _trees(lambda shape: f"{shape.bin_size}")),
     ("depth", _trees(lambda shape: f"{shape.depth}")),

@@ -141,10 +141,12 @@ class Member:
 
         def watch(sender: str, receiver: str, message: Message, bulk: int) -> None:
             if isinstance(message, Submit | Hint):
+                self._leave_out(client)
                 self._sends(receiver, message)
             setup.watch(sender, receiver, message, bulk)
 
-        return Client(replace(setup, watch=watch))
+        client = Client(replace(setup, watch=watch))
+        return client
 
     async def live(self, client: Client) -> None:
         """Take up what an earlier life left, then take part in round after round."""
@@ -224,7 +226,7 @@ class Member:
         except MisuseError as error:
             if "finds the union first" in str(error):
                 await self._unite(client)
-            elif "is not in this round's union" in str(error) or "union of this session has been found" in str(error):
+            elif "union of this session has been found" in str(error):
                 self._united = {}
                 await self._add(client, {})
             elif "not among the session's rows" in str(error):  # an earlier life had begun a new session
@@ -251,7 +253,11 @@ class Member:
         with trio.move_on_after(2 ** self._rng.uniform(-5, 8)):
             found = await client.retrieve(wanted)
             for name, values in found.items():
-                self.ledger.retrieved.append(Retrieved(client.round_number, name, rows.get(name, ()), values))
+                chosen = rows.get(name, ())
+                if name in client.deferred:
+                    there = ~np.isin(chosen, client.deferred[name])
+                    chosen, values = tuple(np.array(chosen)[there].tolist()), values[there]
+                self.ledger.retrieved.append(Retrieved(client.round_number, name, chosen, values))
 
     async def _add(self, client: Client, rows: Rows) -> None:
         self._plan(Plan(False, dict(rows)))
@@ -300,6 +306,13 @@ class Member:
                 yield fault
 
     # ---- its ledger
+
+    def _leave_out(self, client: Client) -> None:
+        """Rows outside the round's union are left out of what the last plan submits."""
+        for draft in client._drafts.values():
+            plan = self.ledger.all_plans[-1]
+            rows = {name: set(chosen) - set(draft.left_out.get(name, ())) for name, chosen in plan.rows.items()}
+            self.ledger.all_plans[-1] = replace(plan, rows={name: tuple(sorted(left)) for name, left in rows.items()})
 
     def _plan(self, plan: Plan) -> None:
         """Begin a plan, or the last one once more if it is the same and counts nowhere."""

@@ -102,7 +102,7 @@ WORDS = Words(
 SUBMISSIONS = (
     {"type": "told", "config": CONFIG.canonical()},
     {"type": "received", "config": CONFIG.canonical(), "digest": key(1)},
-    {"type": "on-its-way", "draft": KeptDraft(CONFIG.canonical(), WORDS, {0: bytes(64)})},
+    {"type": "on-its-way", "draft": KeptDraft(CONFIG.canonical(), WORDS, {0: bytes(64)}, {"items": [3]})},
 )
 
 

@@ -34,6 +34,8 @@ ONE_FORM = "tests/transport/test_one_form_of_a_key.py"
 REFUSED = "tests/security/test_refused_sums.py"
 MALFORMED = "tests/security/test_malformed_trees.py"
 PLAIN = "tests/test_plain.py"
+ABSENCE = "tests/security/test_absence.py"
+WORDS = "tests/security/test_words_of_servers.py"
 REPEATED = "tests/security/test_repeated_rounds.py"
 REPETITION = "tests/security/test_repetition.py"
 TRANSCRIPTS = "tests/test_transcripts_round.py"
@@ -69,6 +71,7 @@ ACTOR, FORWARDING, DESK = (f"parties/{name}.py" for name in ("actor", "forwardin
 DOWNLOADS, ENTRANCE, ENDING = (f"parties/{name}.py" for name in ("downloads", "entrance", "ending"))
 CLIENT, PARTICIPANT = (f"parties/{name}.py" for name in ("client", "participant"))
 UPLOAD, SELECTION, CONFIG = (f"fsl_async/{name}.py" for name in ("upload", "selection", "config"))
+ENROLMENT = "parties/enrolment.py"
 NOISE, ENTRIES = "transport/noise.py", "fsl_async/protocols/round_entries.py"
 RECORDS_OF_ROUNDS = "parties/round_records.py"
 CONTRIBUTIONS = "fsl_async/contributions.py"
@@ -177,6 +180,13 @@ GUARDS = (
         (REPETITION,),
     ),
     Guard("a salt is nobody's to guess", UPLOAD, 'key=b"".join(grove.seeds.msk))', 'key=b"")', (REPETITION,)),
+    Guard(
+        "rows outside a union are left out in silence",
+        CLIENT,
+        "index: (self._downloads.named(config, index, rows[within[index]]), values[within[index]])",
+        "index: (self._downloads.named(config, index, rows), values)",
+        (ABSENCE,),
+    ),
     Guard(
         "unions are downloaded whole",
         DOWNLOADS,
@@ -297,13 +307,26 @@ GUARDS = (
         "if not run.desk.has_place(message.client):",
         (STORED,),
     ),
-    Guard("a round has so many places", DESK, "if len(self._clients) < self._places:", "if True:", (STORED,)),
+    Guard(
+        "the peer forwards for so many clients that have not come",
+        DESK,
+        "if client not in self._came and len(self._expected) < self._places:",
+        "if client not in self._came:",
+        (STORED,),
+    ),
     Guard(
         "a sum is what its clients can have contributed",
         CONTRIBUTIONS,
         "if weights.size and not -most",
         "if False and not -most",
         (REFUSED,),
+    ),
+    Guard(
+        "a key enrols once",
+        ENROLMENT,
+        "if self._enrolled.by_channel(key) is not None:",
+        "if False:",
+        ("tests/test_enrolment.py",),
     ),
     Guard(
         "a static key has one form",
@@ -384,6 +407,13 @@ GUARDS = (
         "receipt = await self._receipt_by_outcome(self._drafts[draft.words.digest], closed)",
         "raise",
         (REPEATED,),
+    ),
+    Guard(
+        "a server's words are printed and not obeyed",
+        "parties/refusals.py",
+        "explanation = printable(message.explanation)",
+        "explanation = message.explanation",
+        (WORDS,),
     ),
     Guard("one server's account decides nothing", ENDING, "if len(accounts) < 2:", "if not accounts:", (REPEATED,)),
     Guard(

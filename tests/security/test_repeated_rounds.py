@@ -119,7 +119,7 @@ async def test_two_signed_outcomes_that_differ_are_no_leave_to_repeat(autojump_c
         carol.setup.transport.incoming = signing(network, refusing("round-closed"), clients=("anna", "ben"))
         error = await ended_with(network, carol)
         assert isinstance(error, PeerViolationError)
-        assert "have signed different outcomes of round 1: clients is" in str(error)
+        assert "have signed different outcomes of round 1: clients" in str(error)
         assert (error.in_doubt, exit_code(error)) == (1, ExitCode.SENT)
         await goes_on(network, carol)
 

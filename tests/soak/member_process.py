@@ -118,16 +118,17 @@ class Member:
         except MisuseError as refused:
             if "union first" in str(refused):
                 return "union", self._choose(client)
-            rows = {name: chosen[:0] for name, chosen in rows.items()}  # they are not in the round's union
-            await self._retrieve_these(client, rows)
-        return "main", rows
+            raise
+        return "main", {name: _there(client, name, chosen) for name, chosen in rows.items()}
 
     async def _retrieve_these(self, client: Client, rows: dict[str, npt.NDArray[np.uint32]]) -> None:
         say(state="retrieving")
         dense = {block.name: ... for block in client.task.blocks if isinstance(block, Dense)}
         found = await client.retrieve({**rows, **dense})
         for name, values in found.items():
-            chosen = rows[name].tolist() if name in rows else None
+            chosen = _there(client, name, rows[name]).tolist() if name in rows else None
+            if chosen is not None:
+                values = values[np.isin(rows[name], chosen)]
             units = _columns(np.rint(values / UNIT).astype(np.int64))
             self._note(Retrieved(number=client.round_number, block=name, rows=chosen, values=units))
 
@@ -235,6 +236,11 @@ class Member:
     async def _dawdle(self, state: str) -> None:
         say(state=state)
         await trio.sleep(self.pace * np.random.default_rng().random())
+
+
+def _there(client: Client, name: str, rows: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """Of the rows just retrieved those that the round has: others are outside its union."""
+    return rows[~np.isin(rows, client.deferred.get(name, ()))]
 
 
 def _units(rng: np.random.Generator, rows: int, width: int) -> list[list[int]]:
