@@ -34,7 +34,7 @@ class Counted(enum.Enum):
 
 
 LIMITS = {Counted.ATTEMPT: 10, Counted.CONFLICT: 3, Counted.DOWNLOAD: 16, Counted.UNFINISHED: 20}
-"""How many a client has in one round; of retrievals the task says."""
+"""How many a client has in one round; of retrievals the task says, and of downloads twice as many if that is more."""
 
 
 class AbuseError(PeerViolationError):
@@ -57,7 +57,9 @@ class Allowance:
     """
 
     def __init__(self, retrievals: int) -> None:
-        self._limits = LIMITS | {Counted.RETRIEVAL: retrievals}
+        # A retrieval downloads what moves plainly, and may have to be repeated.
+        downloads = max(LIMITS[Counted.DOWNLOAD], 2 * retrievals)
+        self._limits = LIMITS | {Counted.RETRIEVAL: retrievals, Counted.DOWNLOAD: downloads}
         self._counts: Counter[tuple[str, Counted, str]] = Counter()
         self._refused: Counter[str] = Counter()
 

@@ -195,19 +195,20 @@ def updates_within(rows: dict[str, list[int]]) -> dict[str, Any]:
 
 
 async def test_without_trees_nothing_is_asked_of_them() -> None:
-    async with simulate(task_of(ITEMS), {"items": model()["items"]}, seed=5) as network, AsyncExitStack() as stack:
+    task = task_of(ITEMS, retrievals=20)
+    async with simulate(task, {"items": model()["items"]}, seed=5) as network, AsyncExitStack() as stack:
         joined = {name: await stack.enter_async_context(network.client(name)) for name in ROWS}
         for name, client in joined.items():
             await client.unite({"items": ROWS[name]})
         await network.finish_union()
         begun = len(network.transcript)
-        for _ in range(2):
+        for _ in range(20):
             await joined["ada"].retrieve({"items": [7]})
         await joined["ada"].submit({"items": ([7], np.ones((1, 3)))})
         said = [note.message for note in network.transcript[begun:]]
     assert not [message for message in said if isinstance(message, Retrieve | Recall | Answer)]
     assert {message.query for message in said if isinstance(message, Submit)} == {0}
-    assert [message.union for message in said if isinstance(message, Download)] == [True, False, False]
+    assert [message.union for message in said if isinstance(message, Download)] == [True] + [False] * 20
 
 
 async def test_rows_that_are_not_the_announced_ones_are_a_violation() -> None:
