@@ -11,7 +11,9 @@ client can never be made to read a server's internal message, nor a server a loc
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
+
+import msgspec
 
 from fsl_async.discreet import Discreet
 
@@ -31,6 +33,7 @@ __all__ = [
     "FromPeer",
     "FromServer",
     "Hint",
+    "Known",
     "Message",
     "Opened",
     "Proofs",
@@ -175,6 +178,31 @@ class Refused(Message, frozen=True, tag="refused", kw_only=True):
 # ---- server to server
 
 
+class Known(Message, frozen=True, tag="known", kw_only=True, omit_defaults=True):
+    """What a server knows when the two meet, before it says anything else; see `protocols.acquaintance`.
+
+    Attributes:
+        settled: the number of the last round that is over.
+        last: that round, and `aborted` whether it was given up.
+        present: the round that is on; empty while it is tossed for.
+        said: how far this server has got in what it says of a round, and `heard` how far the other one has.
+        toss: the digest of this server's commitment to its half of the present round's seed, and `peer_toss` of the
+            other's; empty where there is none.
+        roster: the digest of this server's list, if it was sent and is at hand; `peer_roster` of the other's.
+    """
+
+    settled: int = 0
+    last: bytes = b""
+    aborted: bool = False
+    present: bytes = b""
+    said: Annotated[int, msgspec.Meta(ge=0, le=7)] = 0
+    heard: Annotated[int, msgspec.Meta(ge=0, le=7)] = 0
+    toss: bytes = b""
+    peer_toss: bytes = b""
+    roster: bytes = b""
+    peer_roster: bytes = b""
+
+
 class TossCommitment(Message, frozen=True, tag="toss-commitment", kw_only=True):
     """A commitment to this server's half of the next round's seed, and the digest of the model it holds."""
 
@@ -246,5 +274,5 @@ class Abort(Message, frozen=True, tag="abort"):
 FromClient: TypeAlias = AskTask | Enter | Retrieve | Recall | Download | Submit | Hint | AskOutcome
 FromServer: TypeAlias = TaskIs | Opened | Answer | Block | Receipt | Finished | Refused
 FromPeer: TypeAlias = (
-    TossCommitment | TossReveal | Forward | RosterList | Proofs | Commitment | Share | Conclusion | Abort
+    Known | TossCommitment | TossReveal | Forward | RosterList | Proofs | Commitment | Share | Conclusion | Abort
 )

@@ -27,7 +27,7 @@ from fsl_async.codec import Received
 from fsl_async.config import RoundConfig, ServerKeys, describe_model, describe_plain, shape_of_round
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import PeerViolationError, StorageError
-from fsl_async.messages import Abort, Conclusion, Forward, Message, TossCommitment, TossReveal
+from fsl_async.messages import Abort, Conclusion, Forward, Known, Message, TossCommitment, TossReveal
 from fsl_async.protocols import alignment as aligning
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols import toss as tossing
@@ -50,6 +50,7 @@ from parties.happenings import (
 from parties.history import History, Standing
 from parties.inbox import FromPeer, Item, Mark, Met, Ours
 from parties.link import PeerLink
+from parties.meeting import Meeting, known
 from parties.outcome import RoundReport
 from parties.patient_store import PatientStore
 from parties.room import round_bytes
@@ -107,6 +108,7 @@ class Actor:
             partial(self._sent, self._peer),
             partial(self._taken, self._peer),
         )
+        self._meeting = Meeting(self._name, self._link, setup.observe)
         self._memory = CellMemory(SPARE_BYTES)
         self._history = History(self._store)
         self._standing = Standing(
@@ -318,6 +320,10 @@ class Actor:
             match item:
                 case Met():
                     self._resend()
+                case FromPeer() | Forwarded() if not self._meeting.listens:
+                    pass
+                case FromPeer(received=Received(message=Known() as theirs)):
+                    await self._meeting.take(self._known(), theirs)
                 case Mark(taken=taken):
                     taken.set()
                 case Forwarded():
@@ -437,7 +443,7 @@ class Actor:
 
     def _resend(self) -> None:
         """Say again what the peer may lack: that the last round was tossed and how it ended, and all of the present."""
-        self._link.greet()
+        self._meeting.begin(self._known())
         settled = self._standing.settled
         for toss in [toss for toss in self._tosses if toss.number <= settled]:
             toss.resend_past()
@@ -447,6 +453,11 @@ class Actor:
             toss.resend()
         if isinstance(self._current, RoundRun):
             self._current.resend()
+
+    def _known(self) -> Known:
+        """What this server knows, for when the servers meet."""
+        last = [past.report for past in self._over.values()][-1:]
+        return known(self._current, self._tosses, last, self._standing.settled)
 
     async def _met(self) -> None:
         self.setup.observe(PeerMet())

@@ -66,6 +66,7 @@ class PeerLink:
         self.peer = peer
         self.connected = False
         self._greeted = False
+        self._refused = False
         self._lose = lose
         self._told_sent = sent
         self._told_taken = taken
@@ -118,6 +119,11 @@ class PeerLink:
             while self.connected and self._queue:
                 await self._sent.wait()
 
+    def refuse(self) -> None:
+        """End the connection in use; it is not dialled again at once."""
+        self._refused = True
+        self._in_use.cancel()
+
     async def attach(self, channel: Channel) -> None:
         """Use a channel until it is lost; one at a time, a newer one ends the older, which may be dead unnoticed."""
         self._in_use.cancel()
@@ -153,6 +159,7 @@ class PeerLink:
             except* ChannelError as group:
                 for error in _leaves(group):
                     _log.info("link to %s: %s; next attempt in %.1f s", self.peer, error, pause)
+            pause, self._refused = LONGEST_PAUSE if self._refused else pause, False
             await trio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 

@@ -1,8 +1,6 @@
 """Rounds with real parties: who is counted and who is told why not, what an abort reveals, and how lost links heal."""
 
 import itertools
-import re
-from contextlib import suppress
 from dataclasses import replace
 
 import msgspec
@@ -34,7 +32,7 @@ from fsl_async.public_part import Layout, Trees
 from fsl_async.ring import Ring
 from parties import AlreadyCountedError, RoundClosedError, simulate
 from parties.happenings import Happening, MessageReceived, MessageSent
-from parties.server import Schedule, Server
+from parties.server import Schedule
 from transport import ConnectionLostError, Network, TcpTransport
 
 # ---- rounds
@@ -443,35 +441,6 @@ async def test_the_link_between_the_servers_breaks_and_heals(nursery, autojump_c
     assert next(seen) > occurrence, f"no {lost} was {direction}"
     assert len(meddler.channels) == 2
     assert shop.failures == []
-
-
-@pytest.mark.parametrize("settled", [1, 2, 3])
-async def test_a_peer_that_has_lost_its_store_is_told_so_and_stopped(nursery, autojump_clock, settled):
-    network = Network()
-    shop = Shop(nursery, transports=(network, network), listen_at=("S0", "S1"))
-    await shop.open()
-    async with opened(*(shop.client(name, transport=network) for name in ("anna", "ben"))) as clients:
-        for _ in range(settled):
-            for client in clients:
-                await take_part(client)
-            with trio.fail_after(60):
-                await shop.finish_round()
-    async with trio.open_nursery() as again:
-        forgetful = Server(replace(shop.setup_of(1), peer_address="S0", address="elsewhere"))
-
-        async def run() -> None:
-            with suppress(FslError, ExceptionGroup):
-                await forgetful.run()
-
-        again.start_soon(run)
-        with trio.fail_after(60):
-            await shop.failed.wait()
-        again.cancel_scope.cancel()
-    (violation,) = leaves(shop.failures[0])
-    assert isinstance(violation, PeerViolationError)
-    assert violation.peer == "S1"
-    assert re.search("has lost its store|two different toss commitments", str(violation))
-    nursery.cancel_scope.cancel()
 
 
 async def test_the_link_heals_over_tcp_too(nursery):

@@ -28,6 +28,7 @@ from fsl_async.messages import (
     FromPeer,
     FromServer,
     Hint,
+    Known,
     Message,
     Opened,
     Proofs,
@@ -99,6 +100,7 @@ PEER_MESSAGES: tuple[tuple[Message, bytes], ...] = (
     (Share(key(1), key(2)), bytes(200)),
     (Conclusion(key(1), key(2)), b""),
     (Abort(key(1), "the operator gave it up"), b""),
+    (Known(settled=2, last=key(1), present=key(2), said=3, heard=2, toss=key(3), peer_toss=key(4)), b""),
 )
 
 

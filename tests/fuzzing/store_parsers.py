@@ -336,7 +336,7 @@ PARSERS = (
         _stores,
         source=SQLITE,
         share=HEAVY,
-        longest=2**17,
+        longest=2**18,
         memory=2**23,
     ),
 )
