@@ -147,7 +147,7 @@ class Actor:
         self._settled_before = self._standing.settled
         self._described = describe_model(self.setup.task, self.model)
         await self._history.sweep(self._standing.settled, self.setup.schedule.retention)
-        recent = await self._history.recent(ROUNDS_REMEMBERED)
+        recent = await self._history.past(self._standing.settled, ROUNDS_REMEMBERED)
         self._over = {past.report.round_id: past for past in recent}
 
     async def _begin(self, nursery: trio.Nursery) -> None:

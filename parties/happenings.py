@@ -205,6 +205,11 @@ class PastRound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     settled_at: float
     evaluating: float
 
+    @property
+    def seconds(self) -> float:
+        """How long it was open and worked on; 0 where the clock was put back meanwhile, and nobody knows."""
+        return max(0.0, self.settled_at - self.opened_at)
+
 
 class RoundStanding(msgspec.Struct, frozen=True, kw_only=True):
     """The round that is running.

@@ -144,21 +144,15 @@ class History:
             changes.append(Erase(f"{round_prefix(number - retention)}/"))
         return kept, changes
 
-    async def past(self) -> list[PastRound]:
-        """All rounds that are over, in order."""
-        keys = await self._store.keys("past/")
-        return [await self._past(key) for key in keys]
-
-    async def recent(self, count: int) -> list[PastRound]:
-        """The last rounds that are over, in order."""
-        keys = (await self._store.keys("past/"))[-count:]
-        return [await self._past(key) for key in keys]
+    async def past(self, settled: int, most: int) -> list[PastRound]:
+        """The rounds that are over up to a number, in order, at most so many; no others are read."""
+        return [await self.number(number) for number in range(max(1, settled - most + 1), settled + 1)]
 
     async def opened_at(self, number: int, now: float) -> float:
-        """When a round opened, in seconds since 1970; now, if it opens now."""
+        """When a round opened, in seconds since 1970; now, if it opens now, or the clock was put back since."""
         key = f"{round_prefix(number)}/opened"
         if await self._store.keys(key):
-            return float(read_kept(await self._store.blob(key), float, key))
+            return min(float(read_kept(await self._store.blob(key), float, key)), now)
         await self._store.commit(Put(key, msgspec.msgpack.encode(now)))
         return now
 

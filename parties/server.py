@@ -252,9 +252,15 @@ class Server(Actor):
             rounds_aborted=self._standing.aborted,
         )
 
-    async def past_rounds(self) -> list[PastRound]:
-        """All rounds that are over, in order."""
-        return await self._history.past()
+    async def past_rounds(self, most: int = 200, before: int = 0) -> list[PastRound]:
+        """The last rounds that are over, in order.
+
+        Args:
+            most: at most so many.
+            before: only rounds with a smaller number than this; 0 for the latest.
+        """
+        settled = self._standing.settled
+        return await self._history.past(min(settled, before - 1) if before else settled, most)
 
     async def drain(self, seconds: float) -> None:
         """Wait until every client has gone, to hear what became of the last round; at most so many seconds."""

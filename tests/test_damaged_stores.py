@@ -26,6 +26,7 @@ from parties.happenings import PastRound
 from parties.history import History, Restore, Standing
 from parties.identity import Identity, Registry
 from parties.kept import read_kept
+from parties.outcome import RoundReport
 from parties.planting import KeptPlanting, Planting
 from parties.round_records import RoundRecords, StoredSubmission
 from parties.sessions import Sessions
@@ -82,8 +83,7 @@ def _records(store: Store) -> RoundRecords:
 PLACES: dict[str, tuple[Callable[[bytes], Put | Record], Callable[[Store], Awaitable[object]]]] = {
     "client's owner": (lambda data: Put("owner", data), _client),
     "standing": (lambda data: Put("standing", data), lambda store: History(store).open(FRESH, MODEL)),
-    "settled rounds": (lambda data: Put("past/00000003", data), lambda store: History(store).past()),
-    "last settled rounds": (lambda data: Put("past/00000003", data), lambda store: History(store).recent(1)),
+    "settled rounds": (lambda data: Put("past/00000003", data), lambda store: History(store).past(3, 1)),
     "one settled round": (lambda data: Put("past/00000003", data), lambda store: History(store).number(3)),
     "opening": (lambda data: Put(f"{ROUND}/opened", data), lambda store: History(store).opened_at(3, 1.0)),
     "evidence": (lambda data: Record("evidence", data), lambda store: EvidenceBook(store).restore()),
@@ -277,3 +277,22 @@ async def test_a_record_with_a_field_of_another_release_is_not_read():
     await store.commit(Put("standing", encode(later)))
     with pytest.raises(StorageError, match=r"unknown field `later`.*written by another release"):
         await History(store).open(FRESH, MODEL)
+
+
+# ---- a clock that is put back
+
+
+async def test_a_round_that_opened_in_the_future_opened_now():
+    """Else it would close when the clock has come there again: in 37 years, say."""
+    history = History(MemoryStore())
+    assert await history.opened_at(3, 2e9) == 2e9
+    assert await history.opened_at(3, 2.1e9) == 2e9
+    assert await history.opened_at(3, 8e8) == 8e8
+
+
+def test_no_round_lasts_less_than_no_time():
+    report = RoundReport(
+        round_id=bytes(32), number=1, aborted="", clients=(), excluded={}, model=CONFIG.model, union=()
+    )
+    past = PastRound(report=report, phase="main", opened_at=2e9, settled_at=8e8, evaluating=0.0)
+    assert past.seconds == 0.0

@@ -51,28 +51,32 @@ def status(where: str, *, once: bool = False, form: FormatFlag = "text") -> int:
 
 
 @rounds.command(name="list")
-def list_rounds(where: str, *, last: int = 50, form: FormatFlag = "text") -> int:
-    """List the settled rounds, and the running one.
+def list_rounds(where: str, *, last: int = 50, before: int = 10**9, form: FormatFlag = "text") -> int:
+    """List the latest settled rounds, and the running one; or earlier ones.
 
     Parameters
     ----------
     where:
         The server's TOML file, or its operator's port as http://host:port.
     last:
-        At most so many, the latest.
+        At most so many, from 1 to 1,000: the latest.
+    before:
+        Of the rounds with a smaller number than this, to go back page by page.
     """
     report = Report("rounds list", form)
 
     async def work() -> None:
-        from parties.operating.answers import RoundsView, StatusView
+        from parties.operating.answers import MOST_ROUNDS, RoundsView, StatusView
         from parties.operating.inquiry import Inquiry
         from parties.operating.terminal import as_text, rounds_table
 
-        if not 1 <= last <= 999_999:
-            raise MisuseError(f"last: from 1 to 999,999 rounds can be listed, not {last:,}")
+        if not 1 <= last <= MOST_ROUNDS:
+            raise MisuseError(
+                f"last: from 1 to {MOST_ROUNDS:,} rounds can be listed, not {last:,}; --before goes back page by page"
+            )
         inquiry = Inquiry.of(where)
         running = (await inquiry.get("/status.json", StatusView))["round"]
-        past = (await inquiry.get(f"/rounds.json?last={last}", RoundsView))["rounds"]
+        past = (await inquiry.get(f"/rounds.json?last={last}&before={_checked(before)}", RoundsView))["rounds"]
         text = as_text(rounds_table(past)) if past else "no round is settled yet"
         text += f"\nround {running['number']} is running: {running['state']}" if running else ""
         report.result(text, {"rounds": past, "running": running})
@@ -157,7 +161,7 @@ def log_level(where: str, level: str, *, token_file: Path | None = None, form: F
 
 
 def _checked(number: int) -> int:
-    if not 1 <= number < 10**9:
+    if not 1 <= number <= 10**9:
         raise MisuseError(f"rounds are numbered from 1, there is no round {number}")
     return number
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal, TypedDict, TypeVar
 import msgspec
 
 __all__ = [
+    "MOST_ROUNDS",
     "VERSION",
     "Aborting",
     "LogLevel",
@@ -25,6 +26,9 @@ __all__ = [
 ]
 
 VERSION: Final = 1
+
+MOST_ROUNDS: Final = 1000
+"""In one answer; earlier ones are asked for page by page."""
 
 AnswerT = TypeVar("AnswerT")
 

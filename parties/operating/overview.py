@@ -15,8 +15,8 @@ class Overview(Protocol):
     def standing(self) -> ServerStanding:
         """How the server stands now."""
 
-    async def past_rounds(self) -> list[PastRound]:
-        """The settled rounds that it still knows, oldest first.
+    async def past_rounds(self, most: int, before: int = 0) -> list[PastRound]:
+        """The last settled rounds, oldest first: at most so many, of those with a smaller number than `before`, if any.
 
         Raises:
             StorageError: they cannot be read.

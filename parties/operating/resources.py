@@ -28,7 +28,7 @@ import trio
 
 from fsl_async.errors import FslError, MisuseError
 from parties.operating.access import OperatorToken
-from parties.operating.answers import VERSION, Aborting, LogLevel, StatusView
+from parties.operating.answers import MOST_ROUNDS, VERSION, Aborting, LogLevel, StatusView
 from parties.operating.discretion import plain_text
 from parties.operating.http import Request, Response, refusal, with_json
 from parties.operating.metrics import CONTENT_TYPE
@@ -40,7 +40,7 @@ __all__ = ["LONGEST_REASON", "MOST_VIEWERS", "Resources", "host_of"]
 
 LONGEST_REASON = 200
 MOST_VIEWERS = 32
-MOST_ROUNDS = 200
+USUAL_ROUNDS = 200
 TOGETHER = 0.2
 HEARTBEAT = 10.0
 
@@ -151,14 +151,15 @@ class Resources:
             self._viewers -= 1
 
     async def _rounds(self, request: Request) -> Response:
-        words = request.query.get("last", str(MOST_ROUNDS))
-        if not words.isdecimal() or not 1 <= len(words) <= 6 or int(words) == 0:
-            return refusal(HTTPStatus.BAD_REQUEST, "last: a whole number from 1 expected")
-        past = await self._overview.past_rounds()
-        return with_json(rounds_view(past[-int(words) :]))
+        last, before = request.query.get("last", str(USUAL_ROUNDS)), request.query.get("before", str(10**9))
+        if not _is_count(last, MOST_ROUNDS):
+            return refusal(HTTPStatus.BAD_REQUEST, f"last: a whole number from 1 to {MOST_ROUNDS} expected")
+        if not _is_count(before, 10**9):
+            return refusal(HTTPStatus.BAD_REQUEST, "before: the number of a round expected")
+        return with_json(rounds_view(await self._overview.past_rounds(int(last), int(before))))
 
     async def _round(self, request: Request, number: str) -> Response:
-        for past in await self._overview.past_rounds():
+        for past in await self._overview.past_rounds(1, int(number) + 1):
             if past.report.number == int(number):
                 return with_json(round_view(past))
         return refusal(HTTPStatus.NOT_FOUND, f"round {number} is not settled, or too long ago to be known")
@@ -223,6 +224,10 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _is_count(words: str, most: int) -> bool:
+    return words.isascii() and words.isdecimal() and len(words) <= len(str(most)) and 1 <= int(words) <= most
 
 
 def _word(body: bytes, name: str) -> str:

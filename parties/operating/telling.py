@@ -184,7 +184,7 @@ def _settled(past: PastRound) -> Iterator[Line]:
         "phase": past.phase,
         "counted": len(report.clients),
         "not_counted": len(report.excluded),
-        "seconds": round(past.settled_at - past.opened_at, 6),
+        "seconds": round(past.seconds, 6),
         "evaluating": round(past.evaluating, 6),
         **({"explanation": report.aborted or report.refused} if report.ending != "done" else {}),
     }

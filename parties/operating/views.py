@@ -102,6 +102,6 @@ def _summary(past: PastRound) -> SummaryView:
         "not_counted": dict(sorted(Counter(report.excluded.values()).items())),
         "opened_at": past.opened_at,
         "settled_at": past.settled_at,
-        "seconds": past.settled_at - past.opened_at,
+        "seconds": past.seconds,
         "evaluating": past.evaluating,
     }

@@ -53,6 +53,7 @@ ROWS = 40
 """How much of the chart says what a world was doing then."""
 
 PAUSE = 1.0
+ALL_ROUNDS = 10**6
 """Seconds until a process is started again that has ended by itself, as a service manager would."""
 
 Behaviour: TypeAlias = Callable[[Client], Awaitable[None]]
@@ -253,7 +254,7 @@ class World:
             await nursery.start(server.run)
             self._reachable.add(index)
             self._wake()
-            past = await server.past_rounds()
+            past = await server.past_rounds(most=ALL_ROUNDS)
             standing = server.standing()
             self._note_model(index, standing.rounds_done + standing.rounds_aborted)
             for over in past:

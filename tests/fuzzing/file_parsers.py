@@ -157,7 +157,7 @@ class _Server:
             rounds_aborted=0,
         )
 
-    async def past_rounds(self) -> list[PastRound]:
+    async def past_rounds(self, most: int, before: int = 0) -> list[PastRound]:
         return [PastRound(report=REPORT, phase="main", opened_at=1.0, settled_at=2.0, evaluating=0.5)]
 
     async def abort_round(self, number: int, explanation: str) -> object:
@@ -205,7 +205,15 @@ def _requests() -> list[bytes]:
     return [*asked, body(b"PUT", b"/log-level", LEVEL), body(b"POST", b"/rounds/3/abort", BECAUSE), chunked]
 
 
-PATHS = (b"/status.json", b"/rounds.json?last=3", b"/rounds/3.json", b"/metrics", b"/healthz", b"/readyz", b"/")
+PATHS = (
+    b"/status.json",
+    b"/rounds.json?last=3&before=9",
+    b"/rounds/3.json",
+    b"/metrics",
+    b"/healthz",
+    b"/readyz",
+    b"/",
+)
 LEVEL, BECAUSE = json.dumps({"level": "warning"}).encode(), json.dumps({"because": "a trial"}).encode()
 
 MISUSE = (MisuseError,)

@@ -145,7 +145,7 @@ _ARRAYS = (Put("model/items", MODEL["items"].tobytes()), Put("model/head", MODEL
 async def _past(store: Store) -> None:
     history = History(store)
     await history.number(3)
-    assert len(await history.past()) == len(await history.recent(1)) == 1
+    assert len(await history.past(3, 1)) == 1
 
 
 async def _opened(store: Store) -> None:

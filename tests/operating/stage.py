@@ -76,8 +76,9 @@ class Stage:
             rounds_aborted=len(self.past) - done,
         )
 
-    async def past_rounds(self) -> list[PastRound]:
-        return list(self.past)
+    async def past_rounds(self, most: int, before: int = 0) -> list[PastRound]:
+        self.read = most
+        return [past for past in self.past if not before or past.report.number < before][-most:]
 
     async def abort_round(self, number: int, explanation: str) -> None:
         if self.running is None or self.running.number != number:

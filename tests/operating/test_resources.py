@@ -67,6 +67,24 @@ async def test_past_rounds_in_short_and_one_in_full(port):
     assert "not settled" in (await port.json("/rounds/3.json", 404))["error"]
 
 
+async def test_only_those_rounds_are_read_that_are_shown(port):
+    """There may be a hundred thousand of them; who wants earlier ones goes back page by page."""
+    for number in range(1, 6):
+        port.stage.open_round(number)
+        port.stage.settle(["alice"], {})
+    last = (await port.json("/rounds.json?last=2"))["rounds"]
+    assert [each["number"] for each in last] == [4, 5]
+    assert port.stage.read == 2
+    before = (await port.json("/rounds.json?last=2&before=4"))["rounds"]
+    assert [each["number"] for each in before] == [2, 3]
+    await port.json("/rounds/2.json")
+    assert port.stage.read == 1
+    await port.json("/rounds.json")
+    assert port.stage.read == 200
+    assert "from 1 to 1000" in (await port.json("/rounds.json?last=1001", 400))["error"]
+    assert "the number of a round" in (await port.json("/rounds.json?before=0", 400))["error"]
+
+
 @pytest.mark.parametrize("last", ["0", "-1", "x", "1e3", "9999999", "²"])
 async def test_a_wrong_number_of_rounds_is_refused(port, last):
     assert (

@@ -27,7 +27,7 @@ TASK = Task(
 GIVEN_UP = AtTransition("round", "Open", "GaveUp", "Aborted", "after write")
 
 
-@pytest.mark.parametrize(("seed", "seconds"), [(16, 0.2), (34, 0.4)])
+@pytest.mark.parametrize(("seed", "seconds"), [(41, 0.3), (20, 0.5)])
 def test_a_round_is_given_up_before_the_peer_knows_that_it_began(seed: int, seconds: float) -> None:
     """And the server that gave it up is killed: it must say again that it tossed for that round, and how it ended."""
     faults = (Crash("S1", GIVEN_UP, down=1.0), GiveUp("S1", AtTime(seconds)))

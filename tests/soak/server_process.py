@@ -177,7 +177,7 @@ async def _until_over(server: Server, file: ServerFile) -> None:
 
 
 async def _write_down(server: Server, site: Site, index: int) -> None:
-    accounts = [_account(past) for past in await server.past_rounds()]
+    accounts = [_account(past) for past in await server.past_rounds(most=10**9)]
     site.accounts(index).write_bytes(msgspec.json.encode(accounts))
     await trio.to_thread.run_sync(save_model, site.final_model(index), server.model)
 
