@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fsl_async.errors import FslError, MisuseError, StorageError
+from fsl_async.errors import MisuseError, StorageError
 from parties.combining import Model
 from parties.configuration import OnDisk
 from parties.history import Standing
@@ -69,7 +69,7 @@ def back_up(file: ServerFile, target: Path, model: Path | None) -> Backup:
         standing = _standing(target)
         if model:
             save_model(model, _model(target, standing))
-    except FslError:
+    except BaseException:
         target.unlink()
         raise
     return Backup(standing.server, source, target, target.stat().st_size, standing.settled)

@@ -10,6 +10,7 @@ tokens.toml     where clients enrol with tokens: their digests (see `parties.tok
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -30,9 +31,10 @@ from parties.conversation import ConversationLimits
 from parties.identity import Identity, PublicIdentity, Registry, read_private
 from parties.model_files import load_model
 from parties.party_files import ClientFile, LimitsTable, RoundsTable, ServerFile
+from parties.patient_store import PAUSE
 from parties.server import Schedule, ServerSetup, Watch, silent
 from parties.sqlite_store import SqliteStore
-from parties.store import MemoryStore, Store
+from parties.store import DiskFullError, MemoryStore, Store
 from parties.tokens import read_token
 from transport import Kind, Limits, TcpTransport
 
@@ -47,6 +49,8 @@ __all__ = [
     "to_toml",
     "write_deployment",
 ]
+
+_log = logging.getLogger("parties.deployment")
 
 
 class ServerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -141,12 +145,19 @@ async def server_setup(path: Path, watch: Watch = silent) -> ServerSetup:
 
 
 async def open_store(place: StorePlace) -> Store:
-    """Open a server's store.
+    """Open a server's store; where the disk is full, wait until there is room.
 
     Raises:
         StorageError: it cannot be used; the message says what to do.
     """
-    return await SqliteStore.open(place.path, marked=True) if isinstance(place, OnDisk) else MemoryStore()
+    if not isinstance(place, OnDisk):
+        return MemoryStore()
+    while True:
+        try:
+            return await SqliteStore.open(place.path, marked=True)
+        except DiskFullError as error:
+            _log.warning("%s; the server waits, and then starts", error)
+            await trio.sleep(PAUSE)
 
 
 def own_identity(file: ServerFile, deployment: Deployment) -> Identity:

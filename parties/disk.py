@@ -33,6 +33,8 @@ __all__ = [
 ]
 
 LEAST_FREE_PERCENT = 10
+LEAST_FREE_BYTES = 4 << 30
+"""No more has to stay free, however large the disk is: it is for what others write meanwhile, and for the log."""
 MOUNTS = Path("/proc/self/mountinfo")
 
 # fmt: off
@@ -72,17 +74,17 @@ def room(path: Path) -> int:
 
 
 def check_room(path: Path, needed: int) -> None:
-    """Refuse where so many more bytes beside a file would leave less than a tenth of the disk free.
+    """Refuse where so many more bytes beside a file would leave less than a tenth of the disk free, or 4 GiB.
 
     Raises:
         StorageError: they would, or its folder cannot be looked at.
     """
     total, free = _usage(path)
-    least = total * LEAST_FREE_PERCENT // 100
+    least = min(total * LEAST_FREE_PERCENT // 100, LEAST_FREE_BYTES)
     if free - needed < least:
         raise StorageError(
             f"{path.parent} has {_megabytes(free)} free; {_megabytes(needed)} are needed, and {_megabytes(least)} "
-            f"({LEAST_FREE_PERCENT} % of the disk) must stay free; free some of it, or name a file on a larger disk"
+            f"(a tenth of the disk, or 4 GiB) must stay free; free some of it, or name a file on a larger disk"
         )
 
 
@@ -127,8 +129,9 @@ def sole_use(path: Path) -> Iterator[None]:
 
     Raises:
         InUseError: somebody has.
-        StorageError: there cannot be a lock.
+        StorageError: there cannot be a lock, or the file has a second name, for which there would be a second lock.
     """
+    _refuse_second_name(path)
     with _lock_file(path) as descriptor:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -183,6 +186,16 @@ def sync_folder(path: Path) -> None:
 def refused(path: Path, error: OSError) -> StorageError:
     """The error for a file that the system refuses, with what to do about it."""
     return StorageError(f"{path} cannot be written: {REMEDIES.get(error.errno or 0, error.strerror)}")
+
+
+def _refuse_second_name(path: Path) -> None:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        names = path.stat().st_nlink
+        if path.is_file() and names > 1:
+            raise StorageError(
+                f"{path} is one of {names} names of the same file (hard links): by another name another server could "
+                f"use it, with a log of its own. Remove the others (`find -samefile {path}` finds them)"
+            )
 
 
 @contextmanager

@@ -85,11 +85,15 @@ class Meeting:
                     "what `fsl-async rounds list` says on both, and put the right one back"
                 )
 
-    async def _refuse(self, explanation: str) -> None:
-        self.listens = False
+    def cannot_meet(self, explanation: str) -> None:
+        """The other server cannot be met, and that will not pass by itself."""
         if explanation != self._told:
             self._observe(Warned(about="peer", explanation=explanation))
         self._told = explanation
+
+    async def _refuse(self, explanation: str) -> None:
+        self.listens = False
+        self.cannot_meet(explanation)
         await self._link.flush()
         self._link.refuse()
 

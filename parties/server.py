@@ -43,11 +43,27 @@ from parties.refusals import SumRefusedError
 from parties.round_run import RoundRun
 from parties.server_setup import Schedule, ServerSetup, Watch, silent
 from parties.store import DiskFullError, StoreLostError
-from transport import Channel, HandshakeSettings, Limits, NoPlace, Refusal, Role, Service
+from transport import (
+    Channel,
+    ForeignPeerError,
+    HandshakeSettings,
+    KindMismatchError,
+    Limits,
+    NoPlace,
+    Refusal,
+    Role,
+    RoleMismatchError,
+    Service,
+    VersionMismatchError,
+    WrongServerKeyError,
+)
 
 __all__ = ["Schedule", "Server", "ServerSetup", "Watch", "silent"]
 
 _log = logging.getLogger("parties.server")
+
+LASTING = (VersionMismatchError, KindMismatchError, RoleMismatchError, WrongServerKeyError, ForeignPeerError)
+"""Why servers do not meet, where waiting does not help: somebody has to do something."""
 
 PEER_CONNECTIONS = 2
 """One in use, and one that is about to end it."""
@@ -313,9 +329,13 @@ class Server(Actor):
         self.setup.observe(ConnectionFailed(origin=origin, kind=type(error).__name__, explanation=str(error)))
 
     async def _dial_peer(self) -> Channel:
-        return await self.setup.transport.dial(
-            self.setup.peer_address, self.setup.peer.channel, self.handshake(), self._check_peer
-        )
+        try:
+            return await self.setup.transport.dial(
+                self.setup.peer_address, self.setup.peer.channel, self.handshake(), self._check_peer
+            )
+        except LASTING as error:
+            self._meeting.cannot_meet(f"{self._peer} cannot be met: {error}")
+            raise
 
     def _check_peer(self, payload: bytes) -> None:
         if payload != self.setup.task.digest():

@@ -45,6 +45,8 @@ PAGE_BYTES: Final = 16384  # measured: large blobs take three quarters of the ti
 LOG_BYTES: Final = 16 << 20  # after so much a checkpoint is due, once nobody has written for a while
 LONGEST_LOG_BYTES: Final = 512 << 20  # after so much it does not wait for that
 BUSY_SECONDS: Final = 5.0
+COPIED_PAGES: Final = 1024
+"""At a time."""
 
 SETTINGS: Final[Mapping[str, str | int]] = {
     "journal_mode": "wal",
@@ -169,13 +171,17 @@ def _existing(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _back_up(source: sqlite3.Connection, path: Path, target: Path) -> None:
-    """Copy in one step, which is one state of the store however much is written meanwhile, and read the copy through.
+    """Copy one state of the store, however much is written meanwhile, and read the copy through.
+
+    It is copied bit by bit, so that a signal is heard on the way.
 
     Raises:
         StoreLostError: what was copied is damaged.
     """
+    source.execute("BEGIN")
+    source.execute("SELECT count(*) FROM sqlite_master").fetchone()  # from here on it reads this one state
     with closing(connect(target)) as copied:
-        source.backup(copied)
+        source.backup(copied, pages=COPIED_PAGES, progress=lambda *_: None)
         copied.execute(f"PRAGMA application_id = {COPY}")
         (found,) = copied.execute("PRAGMA quick_check(1)").fetchone()
     if found != "ok":

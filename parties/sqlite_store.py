@@ -98,7 +98,7 @@ class SqliteStore(Store):
         await snapshot(self._path, path)
 
     async def check_room(self, needed: int) -> None:
-        """See `Store.check_room`; a tenth of the disk must stay free."""
+        """See `Store.check_room`; a tenth of the disk must stay free, or 4 GiB."""
         await trio.to_thread.run_sync(check_room, self._path, needed)
 
     async def aclose(self) -> None:

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 import stat
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -21,6 +22,7 @@ from parties.model_files import load_model
 from parties.report import ExitCode
 from parties.server import Server
 from parties.sqlite_store import SqliteStore
+from parties.store import DiskFullError
 
 NAMES = ("anna", "ben")
 
@@ -406,3 +408,54 @@ def test_a_mark_that_cannot_be_read_is_named(folder):
     trio.run(one_round, folder, 1)
     (folder / "S0.sqlite.mark").write_bytes(b"fsl-async mark 00")
     assert "S0.sqlite.mark is damaged" in trio.run(refused_at_start, folder)
+
+
+# ---- a signal on the way
+
+ENDED_ON_ITS_WAY = """
+import os, signal
+from parties import {module} as module
+real = module.connect
+def connect(path):
+    if path.name.startswith(".{prefix}"):
+        os.kill(os.getpid(), signal.{name})
+    return real(path)
+module.connect = connect
+from parties.command import main
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("command", ["backup", "restore"])
+def test_a_signal_on_the_way_leaves_nothing(command, name, stopped, run):
+    """Else a whole copy stays in a hidden file, with all secrets."""
+    if command == "restore":
+        run("S0.toml", "copy.sqlite")
+        put_aside(stopped, 0)
+    module, prefix = ("sqlite_file", "copy") if command == "backup" else ("restoring", "S0.sqlite")
+    before = {path.name for path in stopped.iterdir()}
+    script = ENDED_ON_ITS_WAY.format(module=module, prefix=prefix, name=name)
+    words = [sys.executable, "-c", script, command, "S0.toml", "copy.sqlite"]
+    ended = subprocess.run(words, cwd=stopped, capture_output=True, check=False, timeout=120)
+    assert ended.returncode == ExitCode.INTERRUPTED, ended.stderr.decode()
+    assert {path.name for path in stopped.iterdir()} - {"S0.sqlite.lock"} == before - {"S0.sqlite.lock"}
+
+
+# ---- a full disk at the start
+
+
+async def test_a_server_that_starts_on_a_full_disk_waits(stopped, monkeypatch, autojump_clock):
+    real, full = SqliteStore.open, [True] * 3
+
+    async def opened(path: Path, **words: bool) -> SqliteStore:
+        if full:
+            full.pop()
+            raise DiskFullError(f"{path}: the disk is full")
+        return await real(path, **words)
+
+    monkeypatch.setattr(SqliteStore, "open", opened)
+    setup = await server_setup(stopped / "S0.toml")
+    assert await setup.store.keys("standing") == ["standing"]
+    await setup.store.aclose()
+    assert not full

@@ -13,7 +13,7 @@ from fsl_async.protocols.acquaintance import Agreed, Apart, Behind, PeerBehind, 
 from parties.happenings import Happening, PeerMet, Warned
 from parties.server import Server
 from parties.store import Change, MemoryStore, StoreLostError
-from transport import Network
+from transport import Channel, Network, VersionMismatchError
 
 ONE, TWO, THREE = (bytes([number]) * 32 for number in (1, 2, 3))
 
@@ -224,3 +224,18 @@ async def test_a_store_of_any_earlier_moment_is_found_out_or_does_no_harm(nurser
         assert site.warnings(1 - index) == []
     assert sum(isinstance(said, PeerMet) for said in site.told[1 - index]) > 1
     nursery.cancel_scope.cancel()
+
+
+async def test_servers_that_cannot_meet_say_so_once_and_loudly(nursery, autojump_clock):
+    """Two releases, say: whoever looks at S1 sees why no round opens."""
+    site = Site(nursery)
+    site.shop.transports = (site.network, Refusing())
+    await site.open(0)
+    await trio.sleep(60)
+    assert site.warnings(1) == ["S0 cannot be met: it speaks version 2, and this is version 1"]
+    nursery.cancel_scope.cancel()
+
+
+class Refusing(Network):
+    async def dial(self, *words: object) -> Channel:
+        raise VersionMismatchError("it speaks version 2, and this is version 1")

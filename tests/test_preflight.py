@@ -257,13 +257,13 @@ async def test_a_store_on_another_hosts_disk_is_found(folder, monkeypatch, tmp_p
     ("free", "verdict", "words"),
     [
         (100_000_000_000, GOOD, "room for 6 submissions"),
-        (10_001_000_000, BAD, "free some of it, or name a file on a larger disk"),
+        (4_296_000_000, BAD, "free some of it, or name a file on a larger disk"),
         (0, BAD, "0 MB free; "),
     ],
-    ids=["room", "less than two submissions above a tenth", "none"],
+    ids=["room", "less than two submissions above that", "none"],
 )
 async def test_a_disk_without_room_for_a_round_is_found(folder, monkeypatch, free, verdict, words):
-    """The disk has 100 GB, of which a tenth must stay free; one submission of this task takes some megabytes."""
+    """The disk has 100 GB, of which 4 GiB must stay free; one submission of this task takes some megabytes."""
     change(folder / "S0" / "task.toml", "rows = 300", "rows = 1000000")
     change(folder / "S0" / "task.toml", "select = 8", "select = 1000")
     save_model(folder / "S0" / "model.npz", {"items": np.zeros((1_000_000, 3), np.float32), "head": np.zeros(5)})

@@ -736,8 +736,38 @@ def test_a_tenth_of_the_disk_stays_free(path, monkeypatch):
     usage = os.statvfs_result([1000, 1000, 10_000_000, 0, 4_000_000, 0, 0, 0, 0, 0, 255])
     monkeypatch.setattr(os, "statvfs", lambda path: usage)
     check_room(path, 3_000_000_000)
-    with pytest.raises(StorageError, match=r"4,000 MB free; 3,000 MB are needed, and 1,000 MB \(10 % of the disk\)"):
+    with pytest.raises(
+        StorageError, match=r"4,000 MB free; 3,000 MB are needed, and 1,000 MB \(a tenth of the disk, or"
+    ):
         check_room(path, 3_000_000_001)
+
+
+def test_of_a_large_disk_four_gigabytes_stay_free(path, monkeypatch):
+    """Of 400 GB with 37 GB free, 9 % are plenty."""
+    usage = os.statvfs_result([4096, 4096, 400 * 2**18, 0, 37 * 2**18, 0, 0, 0, 0, 0, 255])
+    monkeypatch.setattr(os, "statvfs", lambda path: usage)
+    check_room(path, 33 << 30)
+    with pytest.raises(StorageError, match=r"4,295 MB \(a tenth of the disk, or 4 GiB\) must stay free"):
+        check_room(path, (33 << 30) + 1)
+
+
+async def test_a_file_with_a_second_name_is_refused(path):
+    """The lock and the log go by the name: by the other one a second server would find neither."""
+    async with aclosing(await SqliteStore.open(path)) as store:
+        await store.record("log", b"1")
+        other = path.with_name("other.db")
+        other.hardlink_to(path)
+        with pytest.raises(StorageError, match=r"other\.db is one of 2 names of the same file \(hard links\)"):
+            await SqliteStore.open(other)
+        other.unlink()
+        await store.record("log", b"2")
+
+
+async def test_a_log_that_goes_before_the_first_commit_is_noticed(path):
+    async with aclosing(await SqliteStore.open(path)) as store:
+        path.with_name("store.db-wal").unlink()
+        with pytest.raises(StoreLostError, match=r"store\.db-wal was removed or replaced while the store was in use"):
+            await store.record("log", b"lost")
 
 
 async def settles(condition: Callable[[], bool]) -> None:

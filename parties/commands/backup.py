@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parties.commands.running import FormatFlag, run_plainly
+from parties.commands.running import FormatFlag, leaving_nothing_behind, run_plainly
 from parties.report import Report
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ def backup(config: Path, target: Path, *, model: Path | None = None, form: Forma
         from parties.party_files import ServerFile
 
         file = ServerFile.load(config)
-        made = back_up(file, target, model)
+        with leaving_nothing_behind():
+            made = back_up(file, target, model)
         report.result(
             _words(made, file.identity, model),
             {

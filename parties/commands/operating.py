@@ -51,7 +51,7 @@ def status(where: str, *, once: bool = False, form: FormatFlag = "text") -> int:
 
 
 @rounds.command(name="list")
-def list_rounds(where: str, *, last: int = 50, before: int = 10**9, form: FormatFlag = "text") -> int:
+def list_rounds(where: str, *, last: int = 50, before: int = 10**9 - 1, form: FormatFlag = "text") -> int:
     """List the latest settled rounds, and the running one; or earlier ones.
 
     Parameters
@@ -161,7 +161,7 @@ def log_level(where: str, level: str, *, token_file: Path | None = None, form: F
 
 
 def _checked(number: int) -> int:
-    if not 1 <= number <= 10**9:
+    if not 1 <= number < 10**9:
         raise MisuseError(f"rounds are numbered from 1, there is no round {number}")
     return number
 

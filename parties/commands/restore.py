@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parties.commands.running import FormatFlag, run_plainly
+from parties.commands.running import FormatFlag, leaving_nothing_behind, run_plainly
 from parties.report import Report
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ def restore(config: Path, copy: Path, *, form: FormatFlag = "text") -> int:
         from parties import restoring
         from parties.party_files import ServerFile
 
-        made = restoring.restore(ServerFile.load(config), copy, time.time())
+        with leaving_nothing_behind():
+            made = restoring.restore(ServerFile.load(config), copy, time.time())
         report.result(
             _words(made, copy),
             {

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -10,7 +13,7 @@ from cyclopts import Parameter
 from fsl_async.errors import FslError
 from parties.report import ExitCode, Format, Report
 
-__all__ = ["FormatFlag", "run", "run_plainly"]
+__all__ = ["FormatFlag", "leaving_nothing_behind", "run", "run_plainly"]
 
 FormatFlag = Annotated[Format, Parameter(name="--format", help="What stdout carries: text, or one JSON object.")]
 
@@ -32,6 +35,21 @@ def run_plainly(report: Report, work: Callable[[], None]) -> int:
             raise
         return report.failure(reason)
     return ExitCode.OK
+
+
+@contextmanager
+def leaving_nothing_behind() -> Iterator[None]:
+    """Within the block SIGTERM and SIGHUP end the work as Ctrl-C does: what is half made is taken away."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _root(error: BaseException) -> BaseException:

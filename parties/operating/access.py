@@ -6,11 +6,10 @@ token, which is why the port is a local one.
 
 from __future__ import annotations
 
-import os
+import errno
 import re
 import secrets
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,7 +17,9 @@ from pathlib import Path
 from fsl_async.digests import same
 from fsl_async.errors import MisuseError, StorageError
 from parties.configuration import OnDisk
+from parties.disk import replaced_by
 from parties.party_files import ServerFile
+from parties.store import DiskFullError
 
 __all__ = ["OperatorToken", "read_operator_token", "token_place", "written_token"]
 
@@ -34,9 +35,14 @@ def token_place(file: ServerFile) -> Path:
 
 
 class OperatorToken:
-    """The token of one run of a server."""
+    """The token of one run of a server.
+
+    Attributes:
+        written: whether it is in its file, so that somebody can have it.
+    """
 
     def __init__(self) -> None:
+        self.written = False
         self._text = secrets.token_hex(TOKEN_BYTES)
 
     def __repr__(self) -> str:
@@ -50,26 +56,28 @@ class OperatorToken:
         """Write it into a file that only this user reads, in place of an older one.
 
         Raises:
+            DiskFullError: there is no room for it.
             StorageError: it cannot be written there.
         """
         try:
-            descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600 from the start
-            with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                file.write(self._text + "\n")
-            os.replace(name, path)
+            with replaced_by(path) as file:  # mode 0600 from the start
+                file.write(f"{self._text}\n".encode())
         except OSError as error:
-            raise StorageError(f"{path}: the operator's token cannot be written: {error.strerror}") from error
+            kind = DiskFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
+            raise kind(f"{path}: the operator's token cannot be written: {error.strerror}") from error
+        self.written = True
 
 
 @contextmanager
 def written_token(path: Path) -> Iterator[OperatorToken]:
-    """A fresh token, in a file for as long as the block lasts.
+    """A fresh token, in a file for as long as the block lasts; not written yet where the disk is full.
 
     Raises:
         StorageError: it cannot be written there.
     """
     token = OperatorToken()
-    token.write(path)
+    with suppress(DiskFullError):
+        token.write(path)
     try:
         yield token
     finally:

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import trio
 
-from fsl_async.errors import MisuseError
+from fsl_async.errors import MisuseError, StorageError
 from parties.happenings import Warned
-from parties.operating.access import written_token
+from parties.operating.access import OperatorToken, written_token
 from parties.operating.http import HttpLimits, serve_http
 from parties.operating.operations import Operations
 from parties.operating.overview import Overview
 from parties.operating.resources import Resources, host_of
+from parties.patient_store import PAUSE
 from transport import UnreachableError
 
 __all__ = ["serve_operator"]
@@ -51,9 +52,23 @@ async def serve_operator(
         _warn(operations, sockets)
         resources = Resources(operations, overview, token, {*hosts, host_of(address)})
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(_write_when_there_is_room, operations, token, token_file)
             nursery.start_soon(operations.lag.watch)
             nursery.start_soon(serve_http, sockets, resources.answer, limits or HttpLimits())
             task_status.started(_join(host_of(address), sockets[0].socket.getsockname()[1]))
+
+
+async def _write_when_there_is_room(operations: Operations, token: OperatorToken, path: Path) -> None:
+    """On a full disk all can be looked at through the port, and nothing changed until there is room for the token."""
+    told = ""
+    while not token.written:
+        try:
+            token.write(path)
+        except StorageError as error:
+            if str(error) != told:
+                operations(Warned(about="store", explanation=f"{error}; it is tried again"))
+            told = str(error)
+            await trio.sleep(PAUSE)
 
 
 async def _bind(address: str) -> list[trio.SocketListener]:

@@ -207,5 +207,5 @@ def disk(file: ServerFile, task: Task) -> str:
     if file.checkpoints is not None:
         check_room(file.checkpoints.absolute(), model_bytes(task) * (file.checkpoints_kept + 1))
     return (
-        f"room for {clients} submissions, {submissions / 1e6:,.0f} MB, and the model, and a tenth of the disk besides"
+        f"room for {clients} submissions, {submissions / 1e6:,.0f} MB, and the model, and what must stay free besides"
     )

@@ -226,7 +226,7 @@ async def test_a_lost_server_is_seen_and_found_again(window, stage, tmp_path):
 
 
 async def test_rounds_that_cannot_be_read_are_asked_for_again(window, stage, tmp_path, monkeypatch):
-    async def fail() -> None:
+    async def fail(most: int, before: int = 0) -> None:
         raise StorageError("the store cannot be read")
 
     stage.open_round(1)

@@ -18,6 +18,7 @@ from fsl_async.errors import MisuseError, StorageError
 from parties.operating import serve_operator
 from parties.operating.access import OperatorToken, read_operator_token, written_token
 from parties.operating.http import HttpLimits
+from parties.store import DiskFullError
 from transport import UnreachableError
 
 # ---- on sockets
@@ -98,6 +99,35 @@ def test_a_token_is_for_its_owner_alone_and_a_new_one_replaces_it(tmp_path):
         assert path.exists(), "a third server's token is not taken away by the second"
     assert "token" not in repr(first).lower().replace("operatortoken", "")
     assert first._text not in repr(first)
+
+
+async def test_on_a_full_disk_all_is_shown_and_the_token_is_written_when_there_is_room(
+    tmp_path, monkeypatch, nursery, autojump_clock
+):
+    """A server that is started on a full disk waits, as every other one does."""
+    real, full = OperatorToken.write, [True] * 3
+
+    def write(token: OperatorToken, path: Path) -> None:
+        if full:
+            full.pop()
+            raise DiskFullError("the operator's token cannot be written: no space left on device")
+        real(token, path)
+
+    monkeypatch.setattr(OperatorToken, "write", write)
+    stage, path = Stage(), tmp_path / "token"
+    token = await nursery.start(_shown, stage, path)
+    assert not path.exists()
+    with trio.fail_after(60):
+        while not path.exists():  # noqa: ASYNC110 - a file sends no events
+            await trio.sleep(1)
+    assert read_operator_token(path)
+    assert token
+    assert [trouble.times for trouble in stage.operations.troubles.latest() if trouble.about == "store"] == [1]
+    nursery.cancel_scope.cancel()
+
+
+async def _shown(stage: Stage, path: Path, *, task_status: trio.TaskStatus[str]) -> None:
+    await serve_operator(stage.operations, stage, "127.0.0.1:0", path, task_status=task_status)
 
 
 def test_a_token_that_cannot_be_used_says_why(tmp_path):

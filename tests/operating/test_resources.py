@@ -251,7 +251,7 @@ async def test_an_operator_changes_the_level_of_the_log(port):
 
 
 async def test_errors_of_the_server_are_answers(port, monkeypatch):
-    async def fail() -> None:
+    async def fail(most: int, before: int = 0) -> None:
         raise StorageError("the store cannot be read\x1b[2J")
 
     monkeypatch.setattr(port.stage, "past_rounds", fail)
