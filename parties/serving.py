@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from parties.operating.log import level_number
 from parties.party_files import ServerFile
 from parties.round_run import RoundRun
 from parties.server import Server
+from parties.server_setup import ServerSetup
 from parties.store import Store
 from parties.supervisor import forbid_core_dumps, tell_supervisor
 from parties.watched_files import WatchedFile, watched_clients, watched_tokens
@@ -86,13 +87,33 @@ async def serve(config: Path, *, stop_seconds: float | None = None) -> Served:
     log = Log(f"S{file.server}", form=file.log.format, level=file.log.level)
     wind_up = file.rounds.wind_up if stop_seconds is None else stop_seconds
     with log.installed(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
-        setup = await server_setup(config)
+        setup = await _unless_stopped(signals, partial(server_setup, config))
         operations = Operations(OperationsSetup(file.server, setup.task.name, log, partial(_store_trouble, file)))
         try:
             server = Server(replace(setup, observe=operations))
             return await _Runner(config, file, server, operations, wind_up).run(signals)
         finally:
             await _close(setup.store)
+
+
+async def _unless_stopped(signals: AsyncIterator[int], set_up: Callable[[], Awaitable[ServerSetup]]) -> ServerSetup:
+    """Set a server up; it may have to wait for room on its disk, and SIGTERM ends that.
+
+    Raises:
+        KeyboardInterrupt: SIGTERM came.
+    """
+    made: list[ServerSetup] = []
+    async with trio.open_nursery() as nursery:
+
+        async def obey() -> None:
+            async for number in signals:
+                if number == signal.SIGTERM:
+                    raise KeyboardInterrupt
+
+        nursery.start_soon(obey)
+        made.append(await set_up())
+        nursery.cancel_scope.cancel()
+    return made[0]
 
 
 class _Runner:

@@ -198,7 +198,7 @@ def _check_names(connection: sqlite3.Connection, path: Path) -> None:
     """
     for table in ("journal", "kept"):
         (found,) = connection.execute(f"PRAGMA integrity_check({table})").fetchone()
-        if found != "ok":
+        if found != "ok":  # of what is found by its name
             raise damaged(path, found)
 
 

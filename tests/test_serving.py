@@ -431,3 +431,33 @@ def test_a_wrong_flag_is_a_wrong_word(refused):
     code, words = refused("S0.toml", "--stop-second", "3")
     assert code == ExitCode.USAGE
     assert "--stop-second" in words
+
+
+# ---- a server that waits for room on its disk
+
+ON_A_FULL_DISK = """
+from parties.sqlite_store import SqliteStore
+from parties.store import DiskFullError
+async def full(path, **words):
+    raise DiskFullError(f"{path}: the disk is full")
+SqliteStore.open = full
+from parties.command import main
+main()
+"""
+
+
+def test_a_server_that_waits_for_room_can_be_stopped(folder):
+    words = [sys.executable, "-c", ON_A_FULL_DISK, "serve", "S0.toml"]
+    child = subprocess.Popen(
+        words, cwd=folder, env=os.environ | {"PYTHONPATH": str(guide.ROOT)}, stderr=subprocess.PIPE, text=True
+    )
+    watchdog = threading.Timer(ENDS_WITHIN, child.kill)
+    watchdog.start()
+    assert child.stderr is not None
+    while "the server waits, and then starts" not in (line := child.stderr.readline()):
+        assert line, "it has ended"
+    child.send_signal(signal.SIGHUP)
+    child.send_signal(signal.SIGTERM)
+    _, error = child.communicate(timeout=ENDS_WITHIN)
+    watchdog.cancel()
+    assert child.returncode == ExitCode.INTERRUPTED, error

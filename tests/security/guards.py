@@ -41,6 +41,8 @@ REPETITION = "tests/security/test_repetition.py"
 TRANSCRIPTS = "tests/test_transcripts_round.py"
 TAMPERING = "tests/transport/test_tampering.py"
 RECORDS = "tests/transport/test_records.py"
+BACKUPS = "tests/test_backup.py"
+MEETING = "tests/test_meeting.py"
 
 
 @dataclass(frozen=True)
@@ -471,6 +473,86 @@ GUARDS = (
         "elif trio.current_time() - heard_at >= SILENCE:",
         "elif False:",
         ("tests/test_silence.py",),
+    ),
+    # what lies on a server's disk
+    Guard(
+        "what is read back is what was written",
+        "parties/sqlite_ends.py",
+        "if _digest(name, data) != written:",
+        "if False:",
+        ("tests/test_damaged_files.py",),
+    ),
+    Guard(
+        "names are found as they were written",
+        "parties/sqlite_file.py",
+        'if found != "ok":  # of what is found by its name',
+        "if False:",
+        ("tests/test_damaged_files.py",),
+    ),
+    Guard("a copy is no store", "parties/sqlite_file.py", "if application == COPY:", "if False:", (BACKUPS,)),
+    Guard(
+        "a store is not older than its mark",
+        "parties/mark.py",
+        "if life.transactions < last.transactions:",
+        "if False:",
+        (BACKUPS,),
+    ),
+    Guard("a store has a mark", "parties/mark.py", "if not marked:", "if False:", (BACKUPS,)),
+    Guard(
+        "the mark is the store's own",
+        "parties/mark.py",
+        "if last.identity != life.identity:",
+        "if False:",
+        (BACKUPS,),
+    ),
+    Guard(
+        "no older copy is restored",
+        "parties/restoring.py",
+        "if last.transactions > then.transactions:",
+        "if False:",
+        (BACKUPS,),
+    ),
+    Guard(
+        "no copy of before a new beginning is restored",
+        "parties/restoring.py",
+        "if last.identity != then.identity:",
+        "if False:",
+        (BACKUPS,),
+    ),
+    Guard(
+        "a round of which nobody knows what was said is given up",
+        ACTOR,
+        "if accepted and await self._history.gives_up(self._standing.settled):",
+        "if False:",
+        (BACKUPS,),
+    ),
+    Guard(
+        "a server whose own store is behind ends",
+        "fsl_async/protocols/acquaintance.py",
+        "if why := _behind(ours, theirs):",
+        'if why := "":',
+        (MEETING,),
+    ),
+    Guard(
+        "nobody listens to a server whose store is behind",
+        ACTOR,
+        "case FromPeer() | Forwarded() if not self._meeting.listens:",
+        "case FromPeer() | Forwarded() if False:",
+        (MEETING,),
+    ),
+    Guard(
+        "what the other server heard is known to have been said",
+        "fsl_async/protocols/acquaintance.py",
+        "if one.said < other.heard:",
+        "if False:",
+        (MEETING,),
+    ),
+    Guard(
+        "a file has one name",
+        "parties/disk.py",
+        "if path.is_file() and names > 1:",
+        "if False:",
+        ("tests/test_sqlite_store.py",),
     ),
 )
 
