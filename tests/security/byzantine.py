@@ -547,7 +547,7 @@ MUTATIONS = (
     Mutation(
         "opens on another seed, and closes", OpensOnAnotherSeed, HALTS, "speaks of a round .* that is unknown here"
     ),
-    Mutation("opens on another model", OpensOnAnotherModel, REFUSE, "announce different rounds: model is"),
+    Mutation("opens on another model", OpensOnAnotherModel, REFUSE, r"announce different rounds: model\[0\].digest is"),
     Mutation("opens with other keys", OpensWithOtherKeys, REFUSE, "with other server keys than the pinned ones"),
     Mutation("hides another minimum", LowersTheMinimum, REFUSE, "runs another task: min_clients is 3 there, 2"),
     Mutation("runs another task", RunsAnotherTask, REFUSE, "runs another task: min_clients is 3 there, 2 here"),
@@ -558,7 +558,7 @@ MUTATIONS = (
         "tells another outcome",
         TellsAnotherOutcome,
         REFUSE,
-        "signed different outcomes of round 1: clients is",
+        r"signed different outcomes of round 1: clients\[\d\] is",
         reveals=True,
     ),
     Mutation("forgets its rounds", ForgetsRounds, REFUSE, "cannot be learnt any more", reveals=True),
