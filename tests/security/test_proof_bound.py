@@ -1,0 +1,67 @@
+"""The bound on malformed trees that pass, in small: both events, and any number of spoilt leaves and bins.
+
+The blocks are of 3 bits here, so that a permutation of them can be any of 40,320, and N·2^-125 is a number that shows.
+See docs/security.md, §6.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from fractions import Fraction
+
+import pytest
+
+BLOCKS = 8
+PERMUTATIONS = list(itertools.permutations(range(BLOCKS)))
+ONE_LEAF = Fraction(1, BLOCKS - 1)
+TWO_LEAVES = Fraction(2, BLOCKS - 1) + Fraction(1, BLOCKS - 3)
+
+
+def tag(permutation: tuple[int, ...], block: int, mask: int) -> int:
+    return permutation[block ^ mask] ^ block ^ mask
+
+
+@pytest.mark.parametrize("difference", range(1, BLOCKS))
+def test_a_leaf_where_control_bits_agree_passes_as_often_as_one_value_is_hit(difference: int) -> None:
+    hits = sum(
+        tag(permutation, 0, mask) == tag(permutation, difference, mask)
+        for permutation in PERMUTATIONS
+        for mask in range(BLOCKS)
+    )
+    assert Fraction(hits, len(PERMUTATIONS) * BLOCKS) == ONE_LEAF
+
+
+def test_two_leaves_pass_less_often_than_the_bound_says_whatever_their_blocks() -> None:
+    some = PERMUTATIONS[::97]
+    worst = 0.0
+    for n1, (m0, m1) in itertools.product(range(1, BLOCKS), itertools.permutations(range(BLOCKS), 2)):
+        passed = [
+            tag(permutation, 0, x) ^ tag(permutation, n1, x) == tag(permutation, m0, y) ^ tag(permutation, m1, y)
+            for x, y in itertools.permutations(range(BLOCKS), 2)
+            for permutation in some
+        ]
+        worst = max(worst, sum(passed) / len(passed))
+    assert ONE_LEAF < worst < TWO_LEAVES
+
+
+@pytest.mark.parametrize(("bins", "leaves"), [(1, 2), (1, 3), (1, 6), (2, 2), (4, 2), (4, 6)])
+def test_more_spoilt_leaves_or_bins_never_help(bins: int, leaves: int) -> None:
+    """Each bin's cs is the best there is, and the leaves' blocks are those that pass most often by themselves."""
+    draw = random.Random(f"{bins} {leaves}")
+    passed, tries = 0, 4_000
+    for _ in range(tries):
+        permutation = draw.choice(PERMUTATIONS)
+        masks = draw.sample(range(BLOCKS), leaves)
+        # equal differences everywhere: the pairs of leaves that can pair off
+        wanted = [
+            {
+                tag(permutation, (n + number) % BLOCKS, mask) ^ tag(permutation, (n + number) % BLOCKS ^ 1, mask)
+                for n, mask in enumerate(masks)
+            }
+            for number in range(bins)
+        ]
+        passed += all(len(of_bin) == 1 for of_bin in wanted)
+    assert passed / tries < float(TWO_LEAVES)
+    if leaves > 2:
+        assert passed / tries < float(TWO_LEAVES) / 2
