@@ -298,8 +298,9 @@ def test_without_its_mark_a_restored_server_gives_up_the_round_that_was_on(folde
 
     async def goes_on() -> None:
         async with running(folder) as servers:
-            while [server.standing().rounds_aborted for server in servers] != [1, 1]:  # noqa: ASYNC110 - two servers
-                await trio.sleep(0.01)
+            with trio.fail_after(20):
+                while [server.standing().rounds_aborted for server in servers] != [1, 1]:  # noqa: ASYNC110 - two servers
+                    await trio.sleep(0.01)
             past = (await servers[0].past_rounds())[0].report
             assert past.aborted.startswith("S0 gave up: its store was made of a copy")
             await take_part(folder, *NAMES)
@@ -328,7 +329,7 @@ def test_without_its_mark_a_restored_server_gives_up_the_round_that_it_was_tossi
 
     async def goes_on() -> None:
         async with running(folder) as servers:
-            with trio.fail_after(60):
+            with trio.fail_after(20):
                 while [server.standing().rounds_aborted for server in servers] != [1, 1]:  # noqa: ASYNC110 - likewise
                     await trio.sleep(0.01)
             await take_part(folder, *NAMES)

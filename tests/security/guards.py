@@ -39,6 +39,7 @@ WORDS = "tests/security/test_words_of_servers.py"
 REPEATED = "tests/security/test_repeated_rounds.py"
 REPETITION = "tests/security/test_repetition.py"
 TRANSCRIPTS = "tests/test_transcripts_round.py"
+BACKUP = "tests/test_backup.py"
 TAMPERING = "tests/transport/test_tampering.py"
 RECORDS = "tests/transport/test_records.py"
 BACKUPS = "tests/test_backup.py"
@@ -72,6 +73,7 @@ RECEPTION, RUN, SERVER = (f"parties/{name}.py" for name in ("reception", "round_
 ACTOR, FORWARDING, DESK = (f"parties/{name}.py" for name in ("actor", "forwarding", "desk"))
 DOWNLOADS, ENTRANCE, ENDING = (f"parties/{name}.py" for name in ("downloads", "entrance", "ending"))
 CLIENT, PARTICIPANT = (f"parties/{name}.py" for name in ("client", "participant"))
+RESTORING = "parties/restoring.py"
 UPLOAD, SELECTION, CONFIG = (f"fsl_async/{name}.py" for name in ("upload", "selection", "config"))
 ENROLMENT = "parties/enrolment.py"
 NOISE, ENTRIES = "transport/noise.py", "fsl_async/protocols/round_entries.py"
@@ -431,6 +433,36 @@ GUARDS = (
         "raise AlreadyCountedError(_receipt_of(draft), outcome)",
         "pass",
         (REPEATED,),
+    ),
+    # stores
+    Guard("no server starts from a copy", "parties/sqlite_file.py", "if application == COPY:", "if False:", (BACKUP,)),
+    Guard(
+        "no server starts from an older store",
+        "parties/mark.py",
+        "if life.transactions < last.transactions:",
+        "if False:",
+        (BACKUP,),
+    ),
+    Guard(
+        "no older copy is restored",
+        RESTORING,
+        "if last.transactions > then.transactions:",
+        "if False:",
+        (BACKUP,),
+    ),
+    Guard(
+        "a restored server gives up what its copy had begun",
+        RESTORING,
+        "gives_up=begun and not newest",
+        "gives_up=False",
+        (BACKUP,),
+    ),
+    Guard(
+        "what a store gives back is what it was given",
+        "parties/sqlite_ends.py",
+        "if _digest(name, data) != written:",
+        "if False:",
+        ("tests/test_damaged_files.py",),
     ),
     Guard(
         "a dense block is the announced one",
