@@ -6,11 +6,14 @@ that they send the same values again; then it leaves one of them out of the next
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 import numpy as np
 import trio
 
 from fsl_async.digests import Domain
+from fsl_async.errors import MisuseError
 from fsl_async.messages import (
     Abort,
     AskOutcome,
@@ -67,7 +70,8 @@ class Repeater(Byzantine):
 
     async def _take_own(self, round_id: bytes, event: Event) -> None:
         if isinstance(event, protocol.Applied):
-            self.sums |= {run.round_id: run.outcome().elements for run in self.running()}
+            with suppress(MisuseError):  # it is refused
+                self.sums |= {run.round_id: run.outcome().elements for run in self.running()}
         await super()._take_own(round_id, event)
 
     async def answer(self, client: str, message: Message, reply: Reply) -> Reply:

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+import trio
 
 from fsl_async import PeerViolationError
 from parties import simulate
@@ -118,3 +119,17 @@ async def test_the_documentation_says_what_cannot_be_detected(seed: int, autojum
     assert all(told.counted for told in account.clients.values())
     assert account.halts == {}
     assert account.evidence == []
+
+
+@pytest.mark.parametrize("index", [0, 1], ids="by S{}".format)
+@pytest.mark.parametrize("name", ["forwards two parts of one client", "forwards a changed part", "commits twice"])
+async def test_an_honest_server_comes_up_again(name: str, index: int, seed: int, autojump_clock, monkeypatch) -> None:
+    """Whatever the peer made it store: what a restart would stumble over is not kept."""
+    monkeypatch.setattr("parties.round_records.LOAN_BYTES", 0)  # public parts are stored, not on loan
+    mutation = next(mutation for mutation in MUTATIONS if mutation.name == name)
+    account = await meet(mutation, index, seed)
+    assert account.mutant.fired
+    async with trio.open_nursery() as nursery:
+        await nursery.start(Server(account.honest.setup).run)
+        await trio.sleep(60)
+        nursery.cancel_scope.cancel()
