@@ -256,10 +256,11 @@ class MarksARow(Repeater):
 
 
 class DropsFromTheUnion(Repeater):
-    """Leaves the victim out of the union, and then watches whether it stays away."""
+    """Leaves the victim out of every union, and then watches whether it stays away."""
 
     def hear(self, event: Event) -> tuple[Event, ...]:
-        if isinstance(event, protocol.Submitted) and event.client == VICTIM and self.number() == 1:
+        unites = any(run.config.phase == "union" for run in self.running())
+        if isinstance(event, protocol.Submitted) and event.client == VICTIM and unites:
             event = protocol.Submitted(VICTIM, flipped(event.digest))
         return (event,)
 
