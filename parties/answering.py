@@ -78,6 +78,7 @@ class Answerer:
             for waiting in [*batch, *self._at_hand(self._receive.statistics().current_buffer_used)]:
                 waiting.done.set()
             self._receive.close()
+            self._shelves = None  # three times the model: whoever still has the round shall not have them
 
     def _at_hand(self, most: int) -> list[_Waiting]:
         waiting: list[_Waiting] = []

@@ -19,7 +19,7 @@ from fsl_async.words import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["ExitCode", "Format", "Report", "exit_code"]
+__all__ = ["ExitCode", "Format", "OutOfMemoryError", "Report", "exit_code"]
 
 Format: TypeAlias = Literal["text", "json"]
 
@@ -38,7 +38,23 @@ class ExitCode(IntEnum):
     STORAGE = 6
     ROUND = 7
     SENT = 8
+    MEMORY = 9
     INTERRUPTED = 130
+
+
+class OutOfMemoryError(FslError):
+    """The system gave this process no more memory."""
+
+    @staticmethod
+    def of(error: BaseException) -> OutOfMemoryError:
+        """What to say of a failed allocation."""
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        return OutOfMemoryError(
+            f"there is not enough memory ({error or 'an allocation failed'}): `fsl-async preflight` tells how much a "
+            "server of this task needs; give it more, or take a smaller task. What a server has acknowledged is in its "
+            "store, and it goes on from there when it is started again"
+        )
 
 
 def exit_code(error: BaseException) -> ExitCode:
@@ -54,6 +70,8 @@ def exit_code(error: BaseException) -> ExitCode:
             return ExitCode.PEER
         case StorageError():
             return ExitCode.STORAGE
+        case OutOfMemoryError():
+            return ExitCode.MEMORY
         case FslError():
             return _of_a_round(error)
         case KeyboardInterrupt():

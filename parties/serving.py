@@ -11,6 +11,7 @@ server ends, its store is closed.
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -21,11 +22,13 @@ from typing import Literal, TypeAlias
 
 import trio
 
+from fsl_async import kernels
 from fsl_async.errors import FslError, MisuseError, StorageError
 from parties.configuration import InMemory, OnDisk, settings
 from parties.deployment import server_setup
 from parties.disk import check_room
 from parties.enrolment import Enrolment
+from parties.footprint import give_back_code
 from parties.happenings import Observe, ServerStanding, Warned
 from parties.kept_memory import keep_freed_memory
 from parties.model_files import ModelForm, checkpoint, save_model
@@ -87,6 +90,7 @@ async def serve(config: Path, *, stop_seconds: float | None = None) -> Served:
     log = Log(f"S{file.server}", form=file.log.format, level=file.log.level)
     wind_up = file.rounds.wind_up if stop_seconds is None else stop_seconds
     with log.installed(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
+        await trio.to_thread.run_sync(_load_kernels)
         setup = await _unless_stopped(signals, partial(server_setup, config))
         operations = Operations(OperationsSetup(file.server, setup.task.name, log, partial(_store_trouble, file)))
         try:
@@ -139,6 +143,7 @@ class _Runner:
             await self._open(nursery)
             await self._keep_model()
             async for _ in self._server.settlements():
+                _tidy()
                 await self._keep_model()
             await self._server.drain(self._file.drain_seconds)
             nursery.cancel_scope.cancel()
@@ -242,6 +247,19 @@ def _watched(file: ServerFile, enrolment: Enrolment, observe: Observe) -> Iterat
         yield watched_clients(file.clients, enrolment, observe)
     if file.tokens:
         yield watched_tokens(file.tokens, file.server, enrolment, observe)
+
+
+def _load_kernels() -> None:
+    """Load the kernels that are tested before use, and let go of the compiler's code, which rounds do not need."""
+    kernels.active_isa()
+    gc.freeze()  # what is there now stays; so looking for what is not needed any more takes milliseconds
+    give_back_code()
+
+
+def _tidy() -> None:
+    """Let go of what a settled round has left: arrays in its objects, which refer to each other, and code."""
+    gc.collect()
+    give_back_code()
 
 
 async def _store_trouble(file: ServerFile) -> str:

@@ -263,6 +263,25 @@ def test_a_bug_is_not_hidden(monkeypatch):
         main()
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_a_lack_of_memory_is_named_with_what_to_do(monkeypatch, capsys, many):
+    lack = MemoryError("Unable to allocate 512. MiB for an array with shape (67108864,) and data type int64")
+
+    async def large() -> None:
+        await trio.lowlevel.checkpoint()
+        raise ExceptionGroup("of a nursery", [lack, MemoryError()]) if many else lack
+
+    monkeypatch.setattr("parties.demo.run.run_demo", lambda **words: large())
+    monkeypatch.setattr(sys, "argv", ["fsl-async", "demo"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == ExitCode.MEMORY
+    words = " ".join(capsys.readouterr().err.split())
+    assert "not enough memory (Unable to allocate 512. MiB for an array" in words
+    assert "`fsl-async preflight` tells how much" in words
+    assert "Traceback" not in words
+
+
 # ---- processes
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from fsl_async.errors import FslError
-from parties.report import ExitCode, Format, Report
+from parties.report import ExitCode, Format, OutOfMemoryError, Report
 
 __all__ = ["FormatFlag", "leaving_nothing_behind", "run", "run_plainly"]
 
@@ -31,6 +31,8 @@ def run_plainly(report: Report, work: Callable[[], None]) -> int:
         work()
     except BaseException as error:
         reason = _root(error)
+        if _is_shortage(reason):
+            reason = OutOfMemoryError.of(reason)
         if not isinstance(reason, FslError | KeyboardInterrupt):
             raise
         return report.failure(reason)
@@ -50,6 +52,13 @@ def leaving_nothing_behind() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _is_shortage(error: BaseException) -> bool:
+    """Whether nothing but a lack of memory is behind an error."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_shortage, error.exceptions))
+    return isinstance(error, MemoryError)
 
 
 def _root(error: BaseException) -> BaseException:
