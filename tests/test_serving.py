@@ -461,3 +461,30 @@ def test_a_server_that_waits_for_room_can_be_stopped(folder):
     _, error = child.communicate(timeout=ENDS_WITHIN)
     watchdog.cancel()
     assert child.returncode == ExitCode.INTERRUPTED, error
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell: not Linux")
+def test_a_server_holds_little_of_the_compiler_when_a_round_is_done(folder, serve):
+    servers = [serve(folder, f"S{server}.toml") for server in (0, 1)]
+    for server in servers:
+        server.says("listens at")
+
+    async def one_round() -> None:
+        with trio.fail_after(ENDS_WITHIN):
+            async with trio.open_nursery() as nursery:
+                for name in NAMES:
+                    nursery.start_soon(take_part, folder, name)
+
+    trio.run(one_round)
+    for server in servers:
+        for _ in range(100):
+            held = _held_of_files(server.child.pid)
+            if held < 60 << 20:
+                break
+            time.sleep(0.1)
+        assert held < 60 << 20, f"{held:,} bytes of programs and libraries"
+
+
+def _held_of_files(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) << 10 for line in status if line.startswith("RssFile:"))

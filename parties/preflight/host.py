@@ -8,15 +8,18 @@ import resource
 import struct
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import trio
 
-from fsl_async.errors import MisuseError
+from fsl_async.errors import FslError, MisuseError
 from fsl_async.task import Task
+from parties.model_files import load_model
+from parties.need import message_bytes, server_bytes
 from parties.party_files import ServerFile
-from parties.preflight.files import is_running, model_bytes
+from parties.preflight.files import is_running
 from parties.preflight.findings import Doubt
-from parties.room import submission_bytes
 from transport import UnreachableError
 
 __all__ = ["clock", "descriptors", "host_and_port", "listening", "memory", "operator_port"]
@@ -24,7 +27,6 @@ __all__ = ["clock", "descriptors", "host_and_port", "listening", "memory", "oper
 MEMINFO = Path("/proc/meminfo")
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 TIMESYNC = Path("/run/systemd/timesync/synchronized")
-MODELS_IN_MEMORY = 4  # the model, the aggregate's share, the next model, and one being written
 TIMEX_BYTES = 512  # struct timex has 208 on 64-bit Linux; a larger buffer does no harm
 CLOCK_ERROR = 5  # TIME_ERROR of adjtimex(2): the clock is not synchronised
 GREATEST_ERROR = 3 * struct.calcsize("@l")  # where struct timex has maxerror, in microseconds
@@ -79,16 +81,26 @@ def clock() -> str:
 
 def memory(file: ServerFile, task: Task) -> str:
     """There is memory for the model, and for what is being received."""
-    needed = MODELS_IN_MEMORY * model_bytes(task) + (file.limits.memory_bytes or max(2**28, 2 * submission_bytes(task)))
+    model = _blocks(file, task)
+    needed = server_bytes(task, model, message_bytes(task, model, file.limits.memory_bytes or None))
     there, free = _memory()
     if needed > there:
         raise MisuseError(
-            f"{needed / 1e6:,.0f} MB are needed for the model and for messages, and there are {there / 1e6:,.0f} in "
-            "all; take a larger machine, or lower limits.memory_bytes"
+            f"{needed / 1e6:,.0f} MB are needed for rounds of this task and for messages, and there are "
+            f"{there / 1e6:,.0f} in all; take a larger machine or a smaller task, or lower limits.memory_bytes"
         )
     if needed > free:
         raise Doubt(f"{needed / 1e6:,.0f} MB will be needed, and {free / 1e6:,.0f} are free now")
     return f"{needed / 1e6:,.0f} MB will be needed, {free / 1e6:,.0f} are free"
+
+
+def _blocks(file: ServerFile, task: Task) -> dict[str, np.ndarray[Any, Any]]:
+    """The model's blocks; where it cannot be read, which another check tells, blocks of the widest weights."""
+    try:
+        model = load_model(file.model)
+    except FslError:
+        model = {}
+    return {block.name: model.get(block.name, np.empty(0, np.float64)) for block in task.blocks}
 
 
 def descriptors(file: ServerFile) -> str:
