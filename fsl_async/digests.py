@@ -66,6 +66,7 @@ class Domain(Enum):
     CARRIER = b"fsl.carrier"
     UNION = b"fsl.union"
     IDENTITY = b"fsl.identity"
+    UPDATE = b"fsl.update"
     ENROLMENT = b"fsl.enrolment"
     VOUCHER = b"fsl.voucher"
     TOKEN = b"fsl.token"

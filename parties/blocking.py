@@ -1,6 +1,6 @@
 """A client for code that is not async: training scripts, notebooks, other event loops.
 
-    with connect_blocking("task.toml", "alice.key", state="alice.state") as client:
+    with connect_blocking("task.toml", "alice.key") as client:
         rows = client.retrieve({"items": ids})
         client.submit({"items": (ids, delta)})
         client.outcome()
@@ -36,6 +36,7 @@ import trio
 from fsl_async.errors import FslError, MisuseError
 from parties.arguments import Rows
 from parties.client import Client, SubmissionReceipt
+from parties.client_place import StatePlace
 from parties.deployment import connect
 from parties.identity import Identity
 from parties.outcome import ClientOutcome
@@ -55,7 +56,7 @@ def connect_blocking(
     watch: Watch = silent,
     *,
     token: str = "",
-    state: str | Path = "",
+    state: StatePlace = "",
     patience: float = PATIENCE,
 ) -> BlockingClient:
     """A client of deployed servers, connected over TCP, for code that is not async.
@@ -65,7 +66,7 @@ def connect_blocking(
         identity: the client's keys, or the file they are in.
         watch: hears of every message the client sends; called in the client's own thread.
         token: to enrol with; see `parties.connect`.
-        state: the file of what this client must not forget; see `parties.connect`.
+        state: the file of what this client must not forget, by default one beside its keys; see `parties.connect`.
         patience: seconds to go on when a server is away or does not answer.
 
     Raises:

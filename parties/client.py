@@ -33,8 +33,8 @@ from fsl_async.upload import SparseUpdate
 from parties.arguments import Rows, encoded_updates, refuse_fractions, wanted_rows
 from parties.client_session import NoSession, TreeSession, submitted
 from parties.client_setup import ClientSetup
-from parties.client_state import Retrieval
-from parties.drafts import Draft, Ride, draft_submission, fresh_marks
+from parties.client_state import LastSubmission, Retrieval
+from parties.drafts import Draft, Ride, draft_submission, fresh_marks, update_mark
 from parties.ending import check_receipt
 from parties.outcome import ClientOutcome, SubmissionReceipt
 from parties.participant import Participant
@@ -94,6 +94,7 @@ class Client(Participant):
         self._take_up(remembered)
         try:
             await self._requests.open(met_before=remembered.lived)
+            await self._state.claim()
         except BaseException:
             await self.aclose()
             raise
@@ -186,7 +187,7 @@ class Client(Participant):
         sparse, dense = encoded_updates(self.task, updates)
         async with self._in_round("main", wait=wait) as config:
             refuse_fractions(config, sparse, dense)
-            return await self._submit(config, sparse, dense)
+            return await self._submit(config, sparse, dense, self.mark(updates))
 
     async def unite(self, rows: Mapping[str, npt.ArrayLike], *, wait: bool = False) -> SubmissionReceipt:
         """Take part in finding the union of all clients' rows, in a task with `alignment="union"`.
@@ -212,7 +213,7 @@ class Client(Participant):
         async with self._in_round("union", wait=wait) as config:
             draw = self.setup.randomness
             marks = {index: (chosen, fresh_marks(len(chosen), draw)) for index, chosen in wanted.items()}
-            return await self._submit(config, marks, {})
+            return await self._submit(config, marks, {}, self.mark_of_rows(rows))
 
     async def resume(self) -> SubmissionReceipt:
         """Finish the pending submission: send its bytes, as they were, to each server that owes its receipt.
@@ -244,6 +245,25 @@ class Client(Participant):
         """
         async with self._turn:
             return await self._learn_outcome()
+
+    @property
+    def untold(self) -> LastSubmission | None:
+        """What an earlier process of this client submitted, if whoever ran it may not know what became of it."""
+        return self._untold[0] if self._untold else None
+
+    def mark(self, updates: Mapping[str, Any]) -> bytes:
+        """What tells an update from others, to this client alone: compare `untold.mark`."""
+        return update_mark(self.setup.identity, "main", *encoded_updates(self.task, updates))
+
+    def mark_of_rows(self, rows: Mapping[str, npt.ArrayLike]) -> bytes:
+        """The same of the rows that `unite` is given."""
+        chosen = {index: (array, array) for index, array in rows_by_block(self.task, rows).items()}
+        return update_mark(self.setup.identity, "union", chosen, {})
+
+    async def note_told(self, digest: bytes) -> None:
+        """Note that whoever made that submission knows what became of it; see `untold`."""
+        self._untold = []
+        await self._state.keep_told(digest)
 
     def forget_session(self) -> None:
         """Begin anew: the next retrieval or submission brings new trees, and may select other rows."""
@@ -294,7 +314,7 @@ class Client(Participant):
             self._step(protocol.Ask())
             query = self._round.query if isinstance(self._round, protocol.Retrieving) else 0
             planting = await self._retriever.plant(config, wanted)
-            await self._state.keep_retrieval(Retrieval(query, planting, answered=False), self._session)
+            await self._state.keep_retrieval(Retrieval(config, query), self._session)
             try:
                 answers = await self._retriever.query(planting, query)
             except RequestDeniedError as error:
@@ -302,13 +322,12 @@ class Client(Participant):
                     raise
                 continue
             self._answered_trees[query] = planting
-            await self._state.keep_retrieval(Retrieval(query, planting, answered=True), self._session)
             return planting, answers
 
     # ---- submitting
 
     async def _submit(
-        self, config: RoundConfig, sparse: Mapping[int, SparseUpdate], dense: Mapping[int, Elements]
+        self, config: RoundConfig, sparse: Mapping[int, SparseUpdate], dense: Mapping[int, Elements], mark: bytes
     ) -> SubmissionReceipt:
         within = {index: self._downloads.within(config, index, rows) for index, (rows, _) in sparse.items()}
         renamed = {
@@ -324,12 +343,12 @@ class Client(Participant):
         public = self.setup.identity.public
         unions = self._downloads.known(config)
         draft = await self.setup.lane.run(partial(draft_submission, config, public, ride, renamed, dense, unions))
-        draft = replace(draft, left_out={name: rows for name, rows in left_out.items() if rows})
-        session = submitted(self._session, draft, ride)
+        draft = replace(draft, mark=mark, left_out={name: rows for name, rows in left_out.items() if rows})
+        session, last = submitted(self._session, draft, ride), LastSubmission(config, draft.words.digest, mark)
         with trio.CancelScope(shield=True):  # what is kept and what is known here do not part
             await self._state.keep_draft(draft, session)
             self._step(protocol.Submit(draft.words.digest))
-            self._session, self._drafts, self._last = session, {draft.words.digest: draft}, [config]
+            self._session, self._drafts, self._last = session, {draft.words.digest: draft}, [last]
         return await self._deliver(draft)
 
     async def _ride(self, config: RoundConfig, sparse: Mapping[int, SparseUpdate]) -> Ride:

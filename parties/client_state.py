@@ -2,10 +2,12 @@
 
     owner        whose state this is; another's is refused
     session      the trees that outlive their round (see `parties.client_session`)
-    retrieval    the last query: its number, its trees, and whether it was answered; an update may ride on them
-    submission   the last submission: on its way, received by both servers, or told of
+    retrieval    the last query: its round and number
+    submission   the last submission: on its way, received by both servers, or known to have ended
+    told         its digest, once whoever submitted it has heard what became of it
     bulk/        the bytes of one that is on its way
 
+Only a session's trees are kept: those of a retrieval serve the life of the client that planted them.
 Rules: what a message depends on is committed before the message's first byte is sent; there is one submission at a
 time; material of a round whose outcome is known is erased with the commit that notes the outcome.
 """
@@ -33,7 +35,7 @@ from parties.kept import read_kept
 from parties.planting import KeptPlanting, Planting
 from parties.store import Change, Erase, Put, Store
 
-__all__ = ["ClientState", "Nothing", "Received", "Remembered", "Retrieval", "Told"]
+__all__ = ["ClientState", "Ended", "LastSubmission", "Nothing", "Received", "Remembered", "Retrieval", "check_owner"]
 
 VERSION = 1
 SOURCE = "this client's state"
@@ -48,9 +50,8 @@ class _Owner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _KeptRetrieval(Discreet, frozen=True, forbid_unknown_fields=True):
+    config: bytes
     query: int
-    planting: KeptPlanting
-    answered: bool
 
 
 class _OnItsWay(Discreet, frozen=True, forbid_unknown_fields=True, tag="on-its-way"):
@@ -60,10 +61,13 @@ class _OnItsWay(Discreet, frozen=True, forbid_unknown_fields=True, tag="on-its-w
 class _Received(Discreet, frozen=True, forbid_unknown_fields=True, tag="received"):
     config: bytes
     digest: bytes
+    mark: bytes
 
 
-class _Told(Discreet, frozen=True, forbid_unknown_fields=True, tag="told"):
+class _Ended(Discreet, frozen=True, forbid_unknown_fields=True, tag="ended"):
     config: bytes
+    digest: bytes
+    mark: bytes
 
 
 @dataclass(frozen=True)
@@ -73,11 +77,10 @@ class Nothing:
 
 @dataclass(frozen=True)
 class Retrieval:
-    """A retrieval's number and trees, and whether both servers have answered it."""
+    """A retrieval's round and number."""
 
+    config: RoundConfig
     query: int
-    planting: Planting
-    answered: bool
 
 
 @dataclass(frozen=True)
@@ -86,16 +89,34 @@ class Received:
 
     config: RoundConfig
     digest: bytes
+    mark: bytes
 
 
 @dataclass(frozen=True)
-class Told:
+class Ended:
     """A submission whose round's end is known."""
 
     config: RoundConfig
+    digest: bytes
+    mark: bytes
 
 
-Submission: TypeAlias = Nothing | Draft | Received | Told
+Submission: TypeAlias = Nothing | Draft | Received | Ended
+
+
+@dataclass(frozen=True)
+class LastSubmission:
+    """The submission that a client made last, whatever became of it.
+
+    Attributes:
+        config: its round.
+        digest: what receipts call it.
+        mark: of its update.
+    """
+
+    config: RoundConfig
+    digest: bytes
+    mark: bytes
 
 
 @dataclass(frozen=True)
@@ -107,12 +128,14 @@ class Remembered:
         session: its session.
         retrieval: its last retrieval.
         submission: its last submission.
+        told: the digest of the last submission of which whoever made it knows what became of it; empty where none is.
     """
 
     lived: bool
     session: OwnSession
     retrieval: Nothing | Retrieval
     submission: Submission
+    told: bytes
 
 
 class ClientState:
@@ -121,11 +144,11 @@ class ClientState:
     def __init__(self, store: Store, identity: PublicIdentity, task: Task, lane: ComputeLane) -> None:
         self._store = store
         self._client = identity.name
-        self._owner = _Owner(VERSION, identity.name, identity.digest(), task.canonical())
+        self._owner = _owner(identity, task)
         self._lane = lane
 
     async def load(self) -> Remembered:
-        """Read it all; a store that is empty becomes this client's.
+        """Read it all.
 
         Raises:
             MisuseError: the store is another client's or another task's.
@@ -133,21 +156,25 @@ class ClientState:
         """
         keys = set(await self._store.keys(""))
         if "owner" not in keys:
-            await self._store.commit(Put("owner", msgspec.msgpack.encode(self._owner)))
-            return Remembered(False, NoSession(), Nothing(), Nothing())
-        self._check_owner(await self._read("owner", _Owner))
+            return Remembered(False, NoSession(), Nothing(), Nothing(), b"")
+        _check_owner(await _owner_in(self._store), self._owner)
         return Remembered(
             lived=True,
             session=await self._session() if "session" in keys else NoSession(),
             retrieval=await self._retrieval() if "retrieval" in keys else Nothing(),
             submission=await self._submission() if "submission" in keys else Nothing(),
+            told=bytes(await self._store.blob("told")) if "told" in keys else b"",
         )
 
     # ---- what is committed
 
+    async def claim(self) -> None:
+        """Once both servers have shown that they run this task: the store is this client's."""
+        await self._store.commit(Put("owner", msgspec.msgpack.encode(self._owner)))
+
     async def keep_retrieval(self, retrieval: Retrieval, session: OwnSession) -> None:
-        """Before a query is sent, and once it is answered."""
-        kept = _KeptRetrieval(retrieval.query, retrieval.planting.kept(), retrieval.answered)
+        """Before a query is sent."""
+        kept = _KeptRetrieval(retrieval.config.canonical(), retrieval.query)
         await self._store.commit(*_session(session), _put("retrieval", kept))
 
     async def keep_draft(self, draft: Draft, session: OwnSession) -> None:
@@ -166,13 +193,17 @@ class ClientState:
         if len(draft.receipts) < 2:
             await self._store.commit(_put("submission", _OnItsWay(draft.kept())))
             return
-        received = _Received(draft.config.canonical(), draft.words.digest)
+        received = _Received(draft.config.canonical(), draft.words.digest, draft.mark)
         await self._store.commit(_put("submission", received), Erase("bulk/"))
 
-    async def keep_end(self, config: RoundConfig, session: OwnSession) -> None:
+    async def keep_end(self, last: LastSubmission, session: OwnSession) -> None:
         """Once it is known how the submission's round ended."""
-        told = _put("submission", _Told(config.canonical()))
-        await self._store.commit(told, Erase("bulk/"), *_session(session))
+        ended = _put("submission", _Ended(last.config.canonical(), last.digest, last.mark))
+        await self._store.commit(ended, Erase("bulk/"), *_session(session))
+
+    async def keep_told(self, digest: bytes) -> None:
+        """Once whoever submitted has heard what became of it."""
+        await self._store.commit(Put("told", digest))
 
     async def forget_retrieval(self) -> None:
         """When its round is left."""
@@ -180,37 +211,25 @@ class ClientState:
 
     # ---- what is read
 
-    def _check_owner(self, owner: _Owner) -> None:
-        ours = self._owner
-        if owner.version != VERSION:
-            raise StorageError(f"{SOURCE} is of version {owner.version}, this release reads version {VERSION}")
-        if owner.identity != ours.identity:
-            whose = f"client {owner.name!r}" if owner.name != ours.name else f"other keys of {owner.name!r}"
-            raise MisuseError(f"the state belongs to {whose}, not to {ours.name!r} with these keys; name another file")
-        if owner.task != ours.task:
-            theirs, task = (_task(data) for data in (owner.task, ours.task))
-            field, there, here = first_difference(theirs, task) or ("", "", "")
-            raise MisuseError(
-                f"the state belongs to another task: {field} is {there} there, {here} here; name another file"
-            )
-
     async def _session(self) -> TreeSession:
         kept = await self._read("session", KeptSession)
         return TreeSession(kept.state, await self._grown(kept.planting), kept.commitments)
 
     async def _retrieval(self) -> Retrieval:
         kept = await self._read("retrieval", _KeptRetrieval)
-        return Retrieval(kept.query, await self._grown(kept.planting), kept.answered)
+        return Retrieval(_config(kept.config), kept.query)
 
     async def _submission(self) -> Submission:
-        match await self._read("submission", _OnItsWay | _Received | _Told):
+        match await self._read("submission", _OnItsWay | _Received | _Ended):
             case _OnItsWay(draft=kept):
                 part, shares = [await self._store.blob(f"bulk/{name}") for name in ("part", "shares")]
-                return Draft(_config(kept.config), self._client, kept.words, part, shares, kept.receipts, kept.left_out)
-            case _Received(config=config, digest=digest):
-                return Received(_config(config), digest)
+                words, receipts = kept.words, kept.receipts
+                config = _config(kept.config)
+                return Draft(config, self._client, words, part, shares, receipts, kept.mark, kept.left_out)
+            case _Received(config=config, digest=digest, mark=mark):
+                return Received(_config(config), digest, mark)
             case kept:
-                return Told(_config(kept.config))
+                return Ended(_config(kept.config), kept.digest, kept.mark)
 
     async def _grown(self, kept: KeptPlanting) -> Planting:
         config = _config(kept.config)
@@ -220,6 +239,38 @@ class ClientState:
 
     async def _read(self, key: str, kind: Any) -> Any:
         return read_kept(await self._store.blob(key), kind, f"{SOURCE} ({key})")
+
+
+async def check_owner(store: Store, identity: PublicIdentity, task: Task) -> None:
+    """Refuse the state of somebody else; an empty store is nobody's yet.
+
+    Raises:
+        MisuseError: it is another client's, or of another task.
+        StorageError: it cannot be read.
+    """
+    if await store.keys("owner"):
+        _check_owner(await _owner_in(store), _owner(identity, task))
+
+
+def _owner(identity: PublicIdentity, task: Task) -> _Owner:
+    return _Owner(VERSION, identity.name, identity.digest(), task.canonical())
+
+
+async def _owner_in(store: Store) -> _Owner:
+    kept: _Owner = read_kept(await store.blob("owner"), _Owner, f"{SOURCE} (owner)")
+    return kept
+
+
+def _check_owner(owner: _Owner, ours: _Owner) -> None:
+    if owner.version != VERSION:
+        raise StorageError(f"{SOURCE} is of version {owner.version}, this release reads version {VERSION}")
+    if owner.identity != ours.identity:
+        whose = f"client {owner.name!r}" if owner.name != ours.name else f"other keys of {owner.name!r}"
+        raise MisuseError(f"the state belongs to {whose}, not to {ours.name!r} with these keys")
+    if owner.task != ours.task:
+        theirs, task = (_task(data) for data in (owner.task, ours.task))
+        field, there, here = first_difference(theirs, task) or ("", "", "")
+        raise MisuseError(f"the state belongs to another task: {field} is {there} there, {here} here")
 
 
 def _task(data: bytes) -> Task:

@@ -14,7 +14,7 @@ import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ import trio
 from fsl_async.errors import MisuseError
 from fsl_async.task import Task
 from parties.client import Client, ClientSetup
+from parties.client_place import StatePlace, kept_state, place_of
 from parties.compute import ThreadLane
 from parties.configuration import OnDisk, StorePlace, load
 from parties.conversation import ConversationLimits
@@ -182,7 +183,7 @@ async def connect(
     watch: Watch = silent,
     *,
     token: str = "",
-    state: str | Path = "",
+    state: StatePlace = "",
     patience: float | None = None,
 ) -> AsyncIterator[Client]:
     """A client of deployed servers, connected over TCP.
@@ -192,24 +193,24 @@ async def connect(
         identity: the client's keys, or the file they are in; left out, what the client's own file says.
         watch: hears of every message the client sends.
         token: to enrol with, as `fsl-async enrol` printed it; needed once, harmless later, empty where there is none.
-        state: the file of what this client must not forget, made where there is none; a client that is killed goes on
-            from it. Empty: a client that is started again begins anew.
+        state: the file of what this client must not forget, made where there is none; a client that was killed, and
+            the next one with these keys, goes on from it. Left out: what the client's own file says, else a file beside
+            its keys (`alice.key`: `alice.state`). None, and keys that come from no file: nothing is kept, and a client
+            that is started again begins anew. Never copy it, nor put it back from a copy.
         patience: seconds to go on when a server is away or does not answer; infinity goes on until the caller cancels.
             Left out, a minute, or what the client's own file says.
 
     Raises:
         MisuseError: a file or the token is missing or wrong, a server runs another task, or the state is another
-            client's.
+            client's or another task's.
         ChannelError: a server cannot be reached, or does not know this client; the class says which.
-        StorageError: the state's file cannot be used.
+        StorageError: the state's file cannot be used: another process of this client has it, for instance.
     """
     given = _given(Path(config), identity)
     deployment = Deployment.load(given.task)
     keys = identity if isinstance(identity, Identity) else Identity.load(given.identity)
     shown = read_token(token) if token else _token_in(given)
-    place = state or given.state
-    store: Store = await SqliteStore.open(Path(place)) if place else MemoryStore()
-    async with aclosing(store):
+    async with kept_state(place_of(state, given, identity), keys.public, deployment.task) as store:
         setup = ClientSetup(
             task=deployment.task,
             identity=keys,

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.config import RoundConfig
-from fsl_async.digests import Buffer
+from fsl_async.digests import Buffer, Domain, digest
 from fsl_async.discreet import Discreet
 from fsl_async.messages import Hint, Submit
 from fsl_async.public_part import Layout, Trees
@@ -30,10 +30,10 @@ from fsl_async.upload import (
     submission_digest,
     submission_part,
 )
-from parties.identity import PublicIdentity
+from parties.identity import Identity, PublicIdentity
 from parties.planting import Planting
 
-__all__ = ["Draft", "KeptDraft", "Ride", "Words", "draft_submission", "fresh_marks"]
+__all__ = ["Draft", "KeptDraft", "Ride", "Words", "draft_submission", "fresh_marks", "update_mark"]
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,7 @@ class KeptDraft(Discreet, frozen=True, forbid_unknown_fields=True):
         config: its round.
         words: what its messages say.
         receipts: by server.
+        mark: of the update that it was made of.
         left_out: by sparse block, the caller's rows that found no place in it.
     """
 
@@ -92,6 +93,7 @@ class KeptDraft(Discreet, frozen=True, forbid_unknown_fields=True):
     config: bytes
     words: Words
     receipts: dict[int, bytes]
+    mark: bytes
     left_out: dict[str, list[int]]
 
 
@@ -106,6 +108,7 @@ class Draft:
         part: the public part, for the carrier.
         shares: the dense shares, for the carrier.
         receipts: the servers' signatures so far.
+        mark: of the update that it was made of (`update_mark`).
         left_out: by sparse block, the caller's rows that found no place in it.
     """
 
@@ -115,6 +118,7 @@ class Draft:
     part: Buffer = field(repr=False)
     shares: Buffer = field(repr=False)
     receipts: Mapping[int, bytes] = field(default_factory=dict)
+    mark: bytes = b""
     left_out: Mapping[str, Sequence[int]] = field(default_factory=dict, repr=False)
 
     def message(self, server: int) -> Submit | Hint:
@@ -144,7 +148,7 @@ class Draft:
     def kept(self) -> KeptDraft:
         """What must be kept of it, besides part and shares."""
         left_out = {name: list(rows) for name, rows in self.left_out.items()}
-        return KeptDraft(self.config.canonical(), self.words, dict(self.receipts), left_out)
+        return KeptDraft(self.config.canonical(), self.words, dict(self.receipts), self.mark, left_out)
 
     def _carried_by(self, server: int) -> bool:
         return self.config.carrier(self.client) == server
@@ -190,6 +194,19 @@ def draft_submission(
         dense_salt=salt,
     )
     return Draft(config, client.name, words, part, shares)
+
+
+def update_mark(
+    identity: Identity, phase: str, sparse: Mapping[int, SparseUpdate], dense: Mapping[int, Elements]
+) -> bytes:
+    """What tells a client whether it has submitted this update before; it tells nobody else anything of the update."""
+    parts: list[Buffer] = [phase.encode()]
+    for index, (rows, elements) in sorted(sparse.items()):
+        order = np.argsort(rows)
+        parts += [b"sparse %d" % index, rows[order].astype("<u4").tobytes(), elements[order].tobytes()]
+    for index, elements in sorted(dense.items()):
+        parts += [b"dense %d" % index, elements.tobytes()]
+    return digest(Domain.UPDATE, *parts, key=identity.statement_secret)
 
 
 def fresh_marks(count: int, randomness: Randomness) -> Elements:

@@ -151,6 +151,9 @@ class Identity:
         Raises:
             MisuseError: the file is missing or malformed, is not the user's own, or others can read or replace it.
         """
+        if path.suffix == ".pub":
+            secret = path.with_suffix(".key")
+            raise MisuseError(f"{path} has public keys, which others are given; the secret file is needed, as {secret}")
         table = parse_toml(read_private(path, "make one with `fsl-async keygen`"), str(path))
         name = check_name(table.get("name"), str(path))
         return Identity(name, *(_hex_key(table, key, str(path)) for key in ("channel_secret", "statement_secret")))

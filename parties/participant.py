@@ -27,7 +27,7 @@ from fsl_async.protocols import client as protocol
 from fsl_async.protocols.machine import Event
 from parties.client_session import NoSession, OwnSession, TreeSession, settled
 from parties.client_setup import ClientSetup
-from parties.client_state import ClientState, Received, Remembered, Retrieval, Told
+from parties.client_state import ClientState, Ended, LastSubmission, Received, Remembered, Retrieval
 from parties.downloads import Downloads
 from parties.drafts import Draft
 from parties.ending import OutcomesDifferError, learn_outcome
@@ -65,7 +65,8 @@ class Participant:
         self._session: OwnSession = NoSession()
         self._answered_trees: dict[int, Planting] = {}
         self._drafts: dict[bytes, Draft] = {}
-        self._last: list[RoundConfig] = []
+        self._last: list[LastSubmission] = []
+        self._untold: list[LastSubmission] = []
         self._turn = trio.Lock()
         self._noting = trio.Lock()
 
@@ -98,16 +99,16 @@ class Participant:
             case Draft(config=config, words=words, receipts=receipts) as draft:
                 self._round = protocol.Submitting(config, words.digest, frozenset(receipts))
                 self._drafts = {words.digest: draft}
-                self._last = [config]
-            case Received(config=config, digest=digest):
+                self._last = [LastSubmission(config, words.digest, draft.mark)]
+            case Received(config=config, digest=digest, mark=mark):
                 self._round = protocol.Submitted(config, digest)
-                self._last = [config]
-            case Told(config=config):
-                self._last = [config]
+                self._last = [LastSubmission(config, digest, mark)]
+            case Ended(config=config, digest=digest, mark=mark):
+                self._last = [LastSubmission(config, digest, mark)]
+        self._untold = [last for last in self._last if last.digest != remembered.told]
         match remembered.retrieval:
-            case Retrieval(query=query, planting=planting, answered=answered):
-                self._round = protocol.Retrieving(planting.config, query, frozenset())
-                self._answered_trees = {query: planting} if answered else {}
+            case Retrieval(config=config, query=query):
+                self._round = protocol.Retrieving(config, query, frozenset())
 
     @asynccontextmanager
     async def _in_round(self, phase: Phase, *, wait: bool) -> AsyncIterator[RoundConfig]:
@@ -155,11 +156,7 @@ class Participant:
             case protocol.Inside(config=config) | protocol.Holding(config=config):
                 if protocol.may_ask(self._round) or await self._entrance.still_open(config, self._session):
                     return config
-            case protocol.Retrieving(config=config, query=query) if await self._entrance.still_open(
-                config, self._session
-            ):
-                for server in (0, 1) if query in self._answered_trees else ():
-                    self._answered(server, query)
+            case protocol.Retrieving(config=config) if await self._entrance.still_open(config, self._session):
                 return config
             case protocol.Submitting(config=config, digest=digest):
                 await self._end_pending(config, self._drafts[digest])
@@ -247,23 +244,24 @@ class Participant:
     async def _learn_outcome(self) -> ClientOutcome:
         if not self._last:
             raise MisuseError("nothing has been submitted yet")
-        (config,) = self._last
+        (last,) = self._last
+        config = last.config
         with self._in_doubt(config):
             try:
                 outcome = await learn_outcome(self.setup, self._requests, config)
             except (OutcomeUnknownError, OutcomesDifferError):
-                await self._settle(config, protocol.Leave(), counted=False)
+                await self._settle(last, protocol.Leave(), counted=False)
                 raise
-        await self._settle(config, protocol.Finish(), counted=outcome.counted)
+        await self._settle(last, protocol.Finish(), counted=outcome.counted)
         if outcome.opened:  # "not counted" would invite the caller to submit the same values again
             raise SumRefusedError(outcome.number, outcome.reason)
         return outcome
 
-    async def _settle(self, config: RoundConfig, event: protocol.Finish | protocol.Leave, *, counted: bool) -> None:
+    async def _settle(self, last: LastSubmission, event: protocol.Finish | protocol.Leave, *, counted: bool) -> None:
         """Note how a submission's round ended, and erase what was kept for it."""
         with trio.CancelScope(shield=True):
-            session = settled(self._session, config.epoch, self.name, counted=counted)
-            await self._state.keep_end(config, session)
+            session = settled(self._session, last.config.epoch, self.name, counted=counted)
+            await self._state.keep_end(last, session)
             self._session, self._drafts = session, {}
             self._answered_trees.clear()
             if isinstance(self._round, protocol.Submitting | protocol.Submitted):

@@ -226,8 +226,8 @@ class ClientFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     state: Annotated[
         Path | None,
         About(
-            "what this client must remember, so that it neither counts twice nor gives away a row when it is started "
-            "again; without it a client that was killed waits for the next round"
+            "what this client must remember, so that it goes on where it stood when it is started again, and does not "
+            "count twice; never copy it or put it back. Left out: a file beside its keys, `alice.state` of `alice.key`"
         ),
     ] = None
     patience: Annotated[

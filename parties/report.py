@@ -111,18 +111,23 @@ class Report:
         """Write a line about what is going on, never broken however long it is."""
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
+    def wrong_words(self, message: str) -> None:
+        """Write, as JSON, that the command's words could not be understood."""
+        self._write_error(ExitCode.USAGE, "UsageError", message)
+
     def failure(self, error: BaseException) -> ExitCode:
         """Write why the command failed, and return its exit code."""
         code = exit_code(error)
         message = str(error) or type(error).__name__
         if self.form == "json":
-            kind = type(error).__name__
-            self._write(
-                {"version": VERSION, "command": self.command, "error": {"code": code, "kind": kind, "message": message}}
-            )
+            self._write_error(code, type(error).__name__, message)
         line = f"fsl-async {self.command}: " + printable(" ".join(message.split()))
         self.console.print(line, style="bold red", markup=False, highlight=False, soft_wrap=True)
         return code
+
+    def _write_error(self, code: ExitCode, kind: str, message: str) -> None:
+        told = {"code": code, "kind": kind, "message": message}
+        self._write({"version": VERSION, "command": self.command, "error": told})
 
     def _write(self, envelope: Mapping[str, Any]) -> None:
         json.dump(envelope, sys.stdout)

@@ -13,70 +13,27 @@ import textwrap
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import trio
-from shop import TASK, Basket, Shop, assert_exact
+from shop import Basket, assert_exact
+from town import Town
 
 import parties
 from fsl_async.errors import MisuseError
 from parties import connect_blocking
 from parties.blocking import BlockingClient
-from parties.deployment import write_deployment
-from parties.outcome import RoundOutcome
 from transport import RefusedError, UnreachableError
-
-NAMES = ("anna", "ben", "carol")
-
-
-class Town:
-    """Two servers over TCP in a thread, and the files that clients need to reach them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.ready = threading.Event()
-        self.thread = threading.Thread(target=trio.run, args=(self._run,))
-
-    async def _run(self) -> None:
-        self.token = trio.lowlevel.current_trio_token()
-        self.stop = trio.Event()
-        async with trio.open_nursery() as nursery:
-            self.shop = Shop(nursery)
-            await self.shop.open()
-            for name in NAMES:
-                self.shop.client(name)
-                self.shop.known[name].save(self.folder / f"{name}.key")
-            publics = [identity.public for identity in self.shop.identities]
-            known = [identity.public for identity in self.shop.known.values()]
-            write_deployment(self.folder, TASK, publics, self.shop.addresses, known)
-            self.ready.set()
-            await self.stop.wait()
-            nursery.cancel_scope.cancel()
-
-    def do(self, work: Callable[..., Any], *args: Any) -> Any:
-        return trio.from_thread.run(work, *args, trio_token=self.token)
-
-    def finish_round(self) -> RoundOutcome:
-        return self.do(self.shop.finish_round)
-
-    def connect(self, name: str, **words: Any) -> BlockingClient:
-        return connect_blocking(self.folder / "task.toml", self.folder / f"{name}.key", **words)
 
 
 @pytest.fixture
 def town(tmp_path) -> Iterator[Town]:
-    town = Town(tmp_path)
-    town.thread.start()
-    assert town.ready.wait(30)
-    yield town
-    trio.from_thread.run_sync(town.stop.set, trio_token=town.token)
-    town.thread.join(30)
+    with Town(tmp_path) as town:
+        yield town
 
 
 @pytest.fixture(autouse=True)

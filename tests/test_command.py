@@ -19,7 +19,7 @@ import transport.errors
 from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError, StorageError
 from parties import RequestDeniedError, RoundClosedError
 from parties.command import app, main
-from parties.commands import clients
+from parties.commands.connecting import told_what_it_waits_for
 from parties.report import ExitCode, Report, exit_code
 from transport import RefusedError, UnreachableError
 
@@ -53,8 +53,8 @@ def run(monkeypatch, capsys, tmp_path):
 def test_the_commands_are_these():
     assert [" ".join(words) for words in COMMANDS] == [
         "backup", "bench", "clients add", "clients list", "clients revoke", "demo", "enrol", "keygen", "log-level",
-        "peers add", "peers list", "peers revoke", "plan", "preflight", "restore", "retrieve", "rounds abort",
-        "rounds list", "rounds show", "serve", "status", "submit",
+        "outcome", "peers add", "peers list", "peers revoke", "plan", "preflight", "restore", "resume", "retrieve",
+        "rounds abort", "rounds list", "rounds show", "serve", "status", "submit", "unite",
     ]  # fmt: skip
 
 
@@ -107,6 +107,16 @@ def test_wrong_words_end_with_code_2_and_one_line(run, words, told, tmp_path):
     named = words[0] if (words[0],) in COMMANDS else ""
     assert f"`{' '.join(filter(None, ['fsl-async', named, '--help']))}` tells what there is" in error
     assert list(tmp_path.iterdir()) == []
+    for wanting in (["--format", "json"], ["--format=json"]):
+        if "--format" in words:
+            break
+        ended, out, same = run(*words, *wanting)
+        assert (ended, same) == (code, error)
+        envelope = json.loads(out)
+        assert (envelope["version"], envelope["command"]) == (1, named)
+        assert envelope["error"]["code"] == code
+        assert envelope["error"]["kind"] == "UsageError"
+        assert f"fsl-async: {envelope['error']['message']}\n" == error
 
 
 # ---- what commands say
@@ -150,6 +160,12 @@ def test_keygen_never_overwrites(run, tmp_path, present):
     ("words", "code", "message"),
     [
         (["keygen", "x.pub"], ExitCode.MISUSE, "another suffix"),
+        (["keygen", ""], ExitCode.MISUSE, "path: the name of a file to write the secret keys to expected"),
+        (["keygen", "."], ExitCode.MISUSE, "path: the name of a file to write the secret keys to expected"),
+        (["outcome", "task.toml", "--identity", ""], ExitCode.MISUSE, "task.toml cannot be read"),
+        (["resume", ""], ExitCode.MISUSE, "cannot be read: Is a directory"),
+        (["unite", "t.toml", "--block", "b", "--rows", "x"], ExitCode.MISUSE, "a list as in 3,17,99"),
+        (["outcome", "t.toml", "--timeout", "-1"], ExitCode.MISUSE, "timeout: a number of seconds expected"),
         (["keygen", "no/where/x.key"], ExitCode.STORAGE, "cannot be written"),
         (["keygen", "x.key", "--name", 'a"b'], ExitCode.MISUSE, "printable"),
         (["serve", "none.toml"], ExitCode.MISUSE, "none.toml cannot be read: No such file or directory"),
@@ -199,7 +215,7 @@ def test_what_is_given_for_public_keys_and_addresses_is_looked_at(run, words, me
 
 @pytest.mark.parametrize(("seconds", "lines"), [(4, 0), (3600, 1)])
 async def test_who_waits_for_long_is_told_what_for_once(seconds, lines, autojump_clock, capsys):
-    async with clients._told_what_it_waits_for(Report("submit", "json")):
+    async with told_what_it_waits_for(Report("submit", "json")):
         await trio.sleep(seconds)
     said = capsys.readouterr()
     assert said.out == ""

@@ -162,8 +162,7 @@ async def test_a_task_that_cannot_be_read_is_the_stores_error(task):
 
 
 async def _owner_with(task: bytes) -> MemoryStore:
-    store = MemoryStore()
-    await _client(store)
+    store = await _owned()
     plain = msgspec.msgpack.decode(await store.blob("owner"))
     await store.commit(Put("owner", encode(plain | {"task": task})))
     return store
@@ -181,7 +180,7 @@ async def _owner_with(task: bytes) -> MemoryStore:
 )
 async def test_rows_that_no_client_has_are_the_stores_error(rows, words):
     kept = Planting.fresh(CONFIG, {0: np.array([1, 5], np.uint32)}, bytes).kept()
-    store = await _with_retrieval(msgspec.structs.replace(kept, rows={0: rows}))
+    store = await _with_session(msgspec.structs.replace(kept, rows={0: rows}))
     with pytest.raises(StorageError, match=f"this client's state cannot be read: .*{words}"):
         await _client(store)
 
@@ -190,15 +189,21 @@ async def test_trees_of_another_task_are_the_stores_error():
     larger = msgspec.structs.replace(TASK, blocks=(Sparse("items", rows=2**31, select=2**20), TASK.blocks[1]))
     kept = Planting.fresh(CONFIG, {0: np.array([1, 5], np.uint32)}, bytes).kept()
     config = msgspec.structs.replace(CONFIG, task=larger)
-    store = await _with_retrieval(msgspec.structs.replace(kept, config=config.canonical()))
+    store = await _with_session(msgspec.structs.replace(kept, config=config.canonical()))
     with pytest.raises(StorageError, match="it has trees of another task"):
         await _client(store)
 
 
-async def _with_retrieval(planting) -> MemoryStore:
+async def _with_session(planting) -> MemoryStore:
+    store = await _owned()
+    kept = KeptSession(session.Standing(3, 4, bytes(32)), planting, (bytes(32), bytes(32)))
+    await store.commit(Put("session", encode(kept)))
+    return store
+
+
+async def _owned() -> MemoryStore:
     store = MemoryStore()
-    await _client(store)
-    await store.commit(Put("retrieval", encode({"query": 1, "planting": planting, "answered": True})))
+    await ClientState(store, ALICE.public, TASK, InlineLane()).claim()
     return store
 
 

@@ -236,3 +236,9 @@ def test_a_malformed_list_is_refused(tmp_path, text):
     (tmp_path / "clients.toml").write_text(text)
     with pytest.raises(MisuseError, match=r"clients\.toml"):
         Registry.load(tmp_path / "clients.toml")
+
+
+def test_public_keys_given_for_secret_ones_are_told_apart(tmp_path):
+    Identity.generate("alice").save_both(tmp_path / "alice.key")
+    with pytest.raises(MisuseError, match=r"alice\.pub has public keys, .*the secret file is needed, as .*alice\.key"):
+        Identity.load(tmp_path / "alice.pub")

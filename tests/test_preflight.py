@@ -405,9 +405,11 @@ async def test_what_never_answers_is_given_up(folder, monkeypatch):
         nursery.cancel_scope.cancel()
 
 
-async def test_a_client_without_a_state_file_is_doubtful(folder):
+async def test_a_client_s_state_lies_beside_its_keys_where_its_file_names_none(folder):
     change(folder / "anna" / "party.toml", 'state = "state.sqlite"\n', "")
-    assert "no state file" in (await found(folder / "anna"))["state"].words
+    finding = (await found(folder / "anna"))["state"]
+    assert re.search(r"anna/\w+\.state ", finding.words)
+    assert finding.verdict is GOOD
 
 
 # ---- the command

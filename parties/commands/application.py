@@ -9,19 +9,21 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 from functools import partial
+from itertools import pairwise
 
 from cyclopts import App, CycloptsError
 
 from parties.commands.backup import backup
 from parties.commands.checking import preflight
-from parties.commands.clients import retrieve, submit
+from parties.commands.clients import retrieve
 from parties.commands.keys import enrol, keygen
 from parties.commands.members import clients, peers
 from parties.commands.operating import log_level, rounds, status
 from parties.commands.restore import restore
 from parties.commands.serve import serve
+from parties.commands.submitting import outcome, resume, submit, unite
 from parties.commands.trying import bench, demo, plan
-from parties.report import ExitCode
+from parties.report import ExitCode, Report
 
 __all__ = ["app", "main"]
 
@@ -41,13 +43,16 @@ for command in (
     enrol,
     keygen,
     log_level,
+    outcome,
     plan,
     preflight,
     restore,
+    resume,
     retrieve,
     serve,
     status,
     submit,
+    unite,
 ):
     app.command(command)
 for group in (clients, peers, rounds):
@@ -59,7 +64,20 @@ def main() -> None:
     try:
         code = app(sys.argv[1:], exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        words, command = " ".join(str(error).split()), " ".join(["fsl-async", *(error.command_chain or ())])
-        sys.stderr.write(f"fsl-async: {words}; `{command} --help` tells what there is\n")
-        code = ExitCode.USAGE
+        code = _wrong_words(error)
     sys.exit(int(code or ExitCode.OK))
+
+
+def _wrong_words(error: CycloptsError) -> ExitCode:
+    """Say what could not be understood, on stdout too where JSON was asked for."""
+    words, command = " ".join(str(error).split()), " ".join(error.command_chain or ())
+    message = f"{words}; `{' '.join(filter(None, ['fsl-async', command, '--help']))}` tells what there is"
+    if _wants_json(sys.argv[1:]):
+        Report(command, "json").wrong_words(message)
+    sys.stderr.write(f"fsl-async: {message}\n")
+    return ExitCode.USAGE
+
+
+def _wants_json(words: list[str]) -> bool:
+    """Whether the words that could not be understood ask for JSON."""
+    return "--format=json" in words or ("--format", "json") in pairwise(words)

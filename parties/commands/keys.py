@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fsl_async.errors import MisuseError
 from parties.commands.running import FormatFlag, run_plainly
 from parties.report import Report
 
@@ -25,6 +26,10 @@ def keygen(path: Path, *, name: str = "", form: FormatFlag = "text") -> int:
     def work() -> None:
         from parties.identity import Identity
 
+        if not path.stem or path.is_dir():
+            raise MisuseError(
+                f"path: the name of a file to write the secret keys to expected, as alice.key, got {path}"
+            )
         identity = Identity.generate(name or path.stem)
         public = identity.save_both(path)
         keys = identity.public

@@ -185,13 +185,8 @@ def _is_new(path: Path) -> bool:
     return True
 
 
-async def state(path: Path | None) -> str:
+async def state(path: Path) -> str:
     """A client's state can be kept."""
-    if path is None:
-        raise Doubt(
-            "no state file: a client that is killed after it has submitted cannot ask for its receipt, and waits for "
-            'the next round; set state = "FILE"'
-        )
     if is_running(OnDisk(path)):
         raise Doubt(f"{path} is in use: the client is running")
     return await store(OnDisk(path), marked=False)

@@ -77,7 +77,7 @@ async def acceptance(file: ClientFile) -> str:
     """
     try:
         with trio.fail_after(2 * PATIENCE):
-            async with connect(file.task, file.identity, patience=0) as client:
+            async with connect(file.task, file.identity, state=None, patience=0) as client:
                 return f"both servers know {client.name!r}"
     except trio.TooSlowError as error:
         raise HandshakeTimeoutError(f"the servers have not answered within {2 * PATIENCE:g} s") from error

@@ -10,6 +10,7 @@ from typing import Any
 
 import trio
 
+from parties.client_place import state_beside
 from parties.configuration import overrides
 from parties.deployment import Deployment
 from parties.party_files import ClientFile, PartyFile, ServerFile, load_party
@@ -75,7 +76,7 @@ def _of_client(file: ClientFile, deployment: Deployment) -> list[tuple[str, Chec
         ("keys", _plain(files.client_keys, file)),
         ("key folder", _plain(files.key_folder, file.identity, deployment)),
         ("token", _plain(files.token, file)),
-        ("state", partial(files.state, file.state)),
+        ("state", partial(files.state, file.state or state_beside(file.identity))),
         ("clock", _plain(host.clock)),
         ("two hosts", partial(others.separation, deployment)),
         ("two operators", partial(others.operators, deployment)),

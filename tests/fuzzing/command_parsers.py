@@ -165,7 +165,7 @@ def _read_rows(data: bytes) -> None:
         path = workplace() / "rows.json"
         path.write_bytes(data[1:])
         words = f"@{path}"
-    wanted_rows(TASK, {"items": clients._rows(words)})
+    wanted_rows(TASK, {"items": clients.rows_from(words)})
 
 
 def _read_where(data: bytes) -> None:
@@ -204,7 +204,7 @@ def _operator_tokens() -> list[bytes]:
 def _read_update(data: bytes) -> None:
     path = workplace() / "update.npz"
     path.write_bytes(data)
-    encoded_updates(TASK, clients._updates(TASK, load_model(path)))
+    encoded_updates(TASK, clients.updates_from(TASK, load_model(path)))
 
 
 def _update() -> list[bytes]:

@@ -84,7 +84,7 @@ def _load_state(store: Store) -> Coroutine[Any, Any, object]:
 
 def _fresh_state() -> bytes:
     store = MemoryStore()
-    at_once(_load_state(store))
+    at_once(ClientState(store, ALICE.public, TASK, _Lane()).claim())
     return bytes(at_once(store.blob("owner")))
 
 
@@ -100,9 +100,9 @@ WORDS = Words(
     dense_salt=b"",
 )
 SUBMISSIONS = (
-    {"type": "told", "config": CONFIG.canonical()},
-    {"type": "received", "config": CONFIG.canonical(), "digest": key(1)},
-    {"type": "on-its-way", "draft": KeptDraft(CONFIG.canonical(), WORDS, {0: bytes(64)}, {"items": [3]})},
+    {"type": "ended", "config": CONFIG.canonical(), "digest": key(1), "mark": key(2)},
+    {"type": "received", "config": CONFIG.canonical(), "digest": key(1), "mark": key(2)},
+    {"type": "on-its-way", "draft": KeptDraft(CONFIG.canonical(), WORDS, {0: bytes(64)}, key(2), {"items": [3]})},
 )
 
 
@@ -117,7 +117,7 @@ def _sessions_of_client() -> list[bytes]:
 
 
 def _retrievals() -> list[bytes]:
-    return [encode({"query": 1, "planting": _planting().kept(), "answered": True})]
+    return [encode({"config": CONFIG.canonical(), "query": 1})]
 
 
 # ---- a server's

@@ -30,6 +30,7 @@ from fsl_async.ring import Elements
 from fsl_async.upload import SparseUpdate, dense_digest, public_digest, submission_digest, tree_digest
 from parties.client import Client, ClientSetup, RoundClosedError, SubmissionReceipt
 from parties.client_session import NoSession
+from parties.client_state import LastSubmission
 from parties.drafts import Draft, Ride
 from parties.testing.members import Member
 from tests.security.catalogue import MALFORMATIONS, Forgery, Malformation, Workshop
@@ -83,10 +84,10 @@ class _Spoiler(Client):
         self.chance = np.random.default_rng(list(setup.randomness(16)))
 
     async def _submit(
-        self, config: RoundConfig, sparse: Mapping[int, SparseUpdate], dense: Mapping[int, Elements]
+        self, config: RoundConfig, sparse: Mapping[int, SparseUpdate], dense: Mapping[int, Elements], mark: bytes
     ) -> SubmissionReceipt:
         self._session = NoSession()
-        return await super()._submit(config, sparse, dense)
+        return await super()._submit(config, sparse, dense, mark)
 
     async def _ride(self, config: RoundConfig, sparse: Mapping[int, SparseUpdate]) -> Ride:
         self._answered_trees.clear()  # its own trees: those of a retrieval are on the servers already
@@ -97,7 +98,7 @@ class _Spoiler(Client):
         if villainy.must_not_count:
             self._villain.spoiled.add(draft.config.round_id())
         self._round, self._drafts = protocol.Outside(draft.config.number), {}
-        await self._state.keep_end(draft.config, NoSession())
+        await self._state.keep_end(LastSubmission(draft.config, draft.words.digest, draft.mark), NoSession())
         if villainy.babbles:
             await self._babble()
         for server, spoiled in villainy.spoil(self, draft):

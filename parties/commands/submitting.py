@@ -1,0 +1,267 @@
+"""`submit`, `unite`, `resume` and `outcome`: what a client adds to a round, and what became of it.
+
+A command may be killed at any point. The same command again brings to its end what the first one began, with the same
+bytes, and its result is that submission's: nothing is submitted twice because nobody was told of the first time. So
+each of these commands notes in the client's state that it has told its caller, after it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fsl_async.errors import FslError, PeerViolationError
+from parties.commands.clients import rows_from, updates_from
+from parties.commands.connecting import AS_ITS_FILE_SAYS, Connecting, WaitNextFlag, told_what_it_waits_for
+from parties.commands.running import FormatFlag, run
+from parties.report import Report
+
+if TYPE_CHECKING:
+    from parties.client import Client
+    from parties.outcome import ClientOutcome, SubmissionReceipt
+
+__all__ = ["outcome", "resume", "submit", "unite"]
+
+AT_ONCE_SECONDS = 2.0
+"""A server that knows how a round ended says so at once."""
+
+
+def submit(
+    config: Path,
+    *,
+    update: Path,
+    wait: bool = False,
+    wait_next: WaitNextFlag = False,
+    connecting: Connecting = AS_ITS_FILE_SAYS,
+    form: FormatFlag = "text",
+) -> int:
+    """Add an update to the open round's sum.
+
+    If an earlier `submit` of the same update was killed before it could tell what became of it, this one finishes that
+    one, and tells; it submits nothing anew.
+
+    Parameters
+    ----------
+    config:
+        The client's own TOML file; or, with --identity, the task file.
+    update:
+        An .npz file: for a sparse block NAME the arrays NAME.rows and NAME.values, for a dense one NAME. Integers are
+        numbers like floats; integers that are elements of the ring already stand in NAME.elements instead.
+    wait:
+        Wait until the round has ended, and tell whether the update was counted.
+    """
+    report = Report("submit", form)
+
+    async def work() -> None:
+        from parties.model_files import load_model
+
+        arrays = load_model(update)
+        async with connecting.client(config) as client:
+            updates = updates_from(client.task, arrays)
+            await _submit_once(
+                report, client, client.mark(updates), partial(client.submit, updates, wait=wait_next), wait=wait
+            )
+
+    return run(report, work)
+
+
+def unite(
+    config: Path,
+    *,
+    block: str,
+    rows: str,
+    wait: bool = False,
+    wait_next: WaitNextFlag = False,
+    connecting: Connecting = AS_ITS_FILE_SAYS,
+    form: FormatFlag = "text",
+) -> int:
+    """Take part in finding the union of all clients' rows, in a task with alignment = "union".
+
+    Parameters
+    ----------
+    config:
+        The client's own TOML file; or, with --identity, the task file.
+    block:
+        Which sparse block.
+    rows:
+        The rows, as in 3,17,99; or @FILE with a JSON list of them.
+    wait:
+        Wait until the round has ended, and tell whether the rows were counted.
+    """
+    report = Report("unite", form)
+
+    async def work() -> None:
+        chosen = {block: rows_from(rows)}
+        async with connecting.client(config) as client:
+            await _submit_once(
+                report, client, client.mark_of_rows(chosen), partial(client.unite, chosen, wait=wait_next), wait=wait
+            )
+
+    return run(report, work)
+
+
+def resume(config: Path, *, connecting: Connecting = AS_ITS_FILE_SAYS, form: FormatFlag = "text") -> int:
+    """Finish the submission that an earlier command began, with the same bytes, and tell what became of it.
+
+    Parameters
+    ----------
+    config:
+        The client's own TOML file; or, with --identity, the task file.
+    """
+    report = Report("resume", form)
+
+    async def work() -> None:
+        from fsl_async.errors import MisuseError
+
+        async with connecting.client(config) as client:
+            if client.untold is None:
+                raise MisuseError("no submission is pending: there is nothing to resume")
+            async with told_what_it_waits_for(report):
+                end = await _finished(client, wait=False)
+            end.tell(report, resumed=True)
+            await client.note_told(end.digest)
+
+    return run(report, work)
+
+
+def outcome(config: Path, *, connecting: Connecting = AS_ITS_FILE_SAYS, form: FormatFlag = "text") -> int:
+    """Wait until the round of the last submission has ended, and tell whether it was counted.
+
+    Parameters
+    ----------
+    config:
+        The client's own TOML file; or, with --identity, the task file.
+    """
+    report = Report("outcome", form)
+
+    async def work() -> None:
+        async with connecting.client(config) as client:
+            async with told_what_it_waits_for(report):
+                ended = await client.outcome()
+            text, result = _counted(ended)
+            report.result(f"round {ended.number}: {text}", {"round": ended.number, **result})
+            if client.untold is not None:
+                await client.note_told(client.untold.digest)
+
+    return run(report, work)
+
+
+@dataclass(frozen=True)
+class _End:
+    """What is known of a submission when its command ends.
+
+    Attributes:
+        number: its round.
+        digest: what receipts call it.
+        bytes_sent: for it, now.
+        ended: how its round ended, where that is known.
+        left_out: by block, the rows that it could not carry; see `SubmissionReceipt`.
+    """
+
+    number: int
+    digest: bytes
+    bytes_sent: int
+    ended: ClientOutcome | None
+    left_out: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+    def tell(self, report: Report, *, resumed: bool, **more: Any) -> None:
+        """The command's result."""
+        report.result(
+            self.words(resumed=resumed),
+            {
+                "round": self.number,
+                "digest": self.digest.hex(),
+                "bytes_sent": self.bytes_sent,
+                "resumed": resumed,
+                "left_out": {block: list(rows) for block, rows in self.left_out.items()},
+                **(_counted(self.ended)[1] if self.ended else {}),
+                **more,
+            },
+        )
+
+    def words(self, *, resumed: bool) -> str:
+        """The same for people."""
+        name = f"submission {self.digest.hex()[:16]}…"
+        before = ", which an earlier command began" if resumed else ""
+        before += f"; left out of it: {dict(self.left_out)}" if self.left_out else ""
+        if self.ended is None:
+            return f"round {self.number}: both servers hold {name}{before}"
+        return f"round {self.number}: {name}{before}; {_counted(self.ended)[0]}"
+
+
+async def _submit_once(
+    report: Report, client: Client, mark: bytes, submission: Callable[[], Awaitable[SubmissionReceipt]], *, wait: bool
+) -> None:
+    """Submit, unless an earlier command has submitted the same and could not tell; then tell in its place."""
+    async with told_what_it_waits_for(report):
+        untold, more = client.untold, {}
+        if untold is not None and untold.mark != mark:
+            more = {"earlier": await _tell_of_another(report, client)}
+        resumed = untold is not None and untold.mark == mark
+        if resumed:
+            end = await _finished(client, wait=wait)
+        else:
+            receipt = await submission()
+            ended = await client.outcome() if wait else None
+            end = _End(receipt.number, receipt.digest, receipt.bytes_sent, ended, receipt.left_out)
+    end.tell(report, resumed=resumed, **more)
+    await client.note_told(end.digest)
+
+
+async def _tell_of_another(report: Report, client: Client) -> dict[str, Any]:
+    """Before another update is submitted: finish the one that an earlier command began, and tell of it."""
+    last = client.untold
+    assert last is not None  # noqa: S101 - the caller has looked
+    told: dict[str, Any] = {"round": last.config.number, "digest": last.digest.hex()}
+    try:
+        end = await _finished(client, wait=False)
+        words = end.words(resumed=True)
+        told |= _counted(end.ended)[1] if end.ended else {}
+    except FslError as error:
+        if client.pending:
+            raise
+        words = str(error)
+        told |= {"error": words}
+    report.progress(f"fsl-async {report.command}: before this update, another one: {words}")
+    await client.note_told(last.digest)
+    return told
+
+
+async def _finished(client: Client, *, wait: bool) -> _End:
+    """Finish the submission of an earlier command: both receipts, or how its round ended.
+
+    Raises:
+        FslError: it cannot be finished now; or what became of it cannot be learnt, and nobody need ask again.
+    """
+    from parties.refusals import OutcomeUnknownError, RoundClosedError, SumRefusedError
+
+    last, before = client.untold, client.bytes_sent
+    assert last is not None  # noqa: S101 - the caller has looked
+    left_out: Mapping[str, Sequence[int]] = {}
+    try:
+        if client.pending:
+            with suppress(RoundClosedError):  # its outcome, which both servers have signed, says so too
+                left_out = (await client.resume()).left_out
+        ended = await (client.outcome() if wait else _outcome_so_far(client))
+    except (OutcomeUnknownError, SumRefusedError, PeerViolationError):  # asked again, they would say the same
+        await client.note_told(last.digest)
+        raise
+    return _End(last.config.number, last.digest, client.bytes_sent - before, ended, left_out)
+
+
+async def _outcome_so_far(client: Client) -> ClientOutcome | None:
+    """How the last submission's round ended; None where it has not."""
+    import trio
+
+    with trio.move_on_after(AT_ONCE_SECONDS):
+        return await client.outcome()
+    return None
+
+
+def _counted(ended: ClientOutcome) -> tuple[str, dict[str, Any]]:
+    words = "counted" if ended.counted else f"not counted: {ended.reason}"
+    return words, {"counted": ended.counted, "reason": ended.reason, "clients": list(ended.clients)}
