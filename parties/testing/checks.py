@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,6 +30,9 @@ from parties.testing.story import Began, Failed, Killed
 from parties.testing.world import Ended, World
 
 __all__ = ["CHECKS", "Case", "Violation", "check_all"]
+
+IN_VAIN = 10
+"""Lives, one after the other, that end before anything has happened in them: the next one will, too."""
 
 AT_ONCE = 5.0
 """Seconds that an answer may take where nothing goes wrong."""
@@ -95,6 +99,16 @@ def _accuses_rightly(case: Case, ended: Ended) -> bool:
     if isinstance(error, PeerViolationError):
         return malicious in error.peer
     return isinstance(error, MisuseError | RequestDeniedError) and malicious in str(error)
+
+
+def _comes_up_again(case: Case) -> Iterator[str]:
+    """An honest server that was killed comes up again, whatever a malicious peer has made it store."""
+    for name in (SERVERS[index] for index in case.honest):
+        told = [entry.told for entry in case.world.story if entry.party == name]
+        lives = list(takewhile(lambda entry: isinstance(entry, Began | Failed), reversed(told)))
+        errors = [str(entry.error) for entry in lives if isinstance(entry, Failed)]
+        if len(errors) >= IN_VAIN:
+            yield f"{name} was started {len(errors)} times in vain, last: {errors[0]}"
 
 
 def _one_account(case: Case) -> Iterator[str]:
@@ -419,6 +433,7 @@ def _retrieved_the_model(case: Case) -> Iterator[str]:
 
 CHECKS: dict[str, Check] = {
     "nobody fails": _nobody_fails,
+    "comes up again": _comes_up_again,
     "one account": _one_account,
     "one round per number": _one_round_per_number,
     "same outcomes": _same_outcomes,

@@ -424,6 +424,16 @@ BUGS = (
         "submissions that only the peer holds are waited for no longer than the grace period",
         (Edit("parties.round_run:RoundRun._perform", "start(self._wait_for_grace)", "pass"),),
     ),
+    Bug(
+        "keeps two parts of one request",
+        "what the peer forwards is judged before it is stored, so that a restart finds no contradiction",
+        (
+            Edit(
+                "parties.desk:Desk.wants", "return wanted and self._coming.setdefault(key, part) == part", "return True"
+            ),
+        ),
+        alone=False,
+    ),
     # ---- clients
     Bug(
         "forgets its draft",

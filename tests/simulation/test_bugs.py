@@ -121,6 +121,13 @@ DIRECTED = {
     "a torn entry is taken for a whole one": Plan(
         tuple(Crash("S0", AtCommit(number, "before sync"), 0.1) for number in (2, 4, 6, 8, 10))
     ),
+    "keeps two parts of one request": Plan(
+        (
+            MaliciousServer("S1", "forwards two parts of one client"),
+            Crash("S0", AtWrite("/parts/", 2, "after write"), 1.0),
+        ),
+        selection="fixed",
+    ),
     "submits again what was counted": Plan(
         (Crash("anna", AtWrite("submission", 2, "before write"), 30.0),), rounds=3, seconds=20.0
     ),

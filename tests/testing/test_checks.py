@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import small_world
 
-from fsl_async.errors import MisuseError, PeerViolationError
+from fsl_async.errors import MisuseError, PeerViolationError, StorageError
 from fsl_async.messages import Receipt, Refused, Share
 from fsl_async.protocols import round as protocol
 from parties.cluster import Note
@@ -19,6 +19,7 @@ from parties.happenings import RoundOpened, RoundSettled
 from parties.outcome import ClientOutcome, RoundReport
 from parties.testing import Delay, Ended, Fault, FullDisk, Partition, trials
 from parties.testing.checks import CHECKS, Case, check_all
+from parties.testing.story import Began, Entry, Failed
 from parties.testing.trials import Scenario, Trial
 
 SEED = 6
@@ -183,6 +184,13 @@ def a_refused_submission_counts(case: Case) -> None:
     ledger.refused[report(case).round_id] |= ledger.plans[report(case).round_id]
 
 
+def a_server_never_comes_up(case: Case) -> None:
+    at = case.world.story[-1].at
+    for number in range(2, 20):
+        case.world.story.append(Entry(at, "S0", Began(number)))
+        case.world.story.append(Entry(at, "S0", Failed(StorageError("it contradicts itself"))))
+
+
 def a_receipt_is_late(case: Case) -> None:
     notes = case.world.transcript
     notes[:] = [(at + 60 if isinstance(note.message, Receipt) else at, note) for at, note in notes]
@@ -192,6 +200,7 @@ def a_receipt_is_late(case: Case) -> None:
 
 SPOILED: dict[str, list[Callable[[Case], None]]] = {
     "nobody fails": [a_server_fails],
+    "comes up again": [a_server_never_comes_up],
     "one account": [a_server_changes_its_mind],
     "one round per number": [two_rounds_of_one_number],
     "same outcomes": [accounts_differ, models_differ],
