@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fsl_async.task import Ring, Sparse, Task
+from fsl_async.task import Dense, Ring, Sparse, Task
 from parties.need import message_bytes, server_bytes
 
 MIB = 2**20
@@ -25,6 +25,7 @@ def task_of(block, bits):
     [
         (LARGE, 32, np.float32, 1_594),
         (LARGE, 64, np.float32, 2_170),
+        (Dense(name="head", size=2**24), 64, np.float32, 1_718),
     ],
 )
 def test_what_is_reckoned_is_within_a_fifth_of_what_was_seen(block, bits, dtype, peak_mib):
