@@ -25,6 +25,8 @@ from parties.sqlite_store import SqliteStore
 from parties.store import DiskFullError
 
 NAMES = ("anna", "ben")
+WAITS = 60
+"""Seconds for a round of real servers."""
 
 
 @pytest.fixture
@@ -75,8 +77,9 @@ async def running(folder: Path) -> AsyncIterator[list[Server]]:
 
 async def settled(servers: list[Server], rounds: int) -> None:
     """Wait until both have kept that so many rounds are done; clients hear of it a moment before."""
-    while [server.standing().rounds_done for server in servers] != [rounds, rounds]:  # noqa: ASYNC110 - two servers
-        await trio.sleep(0.01)
+    with trio.fail_after(WAITS):
+        while [server.standing().rounds_done for server in servers] != [rounds, rounds]:  # noqa: ASYNC110 - two servers
+            await trio.sleep(0.01)
 
 
 async def take_part(folder: Path, *names: str) -> None:
