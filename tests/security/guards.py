@@ -38,6 +38,7 @@ ABSENCE = "tests/security/test_absence.py"
 WORDS = "tests/security/test_words_of_servers.py"
 REPEATED = "tests/security/test_repeated_rounds.py"
 REPETITION = "tests/security/test_repetition.py"
+PUT_BACK = "tests/security/test_put_back.py"
 TRANSCRIPTS = "tests/test_transcripts_round.py"
 BACKUP = "tests/test_backup.py"
 TAMPERING = "tests/transport/test_tampering.py"
@@ -168,7 +169,7 @@ GUARDS = (
     Guard("an epoch has one hint", SESSION, "if event.hint != hint:", "if False:", (EQUIVOCATION,)),
     Guard("epochs rise", SESSION, "if event.epoch < epoch:", "if False:", ("tests/test_transcripts.py", EQUIVOCATION)),
     Guard("a conversion key serves one epoch", CONFIG, 'self.epoch.to_bytes(8, "little"),', "", (LEAKAGE,)),
-    Guard("a conversion key hides one payload", CONFIG, "            salt,\n", "", (REPETITION,)),
+    Guard("a conversion key hides one payload", CONFIG, "            salt,\n", "", (REPETITION, PUT_BACK)),
     Guard(
         "a dense mask serves one epoch",
         UPLOAD,
