@@ -161,6 +161,11 @@ class Client(Participant):
         its values must not be sent again in another round, for the difference of the two sums would tell them. Errors
         without it are harmless in that respect.
 
+        Nobody proves that retrieved rows are right, and a client that stays away because of them shows a server that it
+        holds the rows which that server has spoilt. So whoever retrieves submits: where what was retrieved is not
+        plausible, or what was made of it is refused here, `submit({})` submits zeros, which look the same, and the
+        trouble is told to people.
+
         Args:
             updates: by sparse block, a pair of rows and values (rows, width); by dense block, values (size,). Values
                 are floats or integers, both numbers, or `RingIntegers`. Blocks left out are submitted as zeros.

@@ -2,7 +2,8 @@
 
 Rules: a query's number and trees are kept before it is sent, and a repeat is the same bytes; under one number go one
 kind of trees only, so a number that the servers know with other trees is passed over; every sparse block is queried,
-whichever is wanted.
+whichever is wanted. What makes a retrieval fail are sizes, kinds and public digests, never the rows that come of it: a
+failure that depended on them would tell a server which answers it spoilt.
 """
 
 from __future__ import annotations

@@ -110,6 +110,11 @@ class Learner:
         missing = np.minimum(len(excerpts) / holders, MOST_MISSING)
         return self._share(words - values, missing), self._share(prior - priors, 1.0)
 
+    def plausible(self, round_number: int, *retrieved: Weights) -> bool:
+        """Whether so many rounds can have led to these weights: no server proves that its answers are right."""
+        most = LARGEST_DELTA * self._clients * round_number
+        return all(bool((np.abs(weights) <= most).all()) for weights in retrieved)
+
     def _batch(self, round_number: int) -> Batch:
         return self._batches[round_number % len(self._batches)]
 

@@ -141,6 +141,8 @@ async def _client(folder: Path, number: int, clients: int, rounds: int, seed: in
             if not outcome.counted:
                 raise FslError(f"round {outcome.number}: not counted: {outcome.reason}")
             _say({"round": round_number})
+        if summary.doubts:
+            raise FslError("; ".join(summary.doubts))
         _say({"sent": client.bytes_sent, "received": client.bytes_received, "seconds": summary.seconds})
 
 

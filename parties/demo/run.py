@@ -49,7 +49,7 @@ async def run_demo(
 
     Raises:
         MisuseError: a number is out of range.
-        FslError: the private result differs from the one in the clear.
+        FslError: the private result differs from the one in the clear, or a client did not believe what it retrieved.
     """
     if not 2 <= clients <= MOST_CLIENTS or rounds < 1:
         raise MisuseError(f"2 to {MOST_CLIENTS} clients and at least 1 round expected, got {clients} and {rounds}")
@@ -60,6 +60,8 @@ async def run_demo(
                 summary = await _in_memory(corpus, clients, rounds, seed, progress)
             case "tcp":
                 summary = await over_tcp(clients, rounds, seed, progress)
+    if summary.doubts:
+        raise FslError(f"{'; '.join(summary.doubts)}: zeros were submitted in place of updates")
     clear = _in_the_clear(corpus, clients, rounds)
     result = _result(corpus, clients, rounds, seed, transport, summary, clear)
     if not result["exact"]:

@@ -35,6 +35,7 @@ class Summary:
         sent: bytes that one client sent, all rounds and handshakes together.
         received: bytes that it received.
         transcript: the digest of all messages; empty over TCP.
+        doubts: what clients retrieved and did not believe, in words.
     """
 
     model: Model
@@ -42,6 +43,7 @@ class Summary:
     sent: int = 0
     received: int = 0
     transcript: str = ""
+    doubts: list[str] = field(default_factory=list)
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
@@ -52,12 +54,20 @@ class Summary:
 
 
 async def take_part(client: Client, learner: Learner, round_number: int, summary: Summary) -> None:
-    """One client's part in one round: retrieve the rows of its words, learn from its text, submit what it learnt."""
+    """One client's part in one round: retrieve the rows of its words, learn from its text, submit what it learnt.
+
+    What cannot be right is not learnt from. The client submits all the same, zeros: a server that spoils some rows must
+    not see by a missing submission whose they are.
+    """
     words, priors = BLOCKS
     rows = learner.wanted_rows(round_number)
     with summary.timed("retrieve"):
         found = await client.retrieve({words.name: rows, priors.name: ...})
     kept = ~np.isin(rows, client.deferred.get(words.name, []))
+    if not learner.plausible(round_number, found[words.name], found[priors.name]):
+        summary.doubts.append(f"{client.name} cannot believe what it retrieved in its round {round_number + 1}")
+        await client.submit({})
+        return
     with summary.timed("train"):
         deltas, prior_deltas = learner.train(round_number, rows[kept], found[words.name][kept], found[priors.name])
     with summary.timed("submit"):
