@@ -24,13 +24,8 @@ async def take_part(folder: Path, name: str) -> None:
     """One client's round, from its key file to its outcome."""
     async with connect(folder / "task.toml", folder / f"{name}.key") as client:
         rows = await client.retrieve({"items": [3, 1, 4]})
-        update = {"items": ([3, 1, 4], rows["items"] + 1)}
-        if not (np.abs(rows["items"]) < 1_000).all():  # nobody proves that rows are right
-            print(
-                f"{name}: these rows cannot be right; zeros are submitted, for staying away would tell whose they are"
-            )
-            update = {}
-        await client.submit(update)
+        update = {"items": ([3, 1, 4], rows["items"] + 1)}  # zeros, if the rows cannot be right: never stay away
+        await client.submit(update if np.abs(rows["items"]).max() < 1_000 else {})
         outcome = await client.outcome()
         print(f"{name}: round {outcome.number}, {'counted' if outcome.counted else outcome.reason}")
 

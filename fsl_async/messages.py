@@ -61,10 +61,15 @@ class AskTask(Message, frozen=True, tag="ask-task"):
     """Asks for the task, by a client whose own has another digest and who wants to name the difference."""
 
 
-class Enter(Message, frozen=True, tag="enter"):
-    """Asks for the configuration of the first round after number `after`; answered when it opens."""
+class Enter(Message, frozen=True, tag="enter", omit_defaults=True):
+    """Asks for the configuration of the first round after number `after`; answered when it opens.
+
+    `known` names the last round in which this client took part, if any. A server that does not know it has begun anew,
+    or was put back, and announces whatever round is open.
+    """
 
     after: int
+    known: bytes = b""
 
 
 class Retrieve(Message, frozen=True, tag="retrieve", kw_only=True):
@@ -132,10 +137,11 @@ class TaskIs(Message, frozen=True, tag="task-is"):
     task: bytes
 
 
-class Opened(Message, frozen=True, tag="opened"):
-    """The canonical bytes of an open round's configuration."""
+class Opened(Message, frozen=True, tag="opened", omit_defaults=True):
+    """The canonical bytes of an open round's configuration; `strange` where the client knows a round that we do not."""
 
     config: bytes
+    strange: bool = False
 
 
 class Answer(Message, frozen=True, tag="answer", kw_only=True):

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from parties.blocking import BlockingClient, connect_blocking
     from parties.client import (
         AlreadyCountedError,
+        BeganAnewError,
         Client,
         OutcomeUnknownError,
         RequestDeniedError,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 else:
     _PLACES = {
         "AlreadyCountedError": "parties.client",
+        "BeganAnewError": "parties.client",
         "BlockingClient": "parties.blocking",
         "Client": "parties.client",
         "ClientOutcome": "parties.outcome",
@@ -61,6 +63,7 @@ else:
 
 __all__ = [
     "AlreadyCountedError",
+    "BeganAnewError",
     "BlockingClient",
     "Client",
     "ClientOutcome",

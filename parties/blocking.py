@@ -112,6 +112,10 @@ class BlockingClient:
         """See `Client.outcome`."""
         return self._home.do(lambda client: client.outcome(), timeout)
 
+    def forget_rounds(self) -> None:
+        """See `Client.forget_rounds`."""
+        self._home.do(lambda client: client.forget_rounds(), FOR_EVER)
+
     def forget_session(self) -> None:
         """See `Client.forget_session`."""
         self._home.ask(lambda client: client.forget_session())

@@ -41,6 +41,7 @@ from parties.participant import Participant
 from parties.planting import Planting
 from parties.refusals import (
     AlreadyCountedError,
+    BeganAnewError,
     OutcomeUnknownError,
     RequestDeniedError,
     RoundClosedError,
@@ -51,6 +52,7 @@ from parties.retrieving import Retriever, check_session_rows
 
 __all__ = [
     "AlreadyCountedError",
+    "BeganAnewError",
     "Client",
     "ClientSetup",
     "OutcomeUnknownError",

@@ -209,6 +209,10 @@ class ClientState:
         """When its round is left."""
         await self._store.commit(Erase("retrieval"))
 
+    async def forget_rounds(self) -> None:
+        """When the servers have begun anew: all but whose state this is."""
+        await self._store.commit(Erase("bulk/"), Erase("retrieval"), Erase("session"), Erase("submission"))
+
     # ---- what is read
 
     async def _session(self) -> TreeSession:

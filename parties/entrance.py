@@ -7,7 +7,7 @@ from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.messages import Enter, Opened
 from parties.client_session import OwnSession, TreeSession
 from parties.client_setup import ClientSetup
-from parties.refusals import RoundClosedError
+from parties.refusals import BeganAnewError, RoundClosedError
 from parties.requests import Requests, task_difference
 
 __all__ = ["Entrance"]
@@ -20,15 +20,34 @@ class Entrance:
         self._setup = setup
         self._requests = requests
 
-    async def announced(self, server: int, after: int, session: OwnSession) -> RoundConfig:
+    async def announced(
+        self, server: int, after: int, session: OwnSession, last: RoundConfig | None = None
+    ) -> RoundConfig:
         """Wait for one server's announcement of an open round with a number above `after`.
 
+        Args:
+            server: 0 or 1.
+            after: see above.
+            session: this client's.
+            last: the last round in which this client took part; none comes again, nor one before it.
+
         Raises:
+            BeganAnewError: neither server knows that round.
             MisuseError: the round is of another task.
-            PeerViolationError: it is not of the pinned servers, or not of this client's session.
+            PeerViolationError: it is not of the pinned servers, or not of this client's session; or the server alone
+                does not know the client's last round, or announces it, or one before it, anew.
         """
-        opened = await self._requests.ask(server, Enter(after), (), Opened)
-        config = RoundConfig.parse(opened.message.config, f"S{server}")
+        known = last.round_id() if last else b""
+        opened = (await self._requests.ask(server, Enter(after, known), (), Opened)).message
+        if last and opened.strange:
+            raise await self._strange(server, last)
+        config = RoundConfig.parse(opened.config, f"S{server}")
+        if last and config.number <= last.number and config.round_id() != known:
+            raise PeerViolationError(
+                f"S{server}",
+                f"announces a round {config.number} that this client does not know, after round {last.number}: its "
+                "store was put back from a copy",
+            )
         if config.task != self._setup.task:
             raise MisuseError(task_difference(server, self._setup.task, config.task))
         if config.servers != tuple(identity.keys for identity in self._setup.servers):
@@ -37,6 +56,17 @@ class Entrance:
             _check_session(server, config, session)
         return config
 
+    async def _strange(self, server: int, last: RoundConfig) -> BeganAnewError | PeerViolationError:
+        """What it means that a server does not know a round: one server's word for it is not enough to forget it."""
+        other = await self._requests.ask(1 - server, Enter(0, last.round_id()), (), Opened)
+        if other.message.strange:
+            return BeganAnewError(last.number)
+        return PeerViolationError(
+            f"S{server}",
+            f"does not know round {last.number} any more, which it had announced and S{1 - server} knows: its store "
+            "was lost, or put back from a copy",
+        )
+
     async def still_open(self, config: RoundConfig, session: OwnSession) -> bool:
         """Whether both servers still announce a round; where none is open, wait for the next one to tell.
 
@@ -44,8 +74,8 @@ class Entrance:
         """
         for server in (0, 1):
             try:
-                announced = await self.announced(server, config.number - 1, session)
-            except RoundClosedError:
+                announced = await self.announced(server, config.number - 1, session, config)
+            except (RoundClosedError, BeganAnewError):
                 return False
             if announced.round_id() != config.round_id():
                 return False

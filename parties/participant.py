@@ -67,6 +67,7 @@ class Participant:
         self._drafts: dict[bytes, Draft] = {}
         self._last: list[LastSubmission] = []
         self._untold: list[LastSubmission] = []
+        self._taken_part: list[RoundConfig] = []
         self._turn = trio.Lock()
         self._noting = trio.Lock()
 
@@ -106,9 +107,11 @@ class Participant:
             case Ended(config=config, digest=digest, mark=mark):
                 self._last = [LastSubmission(config, digest, mark)]
         self._untold = [last for last in self._last if last.digest != remembered.told]
+        self._taken_part = [last.config for last in self._last]
         match remembered.retrieval:
             case Retrieval(config=config, query=query):
                 self._round = protocol.Retrieving(config, query, frozenset())
+                self._taken_part = [config]
 
     @asynccontextmanager
     async def _in_round(self, phase: Phase, *, wait: bool) -> AsyncIterator[RoundConfig]:
@@ -178,7 +181,7 @@ class Participant:
         Raises:
             MisuseError: it is open.
         """
-        announced = await self._entrance.announced(0, config.number - 1, self._session)
+        announced = await self._entrance.announced(0, config.number - 1, self._session, config)
         if announced.round_id() == config.round_id():
             raise MisuseError(
                 f"round {config.number} is open, and this client has submitted to it: `outcome` waits for its end, and "
@@ -193,7 +196,11 @@ class Participant:
                 server = 0
             case protocol.HalfEntered(server=other, config=config):
                 server, after = 1 - other, config.number - 1
-        self._step(protocol.Announced(server, await self._entrance.announced(server, after, self._session)))
+        last = self._taken_part[-1] if self._taken_part else None
+        announced = await self._entrance.announced(server, after, self._session, last)
+        self._step(protocol.Announced(server, announced))
+        if isinstance(self._round, protocol.Inside):
+            self._taken_part = [announced]
 
     async def _end_pending(self, config: RoundConfig, draft: Draft) -> None:
         """Before another round is entered: learn what became of a pending submission whose round is gone.
@@ -212,6 +219,18 @@ class Participant:
         outcome = await self._learn_outcome()
         if outcome.counted:
             raise AlreadyCountedError(_receipt_of(draft), outcome)
+
+    async def forget_rounds(self) -> None:
+        """Forget every round, session and submission, one that is pending among them: the servers have begun anew.
+
+        What has been submitted may be in a sum that a server knows: do not submit the same values again.
+        """
+        async with self._turn:
+            with trio.CancelScope(shield=True):
+                await self._state.forget_rounds()
+                self._round, self._session = protocol.Outside(0), NoSession()
+                self._drafts, self._last, self._untold, self._taken_part = {}, [], [], []
+                self._answered_trees.clear()
 
     # ---- the end
 

@@ -88,6 +88,9 @@ class House(Protocol):
     def open_round(self, round_id: bytes, client: str) -> RoundRun:
         """The round of that name, if it is open for this client; see `Server.open_round`."""
 
+    async def knows(self, round_id: bytes) -> bool:
+        """Whether a round of that name is on, or was."""
+
     async def next_round(self, after: int) -> RoundRun:
         """Wait for an open round with a number above `after`."""
 
@@ -150,9 +153,10 @@ class Reception:
             match message:
                 case AskTask():
                     return TaskIs(self._task.canonical()), NOTHING
-                case Enter(after=after):
-                    run = await self._server.next_round(after)
-                    return Opened(run.config.canonical()), NOTHING
+                case Enter(after=after, known=known):
+                    strange = bool(known) and not await self._server.knows(known)
+                    run = await self._server.next_round(0 if strange else after)
+                    return Opened(run.config.canonical(), strange), NOTHING
                 case Retrieve() | Recall():
                     return await self._counted(Counted.RETRIEVAL, client, message, bulk)
                 case Submit() | Hint():

@@ -4,6 +4,7 @@ FslError
 ├── RoundClosedError         the round closed first, and nothing of this client is in it; the next call enters the next
 ├── AlreadyCountedError      an earlier submission was counted; this call sent nothing, the next one goes on
 ├── SumRefusedError          the sum with a submission was opened, and was more than its clients can have contributed
+├── BeganAnewError           neither server knows a round that this client took part in; a MisuseError
 ├── OutcomeUnknownError      a server denies a submission's round; what the other one has signed does not decide
 └── RequestDeniedError       a server refused a request; the message says which and why
 └── ServerBusyError            it has no room for the request now, and says when to ask again
@@ -15,13 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fsl_async.errors import FslError
+from fsl_async.errors import FslError, MisuseError
 from fsl_async.messages import Refused
 from fsl_async.words import printable
 from parties.outcome import ClientOutcome, SubmissionReceipt
 
 __all__ = [
     "AlreadyCountedError",
+    "BeganAnewError",
     "OutcomeUnknownError",
     "RequestDeniedError",
     "RoundClosedError",
@@ -79,6 +81,17 @@ class SumRefusedError(FslError):
 
     def __str__(self) -> str:
         return Exception.__str__(self)
+
+
+class BeganAnewError(MisuseError):
+    """Neither server knows the last round in which this client took part: both began anew, or were put back."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"neither server knows round {number}, in which this client took part: both have begun anew, or were put "
+            "back from a copy. Nothing was sent. `forget_rounds` (or another state file) lets this client take part "
+            "again; train anew first, for a server may know a sum that this client's last values are in"
+        )
 
 
 class OutcomeUnknownError(FslError):

@@ -149,6 +149,13 @@ class Server(Actor):
         """The round that is on; none between rounds."""
         return [self._current] if isinstance(self._current, RoundRun) else []
 
+    async def knows(self, round_id: bytes) -> bool:
+        """Whether a round of that name is on, or was."""
+        run = self._current
+        if (isinstance(run, RoundRun) and run.round_id == round_id) or round_id in self._over:
+            return True
+        return bool(await self._history.find(round_id))
+
     async def next_round(self, after: int) -> RoundRun:
         """Wait for an open round with a number above `after`."""
         while True:
