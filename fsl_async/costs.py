@@ -192,9 +192,9 @@ def specimen_config(task: Task, setting: Setting, *, union: tuple[UnionBlock, ..
     )
 
 
-def entering(config: RoundConfig) -> Traffic:
-    """A client enters a round: both servers' configurations."""
-    enter = message_bytes(Enter(config.number - 1))
+def entering(config: RoundConfig, *, first: bool = False) -> Traffic:
+    """A client enters a round, its first or one after others: both servers' configurations."""
+    enter = message_bytes(Enter(config.number - 1, b"" if first or config.number == 1 else DIGEST))
     opened = message_bytes(Opened(config.canonical()))
     return Traffic(up=(enter,) * 2, down=(opened,) * 2)
 

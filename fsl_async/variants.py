@@ -334,7 +334,7 @@ def _union_round(aligned: RoundConfig, found: tuple[UnionBlock, ...], setting: S
     config = replaced(aligned, phase="union", union=(), plain=())
     submitted = costs.submission(config.shape, Trees.OWN, setting)
     return RoundCosts(
-        phases={"unite": costs.entering(config) + submitted + costs.outcome(setting, union=found)},
+        phases={"unite": costs.entering(config, first=True) + submitted + costs.outcome(setting, union=found)},
         link=costs.toss_messages(setting.number) + costs.round_messages(config.shape, setting),
         work=costs.tree_work(config.shape) + costs.submission_work(config.shape, Trees.OWN),
         folded=costs.folded_bytes(config.shape),
