@@ -192,9 +192,9 @@ def specimen_config(task: Task, setting: Setting, *, union: tuple[UnionBlock, ..
     )
 
 
-def entering(config: RoundConfig, *, first: bool = False) -> Traffic:
-    """A client enters a round, its first or one after others: both servers' configurations."""
-    enter = message_bytes(Enter(config.number - 1, b"" if first or config.number == 1 else DIGEST))
+def entering(config: RoundConfig, *, known: bool) -> Traffic:
+    """A client enters a round, and names the last one that it knows, if there was one: both servers' configurations."""
+    enter = message_bytes(Enter(config.number - 1, DIGEST if known else b""))
     opened = message_bytes(Opened(config.canonical()))
     return Traffic(up=(enter,) * 2, down=(opened,) * 2)
 

@@ -248,7 +248,7 @@ def _round(task: Task, setting: Setting, *, session: bool = False) -> RoundCosts
     planted = Work() if session else costs.tree_work(task)
     return RoundCosts(
         phases={
-            "enter": costs.entering(costs.specimen_config(task, setting)),
+            "enter": costs.entering(costs.specimen_config(task, setting), known=setting.number > 1),
             "retrieve": costs.fetching(task, setting, recalled=session),
             "submit": costs.submission(task, trees, setting),
             "outcome": costs.outcome(setting),
@@ -326,7 +326,9 @@ def _main_round(question: Question, aligned: RoundConfig, *, listed: bool, sessi
         for (_, block), entry in zip(aligned.task.sparse_blocks(), aligned.union, strict=True)
         if listed
     )
-    return replace(main, phases=main.phases | {"enter": costs.entering(aligned), "list": sum(lists, Traffic())})
+    return replace(
+        main, phases=main.phases | {"enter": costs.entering(aligned, known=True), "list": sum(lists, Traffic())}
+    )
 
 
 def _union_round(aligned: RoundConfig, found: tuple[UnionBlock, ...], setting: Setting) -> RoundCosts:
@@ -334,7 +336,7 @@ def _union_round(aligned: RoundConfig, found: tuple[UnionBlock, ...], setting: S
     config = replaced(aligned, phase="union", union=(), plain=())
     submitted = costs.submission(config.shape, Trees.OWN, setting)
     return RoundCosts(
-        phases={"unite": costs.entering(config, first=True) + submitted + costs.outcome(setting, union=found)},
+        phases={"unite": costs.entering(config, known=False) + submitted + costs.outcome(setting, union=found)},
         link=costs.toss_messages(setting.number) + costs.round_messages(config.shape, setting),
         work=costs.tree_work(config.shape) + costs.submission_work(config.shape, Trees.OWN),
         folded=costs.folded_bytes(config.shape),

@@ -111,7 +111,7 @@ async def test_bytes_of_a_round_are_those_on_the_wire(name: str) -> None:
         setting = setting_of(task, dtype, 1)
         meter = Meter(net, alice)
         await alice.retrieve({})
-        assert await meter.passed() == bytes_of(costs.entering(costs.specimen_config(task, setting)))
+        assert await meter.passed() == bytes_of(costs.entering(costs.specimen_config(task, setting), known=False))
         await alice.retrieve(wanted)
         downloads = [costs.download(b.name, b.size * setting.weight_bytes) for _, b in task.dense_blocks()]
         assert await meter.passed() == bytes_of(costs.retrieval(task, setting), *downloads)
@@ -156,7 +156,7 @@ async def test_bytes_of_a_session_are_those_on_the_wire(security: str, blocks: t
             await alice.submit(update)
             later = number > 1
             assert await meter.passed() == bytes_of(
-                costs.entering(costs.specimen_config(task, setting)),
+                costs.entering(costs.specimen_config(task, setting), known=later),
                 costs.recall(task, setting) if later else costs.retrieval(task, setting),
                 costs.submission(task, Trees.SESSION if later else Trees.RETRIEVAL, setting),
             )
