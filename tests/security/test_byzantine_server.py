@@ -111,7 +111,7 @@ async def test_a_union_other_than_the_announced_one_is_not_taken(seed: int, auto
 
 
 async def test_the_documentation_says_what_cannot_be_detected(seed: int, autojump_clock) -> None:
-    sentence = "A server can add any error it likes to its share before it commits, and nobody can tell."
+    sentence = "A server can add an error to its share before it commits, and nobody can tell which server did."
     assert sentence in " ".join(SECURITY.read_text(encoding="utf-8").split())
     mutation = next(mutation for mutation in MUTATIONS if mutation.ending is Ending.NOTICES_NOTHING)
     account = await meet(mutation, 1, seed)
