@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 from typing import Any
@@ -40,3 +41,12 @@ def test_every_machine_state_and_event_stands_on_the_page(generator: dict[str, A
                 ]
                 assert len(arrows) == 1
                 assert event.__name__ in arrows[0].partition(": ")[2].split(", ")
+
+
+def test_every_test_that_the_review_names_exists() -> None:
+    written = (DOCS / "security-review.md").read_text(encoding="utf-8")
+    named = re.findall(r"(tests/[\w/]+\.py)(?:::(\w+))?", written)
+    assert len(named) > 30
+    for path, function in named:
+        source = (DOCS.parent / path).read_text(encoding="utf-8")
+        assert f"def {function}" in source
