@@ -212,7 +212,7 @@ def retrieval(task: Task, setting: Setting) -> Traffic:
 
 def recall(task: Task, setting: Setting) -> Traffic:
     """A retrieval of a session's rows, whose trees the servers have."""
-    return Traffic(up=(message_bytes(Recall(DIGEST)),) * 2, down=_answers(task, setting))
+    return Traffic(up=(message_bytes(Recall(DIGEST, DIGEST)),) * 2, down=_answers(task, setting))
 
 
 def download(name: str, size: int, *, union: bool = False) -> Traffic:
@@ -271,7 +271,7 @@ def _request(task: Task, trees: Trees) -> Submit:
 
 
 def _session_requests(task: Task) -> tuple[Hint, Hint]:
-    return Hint(DIGEST, **_of_dense(task)), Hint(DIGEST, DIGEST, **_of_dense(task))
+    return Hint(DIGEST, DIGEST, **_of_dense(task)), Hint(DIGEST, DIGEST, DIGEST, **_of_dense(task))
 
 
 def _of_dense(task: Task) -> dict[str, bytes]:

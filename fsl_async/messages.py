@@ -84,9 +84,13 @@ class Retrieve(Message, frozen=True, tag="retrieve", kw_only=True):
 
 
 class Recall(Message, frozen=True, tag="recall"):
-    """Asks again for the rows of the client's session; the trees are with the servers, so nothing is uploaded."""
+    """Asks again for the rows of the client's session; the trees are with the servers, so nothing is uploaded.
+
+    `session` is the commitment to this server's master seed, as the trees came with: it says which trees are meant.
+    """
 
     round_id: bytes
+    session: bytes
 
 
 class Download(Message, frozen=True, tag="download", kw_only=True, omit_defaults=True):
@@ -114,9 +118,13 @@ class Submit(Message, frozen=True, tag="submit", kw_only=True, omit_defaults=Tru
 
 
 class Hint(Message, frozen=True, tag="hint", omit_defaults=True):
-    """A session's submission: hints and dense shares as bulk to the carrier, the digests to the other."""
+    """A session's submission: hints and dense shares as bulk to the carrier, the digests to the other.
+
+    `session` says which trees the hints are for, as in `Recall`.
+    """
 
     round_id: bytes
+    session: bytes
     public_digest: bytes = b""
     dense_digest: bytes = b""
     dense_salt: bytes = b""

@@ -1,9 +1,9 @@
 """How much one client may ask for in one round; the counters live as long as the round.
 
 Rules: a request counts when it comes, before anything is done for it, whatever becomes of it, unless it was the server
-that could not store it; one that breaks off on its way counts as well, so that nobody occupies a server for ever by
-declaring much and sending little; one above a limit is refused with the numbers; who goes on all the same loses the
-connection, and in this round any later one at once. No client's count is touched by what another one does.
+that could not store it, or had no room; one that breaks off on its way counts as well, so that nobody occupies a server
+for ever by declaring much and sending little; one above a limit is refused with the numbers; who goes on all the same
+loses the connection, and in this round any later one at once. No client's count is touched by what another one does.
 """
 
 from __future__ import annotations
@@ -82,6 +82,8 @@ class Allowance:
         except RequestRefusedError as refusal:
             if refusal.message.reason == "conflict":
                 self._count(client, Counted.CONFLICT, "")
+            if refusal.message.reason == "busy":
+                self._counts[client, kind, what] -= 1
             raise
         except StorageError:
             self._counts[client, kind, what] -= 1

@@ -12,7 +12,8 @@ the first of them is sent, and the same in every repeat; a server's statement co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -272,6 +273,20 @@ class Client(Participant):
         self._untold = []
         await self._state.keep_told(digest)
 
+    @asynccontextmanager
+    async def _session_there(self) -> AsyncIterator[None]:
+        """Forget the session, if a server turns out to have other trees of it, or none.
+
+        So a client whose state was put back begins a new session with its next call, and is not refused for ever.
+        """
+        try:
+            yield
+        except RequestDeniedError as error:
+            if error.reason == "no-session":
+                self.forget_session()
+                await self._state.forget_session()
+            raise
+
     def forget_session(self) -> None:
         """Begin anew: the next retrieval or submission brings new trees, and may select other rows."""
         self._session = NoSession()
@@ -304,7 +319,8 @@ class Client(Participant):
             case TreeSession(planting=planting) as session if session.stands:
                 check_session_rows(self.task, session, wanted)
                 self._step(protocol.Recollect())
-                answers = await self._retriever.recall(config)
+                async with self._session_there():
+                    answers = await self._retriever.recall(config, session.commitments)
             case _:
                 planting, answers = await self._query(config, wanted)
         found = await self._retriever.read(config, planting.grove, answers, wanted)
@@ -390,7 +406,8 @@ class Client(Participant):
     async def _receipt(self, draft: Draft, server: int) -> bytes:
         """One server's receipt: the one that is here, or the one it sends."""
         if server not in draft.receipts:
-            reply = await self._requests.ask(server, draft.message(server), draft.bulk(server), Receipt)
+            async with self._session_there():
+                reply = await self._requests.ask(server, draft.message(server), draft.bulk(server), Receipt)
             signature = check_receipt(self.setup, server, draft, reply.message)
             with trio.CancelScope(shield=True):
                 await self._take_receipt(protocol.Receipted(server, reply.message.digest), signature)

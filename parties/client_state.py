@@ -213,6 +213,10 @@ class ClientState:
         """When the servers have begun anew: all but whose state this is."""
         await self._store.commit(Erase("bulk/"), Erase("retrieval"), Erase("session"), Erase("submission"))
 
+    async def forget_session(self) -> None:
+        """When a server has not its trees."""
+        await self._store.commit(Erase("session"))
+
     # ---- what is read
 
     async def _session(self) -> TreeSession:

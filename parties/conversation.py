@@ -18,7 +18,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeAlias
@@ -50,6 +50,14 @@ SENDING = 2**19
 Reply: TypeAlias = tuple[Message, Buffer]
 """An answer, and the bulk data that goes with it."""
 
+Room: TypeAlias = Callable[[int], Awaitable[None]]
+"""Takes room for so many bytes of an answer; see `Answerer.reply`."""
+
+
+async def no_room(size: int) -> None:
+    """For requests whose answers all clients share, or that have none of their own."""
+
+
 Sent: TypeAlias = Callable[[str, Message, int, int], None]
 """Hears of every answer sent: to whom, what, its bytes before framing, of them bulk."""
 
@@ -71,11 +79,16 @@ class Answerer(Protocol):
             AbuseError: it is one too many, and not the first of those.
         """
 
-    def answer_bytes(self, message: Any) -> int:
-        """The bytes of its own that the answer to a request has: none where it has no bulk, or one that all share."""
-
-    async def reply(self, client: str, message: Any, bulk: memoryview) -> Reply:
+    async def reply(self, client: str, message: Any, bulk: memoryview, room: Room) -> Reply:
         """Carry a request out; what is refused is answered with the reason.
+
+        Args:
+            client: who asks.
+            message: for what.
+            bulk: the bytes that came with it.
+            room: takes room for an answer with so many bytes of its own; to be called just before the answer is made,
+                so that a request that waits for its other half holds nothing that others need. Raises
+                `RequestRefusedError` where there is none in time.
 
         Raises:
             AbuseError: the client goes on beyond its limits; it carries the last answer.
@@ -311,16 +324,17 @@ class _Conversation:
         loan = Loan(self._client, 0, 0)
         if isinstance(message, Enter | AskOutcome):
             return [_Answer(reply, content, loan) for reply, content in await self._while_present(message)]
+
+        async def room(own: int) -> None:
+            nonlocal loan
+            size = min(own + SENDING, self._shared.answers.limit)
+            loan = await self._begun(self._shared.answers, size, lent)
+            await self._lend(self._shared.answers, loan, loan.total)
+
         async with self._alive():
             try:
-                own = self._shared.answerer.answer_bytes(message)
-                if own:
-                    size = min(own + SENDING, self._shared.answers.limit)
-                    loan = await self._begun(self._shared.answers, size, lent)
-                    await self._lend(self._shared.answers, loan, loan.total)
-                return [_Answer(*await self._shared.answerer.reply(self._client, message, bulk), loan)]
-            except RequestRefusedError as refusal:
-                return [_Answer(refusal.message, b"", loan)]
+                reply, content = await self._shared.answerer.reply(self._client, message, bulk, room)
+                return [_Answer(reply, content, loan)]
             except AbuseError as abuse:
                 await self._send(abuse.message)
                 raise
@@ -340,7 +354,7 @@ class _Conversation:
         answers: list[Reply] = []
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._notice_leaving, nursery.cancel_scope)
-            answers.append(await self._shared.answerer.reply(self._client, message, memoryview(b"")))
+            answers.append(await self._shared.answerer.reply(self._client, message, memoryview(b""), no_room))
             nursery.cancel_scope.cancel()
         return answers
 

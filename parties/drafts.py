@@ -126,7 +126,7 @@ class Draft:
         round_id, words = self.config.round_id(), self.words
         if words.trees is Trees.SESSION:
             public = b"" if self._carried_by(server) else words.public_digest
-            return Hint(round_id, public, words.dense_digest, words.dense_salt)
+            return Hint(round_id, words.commitments[server], public, words.dense_digest, words.dense_salt)
         return Submit(
             round_id=round_id,
             query=words.query,

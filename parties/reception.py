@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import trio
 
+from fsl_async.aggregation import Submission
 from fsl_async.alignment import pack_union, union_task
 from fsl_async.config import restricted
 from fsl_async.digests import KEY_BYTES, Buffer, Domain, same
@@ -43,7 +44,7 @@ from fsl_async.selection import seed_commitment
 from fsl_async.task import Dense, Sparse, Task
 from fsl_async.upload import answer_bytes, dense_digest, submission_digest
 from parties.allowance import Counted
-from parties.conversation import Reply
+from parties.conversation import Reply, Room
 from parties.desk import ContradictionError, RequestKey, RequestRefusedError
 from parties.enrolment import Enrolment
 from parties.evidence import Evidence, EvidenceBook, either
@@ -137,17 +138,7 @@ class Reception:
         running = self._server.running()
         return running[0].allowance.arriving(client) if running else nullcontext()
 
-    def answer_bytes(self, message: Any) -> int:
-        """The bytes of its own that an answer has, at least one where it has bulk; see `Answerer.answer_bytes`."""
-        match message:
-            case Retrieve() | Recall():
-                return self.longest_answer
-            case Download(block=name):
-                return 1 + sum(-(-block.rows // 8) for _, block in self._task.sparse_blocks() if block.name == name)
-            case _:
-                return 0
-
-    async def reply(self, client: str, message: Any, bulk: memoryview) -> Reply:
+    async def reply(self, client: str, message: Any, bulk: memoryview, room: Room) -> Reply:
         """Carry a request out; see `Answerer.reply`."""
         try:
             match message:
@@ -158,11 +149,11 @@ class Reception:
                     run = await self._server.next_round(0 if strange else after)
                     return Opened(run.config.canonical(), strange), NOTHING
                 case Retrieve() | Recall():
-                    return await self._counted(Counted.RETRIEVAL, client, message, bulk)
+                    return await self._counted(Counted.RETRIEVAL, client, message, bulk, room)
                 case Submit() | Hint():
-                    return await self._counted(Counted.ATTEMPT, client, message, bulk)
+                    return await self._counted(Counted.ATTEMPT, client, message, bulk, room)
                 case Download():
-                    return await self._counted(Counted.DOWNLOAD, client, message, bulk)
+                    return await self._counted(Counted.DOWNLOAD, client, message, bulk, room)
                 case AskOutcome(round_id=round_id):
                     return await self._finished(round_id)
             raise PeerViolationError(client, f"sent {type(message).__name__}, which no server answers")
@@ -175,14 +166,16 @@ class Reception:
             busy = RequestRefusedError.because("busy", "the server cannot store anything at present", RETRY_AFTER)
             return busy.message, NOTHING
 
-    async def _counted(self, kind: Counted, client: str, message: CountedRequest, bulk: memoryview) -> Reply:
+    async def _counted(
+        self, kind: Counted, client: str, message: CountedRequest, bulk: memoryview, room: Room
+    ) -> Reply:
         """Carry out a request that is counted."""
         run = self._server.open_round(message.round_id, client)
         names = {block.name for block in self._task.blocks}
         what = f"{message.block}, {message.union}" if isinstance(message, Download) and message.block in names else ""
         with run.allowance.request(client, kind, what):
             try:
-                return await self._carry_out(run, client, message, bulk)
+                return await self._carry_out(run, client, message, bulk, room)
             except ContradictionError as seen:
                 await self._server.evidence.keep(self._evidence(run, client, seen))
                 raise
@@ -199,14 +192,16 @@ class Reception:
             words=f"{client!r} was told: {seen}{doubt}",
         )
 
-    async def _carry_out(self, run: RoundRun, client: str, message: CountedRequest, bulk: memoryview) -> Reply:
+    async def _carry_out(
+        self, run: RoundRun, client: str, message: CountedRequest, bulk: memoryview, room: Room
+    ) -> Reply:
         match message:
             case Download():
-                return self._download(run, message)
+                return await self._download(run, message, room)
             case Retrieve():
-                return await self._retrieve(run, client, message, bulk)
+                return await self._retrieve(run, client, message, bulk, room)
             case Recall():
-                return await self._recall(run, client)
+                return await self._recall(run, client, message, room)
             case Submit():
                 return await self._submit(run, client, message, bulk)
             case Hint():
@@ -214,7 +209,7 @@ class Reception:
 
     # ---- retrieval
 
-    async def _retrieve(self, run: RoundRun, client: str, message: Retrieve, bulk: memoryview) -> Reply:
+    async def _retrieve(self, run: RoundRun, client: str, message: Retrieve, bulk: memoryview, room: Room) -> Reply:
         if not 1 <= message.query <= self._task.retrievals:
             raise RequestRefusedError.because(
                 "malformed", f"retrievals are numbered from 1 to {self._task.retrievals}, not {message.query}"
@@ -223,25 +218,39 @@ class Reception:
         self._check_seed(run, client, message)
         layout = Layout.retrieval(run.config.shape)
         name = await self._assemble(run, key, message.public_digest, bulk, layout)
+        await room(self.longest_answer)
         part = bulk or await run.part(key, name)
         answer = await run.answer(Query(message.seed, Part(layout, part)))
         return Answer(round_id=run.round_id, query=message.query), answer
 
-    async def _recall(self, run: RoundRun, client: str) -> Reply:
-        session = await self._server.sessions.of(run.config, client)
+    async def _recall(self, run: RoundRun, client: str, message: Recall, room: Room) -> Reply:
+        session = await self._session(run, client, message)
+        await room(self.longest_answer)
         answer = await run.answer(Query(session.msk, session.trees))
         return Answer(round_id=run.round_id, query=SESSION), answer
 
-    def _download(self, run: RoundRun, message: Download) -> Reply:
+    async def _session(self, run: RoundRun, client: str, message: Recall | Hint) -> Submission:
+        """What brought the trees of a client's session, if it means these trees: hints at others are no values here."""
+        session = await self._server.sessions.of(run.config, client)
+        if not same(session.commitments[self._index], message.session):
+            explanation = "your session has other trees here, as if an older state of yours had been put back"
+            raise RequestRefusedError.because("no-session", f"{explanation}; your next call begins a new session")
+        return session
+
+    async def _download(self, run: RoundRun, message: Download, room: Room) -> Reply:
         names = {block.name: block for block in self._task.blocks}
         block = names.get(message.block)
         plain = {entry.name for entry in run.config.plain}
         if isinstance(block, Sparse) and run.config.union and message.union:
+            await room(-(-block.rows // 8))
             content: Buffer = pack_union(run.union[block.name], block.rows)
         elif isinstance(block, Dense) and not message.union:
+            await room(0)  # it is the model's own memory
             content = np.ascontiguousarray(run.model[block.name]).data.cast("B")
         elif block is not None and block.name in plain and not message.union:
-            content = restricted(run.model[block.name], run.union[block.name]).data.cast("B")
+            array, rows = run.model[block.name], run.union[block.name]
+            await room(len(rows) * array.itemsize * array.shape[1])
+            content = restricted(array, rows).data.cast("B")
         else:
             raise RequestRefusedError.because("malformed", f"{message.block!r} is not a block to be downloaded here")
         return Block(round_id=run.round_id, block=message.block), content
@@ -274,7 +283,7 @@ class Reception:
         return await self._receipt(run, submission, dense, sessions.Brought(run.config.epoch, announced))
 
     async def _submit_hint(self, run: RoundRun, client: str, message: Hint, bulk: memoryview) -> Reply:
-        session = await self._server.sessions.of(run.config, client)
+        session = await self._session(run, client, message)
         layout = Layout.submission(run.config.shape, Trees.SESSION)
         announced, dense = await self._take_parts(run, client, message, layout, bulk, session.msk)
         submission = StoredSubmission(

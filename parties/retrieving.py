@@ -69,11 +69,15 @@ class Retriever:
 
         return await self._requests.both(ask)
 
-    async def recall(self, config: RoundConfig) -> Answers:
-        """Have the session's trees answered again; where the round needs none, there is nothing to ask."""
+    async def recall(self, config: RoundConfig, commitments: tuple[bytes, bytes]) -> Answers:
+        """Have the trees of those commitments answered again; where the round needs none, there is nothing to ask."""
         if not any(config.shape.sparse_blocks()):
             return self._nothing(SESSION)
-        return await self._requests.both(lambda server: self._answer(server, Recall(config.round_id()), ()))
+
+        async def ask(server: int) -> memoryview:
+            return await self._answer(server, Recall(config.round_id(), commitments[server]), ())
+
+        return await self._requests.both(ask)
 
     async def read(self, config: RoundConfig, grove: Grove, answers: Answers, wanted: Wanted) -> dict[int, Any]:
         """The wanted rows of every block that has trees, in the order wanted.

@@ -22,6 +22,7 @@ from fsl_async.messages import (
 )
 from parties.allowance import AbuseError
 from parties.conversation import ConversationLimits, Conversations
+from parties.desk import RequestRefusedError
 from transport import (
     HandshakeSettings,
     KeyPair,
@@ -66,12 +67,13 @@ class Counter:
         yield
         self.begun.remove(client)
 
-    def answer_bytes(self, message):
-        return len(self.content) if isinstance(message, AskTask) else 0
-
-    async def reply(self, client, message, bulk):
+    async def reply(self, client, message, bulk, room):
         match message:
             case AskTask():
+                try:
+                    await room(len(self.content))
+                except RequestRefusedError as refusal:
+                    return refusal.message, b""
                 return TaskIs(b"a task"), self.content
             case Submit(query=8):
                 raise AbuseError(client, Refused(reason="limit", explanation="far too much"))

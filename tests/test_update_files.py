@@ -7,7 +7,7 @@ import pytest
 
 from fsl_async import Dense, MisuseError, Ring, Sparse, Task
 from parties.arguments import encoded_updates
-from parties.commands.clients import _updates
+from parties.commands.clients import updates_from
 
 TASK = Task(
     name="t",
@@ -20,7 +20,7 @@ ROWS = np.array([1, 5])
 def encoded(**arrays: object) -> dict[str, list[int]]:
     """By block, the ring integers that a file's arrays become."""
     file = {name.replace("_", "."): np.asarray(array) for name, array in arrays.items()}
-    sparse, dense = encoded_updates(TASK, _updates(TASK, file))
+    sparse, dense = encoded_updates(TASK, updates_from(TASK, file))
     found = {TASK.sparse(index).name: elements for index, (_, elements) in sparse.items()}
     found |= {block.name: dense[index] for index, block in TASK.dense_blocks() if index in dense}
     return {name: TASK.ring.to_integers(elements).reshape(-1).tolist() for name, elements in found.items()}

@@ -71,14 +71,14 @@ CLIENT_MESSAGES: tuple[tuple[Message, bytes], ...] = (
     (AskTask(), b""),
     (Enter(7), b""),
     (Retrieve(round_id=key(1), query=1, seed=bytes(16), commitments=PAIR, public_digest=key(2)), bytes(50)),
-    (Recall(key(1)), b""),
+    (Recall(key(1), key(2)), b""),
     (Download(round_id=key(1), block="head"), b""),
     (Download(round_id=key(1), block="items", union=True), b""),
     (
         Submit(round_id=key(1), query=1, seed=bytes(16), commitments=PAIR, public_digest=key(2), dense_digest=key(3)),
         bytes(50),
     ),
-    (Hint(key(1), dense_digest=key(3)), bytes(50)),
+    (Hint(key(1), key(2), dense_digest=key(3)), bytes(50)),
     (AskOutcome(key(1)), b""),
 )
 SERVER_MESSAGES: tuple[tuple[Message, bytes], ...] = (

@@ -11,7 +11,7 @@ import pytest
 from shop import TASK, Basket, model
 
 from fsl_async.public_part import Layout, Trees
-from parties import Client, simulate
+from parties import Client, RequestDeniedError, simulate
 from parties.client import SubmissionReceipt
 from parties.drafts import Draft
 from parties.store import MemoryStore
@@ -74,6 +74,44 @@ async def test_in_a_session_other_values_have_other_masks(autojump_clock):
     differences = hints(second) - hints(first)
     assert not np.isin(differences, np.array([0, unit, -unit % 2**64], dtype=np.uint64)).any()
     assert bytes(again.part) == bytes(first.part)
+
+
+@pytest.mark.parametrize("request_kind", ["retrieve", "submit"])
+async def test_a_session_that_was_replaced_is_hinted_at_no_more(request_kind, autojump_clock):
+    """The servers hold the trees of a newer session: hints at the old ones would be no values, in silence."""
+    task = msgspec.structs.replace(TASK, selection="fixed")
+    update = {"items": (Basket("ada").rows, np.full(Basket("ada").values.shape, 3.0))}
+    async with simulate(task, model(), seed=1) as network:
+        store = MemoryStore()
+        setup = replace(network.client("ada").setup, store=store)
+        async with Client(setup) as ada, network.client("ben") as ben, network.client("carol") as carol:
+            for client in (ada, ben, carol):
+                await client.submit(update)
+            await network.finish_round()
+            assert (await ada.outcome()).counted
+            copy = deepcopy_of(store)
+            ada.forget_session()
+            for client in (ada, ben, carol):
+                await client.submit(update)
+            await network.finish_round()
+            async with Client(replace(setup, store=copy)) as put_back:
+                with pytest.raises(RequestDeniedError, match=r"no-session.*your next call begins a new session"):
+                    await (
+                        put_back.retrieve({"items": Basket("ada").rows[:1]})
+                        if request_kind == "retrieve"
+                        else put_back.submit(update)
+                    )
+            async with Client(replace(setup, store=copy)) as put_back:  # and another process knows that, too
+                for client in (ben, carol):
+                    await client.submit(update)
+                if request_kind == "submit":
+                    await network.finish_round()
+                    assert not (await put_back.outcome()).counted
+                    for client in (ben, carol):
+                        await client.submit(update)
+                await put_back.submit(update)
+                outcome = await network.finish_round()
+            np.testing.assert_array_equal(outcome.update["items"][Basket("ada").rows], 9.0)
 
 
 def deepcopy_of(store: MemoryStore) -> MemoryStore:

@@ -30,7 +30,7 @@ from parties.testing import (
 from parties.testing.injector import Injector
 from parties.testing.processes import KilledError, Life, Process, current_life
 from parties.testing.recorder import MACHINES, Transition, declared, listening
-from parties.testing.story import Began, Killed, Left
+from parties.testing.story import Began, Failed, Killed, Left
 
 SEED = 8
 INFINITE = float("inf")
@@ -92,7 +92,7 @@ def test_nothing_is_told_of_a_dead_process(crashed: World) -> None:
             case Began():
                 assert party not in running
                 running.add(party)
-            case Killed() | Left():
+            case Killed() | Failed() | Left():
                 running.remove(party)
             case Note():
                 assert party in running, f"{told} after {at} s, by a process that does not run (seed {SEED})"
