@@ -67,7 +67,8 @@ async def test_no_room_is_lent_that_would_keep_all_that_have_begun_from_ending(n
     await book.want("small", 10)
     assert book.served == [("a", 50), ("a", 100)]
     await book.done("a")
-    assert book.served[2:] == [("b", 30), ("b", 80), ("small", 10)]
+    assert [served for served in book.served[2:] if served != ("small", 10)] == [("b", 30), ("b", 80)]
+    assert ("small", 10) in book.served  # as soon as there is room beside b
 
 
 async def test_who_has_begun_goes_on_before_others_begin(nursery):

@@ -29,7 +29,7 @@ from fsl_async.messages import (
 )
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols.machine import Event
-from parties.conversation import Reply
+from parties.conversation import Reply, Room
 from parties.outcome import RoundReport
 from parties.reception import Reception
 from parties.server import ServerSetup
@@ -50,8 +50,8 @@ class Lips(Reception):
 
     owner: Repeater
 
-    async def reply(self, client: str, message: Message, bulk: memoryview) -> Reply:
-        return await self.owner.answer(client, message, await super().reply(client, message, bulk))
+    async def reply(self, client: str, message: Message, bulk: memoryview, room: Room) -> Reply:
+        return await self.owner.answer(client, message, await super().reply(client, message, bulk, room))
 
 
 class Repeater(Byzantine):
