@@ -249,7 +249,7 @@ class Reception:
             content = np.ascontiguousarray(run.model[block.name]).data.cast("B")
         elif block is not None and block.name in plain and not message.union:
             array, rows = run.model[block.name], run.union[block.name]
-            await room(len(rows) * array.itemsize * array.shape[1])
+            await room(max(1, len(rows)) * array[:1].nbytes)
             content = restricted(array, rows).data.cast("B")
         else:
             raise RequestRefusedError.because("malformed", f"{message.block!r} is not a block to be downloaded here")
