@@ -8,7 +8,7 @@ little. Rules:
 - Room is lent only while all that have begun can still be finished, one after the other, with what is free and what
   the finished give back (the banker's rule). So messages that have begun never wait for each other for ever.
 - While somebody has waited for room for a while, the message that is furthest from its end, as fast as it moves, gives
-  its room up: one at a time, after a grace, and never one that is nearly there.
+  its room up: one at a time, after a grace. One that is nearly there is spared, for twice the time that this takes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from math import inf
+from operator import itemgetter
 from typing import TypeAlias
 
 import trio
@@ -36,6 +38,12 @@ PRESSURE = 2.0
 NEARLY_THERE = 10.0
 """Seconds to its end, as fast as it moves, for which a message may keep its room whoever waits."""
 
+SPARED = 2 * NEARLY_THERE
+"""Seconds after which a message that was nearly there should have come to its end."""
+
+JUDGED_AGAIN = 0.2
+"""Seconds between two looks at all messages: thousands may wait, and each of them asks."""
+
 
 def unmoved(used: int, limit: int) -> None:
     """Hears nothing."""
@@ -53,6 +61,7 @@ class Loan:
         moved: how many bytes have moved; the message is judged by them.
         moves: whether it depends on its client now how fast it gets on.
         scope: cancelled when the message gives its room up.
+        ended: set when it has come to its end.
     """
 
     client: str
@@ -64,8 +73,10 @@ class Loan:
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     wants: int = 0
     granted: trio.Event = field(default_factory=trio.Event)
+    ended: trio.Event = field(default_factory=trio.Event)
     seconds: float = 0.0
     since: float = 0.0
+    spared: float = inf
 
     def note(self, moved: int) -> None:
         """So many bytes of the message have moved."""
@@ -99,12 +110,18 @@ class Loan:
         if self.moves:
             self.moves, self.seconds = False, self.seconds + trio.current_time() - self.since
 
-    def time_left(self) -> float:
-        """The seconds to its end, as fast as it has moved so far; none before it can be judged."""
-        seconds = self.seconds + (trio.current_time() - self.since if self.moves else 0)
+    def judged(self, now: float) -> float:
+        """The seconds to its end, as fast as it has moved so far; none before it can be judged.
+
+        A message that was nearly there and is not through in time has no end in sight: it came quickly to be spared.
+        """
+        seconds = self.seconds + now - self.since
         if not self.moves or seconds < GRACE:
             return 0.0
-        return seconds * max(0, self.length - self.moved) / max(1, self.moved)
+        left = seconds * max(0, self.length - self.moved) / max(1, self.moved)
+        if left <= NEARLY_THERE:
+            self.spared = min(self.spared, seconds + SPARED)
+        return left if seconds < self.spared else inf
 
 
 class Budget:
@@ -112,20 +129,17 @@ class Budget:
 
     Attributes:
         limit: bytes in all.
+        used: bytes that are lent.
     """
 
     def __init__(self, limit: int, moved: Moved = unmoved) -> None:
         self.limit = limit
         self._moved = moved
+        self.used = 0
         self._loans: dict[str, Loan] = {}
+        self._begun: set[Loan] = set()
         self._waiting: list[Loan] = []
-        self._turned = trio.Event()
-        self._pressed_at = float("-inf")
-
-    @property
-    def used(self) -> int:
-        """Bytes that are lent."""
-        return sum(loan.held for loan in self._loans.values())
+        self._judges_at = -inf
 
     @asynccontextmanager
     async def loan(self, client: str, total: int) -> AsyncIterator[Loan]:
@@ -142,15 +156,16 @@ class Budget:
             raise MisuseError(f"{total:,} bytes wanted of a budget of {self.limit:,}; give the server more memory")
         await trio.lowlevel.checkpoint()
         while client in self._loans:
-            await self._turned.wait()
+            await self._loans[client].ended.wait()
         loan = self._loans[client] = Loan(client, total, length=total)
         try:
             yield loan
         finally:
             del self._loans[client]
-            turned, self._turned = self._turned, trio.Event()
-            turned.set()
+            loan.ended.set()
             if loan.held:
+                self._begun.remove(loan)
+                self.used -= loan.held
                 self._moved(self.used, self.limit)
             self._grant()
 
@@ -184,6 +199,8 @@ class Budget:
                 return
             if self._is_safe(loan):
                 self._waiting.remove(loan)
+                self._begun.add(loan)
+                self.used += loan.wants - loan.held
                 loan.held = loan.wants
                 loan.granted.set()
                 self._moved(self.used, self.limit)
@@ -195,9 +212,8 @@ class Budget:
         free = self.limit - self.used - (asking.wants - asking.held)
         if free < 0:
             return False
-        held = {loan: loan.wants if loan is asking else loan.held for loan in self._loans.values()}
-        begun = sorted((loan.total - size, size) for loan, size in held.items() if size)
-        for missing, size in begun:
+        others = [(loan.total - loan.held, loan.held) for loan in self._begun if loan is not asking]
+        for missing, size in sorted([*others, (asking.total - asking.wants, asking.wants)]):
             if missing > free:
                 return False
             free += size
@@ -206,7 +222,9 @@ class Budget:
     def _press(self) -> None:
         """Have the message that is furthest from its end give its room up."""
         now = trio.current_time()
-        slowest = max(self._loans.values(), key=Loan.time_left)
-        if slowest.time_left() > NEARLY_THERE and now - self._pressed_at >= PRESSURE:
-            self._pressed_at = now
+        if now < self._judges_at or not self._begun:
+            return
+        left, slowest = max(((loan.judged(now), loan) for loan in self._begun), key=itemgetter(0))
+        self._judges_at = now + (PRESSURE if left > NEARLY_THERE else JUDGED_AGAIN)
+        if left > NEARLY_THERE:
             slowest.scope.cancel()

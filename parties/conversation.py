@@ -19,7 +19,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeAlias
 
@@ -360,11 +360,10 @@ class _Conversation:
 
     async def _notice_leaving(self, scope: trio.CancelScope) -> None:
         """Cancel a scope when the client leaves; what happened to the connection, its next user is told again."""
-        try:
+        with suppress(ChannelError):
             await self._channel.awaited()
-        except ChannelError:
-            scope.cancel()
-        await self._channel.beat(trio.Event())  # it has sent ahead, and goes on waiting
+            await self._channel.beat(trio.Event())  # it has sent ahead, and goes on waiting
+        scope.cancel()
 
     async def _answer(self, answer: _Answer) -> None:
         """Send an answer; while others wait for room, its client must take it quickly enough."""

@@ -159,7 +159,7 @@ class History:
     async def gives_up(self, settled: int) -> bool:
         """Whether the round after the last settled one must not go on: nobody knows what was said in it since."""
         restores: list[Restore] = [read_kept(entry, Restore, RESTORES) for entry in await self._store.entries(RESTORES)]
-        return bool(restores) and restores[-1].gives_up and restores[-1].settled == settled
+        return any(restore.gives_up and restore.settled == settled for restore in restores)
 
     async def sweep(self, settled: int, retention: int) -> None:
         """Erase what a late request has left of rounds that are to be forgotten."""

@@ -1,7 +1,8 @@
 """The servers meet: each says what it knows, before anything else, and nobody goes on beside a store that was put back.
 
-Rules: a server whose own store is behind ends, and says that it is its own; the other one keeps running, tells its
-operator whose store it is, and does not listen to that server. What is behind is decided in `protocols.acquaintance`.
+Rules: a server whose own store is behind, as the other one states, ends, and says that it is its own, and on whose
+word; the other one keeps running, tells its operator whose store it is, and does not listen to that server. What is
+behind is decided in `protocols.acquaintance`.
 """
 
 from __future__ import annotations
@@ -69,14 +70,18 @@ class Meeting:
             case Behind(why=why):
                 await self._link.flush()  # so that the peer hears whose store it is
                 raise StoreLostError(
-                    f"the store of {self._name} is older than what {self._name} has said, as {peer} remembers: {why}. "
-                    f"An older copy was put in its place, or a new store; {peer} is not at fault. Put the newest one "
-                    "back; if there is none, begin anew on both servers, as docs/operations.md says"
+                    f"{peer} states that the store of {self._name} is older than what {self._name} has said: {why}. "
+                    f"{self._name} cannot check that. The mark beside the store does not say so: a store that is older "
+                    "than its mark is not opened. If a copy or a new store was put in its place here, put the newest "
+                    f"one back. If nothing was, do not begin anew on {peer}'s word alone: talk to its operator, and "
+                    "compare what `fsl-async rounds list` says on both. If you begin anew in the end, clients train "
+                    "anew, as docs/operations.md says"
                 )
             case PeerBehind(why=why):
                 await self._refuse(
-                    f"the store of {peer} is older than what {peer} has said: {why}. Its operator has to put the "
-                    f"newest store back, or both servers begin anew; {self._name} waits until then"
+                    f"by what {peer} states, the store of {peer} is older than what {peer} has said: {why}. Its "
+                    f"operator has to put the newest store back; {self._name} waits until then. Begin anew on both "
+                    "servers only if there is none; clients then train anew, as docs/operations.md says"
                 )
             case Apart():
                 await self._refuse(

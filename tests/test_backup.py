@@ -290,7 +290,8 @@ async def take_part_and_end(folder: Path) -> None:
         await settled(servers, 1)
 
 
-def test_without_its_mark_a_restored_server_gives_up_the_round_that_was_on(folder, run):
+@pytest.mark.parametrize("twice", [False, True])
+def test_without_its_mark_a_restored_server_gives_up_the_round_that_was_on(folder, run, twice):
     """Another sum of it may have been opened; the next round is a new one."""
     trio.run(half_a_round, folder)
     assert run("S0.toml", "copy.sqlite")[0] == ExitCode.OK
@@ -298,6 +299,8 @@ def test_without_its_mark_a_restored_server_gives_up_the_round_that_was_on(folde
     code, out, _ = run("restore", "S0.toml", "copy.sqlite", form="text")
     assert code == ExitCode.OK
     assert "gives up the round that the copy had begun" in out
+    if twice:  # of the store itself, beside which there is a mark by now
+        assert run("restore", "S0.toml", "S0.sqlite")[0] == ExitCode.OK
 
     async def goes_on() -> None:
         async with running(folder) as servers:

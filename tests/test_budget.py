@@ -7,7 +7,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from fsl_async.errors import MisuseError
-from parties.budget import PRESSURE, Budget
+from parties.budget import GRACE, PRESSURE, SPARED, Budget, Loan
 
 
 class Book:
@@ -150,6 +150,51 @@ async def test_under_pressure_the_slowest_gives_its_room_up_and_nobody_else_does
     assert ended["quick"] == pytest.approx(20.1)
     assert ended["slow"] == pytest.approx(-30.1 - PRESSURE)
     assert sorted((ended["third"], ended["fourth"])) == pytest.approx([50.1, 50.1 + PRESSURE])
+
+
+async def test_who_came_quickly_and_trickles_at_the_end_is_not_spared_for_long(autojump_clock):
+    """Nine tenths in a second: by its mean rate it would be nearly there for a minute and a half."""
+    budget = Budget(100)
+
+    async def loud() -> None:
+        async with budget.loan("loud", 100) as loan:
+            await budget.lend(loan, 100)
+            with loan.moving():
+                await trio.sleep(1)
+                loan.moved = 90
+                await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(loud)
+        await trio.sleep(0.1)
+        async with budget.loan("honest", 100) as loan:
+            await budget.lend(loan, 100)
+    assert trio.current_time() < GRACE + SPARED + 2 * PRESSURE
+
+
+async def test_thousands_that_wait_do_not_each_look_at_all_messages(autojump_clock, monkeypatch):
+    looks, judged = 0, Loan.judged
+
+    def counted(loan: Loan, now: float) -> float:
+        nonlocal looks
+        looks += 1
+        return judged(loan, now)
+
+    monkeypatch.setattr(Loan, "judged", counted)
+    budget = Budget(100)
+
+    async def want(number: int) -> None:
+        async with budget.loan(f"client {number}", 20) as loan:
+            await budget.lend(loan, 20)
+            with loan.moving():
+                await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        for number in range(1_000):
+            nursery.start_soon(want, number)
+        await trio.sleep(10 * PRESSURE)
+        nursery.cancel_scope.cancel()
+    assert 0 < looks <= 5 * 10 * 10  # five have begun, at most ten looks each time
 
 
 async def test_without_pressure_nobody_is_hurried(autojump_clock):

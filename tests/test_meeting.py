@@ -175,14 +175,16 @@ class Site:
 
 
 def tells_whose_store_it_is(site: Site, index: int) -> None:
-    """It has ended by itself, the other one has not, and both name the same store."""
+    """It has ended by itself, the other one has not, and both name the same store, and on whose word."""
     (error,) = site.ended[index]
     assert isinstance(error, StoreLostError)
-    assert f"the store of S{index} is older than what S{index} has said" in str(error)
-    assert f"S{1 - index} is not at fault" in str(error)
+    assert f"S{1 - index} states that the store of S{index} is older than what S{index} has said" in str(error)
+    assert f"S{index} cannot check that. The mark beside the store does not say so" in str(error)
+    assert f"do not begin anew on S{1 - index}'s word alone" in str(error)
+    assert "at fault" not in str(error)
     assert site.ended[1 - index] == []
     (warning,) = site.warnings(1 - index)
-    assert f"the store of S{index} is older than what S{index} has said" in warning
+    assert f"by what S{index} states, the store of S{index} is older than what S{index} has said" in warning
 
 
 @pytest.mark.parametrize("index", [0, 1])

@@ -11,9 +11,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from conversing import ROUND, house_with
 from shop import Shop, assert_exact, opened, take_part
 
+from fsl_async.codec import encode
 from fsl_async.errors import ChannelError
+from fsl_async.messages import AskOutcome
 from transport import HEARTBEAT, SILENCE, Network, UnansweredError
 
 NOTICED = SILENCE + HEARTBEAT + 1
@@ -205,3 +208,16 @@ async def test_a_server_lets_a_client_go_that_gives_no_sign_of_life(autojump_clo
             await trio.sleep(NOTICED)
             assert [server.visitors for server in shop.servers] == [0, 0]
             waiting.cancel_scope.cancel()
+
+
+async def test_a_server_lets_a_client_go_that_has_sent_ahead_and_is_gone(nursery, autojump_clock):
+    """It sends two requests, of which the first one is answered late, and its connection breaks."""
+    house = await house_with(nursery)
+    channel = await house.dial()
+    for _ in range(2):
+        await channel.send(*encode(AskOutcome(round_id=ROUND)))
+    await trio.sleep(1)
+    assert house.counter.waiting == 1
+    await channel._wire.aclose()
+    await trio.sleep(HEARTBEAT + 1)
+    assert (house.counter.waiting, len(house.left)) == (0, 1)

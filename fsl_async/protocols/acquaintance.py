@@ -11,8 +11,9 @@ what it has heard, and both come to the same verdict on whose store is behind.
     both have settled as many rounds, and not the same ones  their stores have nothing to do with each other
 
 Whose store is behind ends, and names its own store. The other one goes on, and does not listen to that server until it
-comes back with another store. Neither has to believe the other: a server that lies about what it knows does no more
-than one that is silent.
+comes back with another store. The verdict rests on what the other one states, which nobody can check: a server that
+lies about what it knows can stop the other one, as one that is silent can. What it must not get by that is that both
+begin anew on its word alone.
 """
 
 from __future__ import annotations

@@ -501,6 +501,13 @@ GUARDS = (
         ("tests/test_budget.py",),
     ),
     Guard(
+        "who was nearly there and does not end makes room",
+        "parties/budget.py",
+        "return left if seconds < self.spared else inf",
+        "return left",
+        ("tests/test_budget.py",),
+    ),
+    Guard(
         "a silent peer is taken for lost",
         "transport/channel.py",
         "elif trio.current_time() - heard_at >= SILENCE:",
@@ -508,6 +515,13 @@ GUARDS = (
         ("tests/test_silence.py",),
     ),
     # what lies on a server's disk
+    Guard(
+        "a round that a copy had begun is given up however often it was restored",
+        "parties/history.py",
+        "return any(restore.gives_up and restore.settled == settled for restore in restores)",
+        "return bool(restores) and restores[-1].gives_up and restores[-1].settled == settled",
+        ("tests/test_backup.py",),
+    ),
     Guard(
         "what is read back is what was written",
         "parties/sqlite_ends.py",
