@@ -257,7 +257,8 @@ class Member:
                 if name in client.deferred:
                     there = ~np.isin(chosen, client.deferred[name])
                     chosen, values = tuple(np.array(chosen)[there].tolist()), values[there]
-                self.ledger.retrieved.append(Retrieved(client.round_number, name, chosen, values))
+                if chosen or name not in rows:  # without rows, the block is a dense one
+                    self.ledger.retrieved.append(Retrieved(client.round_number, name, chosen, values))
 
     async def _add(self, client: Client, rows: Rows) -> None:
         self._plan(Plan(False, dict(rows)))
