@@ -268,10 +268,12 @@ class Client(Participant):
         chosen = {index: (array, array) for index, array in rows_by_block(self.task, rows).items()}
         return update_mark(self.setup.identity, "union", chosen, {})
 
-    async def note_told(self, digest: bytes) -> None:
-        """Note that whoever made that submission knows what became of it; see `untold`."""
+    async def note_told(self) -> None:
+        """Note that whoever made the last submission knows what became of it; see `untold`."""
         self._untold = []
-        await self._state.keep_told(digest)
+        with trio.CancelScope(shield=True):
+            for last in self._last:
+                await self._state.keep_told(last.digest)
 
     @asynccontextmanager
     async def _session_there(self) -> AsyncIterator[None]:

@@ -278,7 +278,9 @@ def _check_owner(owner: _Owner, ours: _Owner) -> None:
     if owner.task != ours.task:
         theirs, task = (_task(data) for data in (owner.task, ours.task))
         field, there, here = first_difference(theirs, task) or ("", "", "")
-        raise MisuseError(f"the state belongs to another task: {field} is {there} there, {here} here")
+        raise MisuseError(
+            f"the state belongs to another task: {field} is {there} there, {here} here; use the task file it is of"
+        )
 
 
 def _task(data: bytes) -> Task:

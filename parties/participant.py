@@ -85,6 +85,11 @@ class Participant:
         """The round of a submission that is on its way, lacks a receipt, and can be finished with `resume`; else 0."""
         return self._round.config.number if isinstance(self._round, protocol.Submitting) else 0
 
+    @property
+    def undecided(self) -> int:
+        """The round of the last submission, as long as this client is in it and does not know its end; else 0."""
+        return self._round.config.number if isinstance(self._round, protocol.Submitting | protocol.Submitted) else 0
+
     # ---- where it stands
 
     def _step(self, event: Event) -> None:

@@ -89,8 +89,8 @@ class BeganAnewError(MisuseError):
     def __init__(self, number: int) -> None:
         super().__init__(
             f"neither server knows round {number}, in which this client took part: both have begun anew, or were put "
-            "back from a copy. Nothing was sent. `forget_rounds` (or another state file) lets this client take part "
-            "again; train anew first, for a server may know a sum that this client's last values are in"
+            "back from a copy. Nothing was sent. `forget_rounds`, or another state file (--state FILE), lets this "
+            "client take part again; train anew first, for a server may know a sum with this client's last values"
         )
 
 

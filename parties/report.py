@@ -91,6 +91,8 @@ class Report:
     def __init__(self, command: str, form: Format) -> None:
         self.command = command
         self.form = form
+        self._failed: BaseException | None = None
+        self._written = False
 
     @cached_property
     def console(self) -> Console:
@@ -116,8 +118,11 @@ class Report:
         self._write_error(ExitCode.USAGE, "UsageError", message)
 
     def failure(self, error: BaseException) -> ExitCode:
-        """Write why the command failed, and return its exit code."""
+        """Write why the command failed, once, and return its exit code."""
         code = exit_code(error)
+        if error is self._failed:
+            return code
+        self._failed = error
         message = str(error) or type(error).__name__
         if self.form == "json":
             self._write_error(code, type(error).__name__, message)
@@ -130,6 +135,9 @@ class Report:
         self._write({"version": VERSION, "command": self.command, "error": told})
 
     def _write(self, envelope: Mapping[str, Any]) -> None:
+        if self._written:  # of an error after the result, the exit code and stderr tell
+            return
+        self._written = True
         json.dump(envelope, sys.stdout)
         sys.stdout.write("\n")
         sys.stdout.flush()

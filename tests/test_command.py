@@ -225,6 +225,15 @@ async def test_who_waits_for_long_is_told_what_for_once(seconds, lines, autojump
     assert said.err.count("\n") == lines
 
 
+def test_stdout_gets_one_object_whatever_goes_wrong_after_the_result(capsys):
+    report, error = Report("submit", "json"), StorageError("the disk is full")
+    report.result("done", {"round": 1})
+    assert report.failure(error) == report.failure(error) == ExitCode.STORAGE
+    told = capsys.readouterr()
+    assert json.loads(told.out)["result"] == {"round": 1}
+    assert told.err.count("the disk is full") == 1
+
+
 def test_long_messages_stay_on_one_line(capsys):
     Report("demo", "text").failure(MisuseError("a " * 500))
     assert capsys.readouterr().err.count("\n") == 1

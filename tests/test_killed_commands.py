@@ -13,6 +13,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import guide
@@ -21,6 +22,9 @@ import pytest
 from shop import Basket, assert_exact
 from town import Town
 
+from fsl_async.errors import ChannelError, FslError, PeerViolationError
+from parties.commands import submitting
+from parties.refusals import OutcomeUnknownError, RoundClosedError, SumRefusedError
 from parties.report import ExitCode
 
 KILLED = """
@@ -184,3 +188,64 @@ def test_resume_and_outcome_tell_what_submit_could_not(town):
     done = python(town.folder, "-m", "parties", *words_of("outcome", "anna"))
     result = json.loads(done.stdout)["result"]
     assert result == {"round": 1, "counted": True, "reason": "", "clients": ["anna", "ben"]}
+
+
+def test_a_command_whose_time_is_over_says_that_its_update_may_count(town):
+    code, told, words = submit(town, "anna", "", "--wait", "--timeout", "4")
+    assert (code, told["error"]["kind"]) == (ExitCode.SENT, "TookTooLongError"), words
+    assert "may be counted" in told["error"]["message"]
+    others(town, "ben")
+    town.finish_round()
+    code, told, words = submit(town, "anna", "", "--wait")
+    assert code == ExitCode.OK, words
+    assert (told["result"]["resumed"], told["result"]["counted"]) == (True, True)
+
+
+class Teller:
+    """A client whose earlier submission, or present one, ends in an error; it writes down what is told and noted."""
+
+    untold, pending, bytes_sent = None, 0, 0
+
+    def __init__(self, form: str = "json") -> None:
+        self.form, self.seen = form, []
+
+    def failure(self, error: FslError) -> None:
+        self.seen.append("told")
+
+    async def note_told(self, *words: bytes) -> None:
+        self.seen.append("noted")
+
+
+@pytest.mark.parametrize(
+    ("error", "seen"),
+    [
+        (RoundClosedError("over"), ["told", "noted"]),
+        (OutcomeUnknownError("denied", 1, {}), ["told", "noted"]),
+        (SumRefusedError(1, "too much"), ["told", "noted"]),
+        (PeerViolationError("S0", "signed with another key"), []),
+        (ChannelError("away"), []),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_only_what_is_sure_is_noted_as_told_and_only_after_it_was(error, seen):
+    teller = Teller()
+
+    async def fails() -> None:
+        raise error
+
+    with pytest.raises(ExceptionGroup):
+        await submitting._submit_once(teller, teller, b"", fails, wait=False)
+    assert teller.seen == seen
+
+
+async def test_a_receipt_with_another_signature_leaves_the_submission_to_be_resumed():
+    teller = Teller()
+    teller.untold, teller.pending = SimpleNamespace(mark=b"the same", digest=b""), 1
+
+    async def resume() -> None:
+        raise PeerViolationError("S0", "signed its receipt with another key than the pinned one")
+
+    teller.resume = resume
+    with pytest.raises(ExceptionGroup):
+        await submitting._submit_once(teller, teller, b"the same", resume, wait=False)
+    assert teller.seen == []

@@ -50,6 +50,8 @@ def retrieve(
             dense = isinstance(client.task.block(block), Dense)
             if dense and rows:
                 raise MisuseError(f"block {block!r} is dense: it is fetched whole, leave out --rows")
+            if not dense and not rows:
+                raise MisuseError(f"block {block!r} is sparse: name its rows, as in --rows 3,17,99")
             async with told_what_it_waits_for(report):
                 values = (await client.retrieve({block: ... if dense else chosen}, wait=wait_next))[block]
             save_model(output, {"values": values} if dense else {"rows": chosen, "values": values})

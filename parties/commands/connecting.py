@@ -85,7 +85,7 @@ class Connecting:
         if self.timeout is not None and not self.timeout >= 0:
             raise MisuseError(f"timeout: a number of seconds expected, 0 or more, got {self.timeout}")
         state = None if self.no_state else self.state or ""
-        pending = 0
+        undecided = 0
         try:
             with trio.fail_after(float("inf") if self.timeout is None else self.timeout):
                 async with connect(
@@ -94,12 +94,11 @@ class Connecting:
                     try:
                         yield client
                     finally:
-                        pending = client.pending
+                        undecided = client.undecided
         except trio.TooSlowError as error:
-            late = TookTooLongError(
-                f"not done within {self.timeout:g} s" + (f"; round {pending} may count it" if pending else "")
-            )
-            late.in_doubt = pending
+            again = "" if self.no_state else "; the same command again goes on where this one was"
+            late = TookTooLongError(f"not done within {self.timeout:g} s{again}")
+            late.in_doubt = undecided
             raise late from error
 
 

@@ -7,14 +7,14 @@ each of these commands notes in the client's state that it has told its caller, 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fsl_async.errors import FslError, PeerViolationError
+from fsl_async.errors import FslError
 from parties.commands.clients import rows_from, updates_from
 from parties.commands.connecting import AS_ITS_FILE_SAYS, Connecting, WaitNextFlag, told_what_it_waits_for
 from parties.commands.running import FormatFlag, run
@@ -120,10 +120,10 @@ def resume(config: Path, *, connecting: Connecting = AS_ITS_FILE_SAYS, form: For
         async with connecting.client(config) as client:
             if client.untold is None:
                 raise MisuseError("no submission is pending: there is nothing to resume")
-            async with told_what_it_waits_for(report):
+            async with told_what_it_waits_for(report), _told_ends(report, client):
                 end = await _finished(client, wait=False)
             end.tell(report, resumed=True)
-            await client.note_told(end.digest)
+            await client.note_told()
 
     return run(report, work)
 
@@ -144,8 +144,7 @@ def outcome(config: Path, *, connecting: Connecting = AS_ITS_FILE_SAYS, form: Fo
                 ended = await client.outcome()
             text, result = _counted(ended)
             report.result(f"round {ended.number}: {text}", {"round": ended.number, **result})
-            if client.untold is not None:
-                await client.note_told(client.untold.digest)
+            await client.note_told()
 
     return run(report, work)
 
@@ -197,7 +196,7 @@ async def _submit_once(
     report: Report, client: Client, mark: bytes, submission: Callable[[], Awaitable[SubmissionReceipt]], *, wait: bool
 ) -> None:
     """Submit, unless an earlier command has submitted the same and could not tell; then tell in its place."""
-    async with told_what_it_waits_for(report):
+    async with told_what_it_waits_for(report), _told_ends(report, client):
         untold, more = client.untold, {}
         if untold is not None and untold.mark != mark:
             more = {"earlier": await _tell_of_another(report, client)}
@@ -209,7 +208,21 @@ async def _submit_once(
             ended = await client.outcome() if wait else None
             end = _End(receipt.number, receipt.digest, receipt.bytes_sent, ended, receipt.left_out)
     end.tell(report, resumed=resumed, **more)
-    await client.note_told(end.digest)
+    await client.note_told()
+
+
+@asynccontextmanager
+async def _told_ends(report: Report, client: Client) -> AsyncIterator[None]:
+    """Note an end that is an error as told, after it was; what may be another error next time is asked for again."""
+    from parties.ending import OutcomesDifferError
+    from parties.refusals import OutcomeUnknownError, RoundClosedError, SumRefusedError
+
+    try:
+        yield
+    except (OutcomeUnknownError, OutcomesDifferError, RoundClosedError, SumRefusedError) as error:
+        report.failure(error)
+        await client.note_told()
+        raise
 
 
 async def _tell_of_another(report: Report, client: Client) -> dict[str, Any]:
@@ -227,7 +240,7 @@ async def _tell_of_another(report: Report, client: Client) -> dict[str, Any]:
         words = str(error)
         told |= {"error": words}
     report.progress(f"fsl-async {report.command}: before this update, another one: {words}")
-    await client.note_told(last.digest)
+    await client.note_told()
     return told
 
 
@@ -235,21 +248,17 @@ async def _finished(client: Client, *, wait: bool) -> _End:
     """Finish the submission of an earlier command: both receipts, or how its round ended.
 
     Raises:
-        FslError: it cannot be finished now; or what became of it cannot be learnt, and nobody need ask again.
+        FslError: it cannot be finished now, or what became of it cannot be learnt.
     """
-    from parties.refusals import OutcomeUnknownError, RoundClosedError, SumRefusedError
+    from parties.refusals import RoundClosedError
 
     last, before = client.untold, client.bytes_sent
     assert last is not None  # noqa: S101 - the caller has looked
     left_out: Mapping[str, Sequence[int]] = {}
-    try:
-        if client.pending:
-            with suppress(RoundClosedError):  # its outcome, which both servers have signed, says so too
-                left_out = (await client.resume()).left_out
-        ended = await (client.outcome() if wait else _outcome_so_far(client))
-    except (OutcomeUnknownError, SumRefusedError, PeerViolationError):  # asked again, they would say the same
-        await client.note_told(last.digest)
-        raise
+    if client.pending:
+        with suppress(RoundClosedError):  # its outcome, which both servers have signed, says so too
+            left_out = (await client.resume()).left_out
+    ended = await (client.outcome() if wait else _outcome_so_far(client))
     return _End(last.config.number, last.digest, client.bytes_sent - before, ended, left_out)
 
 

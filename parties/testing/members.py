@@ -231,9 +231,6 @@ class Member:
                 await self._add(client, {})
             elif "not among the session's rows" in str(error):  # an earlier life had begun a new session
                 client.forget_session()
-            elif "was not retrieved in this round" in str(error):  # an earlier life retrieved others
-                await self._retrieve(client, rows)
-                await self._add(client, rows)
             else:
                 raise
 
