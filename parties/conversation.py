@@ -342,13 +342,12 @@ class _Conversation:
     @asynccontextmanager
     async def _alive(self) -> AsyncIterator[None]:
         """Show the client signs of life for as long as the block lasts."""
-        ended = trio.Event()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._channel.beat, ended)
+            nursery.start_soon(self._channel.beat)
             try:
                 yield
             finally:
-                ended.set()
+                nursery.cancel_scope.cancel()  # a client that reads nothing keeps a sign of life waiting
 
     async def _while_present(self, message: Enter | AskOutcome) -> list[Reply]:
         answers: list[Reply] = []
@@ -362,7 +361,7 @@ class _Conversation:
         """Cancel a scope when the client leaves; what happened to the connection, its next user is told again."""
         with suppress(ChannelError):
             await self._channel.awaited()
-            await self._channel.beat(trio.Event())  # it has sent ahead, and goes on waiting
+            await self._channel.beat()  # it has sent ahead, and goes on waiting
         scope.cancel()
 
     async def _answer(self, answer: _Answer) -> None:

@@ -171,8 +171,8 @@ class MeddledChannel(Channel):
     async def awaited(self, *words) -> int:
         return await self.inner.awaited(*words)
 
-    async def beat(self, ended: trio.Event) -> None:
-        await self.inner.beat(ended)
+    async def beat(self) -> None:
+        await self.inner.beat()
 
     async def announced(self, **words) -> int:
         return await self.inner.announced(**words)

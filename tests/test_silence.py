@@ -11,12 +11,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from conversing import ROUND, house_with
+from conversing import ROUND, House, house_with, reply, submit
 from shop import Shop, assert_exact, opened, take_part
 
 from fsl_async.codec import encode
 from fsl_async.errors import ChannelError
-from fsl_async.messages import AskOutcome
+from fsl_async.messages import AskOutcome, Receipt
 from transport import HEARTBEAT, SILENCE, Network, UnansweredError
 
 NOTICED = SILENCE + HEARTBEAT + 1
@@ -208,6 +208,32 @@ async def test_a_server_lets_a_client_go_that_gives_no_sign_of_life(autojump_clo
             await trio.sleep(NOTICED)
             assert [server.visitors for server in shop.servers] == [0, 0]
             waiting.cancel_scope.cancel()
+
+
+async def test_a_client_that_takes_no_sign_of_life_does_not_delay_what_is_carried_out(nursery, autojump_clock):
+    """Else it would keep the room that it holds for so long, and could not be hurried."""
+    house = House(nursery, network=Stuck())
+    await house.open()
+    house.counter.working = trio.Event()
+    channel = await house.dial()
+    await channel.send(*submit())
+    await trio.sleep(HEARTBEAT + 5)
+    house.counter.working.set()
+    began = trio.current_time()
+    assert isinstance(await reply(channel), Receipt)
+    assert trio.current_time() - began < 1
+
+
+class Stuck(Network):
+    """A network on which small messages pass, and yet never look as if they would."""
+
+    def _make_pair(self):
+        return tuple(StuckStream(stream, swallows=False) for stream in super()._make_pair())
+
+
+class StuckStream(SwampStream):
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.sleep_forever()
 
 
 async def test_a_server_lets_a_client_go_that_has_sent_ahead_and_is_gone(nursery, autojump_clock):

@@ -169,8 +169,8 @@ class Channel(ABC):
         """
 
     @abstractmethod
-    async def beat(self, ended: trio.Event) -> None:
-        """Shows signs of life while the peer waits for us, until an event is set; a channel that is lost ends it."""
+    async def beat(self) -> None:
+        """Shows signs of life while the peer waits for us, until cancelled; a channel that is lost ends it."""
 
     @abstractmethod
     async def receive(self, limit: int, *, pace: Pace = UNHURRIED, room: Room = endless) -> bytearray:
@@ -298,13 +298,11 @@ class SecureChannel(Channel):
             if not self._sending.locked():  # else bytes are going out
                 await self.ping()
 
-    async def beat(self, ended: trio.Event) -> None:
-        """Shows signs of life until an event is set; see `Channel.beat`."""
+    async def beat(self) -> None:
+        """Shows signs of life; see `Channel.beat`."""
         with suppress(ChannelError):
             while True:
-                with trio.move_on_after(self._heartbeat):
-                    await ended.wait()
-                    return
+                await trio.sleep(self._heartbeat)
                 if not self._sending.locked():
                     await self.ping()
 

@@ -8,6 +8,7 @@ listens.
 from __future__ import annotations
 
 import os
+import select
 import threading
 from collections import deque
 from contextlib import suppress
@@ -104,7 +105,10 @@ class ThreadedPen:
 
     def _put(self, data: bytes) -> None:
         while data:
-            data = data[os.write(self._descriptor, data) :]
+            try:
+                data = data[os.write(self._descriptor, data) :]
+            except BlockingIOError:  # whoever shares a pipe or terminal may have made it so
+                select.select([], [self._descriptor], [])
 
 
 def pen_for(stream: TextIO | None) -> Pen:

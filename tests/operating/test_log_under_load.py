@@ -150,3 +150,22 @@ print("went on")
         ["/bin/sh", "-c", '"$0" -c "$1" 2>&-', sys.executable, program], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "went on\n")
+
+
+def test_a_pipe_that_does_not_block_loses_no_lines():
+    """Whoever shares it may have made it so; its reader is slower than the lines come."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    pen = ThreadedPen(writing)
+    lines = [f"{number:099}\n" for number in range(5_000)]
+    for line in lines:
+        assert pen.write(line)
+    time.sleep(0.1)
+    read = []
+    with os.fdopen(reading) as stream:
+        reader = threading.Thread(target=lambda: read.extend(stream))
+        reader.start()
+        pen.finish()
+        os.close(writing)
+        reader.join()
+    assert read == lines

@@ -136,8 +136,8 @@ class GatedChannel(Channel):
     async def awaited(self, *words: Any) -> int:
         return await self._inner.awaited(*words)
 
-    async def beat(self, ended: trio.Event) -> None:
-        await self._inner.beat(ended)
+    async def beat(self) -> None:
+        await self._inner.beat()
 
     async def announced(self) -> int:
         return await self._inner.announced()
