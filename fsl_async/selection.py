@@ -29,11 +29,13 @@ __all__ = [
     "Grove",
     "MasterSeeds",
     "Planted",
+    "check_by_block",
     "check_rows",
     "digest_of_trees",
     "forest_roots",
     "plant",
     "public_schedule",
+    "rows_by_block",
     "seed_commitment",
     "tree_bytes",
 ]
@@ -232,12 +234,23 @@ def _schedule(key: bytes, isa: str) -> kernels.Keys:
     return kernels.key_schedule(key)
 
 
+def check_by_block(given: object) -> None:
+    """Refuse what is no mapping, as of blocks to their rows.
+
+    Raises:
+        MisuseError: it is none.
+    """
+    if not isinstance(given, Mapping):
+        raise MisuseError(f'a dict with the names of blocks expected, as {{"items": …}}, got {type(given).__name__}')
+
+
 def rows_by_block(task: Task, rows: Mapping[str, Any]) -> dict[int, Rows]:
     """Check the rows a caller names, and index them by block.
 
     Raises:
         MisuseError: a block is unknown or dense, or its rows are refused by `check_rows`.
     """
+    check_by_block(rows)
     index_of = {block.name: index for index, block in task.sparse_blocks()}
     checked = {}
     for name, wanted in rows.items():

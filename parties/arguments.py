@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fsl_async.config import RoundConfig
 from fsl_async.errors import MisuseError
 from fsl_async.ring import Elements, RingIntegers
-from fsl_async.selection import check_rows, rows_by_block
+from fsl_async.selection import check_by_block, check_rows, rows_by_block
 from fsl_async.task import Dense, Sparse, Task
 from fsl_async.upload import SparseUpdate
 
@@ -35,6 +35,7 @@ def wanted_rows(task: Task, rows: Rows) -> tuple[dict[int, npt.NDArray[np.uint32
     Raises:
         MisuseError: a block is unknown or of the other kind, or its rows are not what the task allows.
     """
+    check_by_block(rows)
     dense = [name for name, wanted in rows.items() if wanted is ...]
     for name in dense:
         if not isinstance(task.block(name), Dense):
@@ -52,6 +53,7 @@ def encoded_updates(task: Task, updates: Mapping[str, Any]) -> tuple[dict[int, S
     Raises:
         MisuseError: a block is unknown, a shape is wrong, or a value is not a number that fits.
     """
+    check_by_block(updates)
     sparse_index = {block.name: index for index, block in task.sparse_blocks()}
     dense_index = {block.name: index for index, block in task.dense_blocks()}
     sparse: dict[int, SparseUpdate] = {}

@@ -48,11 +48,11 @@ NETWORK_FILE_SYSTEMS = frozenset({
 # fmt: on
 
 REMEDIES: Mapping[int, str] = {
-    errno.ENOENT: "its folder does not exist; create it, owned by the user who runs the server, with mode 0700",
+    errno.ENOENT: "its folder does not exist; create it, owned by the user who runs this command, with mode 0700",
     errno.ENOTDIR: "what should be its folder is a file; name a file in a folder",
     errno.EISDIR: "it is a folder; name a file in it",
-    errno.EACCES: "permission denied; the file and its folder must belong to the user who runs the server",
-    errno.EPERM: "not permitted; the file and its folder must belong to the user who runs the server",
+    errno.EACCES: "permission denied; the file and its folder must belong to the user who runs this command",
+    errno.EPERM: "not permitted; the file and its folder must belong to the user who runs this command",
     errno.EROFS: "the file system is read-only; mount it for writing, or name a file on another one",
     errno.ENOSPC: "the disk is full; free some of it",
     errno.EDQUOT: "the quota is used up; free some of it, or raise it",

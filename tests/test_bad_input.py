@@ -48,6 +48,7 @@ LARGEST = TASK.largest_value
 FITTING = (np.array([1, 2]), np.zeros((2, WIDTH)))
 
 BAD_RETRIEVALS = {
+    "no names of blocks": ([1, 2], "names of blocks expected, as .*, got list"),
     "row too high": ({"items": [3, ROWS]}, rf"'items': row {ROWS} is outside 0 to {ROWS - 1}"),
     "row negative": ({"items": [-1]}, rf"row -1 is outside 0 to {ROWS - 1}"),
     "row twice": ({"items": [4, 9, 4]}, "row 4 is selected twice"),
@@ -64,6 +65,7 @@ BAD_RETRIEVALS = {
 }
 
 BAD_UPDATES = {
+    "no names of blocks": (([1], [[0.0]]), "names of blocks expected, as .*, got tuple"),
     "not a number": ({"items": ([1], [[0.0, np.nan, 0.0]])}, r"nan at \[0, 1\] is not a finite number"),
     "infinite": ({"head": np.array([0, 0, np.inf, 0, 0])}, r"inf at \[2\] is not a finite number"),
     "too large": (

@@ -579,7 +579,7 @@ def test_anothers_file_or_folder_is_refused(tmp_path_factory, name):
     process = PROCESSES.Process(target=read_only_as_nobody, args=(folder / name, theirs))
     process.start()
     theirs.close()
-    assert "permission denied; the file and its folder must belong to the user who runs the server" in ours.recv()
+    assert "permission denied; the file and its folder must belong to the user who runs this command" in ours.recv()
     process.join()
 
 

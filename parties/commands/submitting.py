@@ -50,7 +50,9 @@ def submit(
         The client's own TOML file; or, with --identity, the task file.
     update:
         An .npz file: for a sparse block NAME the arrays NAME.rows and NAME.values, for a dense one NAME. Integers are
-        numbers like floats; integers that are elements of the ring already stand in NAME.elements instead.
+        numbers like floats; integers that are elements of the ring already stand in NAME.elements instead. A file
+        without arrays submits zeros, which look the same to the servers: whoever has retrieved rows and finds them
+        implausible submits that, for to stay away would tell which rows those are.
     wait:
         Wait until the round has ended, and tell whether the update was counted.
     """
