@@ -37,10 +37,10 @@ from parties.client_setup import ClientSetup, never
 from parties.enrolment import NO_VOUCHER, Credentials
 from parties.line import Line
 from parties.outcome import ENTRY_BYTES
-from parties.patience import LONGEST_PAUSE, Errand, Trouble
+from parties.patience import LONGEST_PAUSE, PATIENCE, Errand, Trouble
 from parties.refusals import ServerBusyError, refusal
 from parties.tokens import voucher
-from transport import Channel, HandshakeSettings, Role, UnansweredError
+from transport import Channel, HandshakeSettings, HandshakeTimeoutError, Role, UnansweredError
 
 __all__ = ["Requests", "task_difference"]
 
@@ -184,8 +184,7 @@ class Requests:
         try:
             self._setup.watch(self._name, f"S{server}", AskTask(), 0)
             await channel.send(*encode(AskTask()))
-            await channel.awaited()
-            received = decode(await channel.receive(self._reply_limit()), FromServer, f"S{server}")
+            received = decode(await _soon(channel, self._reply_limit()), FromServer, f"S{server}")
             theirs = _expect(server, AskTask(), received, TaskIs).message.task
             if theirs != self._setup.task.canonical():
                 raise MisuseError(task_difference(server, self._setup.task, Task.parse(theirs, f"S{server}")))
@@ -206,6 +205,14 @@ class Requests:
             payload=Credentials.of(setup.identity, setup.task.digest(), shown).encode(),
         )
         return await setup.transport.dial(setup.addresses[server], setup.servers[server].channel, settings)
+
+
+async def _soon(channel: Channel, limit: int) -> bytearray:
+    """Wait for a reply that every server has at hand: one that only lives is no use, whatever it is asked later."""
+    with trio.move_on_after(PATIENCE):
+        await channel.awaited()
+        return await channel.receive(limit)
+    raise HandshakeTimeoutError(f"the server did not say within {PATIENCE:g} s which task it runs")
 
 
 async def _open(line: Line, trouble: Trouble) -> None:

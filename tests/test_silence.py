@@ -16,7 +16,9 @@ from shop import Shop, assert_exact, opened, take_part
 
 from fsl_async.codec import encode
 from fsl_async.errors import ChannelError
-from fsl_async.messages import AskOutcome, Receipt
+from fsl_async.messages import AskOutcome, AskTask, Receipt
+from parties.patience import PATIENCE
+from parties.reception import Reception
 from transport import HEARTBEAT, SILENCE, Network, UnansweredError
 
 NOTICED = SILENCE + HEARTBEAT + 1
@@ -192,6 +194,27 @@ async def test_a_caller_is_told_after_a_while_what_it_waits_for(autojump_clock, 
             await ann.outcome()
         words = "waiting for a round's outcome: no answer for 30 s; waiting for as long as it is there"
         assert [message.count(words) for message in caplog.messages] == [1, 1]  # of S0 and of S1
+
+
+async def test_a_server_that_lives_and_does_not_say_which_task_it_runs_is_not_waited_for_in_silence(
+    autojump_clock, monkeypatch, caplog
+):
+    """A client that waits for the outcome connects again, to servers that only show signs of life."""
+    caplog.set_level(logging.WARNING, "parties.client")
+    swamp, reply = Swamp(), Reception.reply
+
+    async def only_lives(reception, client, message, *rest):
+        if isinstance(message, AskTask):
+            await trio.sleep_forever()
+        return await reply(reception, client, message, *rest)
+
+    async with opened_shop(swamp) as shop, opened(shop.client("ann", transport=swamp)) as (ann,):
+        await take_part(ann)
+        monkeypatch.setattr(Reception, "reply", only_lives)
+        swamp.forget()
+        with trio.move_on_after(NOTICED + PATIENCE + 10):
+            await ann.outcome()
+        assert "the server did not say within 60 s which task it runs; trying again" in caplog.text
 
 
 async def test_a_server_lets_a_client_go_that_gives_no_sign_of_life(autojump_clock):
