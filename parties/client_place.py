@@ -2,10 +2,11 @@
 
     alice.key    alice.state
 
-A client without a state that is started again waits for the next round once it has submitted, repeats retrievals of
-which there are only so many in a round, and begins its session anew. With one it goes on. The file is the client's own:
-one process at a time has it, of one identity, in one task. It must not be copied, nor put back from a copy: what a
-client that was put back submits again is safe from the servers, but may count twice.
+A client without a state that is started again cannot finish what it has begun, is refused where it submits to the same
+round again, repeats retrievals of which there are only so many in a round, and begins its session anew. With one it
+goes on. The file is the client's own: one process at a time has it, of one identity, in one task. It must not be
+copied, nor put back from a copy: what a client that was put back submits again is safe from the servers, but may count
+twice.
 """
 
 from __future__ import annotations

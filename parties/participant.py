@@ -154,7 +154,7 @@ class Participant:
             if not wait:
                 raise MisuseError(
                     f"round {config.number} finds no union: `retrieve` and `submit` take part in it, and "
-                    "`unite(rows, wait=True)` waits for a round that does"
+                    "`unite(rows, wait=True)` (--wait-next) waits for a round that does"
                 )
             await self._leave(protocol.Leave())
 

@@ -249,3 +249,10 @@ async def test_a_receipt_with_another_signature_leaves_the_submission_to_be_resu
     with pytest.raises(ExceptionGroup):
         await submitting._submit_once(teller, teller, b"the same", resume, wait=False)
     assert teller.seen == []
+
+
+def test_retrieving_no_rows_is_a_mistake(town):
+    words = words_of("retrieve", "anna", "--block", "items", "--output", "rows.npz")
+    done = python(town.folder, "-m", "parties", *words)
+    assert done.returncode == ExitCode.MISUSE
+    assert "name its rows, as in --rows 3,17,99" in json.loads(done.stdout)["error"]["message"]

@@ -56,7 +56,9 @@ async def test_a_union_is_not_waited_for_unless_that_is_asked_for(autojump_clock
     start = {"items": np.zeros(64)}
     async with simulate(UNITED, start, seed=1) as net, net.client("ada") as ada, net.client("bob") as bob:
         await unite(net, ada, bob)
-        with pytest.raises(MisuseError, match=r"round 2 finds no union: .*`unite\(rows, wait=True\)` waits"):
+        with pytest.raises(
+            MisuseError, match=r"round 2 finds no union: .*`unite\(rows, wait=True\)` \(--wait-next\) waits"
+        ):
             await ada.unite({"items": [1]})
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lambda: ada.unite({"items": [3]}, wait=True))

@@ -54,7 +54,8 @@ class Connecting:
         bool,
         Parameter(
             negative="",
-            help="Remember nothing: started again, this client waits for the next round once it has submitted.",
+            help="Remember nothing: what a killed command has begun is not finished, and whoever submits to the same "
+            "round again is refused.",
         ),
     ] = False
     patience: Annotated[float | None, Parameter(help="Seconds to go on when a server is away or does not answer.")] = (
@@ -63,7 +64,7 @@ class Connecting:
     timeout: Annotated[
         float | None,
         Parameter(
-            help="Seconds for the whole command, whatever it waits for; what it has begun, the next one finishes."
+            help="Seconds for the whole command, whatever it waits for; the same command again goes on where it was."
         ),
     ] = None
 
