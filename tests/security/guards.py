@@ -435,6 +435,13 @@ GUARDS = (
         "pass",
         (REPEATED,),
     ),
+    Guard(
+        "a command whose time is over says that a submission has left",
+        "parties/commands/connecting.py",
+        "undecided = client.undecided",
+        "undecided = client.pending",
+        ("tests/test_killed_commands.py",),
+    ),
     # stores
     Guard("no server starts from a copy", "parties/sqlite_file.py", "if application == COPY:", "if False:", (BACKUP,)),
     Guard(
