@@ -247,15 +247,27 @@ def _as_it_is(client: _Spoiler, draft: Draft) -> Sent:
 
 def _two_contents(client: _Spoiler, draft: Draft) -> Sent:
     """To both servers one after the other, in opposite orders."""
-    layout, part = Layout.submission(draft.config.shape, draft.words.trees), bytearray(draft.part)
-    part[-1] ^= 1
-    public = public_digest(layout, part, tree_digest(layout, part))
-    changed = replace(_with_words(draft, public_digest=public), part=bytes(part))
+    changed = _another_part(draft) if draft.part else _other_shares(draft)
     first, second = client.chance.permutation(2)
     yield int(first), draft
     yield int(second), changed
     yield int(first), changed
     yield int(second), draft
+
+
+def _another_part(draft: Draft) -> Draft:
+    layout, part = Layout.submission(draft.config.shape, draft.words.trees), bytearray(draft.part)
+    part[-1] ^= 1
+    public = public_digest(layout, part, tree_digest(layout, part))
+    return replace(_with_words(draft, public_digest=public), part=bytes(part))
+
+
+def _other_shares(draft: Draft) -> Draft:
+    """Where all blocks move plainly there is no public part."""
+    shares = bytearray(draft.shares)
+    shares[-1] ^= 1
+    digest = dense_digest(shares, draft.words.seeds[draft.config.carrier(draft.client)])
+    return replace(_with_words(draft, dense_digest=digest), shares=bytes(shares))
 
 
 def _again_and_again(client: _Spoiler, draft: Draft) -> Sent:
