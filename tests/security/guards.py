@@ -26,6 +26,9 @@ __all__ = ["GUARDS", "Guard", "failing"]
 ROOT = Path(__file__).parents[2]
 COPIED = ("fsl_async", "transport", "parties", "tests", "docs", "pyproject.toml")
 
+LIMIT = "--timeout=200"
+"""Seconds for one test: without a check it may wait for ever, and that tells as much as a failure."""
+
 BYZANTINE = "tests/security/test_byzantine_server.py"
 EQUIVOCATION = "tests/security/test_equivocation.py"
 LEAKAGE = "tests/security/test_leakage.py"
@@ -648,8 +651,8 @@ def failures(tests: tuple[str, ...], tree: Path) -> list[str]:
     Raises:
         LookupError: they could not be run.
     """
-    command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-p", "no:cacheprovider", *tests]
-    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False, timeout=600)
+    command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-p", "no:cacheprovider", LIMIT, *tests]
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False, timeout=3600)
     if done.returncode not in (0, 1):
         raise LookupError(f"{tests} could not be run\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return re.findall(r"^FAILED \S+::(\S.*?)(?: - .*)?$", done.stdout, re.MULTILINE)
