@@ -446,7 +446,9 @@ async def test_a_list_is_read_again_when_it_changes_or_somebody_calls(path, know
             assert "1 clients, 1 let go" in caplog.text
             caplog.clear()
             await trio.sleep(20)
-            assert not caplog.records  # read once a change, not once a second
+            # Read once a change, not once a second; once more where it changed while it was read.
+            assert len(caplog.records) <= 1
+            caplog.clear()
             watched.call()
             await until(lambda: "1 clients, 0 let go" in caplog.text)
         nursery.cancel_scope.cancel()
