@@ -446,14 +446,6 @@ GUARDS = (
         ("tests/test_killed_commands.py",),
     ),
     # stores
-    Guard("no server starts from a copy", "parties/sqlite_file.py", "if application == COPY:", "if False:", (BACKUP,)),
-    Guard(
-        "no server starts from an older store",
-        "parties/mark.py",
-        "if life.transactions < last.transactions:",
-        "if False:",
-        (BACKUP,),
-    ),
     Guard(
         "no older copy is restored",
         RESTORING,
@@ -467,13 +459,6 @@ GUARDS = (
         "gives_up=begun and not newest",
         "gives_up=False",
         (BACKUP,),
-    ),
-    Guard(
-        "what a store gives back is what it was given",
-        "parties/sqlite_ends.py",
-        "if _digest(name, data) != written:",
-        "if False:",
-        ("tests/test_damaged_files.py",),
     ),
     Guard(
         "a dense block is the announced one",
@@ -559,13 +544,6 @@ GUARDS = (
         "the mark is the store's own",
         "parties/mark.py",
         "if last.identity != life.identity:",
-        "if False:",
-        (BACKUPS,),
-    ),
-    Guard(
-        "no older copy is restored",
-        "parties/restoring.py",
-        "if last.transactions > then.transactions:",
         "if False:",
         (BACKUPS,),
     ),
