@@ -195,7 +195,7 @@ class Client(Participant):
         sparse, dense = encoded_updates(self.task, updates)
         async with self._in_round("main", wait=wait) as config:
             refuse_fractions(config, sparse, dense)
-            return await self._submit(config, sparse, dense, self.mark(updates))
+            return await self._submit(config, sparse, dense, update_mark(self.setup.identity, "main", sparse, dense))
 
     async def unite(self, rows: Mapping[str, npt.ArrayLike], *, wait: bool = False) -> SubmissionReceipt:
         """Take part in finding the union of all clients' rows, in a task with `alignment="union"`.
@@ -221,7 +221,7 @@ class Client(Participant):
         async with self._in_round("union", wait=wait) as config:
             draw = self.setup.randomness
             marks = {index: (chosen, fresh_marks(len(chosen), draw)) for index, chosen in wanted.items()}
-            return await self._submit(config, marks, {}, self.mark_of_rows(rows))
+            return await self._submit(config, marks, {}, self._mark_of(wanted))
 
     async def resume(self) -> SubmissionReceipt:
         """Finish the pending submission: send its bytes, as they were, to each server that owes its receipt.
@@ -265,7 +265,10 @@ class Client(Participant):
 
     def mark_of_rows(self, rows: Mapping[str, npt.ArrayLike]) -> bytes:
         """The same of the rows that `unite` is given."""
-        chosen = {index: (array, array) for index, array in rows_by_block(self.task, rows).items()}
+        return self._mark_of(rows_by_block(self.task, rows))
+
+    def _mark_of(self, rows: Mapping[int, npt.NDArray[np.uint32]]) -> bytes:
+        chosen = {index: (array, array) for index, array in rows.items()}
         return update_mark(self.setup.identity, "union", chosen, {})
 
     async def note_told(self) -> None:
