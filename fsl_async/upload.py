@@ -32,7 +32,6 @@ __all__ = [
     "answer_bytes",
     "dense_digest",
     "dense_mask",
-    "dense_salt",
     "dense_shares",
     "plain_elements",
     "public_digest",
@@ -125,8 +124,10 @@ def dense_mask(task: Task, msk: bytes, epoch: int, salt: bytes) -> Elements:
 
 def dense_shares(
     config: RoundConfig, grove: Grove, carrier: int, dense: Payloads, plain: Payloads = MappingProxyType({})
-) -> bytes:
+) -> tuple[bytes, bytes]:
     """The carrier's share of what needs no trees: the update less what the other server expands by itself.
+
+    With it comes the salt that the mask depends on besides the epoch; both are empty where everything has trees.
 
     Args:
         config: the round.
@@ -136,17 +137,11 @@ def dense_shares(
         plain: by sparse block that moves plainly, likewise (`plain_elements`).
     """
     if not dense_bytes(config.shape):
-        return b""
-    salt = dense_salt(config, grove, dense, plain)
+        return b"", b""
+    elements = _dense(config.shape, dense, plain)
+    salt = _salt(config, grove, b"dense", elements)
     mask = dense_mask(config.shape, grove.seeds.msk[1 - carrier], config.epoch, salt)
-    return np.ascontiguousarray(config.shape.ring.subtract(_dense(config.shape, dense, plain), mask)).tobytes()
-
-
-def dense_salt(config: RoundConfig, grove: Grove, dense: Payloads, plain: Payloads = MappingProxyType({})) -> bytes:
-    """What the mask of all that needs no trees depends on besides the epoch; empty where there is nothing of it."""
-    if not dense_bytes(config.shape):
-        return b""
-    return _salt(config, grove, b"dense", _dense(config.shape, dense, plain))
+    return np.ascontiguousarray(config.shape.ring.subtract(elements, mask)).tobytes(), salt
 
 
 def plain_elements(

@@ -23,7 +23,6 @@ from fsl_async.ring import Elements
 from fsl_async.upload import (
     SparseUpdate,
     dense_digest,
-    dense_salt,
     dense_shares,
     plain_elements,
     public_digest,
@@ -178,10 +177,10 @@ def draft_submission(
     grove, carrier = ride.planting.grove, config.carrier(client.name)
     part = submission_part(config, client.name, grove, sparse, ride.trees)
     plain = plain_elements(config, grove, sparse, unions)
-    shares = dense_shares(config, grove, carrier, dense, plain)
+    shares, salt = dense_shares(config, grove, carrier, dense, plain)
     brought = grove.digest if ride.trees is Trees.OWN else b""
     public = public_digest(Layout.submission(config.shape, ride.trees), part, brought)
-    of_dense, salt = dense_digest(shares, grove.seeds.msk[carrier]), dense_salt(config, grove, dense, plain)
+    of_dense = dense_digest(shares, grove.seeds.msk[carrier])
     parts = (config.round_id(), client.digest(), public, grove.digest, ride.commitments, salt + of_dense)
     words = Words(
         digest=submission_digest(*parts),

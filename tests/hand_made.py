@@ -19,7 +19,6 @@ from fsl_async.public_part import Layout, Trees
 from fsl_async.selection import MasterSeeds, plant
 from fsl_async.upload import (
     dense_digest,
-    dense_salt,
     dense_shares,
     public_digest,
     retrieval_part,
@@ -55,7 +54,7 @@ def submission(config: RoundConfig, client: str, value: int = 1) -> Request:
     elements = ring.encode(np.full((2, WIDTH), float(value)), most)
     head = {0: ring.encode(np.full(HEAD, float(value)), most)}
     part = submission_part(config, client, grove, {0: (ROWS, elements)}, Trees.OWN)
-    shares = dense_shares(config, grove, carrier, head)
+    shares, salt = dense_shares(config, grove, carrier, head)
     first, second = (
         Submit(
             round_id=config.round_id(),
@@ -64,7 +63,7 @@ def submission(config: RoundConfig, client: str, value: int = 1) -> Request:
             commitments=grove.seeds.commitments(config.round_id(), client),
             public_digest=name_of(Layout.submission(config.shape, Trees.OWN), part),
             dense_digest=dense_digest(shares, grove.seeds.msk[carrier]),
-            dense_salt=dense_salt(config, grove, head),
+            dense_salt=salt,
         )
         for seed in grove.seeds.msk
     )

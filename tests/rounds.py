@@ -19,7 +19,7 @@ from fsl_async.randomness import SeededSource
 from fsl_async.retrieval import Query, Shelves
 from fsl_async.ring import Elements
 from fsl_async.selection import Grove, MasterSeeds, plant, rows_by_block
-from fsl_async.upload import dense_salt, dense_shares, read_answers, retrieval_part, submission_part
+from fsl_async.upload import dense_shares, read_answers, retrieval_part, submission_part
 
 Model = dict[str, np.ndarray]
 Update = Mapping[str, Any]
@@ -95,7 +95,7 @@ class Round:
         assert len(part.data) == layout.size
         brought = part if trees is Trees.OWN else self.query_part(grove)
         carrier = config.carrier(client)
-        shares = memoryview(dense_shares(config, grove, carrier, dense))
+        shares, salt = dense_shares(config, grove, carrier, dense)
         first, second = (
             Submission(
                 client=client,
@@ -104,8 +104,8 @@ class Round:
                 tree=grove.digest,
                 trees=brought,
                 part=part,
-                dense=shares if server == carrier else memoryview(b""),
-                dense_salt=dense_salt(config, grove, dense),
+                dense=memoryview(shares) if server == carrier else memoryview(b""),
+                dense_salt=salt,
             )
             for server in (0, 1)
         )

@@ -61,6 +61,7 @@ __all__ = [
     "Ending",
     "Mutation",
     "meet",
+    "run_server",
 ]
 
 TASK = Task(
@@ -631,18 +632,23 @@ async def _opened(mutant: type[Byzantine], index: int, seed: int) -> AsyncIterat
     with seeded_scheduling(seed):
         async with trio.open_nursery() as nursery:
             for number, server in enumerate(servers):
-                await nursery.start(_run, server, number, account)
+                await nursery.start(run_server, server, number, account.halts)
             yield network, account
             nursery.cancel_scope.cancel()
 
 
-async def _run(
-    server: Server, number: int, account: Account, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
+async def run_server(
+    server: Server,
+    number: int,
+    halts: dict[int, list[BaseException]],
+    *,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
+    """Run a server, and note with what it ended."""
     try:
         await server.run(task_status=task_status)
     except* FslError as group:
-        account.halts[number] = leaves(group)
+        halts[number] = leaves(group)
 
 
 async def _take_part(client: Client, value: int, account: Account) -> None:

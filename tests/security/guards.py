@@ -212,8 +212,8 @@ GUARDS = (
     Guard(
         "a mask hides one payload of rows that move plainly",
         UPLOAD,
-        'b"dense", _dense(config.shape, dense, plain))',
-        'b"dense", _dense(config.shape, dense, {}))',
+        '_salt(config, grove, b"dense", elements)',
+        '_salt(config, grove, b"dense", _dense(config.shape, dense, {}))',
         (REPETITION,),
     ),
     Guard(

@@ -34,7 +34,7 @@ from parties.compute import InlineLane
 from parties.determinism import seeded_scheduling
 from parties.server import Schedule, Server
 
-from .byzantine import CLIENTS, MODEL, leaves
+from .byzantine import CLIENTS, MODEL, run_server
 from .repeaters import Repeater
 
 __all__ = ["TASK", "Caller", "Play", "betrayals", "play"]
@@ -225,18 +225,9 @@ async def _opened(
     with seeded_scheduling(seed):
         async with trio.open_nursery() as nursery:
             for number, server in enumerate(servers):
-                await nursery.start(_run, server, number, told)
+                await nursery.start(run_server, server, number, told.halts)
             yield network, told
             nursery.cancel_scope.cancel()
-
-
-async def _run(
-    server: Server, number: int, told: Play, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
-) -> None:
-    try:
-        await server.run(task_status=task_status)
-    except* FslError as group:
-        told.halts[number] = leaves(group)
 
 
 async def _call(network: Network, caller: Caller) -> None:

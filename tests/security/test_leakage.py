@@ -201,7 +201,7 @@ def gathered(security: str, bits: int, seed: int) -> dict[str, bytes]:
             if security == "verified":
                 add("tag corrections", bytes(pieces[key, "proof"]))
         head = task.ring.encode(RingIntegers(np.full(64, 5)), 2**20, "head")
-        add("dense shares", dense_shares(config, grove, 0, {0: head}))
+        add("dense shares", dense_shares(config, grove, 0, {0: head})[0])
         retrieval = Part(Layout.retrieval(task), memoryview(retrieval_part(config, grove)))
         select = retrieval.layout.split(retrieval.data)[ForestKey(0, 0), "select"]
         if select:
