@@ -43,23 +43,23 @@ test: .venv/test
 	$(BIN)/python -m pytest
 
 security: .venv/test
-	$(BIN)/python -m tests.security.trials --trials 20000
-	$(BIN)/python -m tests.security.guards
+	$(BIN)/python -m tests.system.security.trials --trials 20000
+	$(BIN)/python -m tests.system.security.guards
 
 hosts: .venv/test
-	TEST_ON_HOSTS=1 $(BIN)/python -m pytest tests/deployment
+	TEST_ON_HOSTS=1 $(BIN)/python -m pytest tests/system/deployment
 
 soak: .venv/test
-	$(BIN)/python -m tests.soak
+	$(BIN)/python -m tests.system.soak
 
 simulate: .venv/test
-	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+	$(BIN)/python -m tests.system.simulation --seeds $(SEEDS)
 
 reach: .venv/test
-	$(BIN)/python -m tests.simulation --reach
+	$(BIN)/python -m tests.system.simulation --reach
 
 fuzz: .venv/fuzz
-	$(BIN)/python -m tests.fuzzing --runs $(RUNS)
+	$(BIN)/python -m tests.system.fuzzing --runs $(RUNS)
 
 lint: .venv/lint
 	$(BIN)/ruff format --check $(SOURCES)

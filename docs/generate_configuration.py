@@ -1,6 +1,7 @@
-"""Write docs/configuration.md: every key of a party's file, taken from where it is declared (`parties.party_files`).
+"""Write docs/configuration.md: every key of a party's file, as `parties.settings.party_file` declares it.
 
-Run it with the environment's python (`make docs`); tests/test_configuration.py fails while the page is out of date.
+Run it with the environment's python (`make docs`); tests/parties/settings/test_configuration.py fails while the page is
+out of date.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from parties.configuration import PREFIX, Setting, StorePlace, settings
-from parties.party_files import ClientFile, ServerFile
+from parties.settings.party_file import ClientFile, ServerFile
+from parties.settings.reading import PREFIX, Setting, StorePlace, settings
 
 PAGE = Path(__file__).with_name("configuration.md")
 

@@ -46,10 +46,16 @@ def page() -> str:
     return "\n".join([OPENING, *(section(module) for module in machines())])
 
 
+def _file(module: ModuleType) -> str:
+    """Where a machine's table stands, from the checkout's folder."""
+    table = importlib.import_module(f"{module.__name__}.transitions") if hasattr(module, "__path__") else module
+    return table.__name__.replace(".", "/") + ".py"
+
+
 def section(module: ModuleType) -> str:
     """One machine: its prose, its diagram, its states and its events."""
     name = module.__name__.rpartition(".")[2]
-    path = module.__name__.replace(".", "/") + ".py"
+    path = _file(module)
     parts = [
         f"## {name}",
         inspect.getdoc(module),

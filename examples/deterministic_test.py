@@ -4,7 +4,7 @@ import numpy as np
 import trio
 
 from fsl_async import Ring, Sparse, Task
-from fsl_async.messages import Commitment, Share
+from fsl_async.wire.messages import Commitment, Share
 from parties import simulate
 
 TASK = Task(

@@ -8,8 +8,8 @@ import trio
 
 from fsl_async import Ring, Sparse, Task
 from parties import Identity, Server, connect
-from parties.deployment import free_addresses, server_setup, write_deployment
-from parties.model_files import save_model
+from parties.deployment.connecting import free_addresses, server_setup, write_deployment
+from parties.files.models import save_model
 
 TASK = Task(
     name="shop",

@@ -7,7 +7,7 @@ import numpy as np
 import trio
 
 from fsl_async import Ring, Sparse, Task
-from fsl_async.messages import Share
+from fsl_async.wire.messages import Share
 from parties import simulate
 
 ROWS, WIDTH, SELECT = 50_000, 8, 100

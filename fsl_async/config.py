@@ -13,10 +13,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from fsl_async.alignment import UnionBlock, aligned_task, union_task
 from fsl_async.digests import DIGEST_BYTES, Domain, derive_key, digest
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.task import Block, Plain, Sparse, Task
+from fsl_async.union import UnionBlock, aligned_task, union_task
 
 __all__ = [
     "BlockModel",

@@ -12,7 +12,7 @@ translated into these once, where they enter.
 
 from __future__ import annotations
 
-from fsl_async.words import printable
+from fsl_async.foreign_text import printable
 
 __all__ = [
     "ChannelError",

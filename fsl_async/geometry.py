@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from fsl_async.hashing_parameters import bins_per_segment
+from fsl_async.bin_count import bins_per_segment
 from fsl_async.task import Sparse, Task
 
 __all__ = ["BLOCK_BYTES", "SEGMENTS", "Forest", "Geometry", "geometry_of"]

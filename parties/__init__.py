@@ -8,8 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from parties.blocking import BlockingClient, connect_blocking
-    from parties.client import (
+    from parties.client.blocking import BlockingClient, connect_blocking
+    from parties.client.client import (
         AlreadyCountedError,
         BeganAnewError,
         Client,
@@ -20,33 +20,33 @@ if TYPE_CHECKING:
         SubmissionReceipt,
         SumRefusedError,
     )
-    from parties.cluster import Network, simulate
-    from parties.deployment import connect
-    from parties.identity import Identity, PublicIdentity, Registry
+    from parties.deployment.connecting import connect
+    from parties.identity.keys import Identity, PublicIdentity, Registry
     from parties.outcome import ClientOutcome, RoundOutcome
-    from parties.server import Server
+    from parties.server.server import Server
+    from parties.simulation.network import Network, simulate
 else:
     _PLACES = {
-        "AlreadyCountedError": "parties.client",
-        "BeganAnewError": "parties.client",
-        "BlockingClient": "parties.blocking",
-        "Client": "parties.client",
+        "AlreadyCountedError": "parties.client.client",
+        "BeganAnewError": "parties.client.client",
+        "BlockingClient": "parties.client.blocking",
+        "Client": "parties.client.client",
         "ClientOutcome": "parties.outcome",
-        "Identity": "parties.identity",
-        "Network": "parties.cluster",
-        "OutcomeUnknownError": "parties.client",
-        "PublicIdentity": "parties.identity",
-        "Registry": "parties.identity",
-        "RequestDeniedError": "parties.client",
-        "RoundClosedError": "parties.client",
+        "Identity": "parties.identity.keys",
+        "Network": "parties.simulation.network",
+        "OutcomeUnknownError": "parties.client.client",
+        "PublicIdentity": "parties.identity.keys",
+        "Registry": "parties.identity.keys",
+        "RequestDeniedError": "parties.client.client",
+        "RoundClosedError": "parties.client.client",
         "RoundOutcome": "parties.outcome",
-        "Server": "parties.server",
-        "ServerBusyError": "parties.client",
-        "SubmissionReceipt": "parties.client",
-        "SumRefusedError": "parties.client",
-        "connect": "parties.deployment",
-        "connect_blocking": "parties.blocking",
-        "simulate": "parties.cluster",
+        "Server": "parties.server.server",
+        "ServerBusyError": "parties.client.client",
+        "SubmissionReceipt": "parties.client.client",
+        "SumRefusedError": "parties.client.client",
+        "connect": "parties.deployment.connecting",
+        "connect_blocking": "parties.client.blocking",
+        "simulate": "parties.simulation.network",
     }
 
     def __getattr__(name: str) -> object:

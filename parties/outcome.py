@@ -11,11 +11,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from fsl_async.alignment import UnionBlock
 from fsl_async.config import BlockModel
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import PeerViolationError
-from fsl_async.words import is_name
+from fsl_async.foreign_text import is_name
+from fsl_async.union import UnionBlock
 
 __all__ = [
     "BY_OUTCOME",

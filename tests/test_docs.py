@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import runpy
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fsl_async import protocols
+from tests import ROOT
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+DOCS = ROOT / "docs"
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from email import message_from_bytes
 from pathlib import Path
 
-import guide
 import pytest
+
+from tests import ROOT
 
 PACKAGES = ("fsl_async", "transport", "parties")
 NEEDED = ("pyproject.toml", "README.md", "LICENSE")
@@ -22,9 +23,9 @@ def wheel(tmp_path_factory) -> Iterator[zipfile.ZipFile]:
     pytest.importorskip("hatchling", reason="hatchling builds the wheel; it is in the extra `test`")
     folder: Path = tmp_path_factory.mktemp("sources")
     for package in (*PACKAGES, "tests", "examples"):
-        shutil.copytree(guide.ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
     for name in NEEDED:
-        shutil.copy(guide.ROOT / name, folder)
+        shutil.copy(ROOT / name, folder)
     (folder / "fsl_async" / "__pycache__").mkdir()
     (folder / "fsl_async" / "__pycache__" / "task.cpython-311.pyc").write_bytes(b"")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")]
@@ -43,9 +44,9 @@ def test_exactly_three_packages_are_in_the_wheel(wheel):
 def test_every_module_of_the_three_is_in_it_and_nothing_else(wheel):
     packed = {name for name in wheel.namelist() if not name.split("/")[0].endswith(".dist-info")}
     there = {
-        path.relative_to(guide.ROOT).as_posix()
+        path.relative_to(ROOT).as_posix()
         for package in PACKAGES
-        for path in (guide.ROOT / package).rglob("*")
+        for path in (ROOT / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert packed == there

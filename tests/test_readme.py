@@ -6,10 +6,12 @@ import runpy
 import subprocess
 import sys
 
-import guide
 import pytest
 
-EXAMPLES = guide.ROOT / "examples"
+from tests import ROOT
+from tests.support import guide
+
+EXAMPLES = ROOT / "examples"
 LONGEST = 50  # lines that are not blank
 
 
@@ -28,7 +30,7 @@ def test_an_example_runs_and_says_something(name, capsys, monkeypatch):
 def test_a_test_among_the_examples_passes_under_pytest(name, tmp_path):
     (tmp_path / name).write_text((EXAMPLES / name).read_text())
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", name]
-    environment = os.environ | {"PYTHONPATH": str(guide.ROOT)}
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout
     assert re.search(r"^\d+ passed", done.stdout, re.MULTILINE)
@@ -49,16 +51,16 @@ def test_the_code_in_the_readme_prints_what_the_readme_says(capsys):
     exec(compile(code, "README.md", "exec"), {})
     printed = capsys.readouterr().out.strip()
     assert printed
-    assert f"prints `{printed}`" in (guide.ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"prints `{printed}`" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-DOCUMENTS = ["README.md", "CHANGELOG.md", *(f"docs/{path.name}" for path in (guide.ROOT / "docs").glob("*.md"))]
+DOCUMENTS = ["README.md", "CHANGELOG.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_link_between_documents_leads_somewhere(document):
-    text = (guide.ROOT / document).read_text(encoding="utf-8")
-    near = (guide.ROOT / document).parent
+    text = (ROOT / document).read_text(encoding="utf-8")
+    near = (ROOT / document).parent
     links = [target for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in target]
     assert document != "README.md" or len(links) >= 8
     for target in links:
@@ -66,7 +68,7 @@ def test_every_link_between_documents_leads_somewhere(document):
 
 
 def test_every_decision_has_its_number_and_its_three_parts():
-    records = sorted((guide.ROOT / "docs" / "adr").glob("*.md"))
+    records = sorted((ROOT / "docs" / "adr").glob("*.md"))
     assert [int(record.name[:4]) for record in records] == list(range(1, len(records) + 1))
     for record in records:
         lines = record.read_text(encoding="utf-8").splitlines()
@@ -78,9 +80,9 @@ def test_every_decision_has_its_number_and_its_three_parts():
 def test_the_commands_of_the_readme_exist():
     from parties.command import app
 
-    text = (guide.ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
     named = set(re.findall(r"fsl-async (\w+)", text)) - {"is"}
     assert named <= set(app)
-    makefile = (guide.ROOT / "Makefile").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"make (\w+)", text):
         assert f"\n{target}:" in makefile

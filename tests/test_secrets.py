@@ -15,9 +15,9 @@ import fsl_async
 import fsl_async.kernels.facade  # before the modules that it is made of
 import parties
 import transport
-from fsl_async.discreet import Discreet
-from fsl_async.messages import Share
 from fsl_async.protocols import round as protocol
+from fsl_async.secrecy import Discreet
+from fsl_async.wire.messages import Share
 
 SECRETS = {
     "channel_secret",
@@ -38,8 +38,8 @@ SECRETS = {
 """What secrets are called, in every class that has them."""
 
 PUBLIC = {
-    ("parties.round_terms", "Tools", "randomness"),
-    ("parties.testing.trials", "Trial", "seed"),
+    ("parties.server.round.terms", "Tools", "randomness"),
+    ("parties.testing.trials.trial", "Trial", "seed"),
     ("parties.testing.world", "World", "seed"),
 }
 """What is called so and is none: a function, and the seeds of simulations."""

@@ -7,9 +7,10 @@ import shlex
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+
+from tests import ROOT
 
 
 def test_an_interrupt_is_heard() -> None:
@@ -23,9 +24,7 @@ def test_an_interrupt_is_heard() -> None:
 def test_an_interrupt_is_heard_where_whoever_starts_us_ignores_it() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "heard and not where"]
     deaf = f"trap '' INT; exec {shlex.join(command)}"
-    ended = subprocess.run(
-        ["/bin/sh", "-c", deaf], capture_output=True, text=True, check=False, timeout=120, cwd=Path(__file__).parents[1]
-    )
+    ended = subprocess.run(["/bin/sh", "-c", deaf], capture_output=True, text=True, check=False, timeout=120, cwd=ROOT)
     assert "1 passed" in ended.stdout, ended.stdout
 
 

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from fsl_async.errors import MisuseError
-from fsl_async.words import printable
+from fsl_async.foreign_text import printable
 from transport.channel import Introduction, SecureChannel
 from transport.errors import (
     BusyError,

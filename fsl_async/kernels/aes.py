@@ -10,10 +10,10 @@ import numpy as np
 
 from fsl_async.errors import MisuseError
 from fsl_async.kernels.arrays import blocks_in
-from fsl_async.kernels.isa import Isa, Keys, find_isa, isa_names, schedule
-from fsl_async.kernels.passes import encrypt_row, hash_row
 from fsl_async.kernels.selftest import check_isa
-from fsl_async.kernels.vectors import Blocks, lanes
+from fsl_async.kernels.simd.isa import Isa, Keys, find_isa, isa_names, schedule
+from fsl_async.kernels.simd.vectors import Blocks, lanes
+from fsl_async.kernels.trees.passes import encrypt_row, hash_row
 
 __all__ = ["active_isa", "encrypt_blocks", "hash_blocks", "key_schedule", "keystream", "select_isa"]
 

@@ -1,8 +1,12 @@
 """Every name that the rest of the library uses of the compiled kernels; loading this module loads the compiler."""
 
 from fsl_async.kernels.aes import active_isa, encrypt_blocks, hash_blocks, key_schedule, keystream, select_isa
-from fsl_async.kernels.cuckoo import Placement, place
-from fsl_async.kernels.evaluation import (
+from fsl_async.kernels.rows.cuckoo import Placement, place
+from fsl_async.kernels.rows.permutation import Permutation
+from fsl_async.kernels.rows.segments import fold, payload_of_planes, payload_planes, permuted_model, select_rows
+from fsl_async.kernels.selftest import KernelFaultError
+from fsl_async.kernels.simd.isa import Keys, isa_names
+from fsl_async.kernels.trees.evaluation import (
     Evaluation,
     Selection,
     Verification,
@@ -12,10 +16,7 @@ from fsl_async.kernels.evaluation import (
     evaluate_select,
     evaluate_verified,
 )
-from fsl_async.kernels.isa import Keys, isa_names
-from fsl_async.kernels.permutation import Permutation
-from fsl_async.kernels.places import GROUP, Places, choose_places, evaluate_places
-from fsl_async.kernels.planting import (
+from fsl_async.kernels.trees.generation import (
     Tree,
     TreeKeys,
     generate,
@@ -23,8 +24,7 @@ from fsl_async.kernels.planting import (
     make_select_hints,
     tag_corrections,
 )
-from fsl_async.kernels.rows import fold, payload_of_planes, payload_planes, permuted_model, select_rows
-from fsl_async.kernels.selftest import KernelFaultError
+from fsl_async.kernels.trees.union_evaluation import GROUP, Places, choose_places, evaluate_places
 
 __all__ = [
     "GROUP",

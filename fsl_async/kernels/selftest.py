@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.errors import FslError
-from fsl_async.kernels.evaluate import Span, leaves_of
-from fsl_async.kernels.growth import Pair, grow_pairs
-from fsl_async.kernels.isa import Isa, Keys, schedule
-from fsl_async.kernels.passes import encrypt_row
-from fsl_async.kernels.vectors import Blocks, lanes
-from fsl_async.kernels.walk import Trees
+from fsl_async.kernels.simd.isa import Isa, Keys, schedule
+from fsl_async.kernels.simd.vectors import Blocks, lanes
+from fsl_async.kernels.trees.evaluation_kernels import Span, leaves_of
+from fsl_async.kernels.trees.generation_kernels import Pair, grow_pairs
+from fsl_async.kernels.trees.passes import encrypt_row
+from fsl_async.kernels.trees.walk import Trees
 
 __all__ = ["KernelFaultError", "check_isa"]
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from fsl_async.alignment import UnionBlock
 from fsl_async.protocols.machine import Event, State, Transitions, UnexpectedEvent, accepts
 from fsl_async.task import Task
+from fsl_async.union import UnionBlock
 
 __all__ = [
     "ACCEPTS",

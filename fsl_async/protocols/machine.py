@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias, get_args
 
-from fsl_async.discreet import Discreet
 from fsl_async.errors import FslError, PeerViolationError
+from fsl_async.secrecy import Discreet
 
 __all__ = [
     "Event",

@@ -12,8 +12,8 @@ from typing import ClassVar, TypeAlias, assert_never
 
 from fsl_async.digests import Domain, digest, same
 from fsl_async.errors import PeerViolationError
-from fsl_async.messages import TossCommitment, TossReveal
 from fsl_async.protocols.machine import Event, PeerEvent, State, Transitions, UnexpectedEvent, accepts, recall
+from fsl_async.wire.messages import TossCommitment, TossReveal
 
 __all__ = [
     "ACCEPTS",

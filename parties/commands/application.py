@@ -1,7 +1,7 @@
 """The `fsl-async` command as a whole: which subcommands there are, and how it begins and ends.
 
 Each subcommand parses its words, calls one function elsewhere, and reports; errors end in one line on stderr and a
-stable exit code (see `parties.report`). What only one subcommand needs is imported when that one runs.
+stable exit code (see `parties.commands.report`). What only one subcommand needs is imported when that one runs.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from parties.commands.clients import retrieve
 from parties.commands.keys import enrol, keygen
 from parties.commands.members import clients, peers
 from parties.commands.operating import log_level, rounds, status
+from parties.commands.report import ExitCode, Report
 from parties.commands.restore import restore
 from parties.commands.serve import serve
 from parties.commands.submitting import outcome, resume, submit, unite
 from parties.commands.trying import bench, demo, plan
-from parties.report import ExitCode, Report
 
 __all__ = ["app", "main"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from parties.commands.report import Report
 from parties.commands.running import FormatFlag, leaving_nothing_behind, run_plainly
-from parties.report import Report
 
 if TYPE_CHECKING:
-    from parties.backup import Backup
+    from parties.deployment.backup import Backup
 
 __all__ = ["backup"]
 
@@ -29,8 +29,8 @@ def backup(config: Path, target: Path, *, model: Path | None = None, form: Forma
     report = Report("backup", form)
 
     def work() -> None:
-        from parties.backup import back_up
-        from parties.party_files import ServerFile
+        from parties.deployment.backup import back_up
+        from parties.settings.party_file import ServerFile
 
         file = ServerFile.load(config)
         with leaving_nothing_behind():

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from parties.commands.report import ExitCode, Report
 from parties.commands.running import FormatFlag, run
-from parties.report import ExitCode, Report
 
 if TYPE_CHECKING:
-    from parties.preflight import Finding
+    from parties.commands.preflight import Finding
 
 __all__ = ["preflight"]
 
@@ -28,7 +28,7 @@ def preflight(config: Path, *, form: FormatFlag = "text") -> int:
     findings: list[Finding] = []
 
     async def work() -> None:
-        from parties import preflight as checks
+        from parties.commands import preflight as checks
 
         findings.extend(await checks.preflight(config))
         report.result(_table(config, findings), {"passed": checks.passed(findings), "findings": _plain(findings)})

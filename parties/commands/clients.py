@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from fsl_async.errors import MisuseError
 from parties.commands.connecting import AS_ITS_FILE_SAYS, Connecting, WaitNextFlag, told_what_it_waits_for
+from parties.commands.report import Report
 from parties.commands.running import FormatFlag, run
-from parties.report import Report
 
 if TYPE_CHECKING:
     from fsl_async.task import Task
@@ -43,7 +43,7 @@ def retrieve(
 
     async def work() -> None:
         from fsl_async.task import Dense
-        from parties.model_files import save_model
+        from parties.files.models import save_model
 
         chosen = rows_from(rows)
         async with connecting.client(config) as client:

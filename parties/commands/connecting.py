@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from fsl_async.errors import FslError, MisuseError
-from parties.report import Report
+from parties.commands.report import Report
 
 if TYPE_CHECKING:
-    from parties.client import Client
+    from parties.client.client import Client
 
 __all__ = ["AS_ITS_FILE_SAYS", "Connecting", "TookTooLongError", "WaitNextFlag", "told_what_it_waits_for"]
 
@@ -79,7 +79,7 @@ class Connecting:
         """
         import trio
 
-        from parties.deployment import connect
+        from parties.deployment.connecting import connect
 
         if self.no_state and self.state is not None:
             raise MisuseError("--state and --no-state contradict each other; give one of them")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from fsl_async.errors import MisuseError
+from parties.commands.report import Report
 from parties.commands.running import FormatFlag, run_plainly
-from parties.report import Report
 
 __all__ = ["enrol", "keygen"]
 
@@ -24,7 +24,7 @@ def keygen(path: Path, *, name: str = "", form: FormatFlag = "text") -> int:
     report = Report("keygen", form)
 
     def work() -> None:
-        from parties.identity import Identity
+        from parties.identity.keys import Identity
 
         if not path.stem or path.is_dir():
             raise MisuseError(
@@ -60,7 +60,7 @@ def enrol(file: Path, *, tokens: int = 1, form: FormatFlag = "text") -> int:
     report = Report("enrol", form)
 
     def work() -> None:
-        from parties.tokens import add_tokens, new_tokens
+        from parties.identity.tokens import add_tokens, new_tokens
 
         made = new_tokens(tokens)
         total = add_tokens(file, made)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from cyclopts import App
 
 from fsl_async.errors import MisuseError
+from parties.commands.report import Report
 from parties.commands.running import FormatFlag, run_plainly
-from parties.report import Report
 
 if TYPE_CHECKING:
-    from parties.membership import Member, ServerRow
+    from parties.settings.lists import Member, ServerRow
 
 __all__ = ["clients", "peers"]
 
@@ -37,8 +37,8 @@ def list_of_clients(file: Path, *, enrolled: bool = False, form: FormatFlag = "t
     report = Report("clients list", form)
 
     def work() -> None:
-        from parties.membership import list_clients, list_enrolled
-        from parties.party_files import ServerFile
+        from parties.settings.lists import list_clients, list_enrolled
+        from parties.settings.party_file import ServerFile
 
         members = list_enrolled(ServerFile.load(file)) if enrolled else list_clients(file)
         rows = [[one.name, _short(one.channel), _short(one.statement), one.revoked_at] for one in members]
@@ -78,8 +78,8 @@ def add_to_clients(
     report = Report("clients add", form)
 
     def work() -> None:
-        from parties.identity import PublicIdentity
-        from parties.membership import add_clients
+        from parties.identity.keys import PublicIdentity
+        from parties.settings.lists import add_clients
 
         _check_public(*public)
         told = {"name": name, "channel": channel, "statement": statement}
@@ -116,7 +116,7 @@ def revoke_of_clients(file: Path, who: str, *, undo: bool = False, form: FormatF
     report = Report("clients revoke", form)
 
     def work() -> None:
-        from parties.membership import revoke_client, take_back
+        from parties.settings.lists import revoke_client, take_back
 
         member = take_back(file, who) if undo else revoke_client(file, who)
         done = "let in again" if undo else "revoked; its connections end within a second"
@@ -140,7 +140,7 @@ def list_of_peers(task: Path, *, form: FormatFlag = "text") -> int:
     report = Report("peers list", form)
 
     def work() -> None:
-        from parties.membership import list_servers
+        from parties.settings.lists import list_servers
 
         servers = list_servers(task)
         rows = [
@@ -177,8 +177,8 @@ def add_to_peers(
     report = Report("peers add", form)
 
     def work() -> None:
-        from parties.identity import PublicIdentity
-        from parties.membership import add_server
+        from parties.identity.keys import PublicIdentity
+        from parties.settings.lists import add_server
 
         _check_number(server)
         _check_public(public)
@@ -206,7 +206,7 @@ def revoke_of_peers(task: Path, *, server: int, form: FormatFlag = "text") -> in
     report = Report("peers revoke", form)
 
     def work() -> None:
-        from parties.membership import revoke_server
+        from parties.settings.lists import revoke_server
 
         _check_number(server)
         row = revoke_server(task, server)
@@ -231,7 +231,7 @@ def _check_public(*paths: Path) -> None:
 
 
 def _check_address(address: str) -> None:
-    from parties.preflight.host import host_and_port
+    from parties.commands.preflight.host import host_and_port
 
     if address:
         host_and_port(address)

@@ -11,8 +11,8 @@ from typing import Any
 from cyclopts import App
 
 from fsl_async.errors import MisuseError
+from parties.commands.report import Report
 from parties.commands.running import FormatFlag, run
-from parties.report import Report
 
 __all__ = ["log_level", "rounds", "status"]
 
@@ -34,9 +34,9 @@ def status(where: str, *, once: bool = False, form: FormatFlag = "text") -> int:
     async def work() -> None:
         from rich.console import Console
 
-        from parties.operating.answers import RoundsView, StatusView
-        from parties.operating.inquiry import Inquiry
-        from parties.operating.terminal import PAST_SHOWN, as_text, status_screen, watch
+        from parties.operator.queries import Inquiry
+        from parties.operator.response_types import RoundsView, StatusView
+        from parties.operator.terminal import PAST_SHOWN, as_text, status_screen, watch
 
         inquiry = Inquiry.of(where)
         if not once and form == "text" and sys.stdout.isatty():
@@ -66,9 +66,9 @@ def list_rounds(where: str, *, last: int = 50, before: int = 10**9 - 1, form: Fo
     report = Report("rounds list", form)
 
     async def work() -> None:
-        from parties.operating.answers import MOST_ROUNDS, RoundsView, StatusView
-        from parties.operating.inquiry import Inquiry
-        from parties.operating.terminal import as_text, rounds_table
+        from parties.operator.queries import Inquiry
+        from parties.operator.response_types import MOST_ROUNDS, RoundsView, StatusView
+        from parties.operator.terminal import as_text, rounds_table
 
         if not 1 <= last <= MOST_ROUNDS:
             raise MisuseError(
@@ -98,9 +98,9 @@ def show(where: str, number: int, *, form: FormatFlag = "text") -> int:
     report = Report("rounds show", form)
 
     async def work() -> None:
-        from parties.operating.answers import RoundView
-        from parties.operating.inquiry import Inquiry
-        from parties.operating.terminal import as_text, round_screen
+        from parties.operator.queries import Inquiry
+        from parties.operator.response_types import RoundView
+        from parties.operator.terminal import as_text, round_screen
 
         past = await Inquiry.of(where).get(f"/rounds/{_checked(number)}.json", RoundView)
         report.result(as_text(round_screen(past)), past)
@@ -126,8 +126,8 @@ def abort(where: str, number: int, *, because: str, token_file: Path | None = No
     report = Report("rounds abort", form)
 
     async def work() -> None:
-        from parties.operating.answers import Aborting
-        from parties.operating.inquiry import Inquiry
+        from parties.operator.queries import Inquiry
+        from parties.operator.response_types import Aborting
 
         inquiry = Inquiry.of(where, token_file)
         answer = await inquiry.change("POST", f"/rounds/{_checked(number)}/abort", Aborting, because=because)
@@ -151,8 +151,8 @@ def log_level(where: str, level: str, *, token_file: Path | None = None, form: F
     report = Report("log-level", form)
 
     async def work() -> None:
-        from parties.operating.answers import LogLevel
-        from parties.operating.inquiry import Inquiry
+        from parties.operator.queries import Inquiry
+        from parties.operator.response_types import LogLevel
 
         answer = await Inquiry.of(where, token_file).change("PUT", "/log-level", LogLevel, level=level)
         report.result(f"logs from level {answer['level']} on", _without_version(answer))

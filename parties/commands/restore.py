@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from parties.commands.report import Report
 from parties.commands.running import FormatFlag, leaving_nothing_behind, run_plainly
-from parties.report import Report
 
 if TYPE_CHECKING:
-    from parties.restoring import Restored
+    from parties.deployment.restore import Restored
 
 __all__ = ["restore"]
 
@@ -28,8 +28,8 @@ def restore(config: Path, copy: Path, *, form: FormatFlag = "text") -> int:
     report = Report("restore", form)
 
     def work() -> None:
-        from parties import restoring
-        from parties.party_files import ServerFile
+        from parties.deployment import restore as restoring
+        from parties.settings.party_file import ServerFile
 
         with leaving_nothing_behind():
             made = restoring.restore(ServerFile.load(config), copy, time.time())

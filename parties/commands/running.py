@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from fsl_async.errors import FslError
-from parties.report import ExitCode, Format, OutOfMemoryError, Report
+from parties.commands.report import ExitCode, Format, OutOfMemoryError, Report
 
 __all__ = ["FormatFlag", "leaving_nothing_behind", "run", "run_plainly"]
 

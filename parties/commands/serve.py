@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from parties.commands.report import Report
 from parties.commands.running import FormatFlag, run
-from parties.report import Report
 
 __all__ = ["serve"]
 
@@ -25,7 +25,7 @@ def serve(config: Path, *, stop_seconds: float | None = None, form: FormatFlag =
     report = Report("serve", form)
 
     async def work() -> None:
-        from parties import serving
+        from parties.deployment import process as serving
 
         served = await serving.serve(config, stop_seconds=stop_seconds)
         standing = served.standing

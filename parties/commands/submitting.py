@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from fsl_async.errors import FslError
 from parties.commands.clients import rows_from, updates_from
 from parties.commands.connecting import AS_ITS_FILE_SAYS, Connecting, WaitNextFlag, told_what_it_waits_for
+from parties.commands.report import Report
 from parties.commands.running import FormatFlag, run
-from parties.report import Report
 
 if TYPE_CHECKING:
-    from parties.client import Client
+    from parties.client.client import Client
     from parties.outcome import ClientOutcome, SubmissionReceipt
 
 __all__ = ["outcome", "resume", "submit", "unite"]
@@ -59,7 +59,7 @@ def submit(
     report = Report("submit", form)
 
     async def work() -> None:
-        from parties.model_files import load_model
+        from parties.files.models import load_model
 
         arrays = load_model(update)
         async with connecting.client(config) as client:
@@ -216,8 +216,8 @@ async def _submit_once(
 @asynccontextmanager
 async def _told_ends(report: Report, client: Client) -> AsyncIterator[None]:
     """Note an end that is an error as told, after it was; what may be another error next time is asked for again."""
-    from parties.ending import OutcomesDifferError
-    from parties.refusals import OutcomeUnknownError, RoundClosedError, SumRefusedError
+    from parties.client.errors import OutcomeUnknownError, RoundClosedError, SumRefusedError
+    from parties.client.statements import OutcomesDifferError
 
     try:
         yield
@@ -252,7 +252,7 @@ async def _finished(client: Client, *, wait: bool) -> _End:
     Raises:
         FslError: it cannot be finished now, or what became of it cannot be learnt.
     """
-    from parties.refusals import RoundClosedError
+    from parties.client.errors import RoundClosedError
 
     last, before = client.untold, client.bytes_sent
     assert last is not None  # noqa: S101 - the caller has looked

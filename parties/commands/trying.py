@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from parties.commands.report import Report
 from parties.commands.running import FormatFlag, run, run_plainly
-from parties.report import Report
 
 __all__ = ["bench", "demo", "plan"]
 
@@ -35,7 +35,7 @@ def demo(
     seed:
         Decides the division of the text, and in memory all randomness.
     """
-    from parties.demo.run import run_demo
+    from parties.commands.demo.run import run_demo
 
     report = Report("demo", form)
     return run(report, partial(run_demo, clients=clients, rounds=rounds, seed=seed, transport=transport, report=report))
@@ -114,8 +114,8 @@ def plan(
     plot:
         Draw the upload over k/m into this file (.svg, .pdf, .png); needs the extra `plot`.
     """
-    from parties.planning.plan import typical
-    from parties.planning.run import question_from, run_plan
+    from parties.commands.plan.plan import typical
+    from parties.commands.plan.run import question_from, run_plan
 
     report = Report("plan", form)
     described = {
@@ -175,7 +175,7 @@ def bench(
     write:
         With `all`: the folder that gets a README.md with all figures, and plots.
     """
-    from parties.bench import BenchReport, Options, run_bench
+    from parties.commands.bench import BenchReport, Options, run_bench
 
     report = BenchReport(f"bench {suite}", form)
     options = Options(rows, select, width, bits, clients, threads)

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fsl_async.randomness import SeededSource
-    from parties.determinism import seeded_scheduling
-    from parties.server import Schedule
-    from parties.testing.chart import Chart
+    from parties.server.server import Schedule
+    from parties.simulation.scheduling import seeded_scheduling
+    from parties.testing.chart.chart import Chart
     from parties.testing.disk import Disk, DiskStore, Trouble
     from parties.testing.faults import (
         CALM,
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 else:
     _PLACES = {
         "fsl_async.randomness": ["SeededSource"],
-        "parties.determinism": ["seeded_scheduling"],
-        "parties.server": ["Schedule"],
-        "parties.testing.chart": ["Chart"],
+        "parties.simulation.scheduling": ["seeded_scheduling"],
+        "parties.server.server": ["Schedule"],
+        "parties.testing.chart.chart": ["Chart"],
         "parties.testing.disk": ["Disk", "DiskStore", "Trouble"],
         "parties.testing.faults": [
             "CALM",

@@ -15,7 +15,7 @@ from typing import Any, assert_never
 import msgpack
 import trio
 
-from parties.store import Change, Erase, Keep, MemoryStore, Put, Record, Store, checked
+from parties.storage.store import Change, Erase, Keep, MemoryStore, Put, Record, Store, checked
 from parties.testing.processes import Life
 
 __all__ = ["Disk", "DiskStore", "Trouble"]

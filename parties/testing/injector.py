@@ -15,8 +15,8 @@ import msgspec
 import trio
 
 from fsl_async.errors import StorageError
-from fsl_async.messages import Hint, Message, Submit
-from parties.store import Change, DiskFullError, Erase, Keep, Put, Record
+from fsl_async.wire.messages import Hint, Message, Submit
+from parties.storage.store import Change, DiskFullError, Erase, Keep, Put, Record
 from parties.testing.disk import Trouble
 from parties.testing.faults import (
     CALM,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from fsl_async.task import Task
-    from parties.server import Schedule
+    from parties.server.server import Schedule
     from parties.testing.faults import Fault
     from parties.testing.world import World
 
@@ -163,7 +163,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 def _account(made: _Made) -> str:
     """The plan of faults in full, and the chart's last part."""
-    from parties.testing.chart import Chart
+    from parties.testing.chart.chart import Chart
 
     struck = made.world.injector.fired
     plan = [f"  {'struck' if fault in struck else 'not yet':7}  {fault}" for fault in made.faults] or ["  none"]

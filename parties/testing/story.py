@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from parties.cluster import Note
-from parties.happenings import Happening
+from parties.events import Happening
+from parties.simulation.network import Note
 from parties.testing.faults import Fault
 
 __all__ = ["Began", "Entry", "Failed", "Killed", "Left", "Told"]

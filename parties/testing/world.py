@@ -21,18 +21,18 @@ import trio
 from trio.testing import MockClock
 
 from fsl_async.errors import ChannelError, FslError, MisuseError, StorageError
-from fsl_async.messages import Message
 from fsl_async.protocols import round as round_protocol
 from fsl_async.task import Task
-from parties.client import Client, ClientSetup
-from parties.cluster import SERVERS, Network, Note, sole_error
-from parties.combining import Model
+from fsl_async.wire.messages import Message
+from parties.client.client import Client, ClientSetup
+from parties.client.errors import RequestDeniedError, ServerBusyError
 from parties.compute import InlineLane
-from parties.determinism import seeded_scheduling
-from parties.happenings import Happening, RoundSettled
+from parties.events import Happening, RoundSettled
 from parties.outcome import RoundReport
-from parties.refusals import RequestDeniedError, ServerBusyError
-from parties.server import Schedule, Server, ServerSetup
+from parties.server.round.update import Model
+from parties.server.server import Schedule, Server, ServerSetup
+from parties.simulation.network import SERVERS, Network, Note, sole_error
+from parties.simulation.scheduling import seeded_scheduling
 from parties.testing.disk import Disk, DiskStore
 from parties.testing.faults import AtTime, Crash, Fault, GiveUp, parties_of, party_of
 from parties.testing.injector import Injector
@@ -96,7 +96,7 @@ class World:
         servers: S0 and S1, each in its present life.
         transcript: every message that a party sent, in order, with the time.
         happenings: what the servers told, likewise.
-        story: both of them, with faults and the lives of processes, in order; see `parties.testing.chart`.
+        story: both of them, with faults and the lives of processes, in order; see `parties.testing.chart.chart`.
         settled: by server, its account of each round, by number.
         models: by server, the model after each round, by number; 0 is the start.
         ended: processes that ended with an error, and were not killed.
@@ -190,7 +190,7 @@ class World:
     async def _watch_horizon(self) -> None:
         """Virtual time costs nothing, so whoever waits for what never comes would do so for ever."""
         await trio.sleep(self.horizon)
-        from parties.testing.chart import Chart  # which knows worlds
+        from parties.testing.chart.chart import Chart  # which knows worlds
 
         states = ", ".join(f"{name}: {server.state_name()}" for name, server in zip(SERVERS, self.servers, strict=True))
         late = f", or after {self.schedule.seconds:g} s" if self.schedule.seconds < float("inf") else ""

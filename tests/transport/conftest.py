@@ -1,8 +1,8 @@
 import pytest
 import trio
-from endpoints import Lab
 from trio.testing import MockClock
 
+from tests.transport.endpoints import Lab
 from transport import Network, TcpTransport
 
 PLACES = {"memory": (Network, "s0"), "tcp": (TcpTransport, "127.0.0.1:0")}

@@ -7,7 +7,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 import trio
-from endpoints import (
+
+from fsl_async.errors import ChannelError, MisuseError
+from tests.transport.endpoints import (
     ALICE,
     FREE,
     LARGE,
@@ -19,8 +21,6 @@ from endpoints import (
     settings_of,
     until_observed,
 )
-
-from fsl_async.errors import ChannelError, MisuseError
 from transport import (
     BusyError,
     ConnectionLostError,

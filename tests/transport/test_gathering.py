@@ -1,8 +1,8 @@
 """A long message goes and comes several records at a time, and a slow one is not waited for longer than a moment."""
 
 import trio
-from endpoints import LARGE
 
+from tests.transport.endpoints import LARGE
 from transport import Pace
 from transport.channel import _GATHERING
 

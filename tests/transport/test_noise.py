@@ -6,19 +6,19 @@ The vectors are those of cacophony (https://github.com/haskell-cryptography/caco
 
 import json
 import random
-from pathlib import Path
 
 import pytest
 from noise.connection import Keypair, NoiseConnection
-from noise_vectors import INLINE_VECTORS
 
 from fsl_async.errors import MisuseError
+from tests import ROOT
+from tests.transport.noise_vectors import INLINE_VECTORS
 from transport.errors import AuthenticationError
 from transport.noise import CipherState, HandshakeState, KeyPair
 
 XK = "Noise_XK_25519_ChaChaPoly_SHA256"
 
-DATA = Path(__file__).parents[3] / "shared" / "data" / "noise"
+DATA = ROOT.parent / "shared" / "data" / "noise"
 
 
 def published_vectors():

@@ -10,7 +10,7 @@ import pytest
 from nacl import bindings
 
 from fsl_async.errors import MisuseError
-from parties.identity import Identity, PublicIdentity, Registry
+from parties.identity.keys import Identity, PublicIdentity, Registry
 from transport import KeyPair, is_public_key
 from transport.errors import AuthenticationError
 from transport.noise import HandshakeState

@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import pytest
 import trio
-from endpoints import LARGE, echo
 from trio.testing import wait_all_tasks_blocked
 
 from fsl_async.errors import ChannelError, MisuseError
+from tests.transport.endpoints import LARGE, echo
 from transport import UNHURRIED, ChannelBrokenError, ChannelClosedError, Pace, TooSlowError
 from transport.pace import Stopwatch
 

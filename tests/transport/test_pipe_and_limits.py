@@ -7,10 +7,10 @@ from contextlib import ExitStack
 
 import pytest
 import trio
-from endpoints import LARGE, Lab
 from trio.testing import check_two_way_stream
 
 from fsl_async.errors import MisuseError
+from tests.transport.endpoints import LARGE, Lab
 from transport import HandshakeSettings, KeyPair, Kind, Limits, Network, Role, TcpTransport, TurnedAwayError
 from transport.limits import HandshakeBook, PlaceBook, RateLimiter
 from transport.pipe import BUFFER_SIZE, pipe_pair

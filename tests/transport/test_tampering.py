@@ -4,10 +4,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 import trio
-from endpoints import ALICE, LARGE, NO_FAULT, SERVER, STRANGER, Fault, Lab, TappedNetwork, server_settings
 from trio.testing import MockClock
 
 from fsl_async.errors import ChannelError
+from tests.transport.endpoints import (
+    ALICE,
+    LARGE,
+    NO_FAULT,
+    SERVER,
+    STRANGER,
+    Fault,
+    Lab,
+    TappedNetwork,
+    server_settings,
+)
 from transport import ChannelClosedError, HandshakeError
 
 QUESTION, ANSWER = b"the question", b"the answer"

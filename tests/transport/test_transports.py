@@ -4,7 +4,10 @@ import random
 
 import pytest
 import trio
-from endpoints import (
+from trio.testing import wait_all_tasks_blocked
+
+from fsl_async.errors import ChannelError, MisuseError
+from tests.transport.endpoints import (
     ALICE,
     LARGE,
     SERVER,
@@ -12,9 +15,6 @@ from endpoints import (
     expect_channel_error,
     until_observed,
 )
-from trio.testing import wait_all_tasks_blocked
-
-from fsl_async.errors import ChannelError, MisuseError
 from transport import (
     AuthenticationError,
     ChannelBrokenError,

@@ -1,0 +1,261 @@
+"""What a client is given and what it plants: rows checked, placed in bins, and a tree grown for every bin.
+
+Rules: every bin gets a tree, empty ones a tree at a random position, so that the occupied ones do not show; the shape
+of what leaves this module depends on the task alone. Rows that find no place are deferred and named, never dropped.
+
+Source: paper §"Basic Protocols" (cuckoo table, dummy bins, master seeds); design §5, §6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fsl_async import kernels
+from fsl_async.config import RoundConfig
+from fsl_async.digests import KEY_BYTES, Buffer, Domain, digest
+from fsl_async.errors import MisuseError
+from fsl_async.geometry import Forest, Geometry, geometry_of
+from fsl_async.randomness import Randomness
+from fsl_async.task import Sparse, Task
+from fsl_async.wire.public_part import ForestKey
+
+__all__ = [
+    "Grove",
+    "MasterSeeds",
+    "Planted",
+    "check_by_block",
+    "check_rows",
+    "digest_of_trees",
+    "forest_roots",
+    "plant",
+    "public_schedule",
+    "rows_by_block",
+    "seed_commitment",
+    "tree_bytes",
+]
+
+Rows = npt.NDArray[np.uint32]
+Blocks = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class MasterSeeds:
+    """The two secrets from which all of a client's roots and dense masks grow; each server gets one."""
+
+    msk: tuple[bytes, bytes] = field(repr=False)
+
+    @staticmethod
+    def fresh(randomness: Randomness) -> MasterSeeds:
+        """Draw both."""
+        return MasterSeeds((randomness(KEY_BYTES), randomness(KEY_BYTES)))
+
+    def commitments(self, round_id: bytes, client: str) -> tuple[bytes, bytes]:
+        """c₀ and c₁ of design §8."""
+        first, second = (seed_commitment(self.msk[b], round_id, client, b) for b in (0, 1))
+        return first, second
+
+
+def seed_commitment(msk: bytes, round_id: bytes, client: str, server: int) -> bytes:
+    """c_b = BLAKE2b(msk_b, round, client, b)."""
+    return digest(Domain.SEED_COMMITMENT, msk, round_id, client.encode(), bytes([server]))
+
+
+def forest_roots(msk: bytes, key: ForestKey, forest: Forest, server: int) -> Blocks:
+    """One server's roots of a forest's trees: AES_msk(tree, forest), with the server's number as control bit."""
+    roots = kernels.keystream(msk, nonce=(key.block << 32) | key.forest, count=forest.trees)
+    roots[:, 0] = (roots[:, 0] & ~np.uint64(1)) | np.uint64(server)
+    return roots
+
+
+@dataclass(frozen=True)
+class Planted:
+    """One forest's trees with what only the client knows of them.
+
+    Attributes:
+        tree: the correction words, as they travel.
+        leaves: both servers' leaf blocks at the chosen leaf of every tree, each (trees, 2).
+        alphas: the chosen leaf of every tree.
+        slots: the chosen position within that leaf.
+        item: which of the selected rows the tree stands for; -1 for a dummy.
+    """
+
+    tree: kernels.Tree
+    leaves: tuple[Blocks, Blocks] = field(repr=False)
+    alphas: Rows = field(repr=False)
+    slots: npt.NDArray[np.uint8] = field(repr=False)
+    item: npt.NDArray[np.int32] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Grove:
+    """All trees of one client in one round (or session).
+
+    Attributes:
+        seeds: the master seeds.
+        planted: the trees, forest by forest in the order of the wire.
+        rows: the selected rows of each sparse block, by the block's index; of one that moves plainly, as the task names
+            them.
+        deferred: those of them that found no place.
+    """
+
+    seeds: MasterSeeds
+    planted: dict[ForestKey, Planted] = field(repr=False)
+    rows: dict[int, Rows] = field(repr=False)
+    deferred: dict[int, Rows] = field(repr=False)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """What `upload.tree_digest` is of the part that brings these trees."""
+        return digest_of_trees([tree_bytes(planted.tree) for planted in self.planted.values()])
+
+
+def digest_of_trees(trees: Sequence[Buffer]) -> bytes:
+    """The digest of all forests' trees as they travel; empty where there are none, or only such of a single leaf."""
+    return digest(Domain.TREE, *trees) if any(trees) else b""
+
+
+def tree_bytes(tree: kernels.Tree) -> memoryview:
+    """A forest's trees as they travel: words, then bits, in one copy, for they are most of what a client sends."""
+    return np.concatenate([tree.words.reshape(-1).view(np.uint8), tree.bits.reshape(-1)]).data
+
+
+def check_rows(block: Sparse, rows: npt.ArrayLike) -> Rows:
+    """Check a caller's rows of one block.
+
+    Raises:
+        MisuseError: not integers, not one-dimensional, out of range, repeated, or more than the block's `select`.
+    """
+    array = np.asarray(rows)
+    if array.size == 0:
+        return np.zeros(0, dtype=np.uint32)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise MisuseError(f"block {block.name!r}: a list of integer rows expected, got {array.dtype} {array.shape}")
+    outside = (array < 0) | (array >= block.rows)
+    if outside.any():
+        raise MisuseError(f"block {block.name!r}: row {array[outside][0]} is outside 0 to {block.rows - 1}")
+    if len(array) > block.select:
+        raise MisuseError(f"block {block.name!r}: {len(array)} rows selected, the task allows {block.select}")
+    values, counts = np.unique(array, return_counts=True)
+    if (counts > 1).any():
+        raise MisuseError(f"block {block.name!r}: row {values[counts > 1][0]} is selected twice")
+    return array.astype(np.uint32)
+
+
+def plant(config: RoundConfig, rows: Mapping[int, Rows], seeds: MasterSeeds, randomness: Randomness) -> Grove:
+    """Place each block's rows and grow all trees.
+
+    Args:
+        config: the round.
+        rows: checked rows by the index of their sparse block; a block left out gets dummies only.
+        seeds: fresh master seeds.
+        randomness: for the placement and for the dummies' positions.
+    """
+    task = config.shape
+    selected = {index: rows.get(index, np.zeros(0, dtype=np.uint32)) for index, _ in config.task.sparse_blocks()}
+    planted: dict[ForestKey, Planted] = {}
+    deferred: dict[int, Rows] = {}
+    for index, block in task.sparse_blocks():
+        geometry = geometry_of(task, block)
+        items, positions, left = _place(config, index, geometry, selected[index], randomness)
+        deferred[index] = selected[index][left]
+        for number, forest in enumerate(geometry.forests):
+            key = ForestKey(index, number)
+            chosen = _with_dummies(items[number], positions[number], forest, randomness)
+            planted[key] = _grow(config, key, forest, seeds, items[number], chosen)
+    return Grove(seeds, planted, selected, deferred)
+
+
+def _place(
+    config: RoundConfig, index: int, geometry: Geometry, rows: Rows, randomness: Randomness
+) -> tuple[list[npt.NDArray[np.int32]], list[Rows], npt.NDArray[np.int32]]:
+    """Place rows: per forest the item of every tree and its position in the tree's bin; and the items left over."""
+    forest = geometry.bins
+    permuted = [
+        kernels.Permutation(config.placement_key(index), segment, geometry.rows).forward(rows)
+        for segment in range(forest.segments)
+    ]
+    spots = np.stack(permuted, axis=1) if len(rows) else np.zeros((0, forest.segments), dtype=np.uint32)
+    slot, column = spots % forest.positions, spots // forest.positions
+    placement = kernels.place((column % forest.bins).astype(np.uint32), forest.bins, randomness(KEY_BYTES))
+    item = placement.rows_of_bin
+    segment = np.arange(forest.trees) // forest.bins
+    leaf_position = (column // forest.bins) * forest.positions + slot
+    position = np.zeros(forest.trees, dtype=np.uint32)
+    filled = item >= 0
+    position[filled] = leaf_position[item[filled], segment[filled]]
+    items, positions = [item], [position]
+    for number in range(len(geometry.stash)):
+        in_slot = placement.unplaced[number : number + 1]
+        items.append(in_slot.astype(np.int32) if len(in_slot) else np.full(1, -1, dtype=np.int32))
+        positions.append(rows[in_slot] if len(in_slot) else np.zeros(1, dtype=np.uint32))
+    return items, positions, placement.unplaced[len(geometry.stash) :]
+
+
+def _with_dummies(item: npt.NDArray[np.int32], position: Rows, forest: Forest, randomness: Randomness) -> Rows:
+    anywhere = np.frombuffer(randomness(8 * forest.trees), dtype="<u8") % np.uint64(forest.bin_size)
+    return np.where(item >= 0, position, anywhere).astype(np.uint32)
+
+
+def _grow(
+    config: RoundConfig,
+    key: ForestKey,
+    forest: Forest,
+    seeds: MasterSeeds,
+    item: npt.NDArray[np.int32],
+    position: Rows,
+) -> Planted:
+    roots = [forest_roots(seeds.msk[server], key, forest, server) for server in (0, 1)]
+    alphas = position // np.uint32(forest.positions)
+    tree, leaves0, leaves1 = kernels.generate(tree_keys(config), roots[0], roots[1], alphas, forest.depth)
+    return Planted(tree, (leaves0, leaves1), alphas, (position % forest.positions).astype(np.uint8), item)
+
+
+def tree_keys(config: RoundConfig) -> kernels.TreeKeys:
+    """The keys with which this round's trees expand."""
+    left, right = (config.tree_key(domain) for domain in (Domain.EXPAND_LEFT, Domain.EXPAND_RIGHT))
+    return kernels.TreeKeys(public_schedule(left), public_schedule(right))
+
+
+def public_schedule(key: bytes) -> kernels.Keys:
+    """The round keys of a key that everybody in the round knows, worked out once; never for a secret key."""
+    return _schedule(key, kernels.active_isa())
+
+
+@lru_cache(maxsize=256)
+def _schedule(key: bytes, isa: str) -> kernels.Keys:
+    """One entry per instruction set, for keys of two sets never meet in one call."""
+    del isa
+    return kernels.key_schedule(key)
+
+
+def check_by_block(given: object) -> None:
+    """Refuse what is no mapping, as of blocks to their rows.
+
+    Raises:
+        MisuseError: it is none.
+    """
+    if not isinstance(given, Mapping):
+        raise MisuseError(f'a dict with the names of blocks expected, as {{"items": …}}, got {type(given).__name__}')
+
+
+def rows_by_block(task: Task, rows: Mapping[str, Any]) -> dict[int, Rows]:
+    """Check the rows a caller names, and index them by block.
+
+    Raises:
+        MisuseError: a block is unknown or dense, or its rows are refused by `check_rows`.
+    """
+    check_by_block(rows)
+    index_of = {block.name: index for index, block in task.sparse_blocks()}
+    checked = {}
+    for name, wanted in rows.items():
+        block = task.block(name)
+        if not isinstance(block, Sparse):
+            raise MisuseError(f"block {name!r} is dense: it has no rows to select")
+        checked[index_of[name]] = check_rows(block, wanted)
+    return checked

@@ -1,0 +1,340 @@
+"""What a client sends: the public parts built from its trees, and the answers turned back into rows.
+
+Rules: a retrieval's or a submission's parts have the sizes that `public_part.Layout` implies, whatever the rows; every
+tree gets a hint; one grove gives at most one hint per epoch, and a resend is the same bytes. Should a client break that
+rule all the same (it was started again from a copy of what it kept), no mask serves two payloads: conversion keys and
+dense masks depend on a salt, and the salt on the payload.
+
+Source: paper §"Basic Protocols" and §"Updatable Distributed Point Function"; design §6, §8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fsl_async import kernels
+from fsl_async.client.planting import Grove, Planted, digest_of_trees, public_schedule, tree_bytes
+from fsl_async.config import RoundConfig
+from fsl_async.digests import KEY_BYTES, Buffer, Domain, derive_key, digest
+from fsl_async.errors import MisuseError, PeerViolationError
+from fsl_async.geometry import Forest
+from fsl_async.ring import Elements
+from fsl_async.task import Dense, Task
+from fsl_async.wire.public_part import SALT_BYTES, ForestKey, Layout, Trees, dense_bytes, forests_of
+
+__all__ = [
+    "SparseUpdate",
+    "answer_bytes",
+    "dense_digest",
+    "dense_mask",
+    "dense_shares",
+    "plain_elements",
+    "public_digest",
+    "read_answers",
+    "retrieval_part",
+    "submission_digest",
+    "submission_part",
+    "tag_keys",
+    "tree_digest",
+]
+
+SparseUpdate = tuple[npt.NDArray[np.uint32], Elements]
+Payloads = Mapping[int, Elements]
+
+
+def retrieval_part(config: RoundConfig, grove: Grove) -> bytearray:
+    """The public part of a retrieval: trees and selection hints."""
+    return _fill(Layout.retrieval(config.shape), {**_tree_pieces(config, grove), **_select_pieces(config, grove)})
+
+
+def submission_part(
+    config: RoundConfig, client: str, grove: Grove, updates: Mapping[int, SparseUpdate], trees: Trees
+) -> bytearray:
+    """The public part of a submission.
+
+    Args:
+        config: the round.
+        client: who submits; the proofs are bound to it.
+        grove: the client's trees.
+        updates: by sparse block, rows among the grove's and their elements (rows, width).
+        trees: where the servers have the trees from.
+
+    Raises:
+        MisuseError: an updated row is not among the grove's rows, or was deferred.
+    """
+    pieces = _hint_pieces(config, grove, updates)
+    if trees is Trees.OWN:
+        pieces |= _tree_pieces(config, grove)
+    if config.shape.verified and trees is not Trees.SESSION:
+        pieces |= _proof_pieces(config, client, grove)
+    return _fill(Layout.submission(config.shape, trees), pieces)
+
+
+def public_digest(layout: Layout, part: Buffer, tree: bytes) -> bytes:
+    """The digest of a public part that the client gives to the server that is not the carrier.
+
+    Args:
+        layout: where the part's pieces stand.
+        part: its bytes, as many as the layout has.
+        tree: the digest of the trees it brings, which stands for them, so that nobody hashes them twice; empty where it
+            brings none.
+    """
+    pieces = layout.split(memoryview(part))
+    return digest(Domain.PUBLIC_PART, tree, *(piece for (_, kind), piece in pieces.items() if kind != "tree"))
+
+
+def tree_digest(layout: Layout, part: Buffer) -> bytes:
+    """The digest of the trees alone, which fixes κ and ties hints to the trees they ride on; see `Grove.digest`.
+
+    Empty where the part brings no trees, or trees of a single leaf, which have nothing to correct.
+    """
+    pieces = layout.split(memoryview(part))
+    return digest_of_trees([piece for (_, kind), piece in pieces.items() if kind == "tree"])
+
+
+def submission_digest(
+    round_id: bytes, identity: bytes, public: bytes, tree: bytes, commitments: Sequence[bytes], dense: bytes
+) -> bytes:
+    """D of design §9: what a receipt, a roster and a proof speak of.
+
+    The client stands in it by its identity's digest, name and keys: servers that know one name by different keys never
+    agree on a submission.
+    """
+    return digest(Domain.SUBMISSION, round_id, identity, public, tree, *commitments, dense)
+
+
+def tag_keys(config: RoundConfig, client: str, tree: bytes, commitments: Sequence[bytes]) -> tuple[bytes, bytes]:
+    """κ's two keys (tag, mask), defined only once trees and master seeds are fixed: nobody can search for them."""
+    parts = (config.round_id(), client.encode(), tree, *commitments)
+    return derive_key(Domain.TAG_KEY, *parts), derive_key(Domain.TAG_MASK_KEY, *parts)
+
+
+def dense_mask(task: Task, msk: bytes, epoch: int, salt: bytes) -> Elements:
+    """The share of all dense blocks that a master seed expands to in an epoch; a mask is never used for two."""
+    size = dense_bytes(task)
+    key = digest(Domain.DENSE_MASK, epoch.to_bytes(8, "little"), salt, key=msk)[:KEY_BYTES]
+    stream = kernels.keystream(key, nonce=0, count=-(-size // 16))
+    return task.ring.from_bytes(stream.tobytes()[:size], size // task.ring.element_bytes)
+
+
+def dense_shares(
+    config: RoundConfig, grove: Grove, carrier: int, dense: Payloads, plain: Payloads = MappingProxyType({})
+) -> tuple[bytes, bytes]:
+    """The carrier's share of what needs no trees: the update less what the other server expands by itself.
+
+    With it comes the salt that the mask depends on besides the epoch; both are empty where everything has trees.
+
+    Args:
+        config: the round.
+        grove: the client's, for its master seeds.
+        carrier: the server that gets it.
+        dense: by dense block, its elements; zeros where there are none.
+        plain: by sparse block that moves plainly, likewise (`plain_elements`).
+    """
+    if not dense_bytes(config.shape):
+        return b"", b""
+    elements = _dense(config.shape, dense, plain)
+    salt = _salt(config, grove, b"dense", elements)
+    mask = dense_mask(config.shape, grove.seeds.msk[1 - carrier], config.epoch, salt)
+    return np.ascontiguousarray(config.shape.ring.subtract(elements, mask)).tobytes(), salt
+
+
+def plain_elements(
+    config: RoundConfig, grove: Grove, updates: Mapping[int, SparseUpdate], unions: Mapping[str, npt.NDArray[np.uint32]]
+) -> dict[int, Elements]:
+    """The elements of every block that moves plainly: each update at its row's rank in the union, zeros elsewhere.
+
+    Args:
+        config: the round.
+        grove: names the rows that may be updated.
+        updates: by sparse block, rows as the task names them, all in the union, and their elements (rows, width).
+        unions: by sparse block, the rows of the round's union, ascending.
+
+    Raises:
+        MisuseError: an updated row is not among the grove's rows.
+    """
+    flat: dict[int, Elements] = {}
+    for index, block in config.shape.plain_blocks():
+        elements = config.shape.ring.zeros(block.rows, block.width)
+        if index in updates:
+            rows, values = updates[index]
+            _places_among(grove.rows[index], rows, block.name, config.task)
+            elements[np.searchsorted(unions[block.name], rows)] = values
+        flat[index] = elements.reshape(-1, *elements.shape[2:])
+    return flat
+
+
+def dense_digest(share: Buffer, msk: bytes) -> bytes:
+    """A commitment to the carrier's dense share that tells the other server nothing: keyed with the carrier's seed.
+
+    Empty where the task has no dense blocks.
+    """
+    return digest(Domain.DENSE_SHARE, share, key=msk) if share else b""
+
+
+def answer_bytes(task: Task, row_bytes: Mapping[int, int]) -> int:
+    """Bytes of one server's answer: one row for every tree."""
+    return sum(forest.trees * row_bytes[key.block] for key, forest in forests_of(task))
+
+
+def read_answers(
+    config: RoundConfig, grove: Grove, answers: tuple[memoryview, memoryview]
+) -> dict[int, npt.NDArray[Any]]:
+    """Combine both servers' answers into the selected rows of each sparse block.
+
+    Returns:
+        By block, an array (rows, width) of the model's own dtype, in the order of the grove's rows. Rows that were
+        deferred are zero; `Grove.deferred` names them.
+
+    Raises:
+        PeerViolationError: an answer has another size than the task implies.
+    """
+    task = config.shape
+    dtypes = {index: np.dtype(config.block_model(block.name).dtype) for index, block in task.sparse_blocks()}
+    row_bytes = {index: block.width * dtypes[index].itemsize for index, block in task.sparse_blocks()}
+    size = answer_bytes(task, row_bytes)
+    for server, answer in enumerate(answers):
+        if len(answer) != size:
+            raise PeerViolationError(f"S{server}", f"answered with {len(answer)} bytes, the task implies {size}")
+    combined = np.bitwise_xor(*(np.frombuffer(answer, dtype=np.uint8) for answer in answers))
+    rows = {
+        index: np.zeros((len(grove.rows[index]), row_bytes[index]), dtype=np.uint8) for index, _ in task.sparse_blocks()
+    }
+    offset = 0
+    for key, forest in forests_of(task):
+        stop = offset + forest.trees * row_bytes[key.block]
+        item = grove.planted[key].item
+        rows[key.block][item[item >= 0]] = combined[offset:stop].reshape(forest.trees, -1)[item >= 0]
+        offset = stop
+    return {index: rows[index].view(dtypes[index]) for index, _ in task.sparse_blocks()}
+
+
+Pieces = dict[tuple[ForestKey, str], Buffer]
+
+
+def _fill(layout: Layout, pieces: Pieces) -> bytearray:
+    part = bytearray(layout.size)
+    for piece in layout.pieces:
+        part[piece.start : piece.stop] = pieces[piece.key, piece.kind]
+    return part
+
+
+def _tree_pieces(config: RoundConfig, grove: Grove) -> Pieces:
+    return {(key, "tree"): tree_bytes(grove.planted[key].tree) for key, _ in forests_of(config.shape)}
+
+
+def _select_pieces(config: RoundConfig, grove: Grove) -> Pieces:
+    return {
+        (key, "select"): _select_hints(config, forest, grove.planted[key]) for key, forest in forests_of(config.shape)
+    }
+
+
+def _select_hints(config: RoundConfig, forest: Forest, planted: Planted) -> bytes:
+    if forest.positions == 1:
+        return b""
+    keys = public_schedule(config.tree_key(Domain.SELECT))
+    hints = kernels.make_select_hints(keys, *planted.leaves, planted.slots, forest.positions)
+    bits = np.unpackbits(hints[:, None], axis=1, count=forest.positions, bitorder="little")
+    return np.packbits(bits.reshape(-1), bitorder="little").tobytes()
+
+
+def _hint_pieces(config: RoundConfig, grove: Grove, updates: Mapping[int, SparseUpdate]) -> Pieces:
+    spread = {
+        index: _spread(config.shape, index, grove, updates.get(index)) for index, _ in config.shape.sparse_blocks()
+    }
+    pieces: Pieces = {}
+    for key, forest in forests_of(config.shape):
+        elements = _payload(config.shape, forest, grove.planted[key], spread[key.block])
+        salt = _salt(config, grove, b"%d.%d" % key, elements)
+        pieces[key, "salt"], pieces[key, "hint"] = salt, _hints(config, key, forest, grove.planted[key], elements, salt)
+    return pieces
+
+
+_UNKNOWN_ROW = {
+    "adaptive": "was not retrieved in this round, and the task allows updates of retrieved rows only "
+    '(updates="retrieved")',
+    "fixed": "is not among the session's rows, and the task's selection is fixed; start a new session "
+    "(`forget_session`) to select other rows",
+}
+
+
+def _spread(task: Task, index: int, grove: Grove, update: SparseUpdate | None) -> Elements:
+    """One payload row for each of the grove's rows, zero where there is no update; at the end zeros for dummies."""
+    block = task.sparse(index)
+    planted = grove.rows[index]
+    payload = task.ring.zeros(len(planted) + 1, block.width)
+    if update is None:
+        return payload
+    rows, elements = update
+    places = _places_among(planted, rows, block.name, task)
+    deferred = np.isin(rows, grove.deferred[index])
+    if deferred.any():
+        raise MisuseError(f"block {block.name!r}: row {rows[deferred][0]} was deferred; submit it in the next round")
+    payload[places] = elements
+    return payload
+
+
+def _places_among(
+    planted: npt.NDArray[np.uint32], rows: npt.NDArray[np.uint32], name: str, task: Task
+) -> npt.NDArray[np.intp]:
+    """Where updated rows stand among those that may be updated."""
+    order = np.argsort(planted, kind="stable")
+    ascending = planted[order]
+    found = np.searchsorted(ascending, rows)
+    known = found < len(planted)
+    known[known] = ascending[found[known]] == rows[known]
+    if not known.all():
+        raise MisuseError(f"block {name!r}: row {rows[~known][0]} {_UNKNOWN_ROW[task.selection]}")
+    return np.asarray(order[found])
+
+
+def _payload(task: Task, forest: Forest, planted: Planted, payload: Elements) -> Elements:
+    """What each tree of a forest is to carry."""
+    values = payload[planted.item]  # item -1, a dummy, takes the zero row at the end
+    elements = task.ring.zeros(forest.trees, forest.positions, forest.width)
+    elements[np.arange(forest.trees), planted.slots] = values
+    return elements
+
+
+def _salt(config: RoundConfig, grove: Grove, what: bytes, elements: Elements) -> bytes:
+    """Other payloads, another salt: a pseudo-random function of the payload, under what no server knows alone."""
+    content = np.ascontiguousarray(elements).reshape(-1).view(np.uint8).data
+    return digest(Domain.SALT, config.round_id(), what, content, key=b"".join(grove.seeds.msk))[:SALT_BYTES]
+
+
+def _dense(task: Task, dense: Payloads, plain: Payloads) -> Elements:
+    """The elements of all that needs no trees, in the task's order, zero where there is no update."""
+    given = {block.name: dense[index] for index, block in task.dense_blocks() if index in dense}
+    given |= {block.name: plain[index] for index, block in task.plain_blocks() if index in plain}
+    blocks = [block for block in task.blocks if isinstance(block, Dense)]
+    return np.concatenate([given.get(block.name, task.ring.zeros(block.size)) for block in blocks])
+
+
+def _hints(
+    config: RoundConfig, key: ForestKey, forest: Forest, planted: Planted, elements: Elements, salt: bytes
+) -> bytes:
+    planes = kernels.payload_planes(elements.reshape(forest.trees, -1).view(np.uint8))
+    convert = kernels.key_schedule(config.convert_key(key.block, salt))
+    hints = kernels.make_hints(convert, *planted.leaves, planes, forest.element_bits)
+    return kernels.payload_of_planes(hints, forest.payload_elements * forest.element_bits // 8).tobytes()
+
+
+def _proof_pieces(config: RoundConfig, client: str, grove: Grove) -> Pieces:
+    tree = grove.digest
+    commitments = grove.seeds.commitments(config.round_id(), client)
+    tag, mask = tag_keys(config, client, tree, commitments)
+    pieces: Pieces = {}
+    for key, forest in forests_of(config.shape):
+        planted = grove.planted[key]
+        # Enciphered one by one: a look-up by a secret index would show in the caches.
+        counters = np.zeros((forest.trees, 2), dtype=np.uint64)
+        counters[:, 0] = planted.alphas
+        masks = kernels.encrypt_blocks(kernels.key_schedule(mask), counters)
+        corrections = kernels.tag_corrections(kernels.key_schedule(tag), *planted.leaves, masks)
+        pieces[key, "proof"] = corrections.tobytes()
+    return pieces

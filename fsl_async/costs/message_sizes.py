@@ -1,0 +1,392 @@
+"""What a round will cost: bytes on every channel and AES blocks on every machine, from public parameters alone.
+
+Rules: bulk sizes come from `public_part` and `geometry`, and the length of a message from encoding one of the same
+shape, so that a change of the wire changes the prediction with it; nothing depends on data, clock or machine; no kernel
+is loaded. What a transport puts around a message is the caller's to add (`Framing`): this package knows no transport.
+
+AES blocks are counted as the kernels spend them, without the padding of vectors: a node of a tree costs one, whoever
+expands it; a leaf one for every 16 bytes of payload, and two where its tree is proved.
+
+A `Task` here is the one that a round works on, `RoundConfig.shape`: in a union round, and after one, it differs from
+the task that was agreed.
+
+Source: design §6 to §8 and §14.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import msgpack
+import msgspec
+
+from fsl_async.bin_count import FAILURE_BITS, scale, small_set_log2_failure
+from fsl_async.config import BlockModel, RoundConfig, ServerKeys, shape_of_round
+from fsl_async.digests import DIGEST_BYTES, KEY_BYTES
+from fsl_async.geometry import BLOCK_BYTES, Forest, geometry_of
+from fsl_async.task import Dense, Sparse, Task
+from fsl_async.union import UnionBlock
+from fsl_async.wire.codec import encode
+from fsl_async.wire.entries import pack_entries
+from fsl_async.wire.messages import (
+    Answer,
+    AskOutcome,
+    Block,
+    Commitment,
+    Conclusion,
+    Download,
+    Enter,
+    Finished,
+    Forward,
+    Hint,
+    Message,
+    Opened,
+    Proofs,
+    Recall,
+    Receipt,
+    Retrieve,
+    RosterList,
+    Share,
+    Submit,
+    TossCommitment,
+    TossReveal,
+)
+from fsl_async.wire.public_part import SALT_BYTES, Layout, Trees, dense_bytes, forests_of, share_bytes
+
+__all__ = [
+    "Framing",
+    "Setting",
+    "Shape",
+    "Traffic",
+    "Work",
+    "download",
+    "entering",
+    "fetching",
+    "folded_bytes",
+    "laid_out_rows",
+    "message_bytes",
+    "outcome",
+    "recall",
+    "retrieval",
+    "retrieval_work",
+    "round_messages",
+    "shape_of",
+    "specimen_config",
+    "submission",
+    "submission_work",
+    "toss_messages",
+    "tree_nodes",
+    "tree_work",
+]
+
+Framing: TypeAlias = Callable[[Sequence[int]], int]
+"""From the lengths of messages to the bytes that they take on a channel."""
+
+KEY = bytes(KEY_BYTES)
+DIGEST = bytes(DIGEST_BYTES)
+SALT = bytes(SALT_BYTES)
+SIGNATURE = bytes(64)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the sizes of a round depend on, beside its task.
+
+    Attributes:
+        clients: the names of all that take part; the first is the one whose costs are told.
+        dtype: the model's, as in a round's configuration: f2, f4, f8, …
+        number: the round's.
+        report_bytes: the public account of the round that every client is given at its end.
+    """
+
+    clients: tuple[str, ...]
+    dtype: str = "f4"
+    number: int = 1
+    report_bytes: int = 0
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of one of the model's weights."""
+        return int(self.dtype[1:])
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The trees of one sparse block.
+
+    Attributes:
+        bins: B, of all segments.
+        bin_size: Θ.
+        depth: levels of every tree.
+        positions: positions that a leaf covers.
+        log2_failure: the chance that a row finds no bin, as its logarithm; -inf where that cannot happen.
+    """
+
+    bins: int
+    bin_size: int
+    depth: int
+    positions: int
+    log2_failure: float
+
+
+def shape_of(task: Task, block: Sparse) -> Shape:
+    """The trees of a block, and the larger of the two chances of failure by which their number is chosen."""
+    forest = geometry_of(task, block).bins
+    return Shape(
+        forest.trees, forest.bin_size, forest.depth, forest.positions, _log2_failure(block.select, block.rows, forest)
+    )
+
+
+def _log2_failure(select: int, rows: int, forest: Forest) -> float:
+    if forest.bins == rows:
+        return -math.inf  # every row has a bin of its own in every segment
+    fitted = -FAILURE_BITS - 240 * (forest.trees / select - scale(select))
+    return max(fitted, small_set_log2_failure(select, forest.bins))
+
+
+# ---- messages
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Lengths of messages in bytes, as the codec makes them.
+
+    Attributes:
+        up: what one client sends to both servers together.
+        down: what it receives from both.
+        link: what the servers send each other on account of it.
+    """
+
+    up: tuple[int, ...] = ()
+    down: tuple[int, ...] = ()
+    link: tuple[int, ...] = ()
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(self.up + other.up, self.down + other.down, self.link + other.link)
+
+
+def message_bytes(message: Message, bulk: int = 0) -> int:
+    """The length of a message with so many bytes of bulk data."""
+    parts = encode(message, b"\0") if bulk else encode(message)
+    return sum(len(part) for part in parts) + max(0, bulk - 1)
+
+
+def specimen_config(task: Task, setting: Setting, *, union: tuple[UnionBlock, ...] = ()) -> RoundConfig:
+    """A configuration of the same length as that of a main round, aligned on that union if there is one."""
+    keys = ServerKeys(channel=DIGEST, statement=DIGEST)
+    model = tuple(BlockModel(block.name, setting.dtype, DIGEST) for block in task.blocks)
+    moved_plainly = shape_of_round(task, "main", union, model).plain_blocks()
+    return RoundConfig(
+        task=task,
+        number=setting.number,
+        session=setting.number,
+        hash_seed=DIGEST,
+        toss=(DIGEST, DIGEST),
+        servers=(keys, keys),
+        model=model,
+        union=union,
+        plain=tuple(BlockModel(block.name, setting.dtype, DIGEST) for _, block in moved_plainly),
+    )
+
+
+def entering(config: RoundConfig, *, known: bool) -> Traffic:
+    """A client enters a round, and names the last one that it knows, if there was one: both servers' configurations."""
+    enter = message_bytes(Enter(config.number - 1, DIGEST if known else b""))
+    opened = message_bytes(Opened(config.canonical()))
+    return Traffic(up=(enter,) * 2, down=(opened,) * 2)
+
+
+def retrieval(task: Task, setting: Setting) -> Traffic:
+    """A retrieval, which brings trees."""
+    part = Layout.retrieval(task).size
+    request = Retrieve(round_id=DIGEST, query=1, seed=KEY, commitments=(DIGEST, DIGEST), public_digest=DIGEST)
+    return Traffic(
+        up=(message_bytes(request, part), message_bytes(request)),
+        down=_answers(task, setting),
+        link=_forwarded("retrieve", part, setting),
+    )
+
+
+def recall(task: Task, setting: Setting) -> Traffic:
+    """A retrieval of a session's rows, whose trees the servers have."""
+    return Traffic(up=(message_bytes(Recall(DIGEST, DIGEST)),) * 2, down=_answers(task, setting))
+
+
+def download(name: str, size: int, *, union: bool = False) -> Traffic:
+    """A block that needs no trees, or the union of a sparse one, is fetched from the carrier."""
+    return Traffic(
+        up=(message_bytes(Download(round_id=DIGEST, block=name, union=union)),),
+        down=(message_bytes(Block(round_id=DIGEST, block=name), size),),
+    )
+
+
+def fetching(task: Task, setting: Setting, *, recalled: bool = False) -> Traffic:
+    """A client has rows of its own and all that needs no trees; the trees are there already where it recalls them."""
+    downloads = (
+        download(block.name, block.weights * setting.weight_bytes) for block in task.blocks if isinstance(block, Dense)
+    )
+    planted = (recall if recalled else retrieval)(task, setting) if any(task.sparse_blocks()) else Traffic()
+    return sum(downloads, planted)
+
+
+def submission(task: Task, trees: Trees, setting: Setting) -> Traffic:
+    """A submission that takes its trees from there, with the dense blocks' shares."""
+    part = Layout.submission(task, trees).size
+    carrier, other = _session_requests(task) if trees is Trees.SESSION else (_request(task, trees),) * 2
+    receipt = message_bytes(Receipt(round_id=DIGEST, digest=DIGEST, signature=SIGNATURE))
+    return Traffic(
+        up=(message_bytes(carrier, part + dense_bytes(task)), message_bytes(other)),
+        down=(receipt,) * 2,
+        link=_forwarded("submit", part, setting),
+    )
+
+
+def outcome(setting: Setting, *, union: tuple[UnionBlock, ...] = ()) -> Traffic:
+    """A client is told how the round ended, and after a union round what it found."""
+    found = sum(len(msgpack.packb(msgspec.to_builtins(entry, builtin_types=(bytes,)))) for entry in union)
+    finished = message_bytes(Finished(round_id=DIGEST, signature=SIGNATURE), setting.report_bytes + found)
+    return Traffic(up=(message_bytes(AskOutcome(DIGEST)),) * 2, down=(finished,) * 2)
+
+
+def _answers(task: Task, setting: Setting) -> tuple[int, int]:
+    """Both servers' answers: one row for every tree."""
+    widths = {index: block.width for index, block in task.sparse_blocks()}
+    rows = sum(forest.trees * widths[key.block] for key, forest in forests_of(task)) * setting.weight_bytes
+    answer = message_bytes(Answer(round_id=DIGEST, query=1), rows)
+    return answer, answer
+
+
+def _request(task: Task, trees: Trees) -> Submit:
+    return Submit(
+        round_id=DIGEST,
+        query=1 if trees is Trees.RETRIEVAL else 0,
+        seed=KEY,
+        commitments=(DIGEST, DIGEST),
+        public_digest=DIGEST,
+        **_of_dense(task),
+    )
+
+
+def _session_requests(task: Task) -> tuple[Hint, Hint]:
+    return Hint(DIGEST, DIGEST, **_of_dense(task)), Hint(DIGEST, DIGEST, DIGEST, **_of_dense(task))
+
+
+def _of_dense(task: Task) -> dict[str, bytes]:
+    """What a submission's messages say of its dense blocks."""
+    return {"dense_digest": DIGEST, "dense_salt": SALT} if dense_bytes(task) else {"dense_digest": b""}
+
+
+def _forwarded(purpose: Literal["retrieve", "submit"], part: int, setting: Setting) -> tuple[int, ...]:
+    """The carrier forwards a public part; an empty one too, for the other server waits for it."""
+    query = 1 if purpose == "retrieve" else 0
+    return (message_bytes(Forward(round_id=DIGEST, client=setting.clients[0], purpose=purpose, query=query), part),)
+
+
+def toss_messages(number: int) -> tuple[int, ...]:
+    """What both servers send each other to open a round, each message once; they may repeat themselves."""
+    each = (
+        message_bytes(TossCommitment(number=number, commitment=DIGEST, model=DIGEST)),
+        message_bytes(TossReveal(number=number, seed=DIGEST, nonce=DIGEST)),
+    )
+    return each * 2
+
+
+def round_messages(task: Task, setting: Setting) -> tuple[int, ...]:
+    """What both servers send each other once per round, after the toss and beside what clients cause."""
+    entries = len(pack_entries(dict.fromkeys(setting.clients, DIGEST)))
+    each = (
+        message_bytes(RosterList(DIGEST), entries),
+        *((message_bytes(Proofs(DIGEST), entries),) if task.verified else ()),
+        message_bytes(Commitment(DIGEST, DIGEST)),
+        message_bytes(Share(DIGEST, DIGEST), share_bytes(task)),
+        message_bytes(Conclusion(DIGEST, DIGEST)),
+    )
+    return each * 2
+
+
+# ---- work
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is computed on account of one client.
+
+    Attributes:
+        client: AES blocks by the client.
+        server: AES blocks by each server.
+        read_rows: rows of the model's tables that each server reads for it.
+        read_bytes: bytes of those rows.
+    """
+
+    client: int = 0
+    server: int = 0
+    read_rows: int = 0
+    read_bytes: int = 0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(
+            self.client + other.client,
+            self.server + other.server,
+            self.read_rows + other.read_rows,
+            self.read_bytes + other.read_bytes,
+        )
+
+
+def tree_nodes(leaves: int) -> int:
+    """Nodes below the root of a tree of the least depth with so many leaves, none of them without a leaf under it."""
+    return sum(-(-leaves // 2**below) for below in range((leaves - 1).bit_length()))
+
+
+def tree_work(task: Task) -> Work:
+    """A client plants all trees of a task: both servers' roots, and both children of both nodes on each level."""
+    return Work(client=sum(forest.trees * (2 + 4 * forest.depth) for _, forest in forests_of(task)))
+
+
+def retrieval_work(task: Task, setting: Setting) -> Work:
+    """Trees become selection bits, and every row is read once in each segment."""
+    total = Work()
+    for key, forest in forests_of(task):
+        shares = forest.positions > 1  # else the control bits select
+        block = task.sparse(key.block)
+        rows = forest.segments * block.rows
+        total += Work(
+            client=2 * forest.trees * shares,
+            server=forest.trees * (_walk(forest) + shares * forest.leaves),
+            read_rows=rows,
+            read_bytes=rows * block.width * setting.weight_bytes,
+        )
+    return total
+
+
+def submission_work(task: Task, trees: Trees) -> Work:
+    """Hints and proofs are made; trees become shares, and proofs in the same walk; dense shares are expanded."""
+    proved = task.verified and trees is not Trees.SESSION
+    mask = -(-dense_bytes(task) // BLOCK_BYTES)
+    total = Work(client=mask, server=mask)
+    for _, forest in forests_of(task):
+        server = forest.trees * (_walk(forest) + forest.leaves * forest.planes)
+        client = 2 * forest.trees * forest.planes
+        if proved:
+            server += 2 * forest.leaves * (forest.trees + 1)  # the masks of the leaves are the same for all trees
+            client += 2 * forest.trees + forest.leaves
+        total += Work(client=client, server=server)
+    return total
+
+
+def _walk(forest: Forest) -> int:
+    """Blocks to expand one tree: its root from the master seed, then every node."""
+    return 1 + tree_nodes(forest.leaves)
+
+
+def folded_bytes(task: Task) -> int:
+    """Bytes of accumulators that a server folds to rows at the end of a round, or has as rows already."""
+    cells = sum(forest.trees * forest.leaves * forest.planes * BLOCK_BYTES for _, forest in forests_of(task))
+    return cells + dense_bytes(task)
+
+
+def laid_out_rows(task: Task) -> int:
+    """Rows of the model, once for each segment, that a server permutes before it can answer retrievals."""
+    return sum(geometry_of(task, block).bins.segments * block.rows for _, block in task.sparse_blocks())

@@ -1,0 +1,431 @@
+"""The ways to run one and the same learning task, each with its costs: what the planner compares.
+
+    basic            single weights are rows, as in the paper's basic protocol: retrieve, then update on the same trees
+    mega-element     rows of `width` weights move as one element
+    union            a private set union first, then the round over the union: alignment="union"
+    epochs           trees once, in the first round; hints alone in the later ones: selection="fixed"
+    union, epochs    one union for all rounds, and trees that are planted once: both
+    trivial          plain two-server sharing of the whole model, downloaded whole: Dense blocks
+
+Rules: a variant is built from a real `Task`, so its sizes are those of the messages as the parties send them. Only how
+long the list of a union is depends on which rows are in it; its expected length is taken, and the variant marked
+(`exact=False`).
+
+Source: paper, section on optimisations and its summary of techniques; design §6, §7.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Literal
+
+from msgspec.structs import replace as replaced
+
+from fsl_async.config import RoundConfig
+from fsl_async.costs import message_sizes as costs
+from fsl_async.costs.message_sizes import Setting, Shape, Traffic, Work
+from fsl_async.errors import MisuseError
+from fsl_async.ring import Ring
+from fsl_async.task import LARGEST_CLIENTS, LARGEST_ROWS, Dense, Sparse, Task
+from fsl_async.union import UnionBlock, union_task
+from fsl_async.wire.public_part import Trees
+
+__all__ = ["Name", "Question", "RoundCosts", "Variant", "build", "largest_select", "names_of", "union_bytes"]
+
+BLOCK = "rows"
+STEPS_OF_A_ROUND = 8
+"""Messages of the servers that wait for each other: two of the toss, one forwarded, five from roster to conclusion."""
+
+
+class Name(Enum):
+    """The variants."""
+
+    BASIC = "basic"
+    MEGA = "mega-element"
+    UNION = "union"
+    EPOCHS = "epochs"
+    BOTH = "union, epochs"
+    TRIVIAL = "trivial"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is to be planned: one sparse block, alone or in a task with others.
+
+    Attributes:
+        rows: m.
+        select: k, at most `rows`.
+        width: τ, weights per row.
+        bits: l, bits of a ring element.
+        clients: how many take part in a round.
+        rounds: how many rounds there are.
+        security: as a task's.
+        union: how many rows all clients of a round select together.
+        dtype: the model's.
+        report_bytes: the public account of a round, as every client is given it.
+        given: the task that the block stands in, where it stands in one; its other blocks are costed along.
+        block: the block's name.
+    """
+
+    rows: int
+    select: int
+    width: int
+    bits: int
+    clients: int
+    rounds: int
+    security: Literal["verified", "semi-honest"]
+    union: int
+    dtype: str = "f4"
+    report_bytes: int = 0
+    given: Task | None = None
+    block: str = BLOCK
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.clients <= LARGEST_CLIENTS:
+            raise MisuseError(f"clients: from 2 to {LARGEST_CLIENTS} expected, got {self.clients}")
+        self.task(rows=self.rows, select=self.select, width=self.width)  # which checks the rest
+        if not self.select <= self.union <= self.rows:
+            raise MisuseError(
+                f"union: from select={self.select} to rows={self.rows} rows expected, got {self.union}; "
+                "no union is smaller than what one client selects"
+            )
+        if self.rounds < 1:
+            raise MisuseError(f"rounds: at least 1 expected, got {self.rounds}")
+
+    def setting(self, number: int = 1) -> Setting:
+        """The round of that number, with as many clients as asked."""
+        digits = len(str(self.clients))
+        names = tuple(f"client-{index:0{digits}}" for index in range(self.clients))
+        return Setting(clients=names, dtype=self.dtype, number=number, report_bytes=self.report_bytes)
+
+    @property
+    def asked(self) -> Task:
+        """The task as it was asked about."""
+        return self.task(rows=self.rows, select=self.select, width=self.width, selection="", alignment="")
+
+    def task(
+        self,
+        *,
+        rows: int,
+        select: int,
+        width: int,
+        selection: Literal["adaptive", "fixed", ""] = "adaptive",
+        alignment: Literal["all", "union", ""] = "all",
+    ) -> Task:
+        """The task with the sparse block in that shape, and settings other than those it was asked about with."""
+        given = self.given or Task(
+            name="plan",
+            blocks=(Sparse(self.block, rows=rows, select=select, width=width),),
+            ring=Ring(self.bits),
+            security=self.security,
+            min_clients=2,
+            max_clients=self.clients,
+        )
+        blocks = tuple(
+            replaced(block, rows=rows, select=select, width=width)
+            if isinstance(block, Sparse) and block.name == self.block
+            else block
+            for block in given.blocks
+        )
+        return replaced(
+            given, blocks=blocks, selection=selection or given.selection, alignment=alignment or given.alignment
+        )
+
+    def unions(self, task: Task) -> tuple[UnionBlock, ...]:
+        """The unions of a task's sparse blocks: of the others, all that clients can select."""
+        return tuple(
+            UnionBlock(
+                block.name,
+                min(block.rows, self.union if block.name == self.block else self.clients * block.select),
+                costs.DIGEST,
+            )
+            for _, block in task.sparse_blocks()
+        )
+
+
+@dataclass(frozen=True)
+class RoundCosts:
+    """One round.
+
+    Attributes:
+        phases: one client's messages, by what they are for.
+        link: what the servers send each other once, beside what clients cause.
+        work: what is computed on account of one client.
+        folded: bytes of accumulators that each server folds to rows, once.
+        laid_out: rows of the model's tables that each server lays out for retrieval, once.
+        steps: messages of the servers that wait for each other.
+    """
+
+    phases: dict[str, Traffic]
+    link: tuple[int, ...]
+    work: Work
+    folded: int
+    laid_out: int
+    steps: int = STEPS_OF_A_ROUND
+
+    @property
+    def traffic(self) -> Traffic:
+        """All phases together."""
+        return sum(self.phases.values(), Traffic())
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way, with its costs.
+
+    Attributes:
+        name: which.
+        width: weights per row.
+        shapes: the trees it plants, in order; none for the trivial one.
+        first: the first round.
+        later: every later one.
+        exact: whether the bytes are those of messages as they are sent.
+        plain: the blocks that move plainly, without trees, once the union is known.
+    """
+
+    name: Name
+    width: int
+    shapes: tuple[Shape, ...]
+    first: RoundCosts
+    later: RoundCosts
+    exact: bool = True
+    plain: tuple[str, ...] = ()
+
+    @property
+    def largest_message(self) -> int:
+        """The longest message that a client sends or receives, in bytes."""
+        return max(self.first.traffic.up + self.first.traffic.down)
+
+
+def names_of(question: Question) -> list[Name]:
+    """The variants that a question admits.
+
+    With rows of one weight basic and mega-elements are the same; single weights may be more rows than a block has; and
+    a task that is there has the rows that it has.
+    """
+    left_out = {
+        Name.MEGA: question.width == 1,
+        Name.BASIC: question.rows * question.width > LARGEST_ROWS
+        or (question.given is not None and question.width > 1),
+    }
+    return [name for name in Name if not left_out.get(name, False)]
+
+
+def build(name: Name, question: Question) -> Variant:
+    """One variant."""
+    return _BUILDERS[name](question)
+
+
+# ---- one tree for retrieval and update
+
+
+def _basic(question: Question) -> Variant:
+    width = question.width
+    single = replace(
+        question, rows=question.rows * width, select=question.select * width, union=question.union * width, width=1
+    )
+    return _one_tree(Name.BASIC, single)
+
+
+def _mega(question: Question) -> Variant:
+    return _one_tree(Name.MEGA, question)
+
+
+def _one_tree(name: Name, question: Question) -> Variant:
+    task = question.task(rows=question.rows, select=question.select, width=question.width)
+    every = _round(task, question.setting())
+    return Variant(name, question.width, _shapes(task), every, every)
+
+
+def _round(task: Task, setting: Setting, *, session: bool = False) -> RoundCosts:
+    """Retrieve, then update, on trees of this round or of the session."""
+    own = Trees.OWN if task.updates == "any" else Trees.RETRIEVAL
+    trees = Trees.SESSION if session else own
+    planted = Work() if session else costs.tree_work(task)
+    return RoundCosts(
+        phases={
+            "enter": costs.entering(costs.specimen_config(task, setting), known=setting.number > 1),
+            "retrieve": costs.fetching(task, setting, recalled=session),
+            "submit": costs.submission(task, trees, setting),
+            "outcome": costs.outcome(setting),
+        },
+        link=costs.toss_messages(setting.number) + costs.round_messages(task, setting),
+        work=planted + costs.retrieval_work(task, setting) + costs.submission_work(task, trees),
+        folded=costs.folded_bytes(task),
+        laid_out=costs.laid_out_rows(task),
+    )
+
+
+def _shapes(task: Task) -> tuple[Shape, ...]:
+    return tuple(costs.shape_of(task, block) for _, block in task.sparse_blocks())
+
+
+# ---- trees of a session
+
+
+def _epochs(question: Question) -> Variant:
+    task = question.task(rows=question.rows, select=question.select, width=question.width, selection="fixed")
+    setting = question.setting()
+    return Variant(
+        Name.EPOCHS, question.width, _shapes(task), _round(task, setting), _round(task, setting, session=True)
+    )
+
+
+# ---- private set union
+
+
+def _union(question: Question) -> Variant:
+    """Every round twice: trees over all rows find the union, then the union's rows are retrieved and updated.
+
+    Rows change from round to round here, as with `basic`: a client cannot plant over a union that it does not know yet.
+    """
+    setting = question.setting()
+    found, aligned = _aligned(question, "adaptive")
+    every = _after(_union_round(aligned, found, setting), _main_round(question, aligned, listed=True))
+    return Variant(
+        Name.UNION, question.width, _all_shapes(aligned), every, every, exact=False, plain=_plain_of(aligned)
+    )
+
+
+def _union_and_epochs(question: Question) -> Variant:
+    """The union once; the trees that found it serve all rounds, which are hints, or plain rows where they are few."""
+    setting = question.setting()
+    found, aligned = _aligned(question, "fixed")
+    first = _after(_union_round(aligned, found, setting), _main_round(question, aligned, listed=True, session=True))
+    later = _main_round(question, aligned, listed=False, session=True)
+    planted = _shapes(union_task(aligned.task))
+    return Variant(Name.BOTH, question.width, planted, first, later, exact=False, plain=_plain_of(aligned))
+
+
+def _aligned(question: Question, selection: Literal["adaptive", "fixed"]) -> tuple[tuple[UnionBlock, ...], RoundConfig]:
+    """The unions that a union round finds, and a main round aligned on them."""
+    task = question.task(
+        rows=question.rows, select=question.select, width=question.width, selection=selection, alignment="union"
+    )
+    found = question.unions(task)
+    return found, costs.specimen_config(task, question.setting(), union=found)
+
+
+def _plain_of(aligned: RoundConfig) -> tuple[str, ...]:
+    return tuple(entry.name for entry in aligned.plain)
+
+
+def _all_shapes(aligned: RoundConfig) -> tuple[Shape, ...]:
+    return _shapes(union_task(aligned.task)) + _shapes(aligned.shape)
+
+
+def _main_round(question: Question, aligned: RoundConfig, *, listed: bool, session: bool = False) -> RoundCosts:
+    """A round aligned on a union; a client that has its list from a round before does not ask for it."""
+    main = _round(aligned.shape, question.setting(), session=session)
+    lists = (
+        costs.download(block.name, union_bytes(block.rows, entry.size), union=True)
+        for (_, block), entry in zip(aligned.task.sparse_blocks(), aligned.union, strict=True)
+        if listed
+    )
+    return replace(
+        main, phases=main.phases | {"enter": costs.entering(aligned, known=True), "list": sum(lists, Traffic())}
+    )
+
+
+def _union_round(aligned: RoundConfig, found: tuple[UnionBlock, ...], setting: Setting) -> RoundCosts:
+    """The round that finds the union: a submission of 64-bit numbers on trees of its own."""
+    config = replaced(aligned, phase="union", union=(), plain=())
+    submitted = costs.submission(config.shape, Trees.OWN, setting)
+    return RoundCosts(
+        phases={"unite": costs.entering(config, known=False) + submitted + costs.outcome(setting, union=found)},
+        link=costs.toss_messages(setting.number) + costs.round_messages(config.shape, setting),
+        work=costs.tree_work(config.shape) + costs.submission_work(config.shape, Trees.OWN),
+        folded=costs.folded_bytes(config.shape),
+        laid_out=0,
+    )
+
+
+def union_bytes(rows: int, union: int) -> int:
+    """Bytes of a published union: a bitmap or gaps of seven bits to a byte, whichever is smaller, and which it is.
+
+    A gap has more than j bytes with probability (1 - union/rows)^128^j, for rows that are spread at random.
+    """
+    absent = 1 - union / rows
+    gaps: float = union * (1 + sum(absent ** float(128**longer) for longer in range(1, 5)))
+    return 1 + min(-(-rows // 8), math.ceil(gaps))
+
+
+def _after(before: RoundCosts, after: RoundCosts) -> RoundCosts:
+    """Two rounds as one."""
+    return RoundCosts(
+        phases=before.phases | after.phases,
+        link=before.link + after.link,
+        work=before.work + after.work,
+        folded=before.folded + after.folded,
+        laid_out=before.laid_out + after.laid_out,
+        steps=before.steps + after.steps,
+    )
+
+
+# ---- the baseline
+
+
+def _trivial(question: Question) -> Variant:
+    sparse = question.task(rows=question.rows, select=question.select, width=question.width)
+    blocks = (
+        _dense_blocks(block.name, block.weights) if isinstance(block, Sparse) else (block,) for block in sparse.blocks
+    )
+    task = replaced(sparse, blocks=tuple(itertools.chain.from_iterable(blocks)))
+    every = _round(task, question.setting())
+    return Variant(Name.TRIVIAL, question.width, (), every, every)
+
+
+def _dense_blocks(name: str, weights: int) -> tuple[Dense, ...]:
+    """So many weights in as few dense blocks as can hold them."""
+    count = -(-weights // LARGEST_ROWS)
+    names = [name] if count == 1 else [f"{name[:60]}-{number}" for number in range(count)]
+    return tuple(
+        Dense(name, size=min(LARGEST_ROWS, weights - number * LARGEST_ROWS)) for number, name in enumerate(names)
+    )
+
+
+_BUILDERS: dict[Name, Callable[[Question], Variant]] = {
+    Name.BASIC: _basic,
+    Name.MEGA: _mega,
+    Name.UNION: _union,
+    Name.EPOCHS: _epochs,
+    Name.BOTH: _union_and_epochs,
+    Name.TRIVIAL: _trivial,
+}
+
+
+# ---- crossovers
+
+
+def largest_select(fits: Callable[[int], bool], depth: Callable[[int], int], rows: int) -> int:
+    """The largest selection that still fits, by bisection; 0 if none does.
+
+    Costs grow with the selection as long as the depth of the trees stays, and drop where it falls by one: so each
+    stretch of equal depth is searched, from the widest selection down.
+
+    Args:
+        fits: whether a selection of so many rows is worth it.
+        depth: the depth of its trees, which never rises with the selection.
+        rows: the widest selection.
+    """
+    stop = rows
+    while stop:
+        level = depth(stop)
+        start = 1 if depth(1) <= level else _last(lambda k, level=level: depth(k) > level, 1, stop) + 1  # type: ignore[misc]
+        if fits(start):
+            return _last(fits, start, stop)
+        stop = start - 1
+    return 0
+
+
+def _last(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """The last number up to `high` for which `holds`, given that it does for `low` and turns once."""
+    high += 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low

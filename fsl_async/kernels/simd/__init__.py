@@ -1,0 +1,1 @@
+"""AES on vectors of blocks: instruction sets, their code, and the vocabulary that the kernels are written in."""

@@ -1,0 +1,400 @@
+"""What each instruction set turns AES into: LLVM code on vectors of blocks.
+
+A vector holds `lanes` blocks as <2·lanes x i64>. It is cut into registers of the set's own width, every round is
+applied to all registers before the next round begins (an AES instruction takes several cycles but a new one starts
+every cycle), and the registers are joined again. Nothing here branches or indexes memory by the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils as numba_cgutils
+
+from fsl_async.kernels.simd import circuit
+from fsl_async.kernels.simd.isa import AesniKeys, Armv8Keys, Isa, Keys, PortableKeys, Vaes256Keys, Vaes512Keys
+
+__all__ = [
+    "I64",
+    "bits_at",
+    "broadcast",
+    "constant",
+    "control_mask",
+    "encrypt",
+    "encrypt_onto",
+    "load_part",
+    "orthomorphism",
+    "prefetch",
+    "repeat",
+    "spread_bits",
+    "store_part",
+    "sum_32",
+    "sum_64",
+    "sum_128",
+]
+
+cgutils: Any = numba_cgutils
+Builder = Any
+Value = Any
+
+I8 = ir.IntType(8)
+I32 = ir.IntType(32)
+I64 = ir.IntType(64)
+BYTES = ir.VectorType(I8, 16)
+ROUNDS = circuit.ROUNDS
+BLOCK_BYTES = 16
+LINE_BYTES = 64
+
+
+def shuffle(builder: Builder, vector: Value, lanes: Sequence[int]) -> Value:
+    """The elements of a vector at fixed places, in their new order."""
+    mask = ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes))
+    return builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), mask)
+
+
+def constant(lanes: int, low: int, high: int) -> Value:
+    """A vector that repeats one known block."""
+    return ir.Constant(ir.VectorType(I64, 2 * lanes), [low, high] * lanes)
+
+
+def broadcast(builder: Builder, pointer: Value, lanes: int) -> Value:
+    """A vector that repeats the block at an address."""
+    block = builder.load(builder.bitcast(pointer, ir.VectorType(I64, 2).as_pointer()), align=8)
+    return shuffle(builder, block, [0, 1] * lanes)
+
+
+def repeat(builder: Builder, words: Sequence[Value], lanes: int) -> Value:
+    """A vector that repeats the block of two words."""
+    block = ir.Constant(ir.VectorType(I64, 2), ir.Undefined)
+    for place, word in enumerate(words):
+        block = builder.insert_element(block, word, I32(place))
+    return shuffle(builder, block, [0, 1] * lanes)
+
+
+def load_part(builder: Builder, address: Value, count: Value, lanes: int) -> Value:
+    """The first `count` of a vector's blocks, zeros in place of the others; a whole vector takes the short way."""
+    whole = ir.VectorType(I64, 2 * lanes)
+    buffer = cgutils.alloca_once_value(builder, constant(lanes, 0, 0))
+    with builder.if_else(_is_whole(builder, count, lanes), likely=True) as (then, otherwise):
+        with then:
+            builder.store(builder.load(builder.bitcast(address, whole.as_pointer()), align=8), buffer)
+        with otherwise:
+            builder.store(constant(lanes, 0, 0), buffer)
+            cgutils.raw_memcpy(builder, buffer, address, count, BLOCK_BYTES)
+    return builder.load(buffer)
+
+
+def store_part(builder: Builder, address: Value, count: Value, vector: Value) -> None:
+    """Write the first `count` of a vector's blocks; a whole vector takes the short way."""
+    with builder.if_else(_is_whole(builder, count, vector.type.count // 2), likely=True) as (then, otherwise):
+        with then:
+            builder.store(vector, builder.bitcast(address, vector.type.as_pointer()), align=8)
+        with otherwise:
+            cgutils.raw_memcpy(builder, address, cgutils.alloca_once_value(builder, vector), count, BLOCK_BYTES)
+
+
+def _is_whole(builder: Builder, count: Value, lanes: int) -> Value:
+    return builder.icmp_signed("==", count, ir.Constant(count.type, lanes))
+
+
+def prefetch(builder: Builder, address: Value, lanes: int) -> None:
+    """Ask for a vector's cache lines, into the second-level cache."""
+    address = builder.bitcast(address, I8.as_pointer())
+    kind = ir.FunctionType(ir.VoidType(), [address.type, I32, I32, I32])
+    function = builder.module.declare_intrinsic("llvm.prefetch", [address.type], kind)
+    for offset in range(0, lanes * BLOCK_BYTES, LINE_BYTES):
+        builder.call(function, [builder.gep(address, [I32(offset)]), I32(0), I32(2), I32(1)])
+
+
+# Bits
+
+
+def orthomorphism(builder: Builder, vector: Value) -> Value:
+    """σ(hi‖lo) = (hi ^ lo ‖ hi) of every block."""
+    count = vector.type.count
+    swapped = shuffle(builder, vector, [index ^ 1 for index in range(count)])
+    return builder.xor(swapped, builder.and_(vector, constant(count // 2, 0, -1)))
+
+
+def control_mask(builder: Builder, vector: Value) -> Value:
+    """The negative of every block's lowest bit, in both of its words."""
+    count = vector.type.count
+    low = shuffle(builder, vector, [index & ~1 for index in range(count)])
+    return builder.sub(constant(count // 2, 0, 0), builder.and_(low, constant(count // 2, 1, 1)))
+
+
+def bits_at(builder: Builder, vector: Value, place: Value) -> Value:
+    """One bit of every low word, side by side in one word."""
+    low = shuffle(builder, vector, range(0, vector.type.count, 2))
+    amount = builder.insert_element(ir.Constant(low.type, ir.Undefined), place, I32(0))
+    moved = builder.lshr(low, shuffle(builder, amount, [0] * low.type.count))
+    flags = builder.trunc(moved, ir.VectorType(ir.IntType(1), low.type.count))
+    return builder.zext(builder.bitcast(flags, ir.IntType(low.type.count)), I64)
+
+
+def spread_bits(builder: Builder, bits: Value, lanes: int) -> Value:
+    """Low words 0 and 1 from the bits of one word; high words 0."""
+    flags = builder.bitcast(builder.trunc(bits, ir.IntType(lanes)), ir.VectorType(ir.IntType(1), lanes))
+    low = builder.zext(flags, ir.VectorType(I64, lanes))
+    zeros = ir.Constant(low.type, [0] * lanes)
+    places = [place for index in range(lanes) for place in (index, lanes)]
+    return builder.shuffle_vector(low, zeros, ir.Constant(ir.VectorType(I32, 2 * lanes), places))
+
+
+# AES
+
+
+def encrypt(builder: Builder, isa: Isa, schedule: Value, vector: Value) -> Value:
+    """AES-128 of every block; `schedule` points to the instruction set's round keys."""
+    registers = _cut(builder, vector, 2 * isa.register)
+    round_keys = _RoundKeys(builder, schedule, registers[0].type)
+    last = round_keys[ROUNDS]
+    return _join(builder, _ROUNDS[isa.keys](builder, round_keys, registers, [last] * len(registers)))
+
+
+def encrypt_onto(builder: Builder, isa: Isa, schedule: Value, vector: Value) -> Value:
+    """AES-128 of every block, XORed with the block: it joins the last round key while AES is still at work."""
+    registers = _cut(builder, vector, 2 * isa.register)
+    round_keys = _RoundKeys(builder, schedule, registers[0].type)
+    last = round_keys[ROUNDS]
+    lasts = [builder.xor(last, register) for register in registers]
+    return _join(builder, _ROUNDS[isa.keys](builder, round_keys, registers, lasts))
+
+
+class _RoundKeys:
+    """Round keys, loaded when they are needed: most sets have fewer registers than two schedules fill."""
+
+    def __init__(self, builder: Builder, schedule: Value, register: Any) -> None:
+        self._builder = builder
+        self.pointer = builder.bitcast(schedule, register.as_pointer())
+
+    def __getitem__(self, index: int | Value) -> Value:
+        place = ir.Constant(I32, index) if isinstance(index, int) else index
+        pointer = self._builder.gep(self.pointer, [place])
+        return self._builder.load(pointer, align=8)
+
+
+def _cut(builder: Builder, vector: Value, words: int) -> list[Value]:
+    return [shuffle(builder, vector, range(start, start + words)) for start in range(0, vector.type.count, words)]
+
+
+def _join(builder: Builder, registers: list[Value]) -> Value:
+    while len(registers) > 1:
+        count = 2 * registers[0].type.count
+        mask = ir.Constant(ir.VectorType(I32, count), list(range(count)))
+        pairs = zip(registers[::2], registers[1::2], strict=True)
+        registers = [builder.shuffle_vector(left, right, mask) for left, right in pairs]
+    return registers[0]
+
+
+# Rounds of several registers under the same keys but the last, of which every register has its own.
+_Rounds = Callable[[Builder, _RoundKeys, list[Value], list[Value]], list[Value]]
+
+
+def _x86(suffix: str) -> _Rounds:
+    """AESENC of one register width; its last round adds the key, its first key is added before."""
+
+    def rounds(builder: Builder, keys: _RoundKeys, states: list[Value], lasts: list[Value]) -> list[Value]:
+        states = [builder.xor(state, keys[0]) for state in states]
+        for index in range(1, ROUNDS):
+            states = _each(builder, "llvm.x86.aesni.aesenc" + suffix, states, [keys[index]] * len(states))
+        return _each(builder, "llvm.x86.aesni.aesenclast" + suffix, states, lasts)
+
+    return rounds
+
+
+def _armv8(builder: Builder, keys: _RoundKeys, states: list[Value], lasts: list[Value]) -> list[Value]:
+    """AESE adds its key first and mixes no columns; AESMC does."""
+    states = [builder.bitcast(state, BYTES) for state in states]
+    for index in range(ROUNDS):
+        key = builder.bitcast(keys[index], BYTES)
+        states = _each(builder, "llvm.aarch64.crypto.aese", states, [key] * len(states))
+        if index < ROUNDS - 1:
+            states = _each(builder, "llvm.aarch64.crypto.aesmc", states)
+    return [builder.xor(builder.bitcast(state, last.type), last) for state, last in zip(states, lasts, strict=True)]
+
+
+def _each(builder: Builder, name: str, *operands: list[Value]) -> list[Value]:
+    register = operands[0][0].type
+    kind = ir.FunctionType(register, [register] * len(operands))
+    function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+    return [builder.call(function, values) for values in zip(*operands, strict=True)]
+
+
+class _Lanes:
+    """A vector of LLVM with the operators of `circuit.Plane`."""
+
+    __slots__ = ("builder", "value")
+
+    def __init__(self, builder: Builder, value: Value) -> None:
+        self.builder = builder
+        self.value = value
+
+    def __xor__(self, other: _Lanes) -> _Lanes:
+        return _Lanes(self.builder, self.builder.xor(self.value, other.value))
+
+    def __and__(self, other: _Lanes) -> _Lanes:
+        return _Lanes(self.builder, self.builder.and_(self.value, other.value))
+
+    def __invert__(self) -> _Lanes:
+        return _Lanes(self.builder, self.builder.not_(self.value))
+
+    def turned(self, places: Sequence[int]) -> _Lanes:
+        return _Lanes(self.builder, shuffle(self.builder, self.value, places))
+
+
+_PLANES = 8
+_TURNS = tuple([4 * (i // 4) + (i + by) % 4 for i in range(16)] for by in (1, 2, 3))
+
+
+def _portable(builder: Builder, keys: _RoundKeys, states: list[Value], lasts: list[Value]) -> list[Value]:
+    """The circuit on eight blocks at a time: bit i of a plane's byte belongs to block i."""
+    zero = ir.Constant(states[0].type, [0, 0])
+    filled = states + [zero] * (-len(states) % _PLANES)
+    function = _portable_function(builder.module, keys.pointer.type, states[0].type)
+    done = []
+    for start in range(0, len(filled), _PLANES):
+        result = builder.call(function, [keys.pointer, *filled[start : start + _PLANES]])
+        done += [builder.extract_value(result, i) for i in range(_PLANES)]
+    return [builder.xor(state, last) for state, last in zip(done, lasts, strict=False)]
+
+
+def _portable_function(module: Any, pointer: Any, block: Any) -> Any:
+    """A function of its own for eight blocks, once per module: inlined everywhere, compiling would take seconds."""
+    name = "fsl.aes.portable"
+    if name in module.globals:
+        return module.globals[name]
+    result = ir.LiteralStructType([block] * _PLANES)
+    function = ir.Function(module, ir.FunctionType(result, [pointer, *[block] * _PLANES]), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    schedule, *blocks = function.args
+    blocks = _portable_eight(builder, _RoundKeys(builder, schedule, block), blocks)
+    aggregate = ir.Constant(result, ir.Undefined)
+    for place, value in enumerate(blocks):
+        aggregate = builder.insert_value(aggregate, value, place)
+    builder.ret(aggregate)
+    return function
+
+
+def _portable_eight(builder: Builder, keys: _RoundKeys, blocks: list[Value]) -> list[Value]:
+    """Ten rounds but the last key; the nine rounds alike are a loop in the emitted code too."""
+    planes = _transpose(builder, [builder.xor(block, keys[0]) for block in blocks])
+    mixed = _middle_rounds(builder, keys, planes)
+    final = circuit.substitute([_Lanes(builder, value) for value in mixed])
+    shifted = [plane.turned(circuit.SHIFT_ROWS).value for plane in final]
+    return _transpose(builder, shifted, blocks[0].type)
+
+
+def _middle_rounds(builder: Builder, keys: _RoundKeys, planes: list[Value]) -> list[Value]:
+    before, body = builder.block, builder.append_basic_block("round")
+    builder.branch(body)
+    builder.position_at_end(body)
+    index, *states = [builder.phi(I32), *(builder.phi(BYTES) for _ in planes)]
+    mixed = _add_key(builder, _middle_round([_Lanes(builder, state) for state in states]), keys[index])
+    following = builder.add(index, ir.Constant(I32, 1))
+    starts = [ir.Constant(I32, 1), *planes]
+    for phi, start, value in zip([index, *states], starts, [following, *mixed], strict=True):
+        phi.add_incoming(start, before)
+        phi.add_incoming(value, body)
+    after = builder.append_basic_block("last")
+    builder.cbranch(builder.icmp_unsigned("<", following, ir.Constant(I32, ROUNDS)), body, after)
+    builder.position_at_end(after)
+    return mixed
+
+
+def _middle_round(planes: list[_Lanes]) -> list[_Lanes]:
+    planes = [plane.turned(circuit.SHIFT_ROWS) for plane in circuit.substitute(planes)]
+    return circuit.mix_columns(planes, [[plane.turned(places) for plane in planes] for places in _TURNS])
+
+
+def _add_key(builder: Builder, planes: list[_Lanes], key: Value) -> list[Value]:
+    """Every block gets the same key: bit i of a key byte fills or empties the byte of plane i."""
+    key = builder.bitcast(key, BYTES)
+    bits = [builder.and_(key, ir.Constant(BYTES, [1 << i] * 16)) for i in range(_PLANES)]
+    filled = [builder.sext(builder.icmp_unsigned("!=", bit, ir.Constant(BYTES, [0] * 16)), BYTES) for bit in bits]
+    return [builder.xor(plane.value, fill) for plane, fill in zip(planes, filled, strict=True)]
+
+
+def _transpose(builder: Builder, rows: list[Value], kind: Any = BYTES) -> list[Value]:
+    """The 8 x 8 bit matrix in every byte place, transposed by three rounds of swaps: blocks to planes and back."""
+    words = ir.VectorType(I64, 2)
+    rows = [builder.bitcast(row, words) for row in rows]
+    for distance, mask in ((1, 0x55), (2, 0x33), (4, 0x0F)):
+        keep = ir.Constant(words, [mask * 0x0101010101010101] * 2)
+        shift = ir.Constant(words, [distance] * 2)
+        for low in [i for i in range(_PLANES) if not i & distance]:
+            high = low + distance
+            swap = builder.and_(builder.xor(builder.lshr(rows[low], shift), rows[high]), keep)
+            rows[high] = builder.xor(rows[high], swap)
+            rows[low] = builder.xor(rows[low], builder.shl(swap, shift))
+    return [builder.bitcast(row, kind) for row in rows]
+
+
+_ROUNDS: dict[type[Keys], _Rounds] = {
+    Vaes512Keys: _x86(".512"),
+    Vaes256Keys: _x86(".256"),
+    AesniKeys: _x86(""),
+    Armv8Keys: _armv8,
+    PortableKeys: _portable,
+}
+
+
+# Rings
+
+
+def sum_32(builder: Builder, left: Value, right: Value) -> Value:
+    """Sums in Z_2^32, two elements to a word."""
+    halves = ir.VectorType(I32, 2 * left.type.count)
+    total = builder.add(builder.bitcast(left, halves), builder.bitcast(right, halves))
+    return builder.bitcast(total, left.type)
+
+
+def sum_64(builder: Builder, left: Value, right: Value) -> Value:
+    """Sums in Z_2^64, one element to a word."""
+    return builder.add(left, right)
+
+
+def sum_128(builder: Builder, left: Value, right: Value) -> Value:
+    """Sums in Z_2^128, two words to an element: a carry moves from the low word to the high one."""
+    if left.type.count < _WIDE_WORDS:
+        return _sum_by_logic(builder, left, right)
+    pieces = zip(_cut(builder, left, _MASKED), _cut(builder, right, _MASKED), strict=True)
+    return _join(builder, [_sum_by_masks(builder, *piece) for piece in pieces])
+
+
+# Vectors of 16 blocks exist on AVX-512 only, where eight words have a mask register's eight bits.
+_WIDE_WORDS = 32
+_MASKED = 8
+
+
+def _sum_by_logic(builder: Builder, left: Value, right: Value) -> Value:
+    """The carry out of a word is the highest bit of a & b | (a | b) & ~(a + b)."""
+    total = builder.add(left, right)
+    count = left.type.count
+    either, both = builder.or_(left, right), builder.and_(left, right)
+    overflow = builder.or_(both, builder.and_(either, builder.not_(total)))
+    carry = builder.lshr(overflow, ir.Constant(left.type, [63] * count))
+    zeros = ir.Constant(left.type, [0] * count)
+    places = [place for index in range(0, count, 2) for place in (count, index)]
+    moved = builder.shuffle_vector(carry, zeros, ir.Constant(ir.VectorType(I32, count), places))
+    return builder.add(total, moved)
+
+
+def _sum_by_masks(builder: Builder, left: Value, right: Value) -> Value:
+    """The carries of low words as a mask, moved up by one, under which high words grow by one.
+
+    The empty assembly hides from LLVM that the addend is 1: it would turn the masked addition back into two
+    instructions that compete with AES, and the pass would take a quarter longer.
+    """
+    total = builder.add(left, right)
+    flags = ir.VectorType(ir.IntType(1), _MASKED)
+    carried = builder.and_(builder.icmp_unsigned("<", total, left), ir.Constant(flags, [1, 0] * (_MASKED // 2)))
+    above = ir.Constant(ir.VectorType(I32, _MASKED), [_MASKED, *range(_MASKED - 1)])
+    carried = builder.shuffle_vector(carried, ir.Constant(flags, [0] * _MASKED), above)
+    ones = ir.Constant(total.type, [1] * _MASKED)
+    one = builder.asm(ir.FunctionType(total.type, [total.type]), "", "=v,0", [ones], False)
+    return builder.select(carried, builder.add(total, one), total)

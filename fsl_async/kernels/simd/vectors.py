@@ -1,0 +1,171 @@
+"""Vectors of blocks: the vocabulary in which the kernels are written.
+
+A vector is a few blocks that a kernel handles at once. Compiled, it lives in registers; in plain Python it is a numpy
+array of shape (lanes, 2), and each function here says in Python what its compiled form (`lowering`) does, so that every
+kernel also runs, slowly, without a compiler. Vectors have `^` and `&` in both worlds.
+
+Rules: nothing branches on or indexes memory by what a block contains; a row is a C-contiguous uint64 array of shape
+(n, 2).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fsl_async.kernels.simd import circuit
+from fsl_async.kernels.simd.isa import Keys, isa_of
+
+__all__ = [
+    "RING_32",
+    "RING_64",
+    "RING_128",
+    "Blocks",
+    "Ring",
+    "Ring32",
+    "Ring64",
+    "Ring128",
+    "Vector",
+    "add",
+    "bits_at",
+    "control_mask",
+    "encrypt_vector",
+    "hash_vector",
+    "lanes",
+    "load",
+    "load_part",
+    "prefetch",
+    "repeat",
+    "repeat_block",
+    "spread_bits",
+    "store",
+    "store_part",
+]
+
+Blocks = npt.NDArray[np.uint64]
+Vector = npt.NDArray[np.uint64]
+
+WORD = 2**64 - 1
+
+
+# Rows
+
+
+def lanes(keys: Keys) -> int:
+    """How many blocks a vector holds with these keys; a constant in compiled code."""
+    return isa_of(type(keys)).lanes
+
+
+def load(keys: Keys, row: Blocks, index: int) -> Vector:
+    """The vector that begins at block `index` of a row."""
+    return row[index : index + lanes(keys)].copy()
+
+
+def store(row: Blocks, index: int, vector: Vector) -> None:
+    """Write a vector to a row, from block `index` on."""
+    row[index : index + len(vector)] = vector
+
+
+def load_part(keys: Keys, row: Blocks, index: int, count: int) -> Vector:
+    """`load` near a row's end: `count` blocks, at most a vector's, and zeros after them."""
+    part = np.zeros((lanes(keys), 2), dtype=np.uint64)
+    part[:count] = row[index : index + count]
+    return part
+
+
+def store_part(row: Blocks, index: int, vector: Vector, count: int) -> None:
+    """`store` near a row's end: the first `count` blocks, at most a vector's."""
+    row[index : index + count] = vector[:count]
+
+
+def prefetch(keys: Keys, row: Blocks, index: int) -> None:
+    """Ask for the memory of a vector before it is needed.
+
+    It has no effect on values, and the vector may lie outside the row.
+    """
+
+
+def repeat(keys: Keys, low: int, high: int) -> Vector:
+    """A vector that repeats one block, given as two words; -1 is a word of ones."""
+    return np.array([[low & WORD, high & WORD]] * lanes(keys), dtype=np.uint64)
+
+
+def repeat_block(keys: Keys, row: Blocks, index: int) -> Vector:
+    """A vector that repeats block `index` of a row."""
+    return np.repeat(row[index : index + 1], lanes(keys), axis=0)
+
+
+# AES
+
+
+def encrypt_vector(keys: Keys, vector: Vector) -> Vector:
+    """AES-128 of every block."""
+    return circuit.encrypt(keys.schedule[:, :2], vector)
+
+
+def hash_vector(keys: Keys, vector: Vector) -> Vector:
+    """H(x) = AES(σ(x)) ^ σ(x), σ(hi‖lo) = (hi ^ lo ‖ hi) (Guo, Katz, Wang, Yu 2019, section 7)."""
+    low, high = vector[:, 0], vector[:, 1]
+    orthomorphism = np.stack([high, high ^ low], axis=1)
+    return encrypt_vector(keys, orthomorphism) ^ orthomorphism
+
+
+# Bits
+
+
+def control_mask(vector: Vector) -> Vector:
+    """All ones where a block's control bit (its lowest) is 1, all zeros elsewhere."""
+    controls = vector[:, :1] & np.uint64(1)
+    return np.repeat(controls * np.uint64(WORD), 2, axis=1)
+
+
+def bits_at(vector: Vector, place: int) -> int:
+    """Bit `place` (< 64) of every block, packed: block i's bit is bit i."""
+    return sum(int(low >> np.uint64(place) & np.uint64(1)) << i for i, low in enumerate(vector[:, 0]))
+
+
+def spread_bits(keys: Keys, bits: int) -> Vector:
+    """The blocks 0 and 1 that `bits` spells, block i from bit i: the inverse of `bits_at`."""
+    return np.array([[bits >> i & 1, 0] for i in range(lanes(keys))], dtype=np.uint64)
+
+
+# Rings
+
+
+class Ring32(NamedTuple):
+    """Z_2^32, four elements to a block; the fields are a block of ones, one in every element."""
+
+    low: int
+    high: int
+
+
+class Ring64(NamedTuple):
+    """Z_2^64, two elements to a block; the fields are a block of ones."""
+
+    low: int
+    high: int
+
+
+class Ring128(NamedTuple):
+    """Z_2^128, one element to a block; the fields are a block of ones."""
+
+    low: int
+    high: int
+
+
+Ring = Ring32 | Ring64 | Ring128
+RING_32 = Ring32(2**32 + 1, 2**32 + 1)
+RING_64 = Ring64(1, 1)
+RING_128 = Ring128(1, 0)
+
+
+def add(ring: Ring, left: Vector, right: Vector) -> Vector:
+    """Elementwise sum in a ring."""
+    if isinstance(ring, Ring32):
+        return (left.view(np.uint32) + right.view(np.uint32)).view(np.uint64)
+    total = left + right
+    if isinstance(ring, Ring128):
+        total[:, 1] += total[:, 0] < left[:, 0]
+    return total

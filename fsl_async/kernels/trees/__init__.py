@@ -1,0 +1,1 @@
+"""Distributed point functions, compiled: trees grown by clients, walked by servers."""

@@ -1,0 +1,274 @@
+"""The server's side of distributed point functions: shares, selection bits, proofs and leaves of a client's trees.
+
+Every function takes a segment and a range of its bins and touches only their slice of its output: calls for ranges
+that do not overlap may run in threads side by side. Shares are added with a positive sign; server 1 negates the
+finished sum. Source: design, sections 6 to 8 and 12.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from fsl_async.errors import MisuseError
+from fsl_async.kernels.arrays import read_only, writable
+from fsl_async.kernels.simd.isa import Keys
+from fsl_async.kernels.simd.vectors import Blocks
+from fsl_async.kernels.trees import evaluation_kernels as kernels
+from fsl_async.kernels.trees.generation import POSITIONS, RING_BITS, Tree, TreeKeys
+from fsl_async.kernels.trees.passes import Conversion, Slots, TagCheck
+from fsl_async.kernels.trees.walk import Trees
+
+__all__ = [
+    "Evaluation",
+    "Selection",
+    "Verification",
+    "add_leaves",
+    "conversion_of",
+    "evaluate_add",
+    "evaluate_leaves",
+    "evaluate_select",
+    "evaluate_verified",
+    "trees_of",
+]
+
+Words = npt.NDArray[np.uint64]
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """One server's view of one client's trees and hints.
+
+    Attributes:
+        keys: expansion keys.
+        roots: this server's roots; uint64 (trees, 2).
+        tree: the correction words.
+        convert: conversion keys of the block and epoch.
+        hints: uint64 (planes, trees, 2).
+        element_bits: bits of a ring element, 32, 64 or 128.
+    """
+
+    keys: TreeKeys
+    roots: Blocks = field(repr=False)
+    tree: Tree = field(repr=False)
+    convert: Keys
+    hints: Words = field(repr=False)
+    element_bits: int
+
+
+@dataclass(frozen=True, eq=False)
+class Verification:
+    """What a server checks one client's trees with (design, section 8).
+
+    Attributes:
+        tag: keys κ of the tags.
+        masks: ρ_x for every leaf; uint64 (leaves, 2).
+        digest: keys q of the proofs, tossed by both servers and never shown to a client.
+        digest_masks: ρ'_x for every leaf; uint64 (leaves, 2).
+        corrections: the client's tag corrections; uint64 (trees, 2).
+    """
+
+    tag: Keys
+    masks: Blocks = field(repr=False)
+    digest: Keys
+    digest_masks: Blocks = field(repr=False)
+    corrections: Blocks = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """One server's view of the trees of one client's query.
+
+    Attributes:
+        keys: expansion keys.
+        roots: this server's roots; uint64 (trees, 2).
+        tree: the correction words.
+        select: selection keys; not used where a leaf covers one position.
+        select_hints: uint8 (trees,), below 2^positions; not used where a leaf covers one position.
+        positions: positions that a leaf covers, 1, 2 or 4.
+    """
+
+    keys: TreeKeys
+    roots: Blocks = field(repr=False)
+    tree: Tree = field(repr=False)
+    select: Keys
+    select_hints: Bytes = field(repr=False)
+    positions: int
+
+
+def evaluate_add(evaluation: Evaluation, accumulator: Words, segment: int, start: int, stop: int) -> None:
+    """Add the share of every position under some bins to an accumulator.
+
+    Args:
+        evaluation: the trees and hints.
+        accumulator: uint64 (segments, leaves, planes, bins, 2), changed in place.
+        segment: the segment of the bins.
+        start: first bin.
+        stop: one past the last bin.
+
+    Raises:
+        MisuseError: for wrong types or shapes, or bins outside the segment.
+    """
+    span = _accumulator_span(evaluation, accumulator, (segment, start, stop))
+    kernels.add(trees_of(evaluation), span, conversion_of(evaluation), accumulator[segment])
+
+
+def evaluate_verified(
+    evaluation: Evaluation,
+    verification: Verification,
+    accumulator: Words,
+    proofs: Blocks,
+    segment: int,
+    start: int,
+    stop: int,
+) -> None:
+    """`evaluate_add`, and the proofs of the same trees in the same walk.
+
+    Args:
+        evaluation: the trees and hints.
+        verification: how to check them.
+        accumulator: uint64 (segments, leaves, planes, bins, 2), changed in place.
+        proofs: uint64 (trees, 2); those of the trees in range are written.
+        segment: the segment of the bins.
+        start: first bin.
+        stop: one past the last bin.
+
+    Raises:
+        MisuseError: for wrong types or shapes, or bins outside the segment.
+    """
+    span = _accumulator_span(evaluation, accumulator, (segment, start, stop))
+    check = _tag_check(verification, span.leaves, evaluation.tree.count)
+    proofs = writable("proofs", proofs, np.uint64, (evaluation.tree.count, 2))
+    kernels.add_verified(trees_of(evaluation), span, conversion_of(evaluation), accumulator[segment], check, proofs)
+
+
+def evaluate_select(selection: Selection, bits: Bytes, segment: int, start: int, stop: int) -> None:
+    """Write this server's share of the selection bits of some bins.
+
+    Args:
+        selection: the trees.
+        bits: uint8 (segments, leaves, ⌈bins·positions / 8⌉), bit bin·positions + slot, lowest first.
+        segment: the segment of the bins.
+        start: first bin, at a byte's first bit: a multiple of 8 / positions.
+        stop: one past the last bin; also at a byte's first bit unless it is the last bin of all.
+
+    Raises:
+        MisuseError: for wrong types or shapes, or bins outside the segment or not at byte boundaries.
+    """
+    if selection.positions not in POSITIONS:
+        raise MisuseError(f"a leaf covers 1, 2 or 4 positions, not {selection.positions}")
+    bins = selection.tree.count // max(1, len(bits))
+    writable("bits", bits, np.uint8, (-1, -1, -(-bins * selection.positions // 8)))
+    span = _span(selection.tree, bits, (segment, start, stop))
+    if start * selection.positions % 8 or (stop * selection.positions % 8 and stop != bins):
+        raise MisuseError(f"bins {start} to {stop}, {selection.positions} bits each, do not begin and end with a byte")
+    if selection.positions == 1:
+        kernels.select(trees_of(selection), span, bits[segment])
+    else:
+        kernels.select_slots(trees_of(selection), span, _slots(selection), bits[segment])
+
+
+def evaluate_leaves(
+    trees: Evaluation | Selection,
+    chosen: npt.NDArray[np.uint32],
+    leaves: Words,
+    segment: int,
+    start: int,
+    stop: int,
+) -> None:
+    """Write the blocks of chosen leaves, to be converted in later epochs.
+
+    Args:
+        trees: whose leaves.
+        chosen: which leaves, ascending; uint32 (chosen,).
+        leaves: uint64 (segments, chosen, bins, 2).
+        segment: the segment of the bins.
+        start: first bin.
+        stop: one past the last bin.
+
+    Raises:
+        MisuseError: for wrong types or shapes, bins outside the segment, or leaves that descend or lie outside.
+    """
+    chosen = read_only("chosen", chosen, np.uint32, (-1,))
+    if (chosen[1:] < chosen[:-1]).any() or (chosen >= 2**trees.tree.depth).any():
+        raise MisuseError(f"chosen leaves must ascend and lie below {2**trees.tree.depth}")
+    bins = trees.tree.count // max(1, len(leaves))
+    writable("leaves", leaves, np.uint64, (-1, len(chosen), bins, 2))
+    span = _span(trees.tree, leaves, (segment, start, stop))._replace(leaves=2**trees.tree.depth)
+    kernels.leaves_of(trees_of(trees), span, chosen, leaves[segment])
+
+
+def add_leaves(evaluation: Evaluation, leaves: Words, accumulator: Words, segment: int, start: int, stop: int) -> None:
+    """`evaluate_add` from leaves that `evaluate_leaves` wrote, all of them: no tree is walked.
+
+    Args:
+        evaluation: the hints and conversion keys of this epoch.
+        leaves: uint64 (segments, leaves, bins, 2).
+        accumulator: uint64 (segments, leaves, planes, bins, 2), changed in place.
+        segment: the segment of the bins.
+        start: first bin.
+        stop: one past the last bin.
+
+    Raises:
+        MisuseError: for wrong types or shapes, or bins outside the segment.
+    """
+    span = _accumulator_span(evaluation, accumulator, (segment, start, stop))
+    segments, bins = accumulator.shape[0], accumulator.shape[3]
+    leaves = read_only("leaves", leaves, np.uint64, (segments, span.leaves, bins, 2))
+    kernels.add_cached(span, conversion_of(evaluation), leaves[segment], accumulator[segment])
+
+
+def trees_of(view: Evaluation | Selection) -> Trees:
+    """The trees as kernels take them, checked."""
+    tree = view.tree
+    words = read_only("words", tree.words, np.uint64, (-1, -1, 2))
+    bits = read_only("bits", tree.bits, np.uint8, (tree.depth, -(-tree.count // 8)))
+    roots = read_only("roots", view.roots, np.uint64, (tree.count, 2))
+    return Trees(view.keys.left, view.keys.right, roots, words, bits)
+
+
+def conversion_of(evaluation: Evaluation) -> Conversion:
+    """The conversion as kernels take it, checked."""
+    if evaluation.element_bits not in RING_BITS:
+        raise MisuseError(f"a ring element has 32, 64 or 128 bits, not {evaluation.element_bits}")
+    hints = read_only("hints", evaluation.hints, np.uint64, (-1, evaluation.tree.count, 2))
+    return Conversion(evaluation.convert, hints, evaluation.element_bits)
+
+
+def _tag_check(verification: Verification, leaves: int, trees: int) -> TagCheck:
+    return TagCheck(
+        verification.tag,
+        verification.digest,
+        read_only("masks", verification.masks, np.uint64, (leaves, 2)),
+        read_only("digest_masks", verification.digest_masks, np.uint64, (leaves, 2)),
+        read_only("corrections", verification.corrections, np.uint64, (trees, 2)),
+    )
+
+
+def _slots(selection: Selection) -> Slots:
+    hints = read_only("select_hints", selection.select_hints, np.uint8, (selection.tree.count,))
+    return Slots(selection.select, hints, selection.positions)
+
+
+def _accumulator_span(evaluation: Evaluation, accumulator: Words, part: tuple[int, int, int]) -> kernels.Span:
+    bins = evaluation.tree.count // max(1, len(accumulator))
+    planes = len(evaluation.hints)
+    writable("accumulator", accumulator, np.uint64, (-1, -1, planes, bins, 2))
+    return _span(evaluation.tree, accumulator, part)
+
+
+def _span(tree: Tree, output: npt.NDArray[np.generic], part: tuple[int, int, int]) -> kernels.Span:
+    """The part of an output of shape (segments, leaves, ...) that some bins of one segment are."""
+    segment, start, stop = part
+    segments, leaves = output.shape[:2]
+    bins = tree.count // max(1, segments)
+    if bins * segments != tree.count or not 1 <= leaves <= 2**tree.depth:
+        raise MisuseError(
+            f"{tree.count} trees of at most {2**tree.depth} leaves do not fill {segments} segments of {leaves} leaves"
+        )
+    if not (0 <= segment < segments and 0 <= start <= stop <= bins):
+        raise MisuseError(f"segment {segment}, bins {start} to {stop}: there are {segments} segments of {bins} bins")
+    return kernels.Span(segment * bins, start, stop, leaves)

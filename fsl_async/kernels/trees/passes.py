@@ -1,0 +1,332 @@
+"""One pass over a row: what happens to one node, or one leaf, of a whole group of trees.
+
+A row is the same node of many trees side by side, padded to whole vectors. Every pass reads rows and writes one row,
+so that a node costs one load, one store and its AES. Control bits act through masks, never through branches.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fsl_async.kernels.simd.isa import Keys
+from fsl_async.kernels.simd.lowering import compiled, compiled_inline
+from fsl_async.kernels.simd.vectors import (
+    RING_32,
+    RING_64,
+    RING_128,
+    Blocks,
+    Ring,
+    Vector,
+    add,
+    bits_at,
+    control_mask,
+    encrypt_vector,
+    hash_vector,
+    lanes,
+    load,
+    load_part,
+    prefetch,
+    repeat,
+    repeat_block,
+    spread_bits,
+    store,
+    store_part,
+)
+
+__all__ = [
+    "Conversion",
+    "Group",
+    "Slots",
+    "TagCheck",
+    "Target",
+    "add_leaf",
+    "copy_blocks",
+    "encrypt_row",
+    "grow",
+    "grow_left",
+    "hash_row",
+    "pack_controls",
+    "pack_slots",
+    "prove_leaf",
+    "spread_corrections",
+    "take_row",
+    "write_bits",
+]
+
+Rows = npt.NDArray[np.uint64]
+Bytes = npt.NDArray[np.uint8]
+
+
+class Group(NamedTuple):
+    """The working memory of one group of trees (see `walk`); level by level, left row before right row.
+
+    Attributes:
+        nodes: the two children last expanded on each level, shape (2·(depth + 1)·width, 2).
+        corrections: those of left and right children, shape (2·depth·width, 2).
+        depth: levels below the roots.
+        width: blocks of a row, padded to whole vectors.
+    """
+
+    nodes: Blocks
+    corrections: Blocks
+    depth: int
+    width: int
+
+
+class Target(NamedTuple):
+    """Where a group's shares go.
+
+    Attributes:
+        cells: an accumulator of one segment, flat: shape (leaves·planes·bins, 2).
+        bins: bins of the segment.
+        start: the group's first bin.
+        size: its bins.
+        hints: all trees' hints, flat: shape (planes·trees, 2).
+        trees: trees in all.
+        tree: the first bin's tree.
+    """
+
+    cells: Blocks
+    bins: int
+    start: int
+    size: int
+    hints: Blocks
+    trees: int
+    tree: int
+
+
+class Conversion(NamedTuple):
+    """How leaves become ring elements.
+
+    Attributes:
+        keys: conversion keys of the block and epoch.
+        hints: shape (planes, trees, 2).
+        ring_bits: 32, 64 or 128.
+    """
+
+    keys: Keys
+    hints: Rows
+    ring_bits: int
+
+
+class TagCheck(NamedTuple):
+    """What a server needs to check that trees are point functions (design, section 8).
+
+    Attributes:
+        tag: keys κ of the tags.
+        digest: keys q of the digest, which clients never learn.
+        masks: ρ_x for every leaf, shape (leaves, 2).
+        digest_masks: ρ'_x for every leaf, shape (leaves, 2).
+        corrections: cs_j for every tree, shape (trees, 2).
+    """
+
+    tag: Keys
+    digest: Keys
+    masks: Blocks
+    digest_masks: Blocks
+    corrections: Blocks
+
+
+class Slots(NamedTuple):
+    """How a leaf selects one of the positions it covers.
+
+    Attributes:
+        keys: selection keys.
+        hints: one per tree, below 2^positions.
+        positions: 2 or 4.
+    """
+
+    keys: Keys
+    hints: Bytes
+    positions: int
+
+
+@compiled_inline
+def grow(left: Keys, right: Keys, group: Group, level: int, side: int) -> None:
+    """Both children of a row of nodes: H(n) ^ t(n)·correction (design, sections 5 and 6)."""
+    nodes, corrections, width = group.nodes, group.corrections, group.width
+    parents, lefts, rights = (2 * level + side) * width, 2 * level * width, (2 * level + 1) * width
+    children = 2 * width
+    for i in range(0, width, lanes(left)):
+        node = load(left, nodes, parents + i)
+        control = control_mask(node)
+        left_child = hash_vector(left, node) ^ (control & load(left, corrections, lefts + i))
+        store(nodes, lefts + children + i, left_child)
+        right_child = hash_vector(right, node) ^ (control & load(left, corrections, rights + i))
+        store(nodes, rights + children + i, right_child)
+
+
+@compiled_inline
+def grow_left(left: Keys, group: Group, level: int, side: int) -> None:
+    """The left children alone, where all leaves to the right lie outside the tree."""
+    nodes, corrections, width = group.nodes, group.corrections, group.width
+    parents, lefts = (2 * level + side) * width, 2 * level * width
+    for i in range(0, width, lanes(left)):
+        node = load(left, nodes, parents + i)
+        left_child = hash_vector(left, node) ^ (control_mask(node) & load(left, corrections, lefts + i))
+        store(nodes, lefts + 2 * width + i, left_child)
+
+
+@compiled
+def spread_corrections(
+    keys: Keys, words: Blocks, packed: Bytes, first: int, count: int, group: Group, level: int
+) -> None:
+    """Lay out one level's corrections of `count` trees from tree `first` on; meanwhile fetch those that come next.
+
+    Left children take the words as they are, right children the words with their lowest bits from `packed`.
+    """
+    step, lefts = lanes(keys), 2 * level * group.width
+    last = (count - 1) // step * step
+    for i in range(0, last, step):
+        prefetch(keys, words, first + count + i)
+        _spread_vector(keys, load(keys, words, first + i), _read_bits(packed, first + i, step), group, lefts + i)
+    word = load_part(keys, words, first + last, count - last)
+    _spread_vector(keys, word, _read_bits(packed, first + last, count - last), group, lefts + last)
+
+
+@compiled_inline
+def _spread_vector(keys: Keys, word: Vector, controls: int, group: Group, left: int) -> None:
+    store(group.corrections, left, word)
+    right = (word & repeat(keys, -2, -1)) ^ spread_bits(keys, controls)
+    store(group.corrections, left + group.width, right)
+
+
+@compiled_inline
+def _read_bits(packed: Bytes, first: int, count: int) -> int:
+    """`count` bits, 1 to 16, from bit `first` on; what lies above them is undefined."""
+    start, last = first >> 3, (first + count - 1) >> 3
+    word = int(packed[start]) | int(packed[min(start + 1, last)]) << 8 | int(packed[last]) << 16
+    return word >> (first & 7)
+
+
+@compiled_inline
+def add_leaf(conversion: Conversion, leaves: Blocks, row: int, leaf: int, target: Target) -> None:
+    """Add every plane of a row of leaves' shares, C(n) + t(n)·hint, to its place in the accumulator."""
+    if conversion.ring_bits == 32:
+        _add_planes(RING_32, conversion, leaves, row, leaf, target)
+    elif conversion.ring_bits == 64:
+        _add_planes(RING_64, conversion, leaves, row, leaf, target)
+    else:
+        _add_planes(RING_128, conversion, leaves, row, leaf, target)
+
+
+@compiled
+def _add_planes(ring: Ring, conversion: Conversion, leaves: Blocks, row: int, leaf: int, target: Target) -> None:
+    """`add_leaf` in one ring; meanwhile the cells that come next are fetched from memory.
+
+    A vector is hashed before the one in front of it is added: additions that wait for their AES would hold up the
+    AES behind them.
+    """
+    keys, cells, hints = conversion.keys, target.cells, target.hints
+    step, planes = lanes(keys), len(conversion.hints)
+    last = (target.size - 1) // step * step
+    rest = target.size - last
+    for plane in range(planes):
+        tweak = repeat(keys, plane << 1, 0)
+        hint = plane * target.trees + target.tree
+        place = (leaf * planes + plane) * target.bins + target.start
+        prefetch(keys, cells, place + target.bins)
+        image = hash_vector(keys, load(keys, leaves, row) ^ tweak)
+        for i in range(0, last, step):
+            prefetch(keys, cells, place + target.bins + i + step)
+            following = hash_vector(keys, load(keys, leaves, row + i + step) ^ tweak)
+            added = control_mask(load(keys, leaves, row + i)) & load(keys, hints, hint + i)
+            store(cells, place + i, add(ring, load(keys, cells, place + i), add(ring, image, added)))
+            image = following
+        added = control_mask(load(keys, leaves, row + last)) & load_part(keys, hints, hint + last, rest)
+        total = add(ring, load_part(keys, cells, place + last, rest), add(ring, image, added))
+        store_part(cells, place + last, total, rest)
+
+
+@compiled_inline
+def prove_leaf(check: TagCheck, leaf: int, leaves: Blocks, row: int, corrections: Blocks, proofs: Blocks) -> None:
+    """Fold π_q(v ^ ρ'_x) into every tree's proof, v = T(n, x) ^ t(n)·correction (design, section 8)."""
+    mask = repeat_block(check.tag, check.masks, leaf)
+    digest_mask = repeat_block(check.digest, check.digest_masks, leaf)
+    for i in range(0, len(proofs), lanes(check.tag)):
+        node = load(check.tag, leaves, row + i)
+        masked = node ^ mask
+        tag = encrypt_vector(check.tag, masked) ^ masked
+        corrected = tag ^ (control_mask(node) & load(check.tag, corrections, i))
+        folded = load(check.tag, proofs, i) ^ encrypt_vector(check.digest, corrected ^ digest_mask)
+        store(proofs, i, folded)
+
+
+@compiled_inline
+def pack_controls(keys: Keys, leaves: Blocks, row: int, count: int, packed: Bytes, first: int) -> None:
+    """The control bits of `count` leaves, eight to a byte, from byte `first` on."""
+    whole = count - count % lanes(keys)
+    for i in range(0, whole, lanes(keys)):
+        controls = bits_at(load(keys, leaves, row + i), 0)
+        for k in range(lanes(keys) >> 3):
+            packed[first + (i >> 3) + k] = (controls >> (8 * k)) & 255
+    if whole < count:
+        write_bits(bits_at(load(keys, leaves, row + whole), 0), count - whole, packed, first + (whole >> 3))
+
+
+@compiled_inline
+def pack_slots(slots: Slots, leaves: Blocks, row: int, hints: Blocks, count: int, packed: Bytes, first: int) -> None:
+    """The low `positions` bits of H(n) ^ t(n)·hint of `count` leaves, side by side, from byte `first` on."""
+    keys, positions = slots.keys, slots.positions
+    for i in range(0, count, lanes(keys)):
+        leaf = load(keys, leaves, row + i)
+        marks = hash_vector(keys, leaf) ^ (control_mask(leaf) & load(keys, hints, i))
+        word = 0
+        for slot in range(positions):
+            word |= _space(bits_at(marks, slot), positions) << slot
+        write_bits(word, positions * min(lanes(keys), count - i), packed, first + (positions * i >> 3))
+
+
+@compiled
+def _space(bits: int, stride: int) -> int:
+    """Bit i moves to place stride·i; up to 16 bits, strides 2 and 4."""
+    for _ in range(stride >> 1):
+        bits = (bits | bits << 16) & 0x0000FFFF0000FFFF
+        bits = (bits | bits << 8) & 0x00FF00FF00FF00FF
+        bits = (bits | bits << 4) & 0x0F0F0F0F0F0F0F0F
+        bits = (bits | bits << 2) & 0x3333333333333333
+        bits = (bits | bits << 1) & 0x5555555555555555
+    return bits
+
+
+@compiled
+def write_bits(word: int, count: int, packed: Bytes, first: int) -> None:
+    """Write `count` bits to bytes from `first` on; spare bits of the last byte are 0."""
+    for k in range((count + 7) >> 3):
+        byte = (word >> (8 * k)) & 255
+        packed[first + k] = byte & ((1 << min(8, count - 8 * k)) - 1)
+
+
+@compiled
+def copy_blocks(source: Blocks, first: int, target: Blocks, start: int, count: int) -> None:
+    """Copy `count` blocks."""
+    for i in range(count):
+        target[start + i, 0] = source[first + i, 0]
+        target[start + i, 1] = source[first + i, 1]
+
+
+@compiled
+def take_row(keys: Keys, source: Blocks, first: int, target: Blocks, count: int) -> None:
+    """Copy `count` blocks to the start of a padded row, by whole vectors."""
+    step = lanes(keys)
+    last = (count - 1) // step * step
+    for i in range(0, last, step):
+        store(target, i, load(keys, source, first + i))
+    store(target, last, load_part(keys, source, first + last, count - last))
+
+
+@compiled
+def encrypt_row(keys: Keys, row: Blocks) -> None:
+    """AES-128 of every block of a row, in place."""
+    for i in range(0, len(row), lanes(keys)):
+        store(row, i, encrypt_vector(keys, load(keys, row, i)))
+
+
+@compiled
+def hash_row(keys: Keys, row: Blocks) -> None:
+    """H of every block of a row, in place."""
+    for i in range(0, len(row), lanes(keys)):
+        store(row, i, hash_vector(keys, load(keys, row, i)))

@@ -1,0 +1,106 @@
+"""Walking the trees: depth first over one position for a whole group of trees at once.
+
+A group is up to 512 trees. Its working memory is one pair of rows per level and the group's correction words, a few
+hundred kilobytes that stay in the second-level cache; leaves are visited from left to right and nothing is ever as
+large as trees × leaves. Going from one leaf to the next expands only the nodes that the two do not share, and subtrees
+that lie beyond the last leaf are never entered.
+
+Rows are named by the place of their first block in a flat array: making an array for every row would cost as much
+as the AES of a short one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fsl_async.kernels.simd.isa import Keys
+from fsl_async.kernels.simd.lowering import compiled, compiled_inline
+from fsl_async.kernels.simd.vectors import Blocks, lanes
+from fsl_async.kernels.trees.passes import Group, grow, grow_left, spread_corrections, take_row
+
+__all__ = ["GROUP", "Trees", "climb", "new_group", "new_row", "padded", "plant", "take"]
+
+GROUP = 512
+
+Rows = npt.NDArray[np.uint64]
+Bytes = npt.NDArray[np.uint8]
+
+
+class Trees(NamedTuple):
+    """One server's view of one client's trees, as kernels take it.
+
+    Attributes:
+        left: keys of left children.
+        right: keys of right children.
+        roots: shape (trees, 2).
+        words: left corrections, shape (depth, trees, 2).
+        bits: control bits of the right corrections, eight trees to a byte, shape (depth, ⌈trees / 8⌉).
+    """
+
+    left: Keys
+    right: Keys
+    roots: Blocks
+    words: Rows
+    bits: Bytes
+
+
+@compiled
+def padded(keys: Keys, count: int) -> int:
+    """The least whole number of vectors that holds `count` blocks, in blocks."""
+    return (count + lanes(keys) - 1) // lanes(keys) * lanes(keys)
+
+
+@compiled
+def new_row(count: int) -> Blocks:
+    """A row of `count` zero blocks that begins on a cache line, so that vectors do not straddle two."""
+    memory = np.zeros((count + 4, 2), dtype=np.uint64)
+    skip = (-memory.ctypes.data // 16) % 4
+    return memory[skip : skip + count]
+
+
+@compiled
+def take(keys: Keys, source: Blocks, first: int, count: int) -> Blocks:
+    """A padded copy of some blocks of a row."""
+    row = new_row(padded(keys, count))
+    take_row(keys, source, first, row, count)
+    return row
+
+
+@compiled
+def new_group(trees: Trees, count: int) -> Group:
+    """Working memory for groups of at most `count` trees."""
+    depth, width = len(trees.words), padded(trees.left, min(GROUP, count))
+    return Group(new_row(2 * (depth + 1) * width), new_row(2 * depth * width), depth, width)
+
+
+@compiled
+def plant(trees: Trees, group: Group, first: int, count: int) -> None:
+    """Put a group at the roots of `count` trees from tree `first` on."""
+    take_row(trees.left, trees.roots, first, group.nodes, count)
+    for level in range(group.depth):
+        spread_corrections(trees.left, trees.words[level], trees.bits[level], first, count, group, level)
+
+
+@compiled_inline
+def climb(trees: Trees, group: Group, leaf: int, previous: int, leaves: int) -> int:
+    """Bring a group from leaf `previous` to a later leaf and return the place of that leaf's row.
+
+    The first time, `previous` is `leaf + 2**depth`: a leaf that shares nothing.
+    """
+    level = group.depth
+    differing = (leaf ^ previous) >> 1
+    while differing > 0:
+        level -= 1
+        differing >>= 1
+    while level < group.depth:
+        side = (leaf >> (group.depth - level)) & 1
+        below = group.depth - level - 1
+        if ((leaf >> below) | 1) << below < leaves:
+            grow(trees.left, trees.right, group, level, side)
+        else:
+            grow_left(trees.left, group, level, side)
+        level += 1
+    return (2 * level + (leaf & 1)) * group.width

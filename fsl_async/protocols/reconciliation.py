@@ -1,0 +1,205 @@
+"""When the servers meet: does each still know what it has said to the other, and what became of their rounds?
+
+A store that was put back (an older copy, a snapshot of a disk) knows less than its server has said. A server that went
+on from it would say something else instead, and two different answers can expose a client. Each server by itself cannot
+notice; both together can, before either says anything else: each begins with how far it has got, what it has said and
+what it has heard, and both come to the same verdict on whose store is behind.
+
+    the other has settled rounds that I do not know          my store is behind
+    the other heard what I have not said, or otherwise       my store is behind
+    and the other way round                                  the other's is
+    both have settled as many rounds, and not the same ones  their stores have nothing to do with each other
+
+Whose store is behind ends, and names its own store. The other one goes on, and does not listen to that server until it
+comes back with another store. The verdict rests on what the other one states, which nobody can check: a server that
+lies about what it knows can stop the other one, as one that is silent can. What it must not get by that is that both
+begin anew on its word alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeAlias
+
+from fsl_async.digests import Domain, digest
+from fsl_async.protocols import round as rounds
+from fsl_async.protocols import toss as tosses
+from fsl_async.wire.entries import pack_entries
+from fsl_async.wire.messages import Known
+
+__all__ = [
+    "Agreed",
+    "Apart",
+    "Behind",
+    "PeerBehind",
+    "Verdict",
+    "compare",
+    "known_at_rest",
+    "known_of_round",
+    "known_of_toss",
+]
+
+
+class Word(IntEnum):
+    """What a server says of a round, in order."""
+
+    NOTHING = 0
+    TOSS_COMMITMENT = 1
+    TOSS_REVEAL = 2
+    ROSTER = 3
+    PROOFS = 4
+    COMMITMENT = 5
+    SHARE = 6
+    CONCLUSION = 7
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """Each still knows what it has said."""
+
+
+@dataclass(frozen=True)
+class Behind:
+    """This server's store is behind.
+
+    Attributes:
+        why: what tells so.
+    """
+
+    why: str
+
+
+@dataclass(frozen=True)
+class PeerBehind:
+    """The other server's store is behind.
+
+    Attributes:
+        why: what tells so.
+    """
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Apart:
+    """The two stores have nothing to do with each other."""
+
+
+Verdict: TypeAlias = Agreed | Behind | PeerBehind | Apart
+
+_SAID: dict[type[rounds.Round], Word] = {
+    rounds.Open: Word.TOSS_REVEAL,
+    rounds.Closing: Word.TOSS_REVEAL,
+    rounds.Closed: Word.ROSTER,
+    rounds.Rostered: Word.ROSTER,
+    rounds.Proved: Word.PROOFS,
+    rounds.Verified: Word.PROOFS,
+    rounds.Committed: Word.COMMITMENT,
+    rounds.Revealed: Word.SHARE,
+    rounds.Combined: Word.SHARE,
+    rounds.Concluded: Word.CONCLUSION,
+    rounds.Done: Word.CONCLUSION,
+    rounds.Aborted: Word.CONCLUSION,
+}
+
+_HEARD: dict[str, Word] = {
+    tosses.PeerTossCommitment.said: Word.TOSS_COMMITMENT,
+    tosses.PeerTossReveal.said: Word.TOSS_REVEAL,
+    rounds.PeerRoster.said: Word.ROSTER,
+    rounds.PeerProofs.said: Word.PROOFS,
+    rounds.PeerCommitment.said: Word.COMMITMENT,
+    rounds.PeerShare.said: Word.SHARE,
+    rounds.PeerConclusion.said: Word.CONCLUSION,
+}
+
+
+def known_at_rest() -> Known:
+    """What is known where no round is on: nothing that the other server could have heard."""
+    return Known(said=Word.CONCLUSION)
+
+
+def known_of_toss(toss: tosses.Toss) -> Known:
+    """What is known of a round that is being tossed for; how the rounds before it ended is the caller's to add."""
+    half, heard = toss.half, getattr(toss, "heard", {})
+    said = Word.TOSS_COMMITMENT if isinstance(toss, tosses.Committing) else Word.TOSS_REVEAL
+    first = tosses.PeerTossCommitment(half.commitment(), half.model).content()
+    return Known(
+        said=said,
+        heard=max((_HEARD[kind] for kind in heard), default=Word.NOTHING),
+        toss=first,
+        peer_toss=heard.get(tosses.PeerTossCommitment.said, b""),
+    )
+
+
+def known_of_round(toss: tosses.Toss, state: rounds.Round, round_id: bytes) -> Known:
+    """What is known of a round that is on; how the rounds before it ended is the caller's to add."""
+    heard: dict[str, bytes] = getattr(state, "heard", {})
+    before, entries = known_of_toss(toss), getattr(state, "entries", {})
+    says_list = _SAID[type(state)] >= Word.ROSTER and hasattr(state, "entries")
+    return Known(
+        present=round_id,
+        said=_SAID[type(state)],
+        heard=max((_HEARD[kind] for kind in heard), default=Word(before.heard)),
+        toss=before.toss,
+        peer_toss=before.peer_toss,
+        roster=digest(Domain.ROSTER, pack_entries(entries)) if says_list else b"",
+        peer_roster=heard.get(rounds.PeerRoster.said, b""),
+    )
+
+
+def compare(ours: Known, theirs: Known) -> Verdict:
+    """Whose store is behind, as both servers find it."""
+    if why := _behind(ours, theirs):
+        return Behind(why)
+    if why := _behind(theirs, ours):
+        return PeerBehind(why)
+    if ours.settled == theirs.settled and ours.last != theirs.last:
+        return Apart()
+    return Agreed()
+
+
+def _behind(one: Known, other: Known) -> str:
+    """Why one server's store must be behind, by what the other one knows; empty where it need not be."""
+    if other.settled > one.settled + 1:
+        return f"{other.settled} rounds are over, and it knows of {one.settled}"
+    if other.settled == one.settled + 1:
+        return _behind_by_one(one, other)
+    if other.settled == one.settled:
+        return _behind_in_round(one, other)
+    if one.settled == other.settled + 1 and one.aborted and one.last == other.present:
+        return "it gave a round up in which it had committed to its share" if other.heard >= Word.COMMITMENT else ""
+    return ""
+
+
+def _behind_by_one(one: Known, other: Known) -> str:
+    number = other.settled
+    if one.present and one.present != other.last:
+        return f"round {number} is over, and it has opened another one of that number"
+    if other.peer_toss:
+        return f"it has tossed for round {number + 1} before, and does not know that round {number} is over"
+    if other.aborted:
+        return ""  # it may have been given up at any time
+    if one.said < Word.SHARE:
+        return f"round {number} is done, and it does not know that it revealed its share"
+    return ""
+
+
+def _behind_in_round(one: Known, other: Known) -> str:
+    number = one.settled + 1
+    if one.last != other.last:
+        return ""
+    if one.aborted and not other.aborted:
+        return f"it gave round {one.settled} up, which is done"
+    if one.toss and other.peer_toss and one.toss != other.peer_toss:
+        return f"it has tossed for round {number} before, with another half of the seed"
+    if one.said < other.heard:
+        heard, said = Word(other.heard), Word(one.said)
+        return f"in round {number} it has said its {_name(heard)} before, and does not know more than its {_name(said)}"
+    if one.roster and other.peer_roster and one.roster != other.peer_roster:
+        return f"in round {number} it has sent another list of clients before"
+    return ""
+
+
+def _name(word: Word) -> str:
+    return word.name.lower().replace("_", " ")

@@ -1,0 +1,154 @@
+"""What a server does in each state of a round: a pure function of the state, so that a restarted server does it again.
+
+A message stays among the effects until an answer proves that the peer has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias, assert_never
+
+from fsl_async.digests import Domain, digest
+from fsl_async.protocols.round.states import (
+    Aborted,
+    Closed,
+    Closing,
+    Combined,
+    Committed,
+    Concluded,
+    Done,
+    Open,
+    Proved,
+    Revealed,
+    Rostered,
+    Round,
+    Terms,
+    Verified,
+)
+from fsl_async.wire.entries import Entries, pack_entries
+from fsl_async.wire.messages import Abort, Commitment, Conclusion, Proofs, RosterList, Share
+
+__all__ = ["Apply", "AwaitGrace", "Effect", "Evaluate", "Send", "SendShare", "Sum", "effects", "share_commitment"]
+
+
+@dataclass(frozen=True)
+class Send:
+    """Send a message to the peer."""
+
+    message: RosterList | Proofs | Commitment | Conclusion | Abort
+    bulk: bytes = b""
+
+
+@dataclass(frozen=True)
+class SendShare:
+    """Send our share, kept by its digest, to the peer."""
+
+    message: Share
+    share: bytes
+
+
+@dataclass(frozen=True)
+class AwaitGrace:
+    """Report `GraceOver` when the grace period has passed."""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Bring exactly these submissions into the accumulators, then report `Evaluated`."""
+
+    roster: Entries
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Leave only these submissions in the sum, form the share, then report `Summed`."""
+
+    counted: Entries
+
+
+@dataclass(frozen=True)
+class Apply:
+    """Add both shares, apply the update, then report `Applied`."""
+
+    counted: Entries
+    excluded: Mapping[str, str]
+    share: bytes
+    peer_share: bytes
+
+
+Effect: TypeAlias = Send | SendShare | AwaitGrace | Evaluate | Sum | Apply
+
+
+def effects(state: Round, terms: Terms) -> tuple[Effect, ...]:
+    """What a server in this state does, and does again after a restart.
+
+    A message stays among the effects until an answer proves that the peer has it.
+    """
+    match state:
+        case Open():
+            return ()
+        case Closed():
+            return (_send_roster(state.entries, terms),)
+        case Closing():
+            return (AwaitGrace(),)
+        case Rostered():
+            return (_send_roster(state.entries, terms), Evaluate(state.roster))
+        case Proved():
+            return (_send_roster(state.entries, terms), *_send_proofs(state.proofs, terms))
+        case Verified():
+            return (
+                _send_roster(state.entries, terms),
+                *_send_proofs(state.proofs, terms),
+                Sum(state.counted),
+            )
+        case Committed():
+            return (
+                _send_roster(state.entries, terms),
+                *_send_proofs(state.proofs, terms),
+                _send_commitment(state, terms),
+            )
+        case Revealed():
+            return (
+                _send_commitment(state, terms),
+                _send_share(state.share, state.nonce, terms),
+            )
+        case Combined():
+            return (
+                _send_share(state.share, state.nonce, terms),
+                Apply(state.counted, state.excluded, state.share, state.peer_share),
+            )
+        case Concluded():
+            return (
+                _send_share(state.share, state.nonce, terms),
+                Send(Conclusion(terms.round_id, state.outcome)),
+            )
+        case Done():
+            return (Send(Conclusion(terms.round_id, state.outcome)),)
+        case Aborted():
+            return (Send(Abort(terms.round_id, state.explanation)),)
+        case _:
+            assert_never(state)
+
+
+def share_commitment(terms: Terms, server: int, counted: Mapping[str, bytes], share: bytes, nonce: bytes) -> bytes:
+    """What server `server` commits to before shares are revealed: its share of the sum over exactly these clients."""
+    roster = digest(Domain.ROSTER, pack_entries(counted))
+    return digest(Domain.SHARE_COMMITMENT, terms.round_id, bytes([server]), roster, share, nonce)
+
+
+def _send_roster(entries: Entries, terms: Terms) -> Send:
+    return Send(RosterList(terms.round_id), pack_entries(entries))
+
+
+def _send_proofs(proofs: Entries, terms: Terms) -> tuple[Send, ...]:
+    return (Send(Proofs(terms.round_id), pack_entries(proofs)),) if terms.verified else ()
+
+
+def _send_commitment(state: Committed | Revealed, terms: Terms) -> Send:
+    commitment = share_commitment(terms, terms.server, state.counted, state.share, state.nonce)
+    return Send(Commitment(terms.round_id, commitment))
+
+
+def _send_share(share: bytes, nonce: bytes, terms: Terms) -> SendShare:
+    return SendShare(Share(terms.round_id, nonce), share)

@@ -1,0 +1,300 @@
+"""The states of a round on one server, and the events that lead from one to another.
+
+A state holds what its successors need, and nothing else: recovery is to take the recorded events again. The order in
+which they stand here is the order of a round; see `fsl_async.protocols.round` for the transitions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+import msgspec
+
+from fsl_async.digests import Domain, digest
+from fsl_async.protocols.machine import Event, PeerEvent, State
+from fsl_async.wire.entries import Entries, pack_entries
+
+__all__ = [
+    "Aborted",
+    "Applied",
+    "CloseRound",
+    "Closed",
+    "Closing",
+    "Combined",
+    "Committed",
+    "Concluded",
+    "Done",
+    "Evaluated",
+    "GaveUp",
+    "GraceOver",
+    "Heard",
+    "Open",
+    "PeerAbort",
+    "PeerCommitment",
+    "PeerConclusion",
+    "PeerProofs",
+    "PeerRoster",
+    "PeerShare",
+    "Proved",
+    "Revealed",
+    "Rostered",
+    "Round",
+    "Submitted",
+    "Summed",
+    "Terms",
+    "Verified",
+]
+
+Heard: TypeAlias = dict[str, bytes]
+"""By what it was, the digest of what the peer has said."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is fixed for the whole round."""
+
+    round_id: bytes
+    server: int
+    minimum: int
+    verified: bool
+
+    @property
+    def peer(self) -> str:
+        """The other server's name."""
+        return f"S{1 - self.server}"
+
+
+# ---- states
+
+
+class Open(State, frozen=True):
+    """Clients submit."""
+
+    entries: Entries = msgspec.field(default_factory=dict)
+
+
+class Closed(State, frozen=True):
+    """Our list is frozen and sent; the peer's is awaited."""
+
+    entries: Entries
+
+
+class Closing(State, frozen=True):
+    """The peer has closed; some of the submissions on its list are still on their way to us."""
+
+    entries: Entries
+    theirs: Entries
+    heard: Heard
+
+
+class Rostered(State, frozen=True):
+    """The roster is agreed; its submissions are being evaluated."""
+
+    entries: Entries
+    roster: Entries
+    excluded: dict[str, str]
+    heard: Heard
+
+
+class Proved(State, frozen=True):
+    """Our proof digests are sent; the peer's are awaited."""
+
+    entries: Entries
+    roster: Entries
+    excluded: dict[str, str]
+    proofs: Entries
+    heard: Heard
+
+
+class Verified(State, frozen=True):
+    """It is settled who counts; our share is being summed."""
+
+    entries: Entries
+    counted: Entries
+    excluded: dict[str, str]
+    proofs: Entries
+    heard: Heard
+
+
+class Committed(State, frozen=True):
+    """Our commitment is sent; the peer's is awaited. From here on we do not give up."""
+
+    hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
+    entries: Entries
+    counted: Entries
+    excluded: dict[str, str]
+    proofs: Entries
+    share: bytes
+    nonce: bytes
+    heard: Heard
+
+
+class Revealed(State, frozen=True):
+    """Both commitments are known and our share is sent; the peer's is awaited."""
+
+    hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
+    counted: Entries
+    excluded: dict[str, str]
+    share: bytes
+    nonce: bytes
+    peer_commitment: bytes
+    heard: Heard
+
+
+class Combined(State, frozen=True):
+    """Both shares are known; the update is being applied."""
+
+    hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
+    counted: Entries
+    excluded: dict[str, str]
+    share: bytes
+    nonce: bytes
+    peer_share: bytes
+    heard: Heard
+
+
+class Concluded(State, frozen=True):
+    """Our outcome is sent; the peer's is awaited."""
+
+    hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
+    share: bytes
+    nonce: bytes
+    outcome: bytes
+    heard: Heard
+
+
+class Done(State, frozen=True):
+    """Both servers arrived at the same outcome."""
+
+    outcome: bytes
+    heard: Heard
+
+
+class Aborted(State, frozen=True):
+    """Given up before anything was revealed."""
+
+    explanation: str
+
+
+Round: TypeAlias = (
+    Open
+    | Closed
+    | Closing
+    | Rostered
+    | Proved
+    | Verified
+    | Committed
+    | Revealed
+    | Combined
+    | Concluded
+    | Done
+    | Aborted
+)
+
+
+# ---- events
+
+
+class Submitted(Event, frozen=True):
+    """A client's submission is stored in full."""
+
+    client: str
+    digest: bytes
+
+
+class CloseRound(Event, frozen=True):
+    """The deadline has come, or every expected client is in."""
+
+
+class GraceOver(Event, frozen=True):
+    """Submissions that only the peer holds are not waited for any longer."""
+
+
+class Evaluated(Event, frozen=True):
+    """Every submission of the roster is in the accumulators; one proof digest each (none where semi-honest)."""
+
+    proofs: Entries
+
+
+class Summed(Event, frozen=True):
+    """Our share of the aggregate, by its digest, and a fresh nonce."""
+
+    hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
+    share: bytes
+    nonce: bytes
+
+
+class Applied(Event, frozen=True):
+    """The update is applied; the digest of the outcome."""
+
+    outcome: bytes
+
+
+class GaveUp(Event, frozen=True):
+    """The operator or the agreed time ends the round."""
+
+    explanation: str
+
+
+class PeerRoster(PeerEvent, frozen=True):
+    """The submissions that the peer holds in full."""
+
+    said: ClassVar[str] = "roster"
+    entries: Entries
+
+    def content(self) -> bytes:
+        """The digest of the packed list."""
+        return digest(Domain.ROSTER, pack_entries(self.entries))
+
+
+class PeerProofs(PeerEvent, frozen=True):
+    """The peer's proof digests, one for each client of the roster."""
+
+    said: ClassVar[str] = "proof list"
+    proofs: Entries
+
+    def content(self) -> bytes:
+        """The digest of the packed list."""
+        return digest(Domain.PROOF, pack_entries(self.proofs))
+
+
+class PeerCommitment(PeerEvent, frozen=True):
+    """The peer's commitment to its share."""
+
+    said: ClassVar[str] = "commitment"
+    commitment: bytes
+
+    def content(self) -> bytes:
+        """The commitment."""
+        return self.commitment
+
+
+class PeerShare(PeerEvent, frozen=True):
+    """The peer's share, by its digest, and the nonce that opens its commitment."""
+
+    said: ClassVar[str] = "share"
+    hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
+    share: bytes
+    nonce: bytes
+
+    def content(self) -> bytes:
+        """The digest and the nonce."""
+        return digest(Domain.SHARE, self.share, self.nonce)
+
+
+class PeerConclusion(PeerEvent, frozen=True):
+    """The digest of the peer's outcome."""
+
+    said: ClassVar[str] = "conclusion"
+    outcome: bytes
+
+    def content(self) -> bytes:
+        """The digest."""
+        return self.outcome
+
+
+class PeerAbort(Event, frozen=True):
+    """The peer has given the round up."""
+
+    explanation: str

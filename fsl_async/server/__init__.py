@@ -1,0 +1,1 @@
+"""A server's computations: submissions into accumulators, queries into answers, accumulators into shares."""

@@ -1,0 +1,214 @@
+"""One server's side of secure submodel aggregation: submissions into accumulators, accumulators into a share.
+
+Rules: clients are added in bin space, one accumulator for all of them, and folded to rows once per round; the work of
+one submission is cut into `Job`s over disjoint slices of the accumulator, so that any number of threads may run them
+with no lock; nothing the size of bins × Θ is made per client. Addition is exact and commutative, so any order gives the
+same sum.
+
+Source: paper §"Basic Protocols" (SSA) and §"Malicious-secure sketching"; design §7, §8, §12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+
+from fsl_async import kernels
+from fsl_async.client.planting import Blocks, Rows, forest_roots, tree_keys
+from fsl_async.client.upload import dense_mask, tag_keys
+from fsl_async.config import RoundConfig
+from fsl_async.digests import Buffer, Domain, derive_key, digest
+from fsl_async.geometry import Forest
+from fsl_async.ring import Elements
+from fsl_async.server.jobs import Job, tree_of
+from fsl_async.server.sums import BinSum, CellMemory, UnionSum
+from fsl_async.task import Sparse, Task
+from fsl_async.wire.public_part import ForestKey, Part, dense_bytes, forests_of
+
+__all__ = ["Aggregate", "CellMemory", "Submission", "split_share"]
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A complete submission on one server.
+
+    Attributes:
+        client: whose it is.
+        msk: this server's master seed.
+        commitments: c₀ and c₁, bound to the round in which the trees came.
+        tree: the digest of the trees.
+        trees: the part that brought the trees: the submission's own, or a retrieval's.
+        part: the submission's public part.
+        dense: this server's share of the dense blocks; empty where it expands it from its seed.
+        dense_salt: what the expansion depends on besides; empty where the task has no dense blocks.
+    """
+
+    client: str
+    msk: bytes = field(repr=False)
+    commitments: tuple[bytes, bytes]
+    tree: bytes
+    trees: Part = field(repr=False)
+    part: Part = field(repr=False)
+    dense: memoryview = field(repr=False)
+    dense_salt: bytes = b""
+
+
+class Aggregate:
+    """The running sum of one round on one server."""
+
+    def __init__(
+        self,
+        config: RoundConfig,
+        server: int,
+        proof_key: bytes,
+        unions: Mapping[str, Rows] = MappingProxyType({}),
+        memory: CellMemory | None = None,
+    ) -> None:
+        """Start at zero.
+
+        Args:
+            config: the round.
+            server: 0 or 1.
+            proof_key: the key under which both servers hash proofs; clients never learn it.
+            unions: by sparse block, the union that the round is aligned on; none where it is not.
+            memory: where large arrays come from, and go to when they are let go.
+        """
+        memory = memory or CellMemory()
+        self._config = config
+        self._server = server
+        self._forests = dict(forests_of(config.shape))
+        self._tree_keys = tree_keys(config)
+        sparse = list(config.shape.sparse_blocks())
+        self._bins = {index: BinSum(config, index, block, memory) for index, block in sparse}
+        aligned = bool(config.union) and config.task.selection == "fixed"
+        self._unions = {i: UnionSum(config, i, block, unions[block.name]) for i, block in sparse if aligned}
+        self._dense = config.shape.ring.zeros(dense_bytes(config.shape) // config.shape.ring.element_bytes)
+        self._proof_key = kernels.key_schedule(derive_key(Domain.PROOF_KEY, proof_key))
+        self._proof_mask_key = derive_key(Domain.PROOF_MASK_KEY, proof_key)
+        self._proof_masks: dict[int, Blocks] = {}
+
+    def jobs(self, submission: Submission, threads: int) -> tuple[list[Job], Callable[[], bytes]]:
+        """The work of adding one submission, and what to call when all of it is done.
+
+        Jobs of one submission may run at the same time; jobs of different submissions may not.
+
+        Returns:
+            The jobs, and a function that returns the submission's proof digest (of the trees alone where none is
+            asked).
+        """
+        jobs: list[Job] = []
+        proofs: list[Blocks] = []
+        part = submission.part.layout.split(submission.part.data)
+        for key, forest in self._forests.items():
+            evaluation = self._evaluation(submission, key, forest, part)
+            if (key, "proof") in part:
+                verification = self._verification(submission, forest, part[key, "proof"])
+                work, proof = self._bins[key.block].verify_jobs(key.forest, evaluation, verification, threads)
+                proofs.append(proof)
+            else:
+                work = self._sum_for(key.block).add_jobs(key.forest, evaluation, threads)
+            jobs += work
+
+        def finish() -> bytes:
+            self._add_dense(submission)
+            return digest(Domain.PROOF, submission.tree, *(proof.reshape(-1).view(np.uint8).data for proof in proofs))
+
+        return jobs, finish
+
+    def negate(self) -> None:
+        """Turn the sum into its negative: a submission is taken out by adding it between two calls."""
+        sums: list[BinSum | UnionSum] = [*self._bins.values(), *self._unions.values()]
+        for block_sum in sums:
+            block_sum.negate()
+        self._dense = self._config.shape.ring.negate(self._dense)
+
+    def let_go(self) -> None:
+        """Give the memory back; nothing can be done with this sum any more."""
+        for block_sum in self._bins.values():
+            block_sum.let_go()
+
+    def share(self) -> bytes:
+        """This server's share of the aggregate: every block's elements in the task's order, little-endian."""
+        task = self._config.shape
+        ring = task.ring
+        parts: list[bytes] = []
+        offset = 0
+        numbers = {block.name: index for index, block in task.sparse_blocks()}
+        for block in task.blocks:
+            if isinstance(block, Sparse):
+                folded = self._rows(numbers[block.name])
+                signed = folded if self._server == 0 else ring.negate(folded)
+                parts.append(signed.tobytes())
+            else:
+                parts.append(self._dense[offset : offset + block.size].tobytes())
+                offset += block.size
+        return b"".join(parts)
+
+    def _sum_for(self, block: int) -> BinSum | UnionSum:
+        """Where a submission without proofs is added: at the union's rows alone, if the round is aligned on one."""
+        return self._unions.get(block, self._bins[block])
+
+    def _evaluation(
+        self,
+        submission: Submission,
+        key: ForestKey,
+        forest: Forest,
+        part: Mapping[tuple[ForestKey, str], memoryview],
+    ) -> kernels.Evaluation:
+        trees = submission.trees.layout.split(submission.trees.data)
+        return kernels.Evaluation(
+            keys=self._tree_keys,
+            roots=forest_roots(submission.msk, key, forest, self._server),
+            tree=tree_of(forest, trees[key, "tree"]),
+            convert=kernels.key_schedule(self._config.convert_key(key.block, bytes(part[key, "salt"]))),
+            hints=kernels.payload_planes(np.frombuffer(part[key, "hint"], dtype=np.uint8).reshape(forest.trees, -1)),
+            element_bits=forest.element_bits,
+        )
+
+    def _verification(self, submission: Submission, forest: Forest, corrections: memoryview) -> kernels.Verification:
+        tag, mask = tag_keys(self._config, submission.client, submission.tree, submission.commitments)
+        return kernels.Verification(
+            tag=kernels.key_schedule(tag),
+            masks=kernels.keystream(mask, nonce=0, count=forest.leaves),
+            digest=self._proof_key,
+            digest_masks=self._proof_masks_of(forest.leaves),
+            # Aligned here, or every piece of work would copy them.
+            corrections=np.require(np.frombuffer(corrections, dtype="<u8").reshape(forest.trees, 2), requirements="A"),
+        )
+
+    def _proof_masks_of(self, leaves: int) -> Blocks:
+        """ρ′ of so many leaves, the same for every client of the round."""
+        if leaves not in self._proof_masks:
+            self._proof_masks[leaves] = kernels.keystream(self._proof_mask_key, nonce=0, count=leaves)
+        return self._proof_masks[leaves]
+
+    def _add_dense(self, submission: Submission) -> None:
+        if not len(self._dense):
+            return
+        task = self._config.shape
+        expands = not submission.dense
+        share = (
+            dense_mask(task, submission.msk, self._config.epoch, submission.dense_salt)
+            if expands
+            else task.ring.from_bytes(submission.dense, len(self._dense))
+        )
+        self._dense = task.ring.add(self._dense, share)
+
+    def _rows(self, index: int) -> Elements:
+        """The sum of every row of a block."""
+        totals = self._bins[index].rows()
+        return self._config.shape.ring.add(totals, self._unions[index].rows()) if index in self._unions else totals
+
+
+def split_share(task: Task, share: Buffer) -> dict[str, Elements]:
+    """View a share's bytes as every block's elements: (rows, width) or (size,)."""
+    blocks: dict[str, Elements] = {}
+    offset = 0
+    for block in task.blocks:
+        stop = offset + block.weights * task.ring.element_bytes
+        blocks[block.name] = task.ring.from_bytes(memoryview(share)[offset:stop], *block.shape)
+        offset = stop
+    return blocks

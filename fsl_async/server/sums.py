@@ -1,0 +1,190 @@
+"""The running sum of one sparse block on one server, where shares are added before they are folded to rows.
+
+`BinSum` holds a cell for every position of every bin: all clients of a round share the bins, so their shares are added
+there and folded to rows once. `UnionSum` holds a cell only for positions that stand over rows of a union; it serves
+rounds that are aligned on a union while their trees stay as they were planted.
+
+Rule: pieces of work cover disjoint cells, so threads run the pieces of one client side by side with no lock.
+
+Memory that the system has to find anew costs as much as several submissions: `CellMemory` hands what a sum is done with
+to the next one.
+
+Source: paper §"Basic Protocols" (SSA); design §7, §12.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property, partial
+
+import numpy as np
+import numpy.typing as npt
+
+from fsl_async import kernels
+from fsl_async.client.planting import Blocks
+from fsl_async.config import RoundConfig
+from fsl_async.geometry import geometry_of
+from fsl_async.ring import Elements, Ring
+from fsl_async.server.jobs import Job, ranges
+from fsl_async.task import Sparse
+
+__all__ = ["BinSum", "CellMemory", "UnionSum"]
+
+Rows = npt.NDArray[np.uint32]
+Words = npt.NDArray[np.uint64]
+
+
+class CellMemory:
+    """Memory for the cells of one sum after the other.
+
+    Args:
+        most: bytes to keep at most, while no sum needs them.
+    """
+
+    def __init__(self, most: int = 0) -> None:
+        self._room = most
+        self._kept: dict[tuple[int, ...], list[Words]] = {}
+
+    def zeros(self, *shape: int) -> Words:
+        """Zeros of a shape, uint64, on a cache line so that vectors do not straddle two."""
+        if not self._kept.get(shape):
+            return _aligned_zeros(shape)
+        cells = self._kept[shape].pop()
+        self._room += cells.nbytes
+        cells.fill(0)
+        return cells
+
+    def give_back(self, cells: Words) -> None:
+        """Take back what `zeros` gave; whoever had it may use it no longer."""
+        if cells.nbytes <= self._room:
+            self._kept.setdefault(cells.shape, []).append(cells)
+            self._room -= cells.nbytes
+
+
+class BinSum:
+    """A cell for every position of every bin and stash slot; allocated when the first share comes."""
+
+    def __init__(self, config: RoundConfig, index: int, block: Sparse, memory: CellMemory) -> None:
+        self._block = block
+        self._memory = memory
+        self._ring = config.shape.ring
+        self._geometry = geometry_of(config.shape, block)
+        self._placement = config.placement_key(index)
+
+    @cached_property
+    def _cells(self) -> list[Blocks]:
+        return [
+            self._memory.zeros(forest.segments, forest.leaves, forest.planes, forest.bins, 2)
+            for forest in self._geometry.forests
+        ]
+
+    @property
+    def _allocated(self) -> bool:
+        return "_cells" in self.__dict__
+
+    def add_jobs(self, number: int, evaluation: kernels.Evaluation, threads: int) -> list[Job]:
+        """The work of adding the shares of one forest's trees."""
+        cells = self._cells[number]
+        return [
+            partial(kernels.evaluate_add, evaluation, cells, segment, start, stop)
+            for segment, start, stop in ranges(self._geometry.forests[number], threads)
+        ]
+
+    def verify_jobs(
+        self, number: int, evaluation: kernels.Evaluation, verification: kernels.Verification, threads: int
+    ) -> tuple[list[Job], Blocks]:
+        """The same with proofs: the work, and the array of one block per tree that it fills."""
+        forest, cells = self._geometry.forests[number], self._cells[number]
+        proofs = np.zeros((forest.trees, 2), dtype=np.uint64)
+        jobs: list[Job] = [
+            partial(kernels.evaluate_verified, evaluation, verification, cells, proofs, segment, start, stop)
+            for segment, start, stop in ranges(forest, threads)
+        ]
+        return jobs, proofs
+
+    def negate(self) -> None:
+        """Turn the sum into its negative."""
+        for cells in self._cells if self._allocated else ():
+            _negate(cells, self._ring)
+
+    def let_go(self) -> None:
+        """Give the memory back; nothing can be done with this sum any more."""
+        for cells in self._cells if self._allocated else ():
+            self._memory.give_back(cells)
+        self._cells = []
+
+    def rows(self) -> Elements:
+        """The sum of every row: (rows, width)."""
+        rows = self._block.rows
+        totals = self._ring.zeros(rows, self._block.width)
+        if not self._allocated:
+            return totals
+        forest = self._geometry.bins
+        tables = [kernels.Permutation(self._placement, segment, rows).table() for segment in range(forest.segments)]
+        kernels.fold(self._cells[0], tables, totals, forest.positions)
+        for slot in self._cells[1:]:
+            totals = self._ring.add(totals, _elements_of(slot[0, :, :, 0].transpose(1, 0, 2), self._ring, totals))
+        return totals
+
+
+class UnionSum:
+    """A cell for every position that stands over a row of the union."""
+
+    def __init__(self, config: RoundConfig, index: int, block: Sparse, union: Rows) -> None:
+        self._block = block
+        self._ring = config.shape.ring
+        self._union = union
+        self._forests = geometry_of(config.shape, block).forests
+        bins = self._forests[0]
+        key = config.placement_key(index)
+        permuted = [kernels.Permutation(key, segment, block.rows).forward(union) for segment in range(bins.segments)]
+        self._places = [[kernels.choose_places(places, bins.leaves, bins.bins) for places in permuted]]
+        self._places += [[kernels.choose_places(union, slot.leaves, slot.bins)] for slot in self._forests[1:]]
+        self._cells = [
+            [np.zeros((forest.planes, len(union), 2), dtype=np.uint64) for _ in places]
+            for forest, places in zip(self._forests, self._places, strict=True)
+        ]
+
+    def add_jobs(self, number: int, evaluation: kernels.Evaluation, threads: int) -> list[Job]:
+        """The work of adding one forest's shares at the union's rows."""
+        places, cells = self._places[number], self._cells[number]
+        return [
+            partial(kernels.evaluate_places, evaluation, places[segment], cells[segment], segment, start, stop)
+            for segment, start, stop in ranges(self._forests[number], threads, multiple=kernels.GROUP)
+        ]
+
+    def negate(self) -> None:
+        """Turn the sum into its negative."""
+        for segments in self._cells:
+            for cells in segments:
+                _negate(cells, self._ring)
+
+    def rows(self) -> Elements:
+        """The sum of every row, zero outside the union: (rows, width)."""
+        totals = self._ring.zeros(self._block.rows, self._block.width)
+        found = totals[self._union]
+        for places, segments in zip(self._places, self._cells, strict=True):
+            for place, cells in zip(places, segments, strict=True):
+                shares = np.empty_like(found)
+                shares[place.order] = _elements_of(cells, self._ring, found)
+                found = self._ring.add(found, shares)
+        totals[self._union] = found
+        return totals
+
+
+def _aligned_zeros(shape: tuple[int, ...]) -> Words:
+    size = math.prod(shape)
+    memory = np.zeros(size + 8, dtype=np.uint64)
+    start = -memory.ctypes.data % 64 // 8
+    return memory[start : start + size].reshape(shape)
+
+
+def _negate(cells: Blocks, ring: Ring) -> None:
+    view = cells.view(np.uint32) if ring.bits == 32 else cells
+    view[...] = ring.negate(view)
+
+
+def _elements_of(planes: Blocks, ring: Ring, like: Elements) -> Elements:
+    """Payloads in planes (planes, rows, 2) as elements of another array's shape."""
+    payloads = kernels.payload_of_planes(np.ascontiguousarray(planes), like[0].nbytes if len(like) else 0)
+    return payloads.view(np.uint32 if ring.bits == 32 else np.uint64).reshape(like.shape)

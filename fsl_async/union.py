@@ -1,0 +1,135 @@
+"""Private set union: a round that finds which rows anybody selected, and the smaller task that the next one works on.
+
+A union round is an aggregation like any other, over Z_2^64 with one weight per row: every client adds a fresh random
+number to each of its rows. The sum is nonzero exactly on the union (but for a chance of 2^-64 per row) and uniformly
+random there, so it does not tell how many clients selected a row. Afterwards rows are renamed by their rank in the
+union, or moved plainly, without trees, where the union is small (`fsl_async.plain_union`).
+
+**The union itself becomes known to both servers and to every client.** A task opts into that with `alignment="union"`.
+
+Source: paper §"Optimisations" (PSU); design §7.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from fsl_async.digests import Buffer, Domain, digest
+from fsl_async.errors import PeerViolationError
+from fsl_async.plain_union import moves_plainly
+from fsl_async.ring import Ring
+from fsl_async.task import Block, Plain, Sparse, Task
+
+__all__ = ["UnionBlock", "aligned_task", "describe_union", "pack_union", "union_rows", "union_task", "unpack_union"]
+
+Rows = npt.NDArray[np.uint32]
+
+BITMAP, GAPS = b"\x00", b"\x01"
+
+
+class UnionBlock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The union of one sparse block: how many rows, and the digest of its packed form."""
+
+    name: str
+    size: int
+    digest: bytes
+
+
+@lru_cache(maxsize=64)
+def union_task(task: Task) -> Task:
+    """The task of a union round: the same sparse blocks, with one 64-bit number per row."""
+    blocks = tuple(
+        Sparse(block.name, rows=block.rows, select=block.select, stash=block.stash) for _, block in task.sparse_blocks()
+    )
+    return msgspec.structs.replace(task, blocks=blocks, ring=Ring(64), alignment="all", largest=None)
+
+
+@lru_cache(maxsize=64)
+def aligned_task(task: Task, union: tuple[UnionBlock, ...], weight_bytes: tuple[int, ...]) -> Task:
+    """The task of a round aligned on a union.
+
+    Where the selection is fixed, trees stay as they were planted, over all rows, and only their conversion is aligned;
+    else sparse blocks have as many rows as their union. In both, a block whose union is small moves plainly.
+
+    Args:
+        task: what is learnt.
+        union: by sparse block, what was found; one without rows counts as one of one row.
+        weight_bytes: of the model's weights, by block.
+    """
+    sizes = {block.name: max(1, block.size) for block in union}
+    blocks = tuple(
+        _aligned(task, block, sizes[block.name], size) if isinstance(block, Sparse) else block
+        for block, size in zip(task.blocks, weight_bytes, strict=True)
+    )
+    return msgspec.structs.replace(task, blocks=blocks, alignment="all")
+
+
+def _aligned(task: Task, block: Sparse, rows: int, weight_bytes: int) -> Block:
+    planted = block
+    if task.selection == "adaptive":
+        planted = msgspec.structs.replace(block, rows=rows, select=min(block.select, rows))
+    return Plain.of(block, rows) if moves_plainly(task, planted, rows, weight_bytes) else planted
+
+
+def union_rows(sums: npt.NDArray[np.int64]) -> Rows:
+    """The rows whose revealed sum is not zero, ascending."""
+    return np.flatnonzero(sums.reshape(len(sums), -1).any(axis=1)).astype(np.uint32)
+
+
+def describe_union(name: str, rows: Rows, domain: int) -> UnionBlock:
+    """What a round's configuration and outcome say of one union, out of `domain` rows."""
+    return UnionBlock(name, len(rows), digest(Domain.UNION, name.encode(), pack_union(rows, domain)))
+
+
+def pack_union(rows: Rows, domain: int) -> bytes:
+    """Ascending rows in the smaller of two forms: a bitmap, or the gaps between them as base-128 numbers."""
+    bitmap = np.zeros(domain, dtype=bool)
+    bitmap[rows] = True
+    packed = np.packbits(bitmap, bitorder="little").tobytes()
+    before = np.concatenate([[-1], rows[:-1].astype(np.int64)]) if len(rows) else np.zeros(0, dtype=np.int64)
+    gaps = _pack_gaps(rows.astype(np.int64) - before - 1)
+    return GAPS + gaps if len(gaps) < len(packed) else BITMAP + packed
+
+
+def unpack_union(data: Buffer, domain: int, sender: str) -> Rows:
+    """Read what `pack_union` wrote.
+
+    Raises:
+        PeerViolationError: it is not that.
+    """
+    form, body = bytes(data[:1]), np.frombuffer(data[1:], dtype=np.uint8)
+    if form == BITMAP and len(body) == -(-domain // 8):
+        rows = np.flatnonzero(np.unpackbits(body, count=domain, bitorder="little"))
+    elif form == GAPS and (not len(body) or body[-1] < 128):
+        rows = np.cumsum(_unpack_gaps(body, sender) + 1) - 1
+    else:
+        raise PeerViolationError(sender, "sent a union that is neither a bitmap nor a list of gaps")
+    if (len(rows) and rows[-1] >= domain) or pack_union(rows.astype(np.uint32), domain) != bytes(data):
+        raise PeerViolationError(sender, f"sent a union that is not a set of rows below {domain} in its canonical form")
+    return rows.astype(np.uint32)
+
+
+def _pack_gaps(gaps: npt.NDArray[np.int64]) -> bytes:
+    """Base 128, lowest digit first, the top bit set on all digits but a number's last."""
+    digits = np.stack([(gaps >> shift) & 127 for shift in range(0, 35, 7)], axis=1).astype(np.uint8)
+    used = np.maximum(1, np.ceil(np.log2(gaps + 1) / 7).astype(np.int64)) if len(gaps) else np.zeros(0, dtype=np.int64)
+    used += gaps >> (7 * used) > 0  # where the logarithm was rounded down
+    place = np.arange(5)
+    digits[place < (used - 1)[:, None]] |= 128
+    return digits[place < used[:, None]].tobytes()
+
+
+def _unpack_gaps(body: npt.NDArray[np.uint8], sender: str) -> npt.NDArray[np.int64]:
+    last = body < 128
+    number: npt.NDArray[np.intp] = np.cumsum(last) - last  # which number each digit belongs to
+    starts = np.flatnonzero(np.concatenate([[True], last[:-1]])) if len(body) else np.zeros(0, dtype=np.intp)
+    place = np.arange(len(body)) - starts[number] if len(body) else np.zeros(0, dtype=np.intp)
+    if len(body) and place.max() >= 5:
+        raise PeerViolationError(sender, "sent a union with a gap of more than 35 bits")
+    gaps = np.zeros(len(starts), dtype=np.int64)
+    np.add.at(gaps, number, (body & 127).astype(np.int64) << (7 * place))
+    return gaps

@@ -1,0 +1,119 @@
+"""Messages to bytes and back, with a limit on everything that a hostile peer could make large.
+
+A message on the wire is one MessagePack map (at most 64 KiB), then, where the message carries bulk data, one
+MessagePack `bin` that ends the message. The bulk is handed on as a view of the received bytes: it is never copied and
+never re-encoded.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeVar
+
+import msgpack
+import msgspec
+
+from fsl_async.digests import Buffer
+from fsl_async.errors import MisuseError, PeerViolationError
+from fsl_async.wire.messages import Message
+
+__all__ = ["CONTROL_LIMIT", "Received", "bulk_overhead", "decode", "encode"]
+
+CONTROL_LIMIT = 64 * 1024
+BULK_LIMIT = 2**32 - 1
+DEPTH_LIMIT = 4
+_BIN_HEADER_BYTES = 5
+_BIN32 = 0xC6
+
+MessageT = TypeVar("MessageT")
+
+
+class Received(NamedTuple):
+    """A decoded message and its bulk data (empty where it has none)."""
+
+    message: Any
+    bulk: memoryview
+
+
+def bulk_overhead() -> int:
+    """Bytes that an encoded message can have beyond its bulk."""
+    return CONTROL_LIMIT + _BIN_HEADER_BYTES
+
+
+def encode(message: Message, *bulk: Buffer) -> list[Buffer]:
+    """The parts of one message on the wire; bulk parts are concatenated, not copied.
+
+    Raises:
+        MisuseError: more bulk than one message carries.
+    """
+    head = msgpack.packb(msgspec.to_builtins(message, builtin_types=(bytes,)))
+    size = sum(len(part) for part in bulk)
+    if not size:
+        return [head]
+    if size > BULK_LIMIT:
+        raise MisuseError(
+            f"{size:,} bytes in one message; {BULK_LIMIT:,} are the most. Split the block into several of fewer rows"
+        )
+    return [head, bytes([_BIN32]) + size.to_bytes(4, "big"), *bulk]
+
+
+def decode(data: Buffer, union: Any, sender: str) -> Received:
+    """Read one message of the given union.
+
+    Args:
+        data: the whole message.
+        union: the message types that the sender may use here.
+        sender: whom to name when it is not one of them.
+
+    Raises:
+        PeerViolationError: anything but one well-formed message of the union, with bulk of the size it declares.
+    """
+    view = memoryview(data)
+    try:
+        plain, used = _unpack_head(view)
+        message = msgspec.convert(plain, union, builtin_types=(bytes,))  # else text would pass for bytes, as base64
+    except (
+        ValueError,
+        TypeError,
+        RecursionError,
+        msgpack.exceptions.UnpackException,
+        msgspec.MsgspecError,
+    ) as error:
+        raise PeerViolationError(sender, f"sent a message that cannot be read: {error}") from error
+    return Received(message, _bulk(view[used:], sender))
+
+
+def _unpack_head(view: memoryview) -> tuple[Any, int]:
+    unpacker = msgpack.Unpacker(
+        max_buffer_size=CONTROL_LIMIT,
+        max_str_len=256,
+        max_bin_len=CONTROL_LIMIT,
+        max_array_len=64,
+        max_map_len=32,
+        max_ext_len=0,
+        strict_map_key=True,
+    )
+    unpacker.feed(view[:CONTROL_LIMIT])
+    plain = unpacker.unpack()
+    _refuse_deep(plain, DEPTH_LIMIT)
+    return plain, unpacker.tell()
+
+
+def _refuse_deep(plain: Any, levels: int) -> None:
+    if not isinstance(plain, dict | list):
+        return
+    if levels == 0:
+        raise ValueError(f"nested deeper than {DEPTH_LIMIT}")
+    for item in plain.values() if isinstance(plain, dict) else plain:
+        _refuse_deep(item, levels - 1)
+
+
+def _bulk(rest: memoryview, sender: str) -> memoryview:
+    if not rest:
+        return rest
+    if len(rest) < _BIN_HEADER_BYTES or rest[0] != _BIN32:
+        raise PeerViolationError(sender, "sent trailing bytes that are not one bin")
+    declared = int.from_bytes(rest[1:_BIN_HEADER_BYTES], "big")
+    bulk = rest[_BIN_HEADER_BYTES:]
+    if declared != len(bulk):
+        raise PeerViolationError(sender, f"declared {declared} bytes of bulk data and sent {len(bulk)}")
+    return bulk

@@ -1,0 +1,50 @@
+"""Lists of clients and digests, as the two servers send each other their rosters and proofs.
+
+One list has one form: sorted by client, and read only if packing it again gives the same bytes. Names on it may be
+unknown here, for a client may have enrolled at the other server alone; but they are names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, TypeAlias
+
+import msgpack
+import msgspec
+
+from fsl_async.digests import DIGEST_BYTES
+from fsl_async.errors import PeerViolationError
+from fsl_async.foreign_text import LONGEST_NAME, is_name
+
+__all__ = ["Entries", "pack_entries", "unpack_entries"]
+
+Entries: TypeAlias = dict[str, bytes]
+_Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
+
+SERVERS = ("S0", "S1")
+
+
+def pack_entries(entries: Mapping[str, bytes]) -> bytes:
+    """Canonical bytes of a list of clients and digests: sorted by client."""
+    return bytes(msgpack.packb(sorted(entries.items())))
+
+
+def unpack_entries(data: bytes | memoryview, limit: int, sender: str) -> Entries:
+    """Read a packed list of at most `limit` clients.
+
+    Raises:
+        PeerViolationError: it is not one, or not in canonical order; or somebody on it has a name that no client has.
+    """
+    try:
+        # Read as what it must be: a reader of anything would make room for every list that is declared in a list.
+        entries = dict(msgspec.msgpack.decode(data, type=list[tuple[_Name, bytes]]))
+    except (UnicodeDecodeError, msgspec.MsgspecError) as error:
+        raise PeerViolationError(sender, f"sent a list of clients that cannot be read: {error}") from error
+    if len(entries) > limit:
+        raise PeerViolationError(sender, f"sent a list of clients that has {len(entries)}, at most {limit} are allowed")
+    if any(len(value) != DIGEST_BYTES for value in entries.values()) or pack_entries(entries) != bytes(data):
+        raise PeerViolationError(sender, "sent a list of clients that is not in canonical form")
+    for client in entries:
+        if client in SERVERS or not is_name(client):
+            raise PeerViolationError(sender, f"sent a list of clients with {client!r} on it, which names no client")
+    return entries

@@ -1,0 +1,292 @@
+"""Every message that crosses a channel, as frozen types; and which of them carry bulk data.
+
+Rules: fields are small and public to the receiver; bulk data (trees, hints, answers, shares) is not a field but follows
+the message as one `bin` whose exact size the task implies. A message is one of a closed union per direction, so a
+client can never be made to read a server's internal message, nor a server a local event.
+
+    client → server    AskTask Enter Retrieve Recall Download Submit Hint AskOutcome
+    server → client    TaskIs Opened Answer Block Receipt Finished Refused
+    server → server    TossCommitment TossReveal Forward RosterList Proofs Commitment Share Conclusion Abort
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, TypeAlias
+
+import msgspec
+
+from fsl_async.secrecy import Discreet
+
+__all__ = [
+    "Abort",
+    "Answer",
+    "AskOutcome",
+    "AskTask",
+    "Block",
+    "Commitment",
+    "Conclusion",
+    "Download",
+    "Enter",
+    "Finished",
+    "Forward",
+    "FromClient",
+    "FromPeer",
+    "FromServer",
+    "Hint",
+    "Known",
+    "Message",
+    "Opened",
+    "Proofs",
+    "Recall",
+    "Receipt",
+    "Refused",
+    "Retrieve",
+    "RosterList",
+    "Share",
+    "Submit",
+    "TaskIs",
+    "TossCommitment",
+    "TossReveal",
+]
+
+
+class Message(Discreet, frozen=True, tag_field="type", forbid_unknown_fields=True):
+    """The base of all wire messages."""
+
+
+# ---- client to server
+
+
+class AskTask(Message, frozen=True, tag="ask-task"):
+    """Asks for the task, by a client whose own has another digest and who wants to name the difference."""
+
+
+class Enter(Message, frozen=True, tag="enter", omit_defaults=True):
+    """Asks for the configuration of the first round after number `after`; answered when it opens.
+
+    `known` names the last round in which this client took part, if any. A server that does not know it has begun anew,
+    or was put back, and announces whatever round is open.
+    """
+
+    after: int
+    known: bytes = b""
+
+
+class Retrieve(Message, frozen=True, tag="retrieve", kw_only=True):
+    """One private retrieval; to the carrier with the public part as bulk, to the other server without."""
+
+    hidden: ClassVar[frozenset[str]] = frozenset({"seed"})
+    round_id: bytes
+    query: int
+    seed: bytes
+    commitments: tuple[bytes, bytes]
+    public_digest: bytes
+
+
+class Recall(Message, frozen=True, tag="recall"):
+    """Asks again for the rows of the client's session; the trees are with the servers, so nothing is uploaded.
+
+    `session` is the commitment to this server's master seed, as the trees came with: it says which trees are meant.
+    """
+
+    round_id: bytes
+    session: bytes
+
+
+class Download(Message, frozen=True, tag="download", kw_only=True, omit_defaults=True):
+    """Asks for a block that needs no trees, whole; or for the `union` of a sparse one."""
+
+    round_id: bytes
+    block: str
+    union: bool = False
+
+
+class Submit(Message, frozen=True, tag="submit", kw_only=True, omit_defaults=True):
+    """One submission; to the carrier with public part and dense shares as bulk, to the other server without.
+
+    `query` names the retrieval whose trees the hints ride on; 0 where the public part brings trees of its own.
+    """
+
+    hidden: ClassVar[frozenset[str]] = frozenset({"seed"})
+    round_id: bytes
+    query: int
+    seed: bytes
+    commitments: tuple[bytes, bytes]
+    public_digest: bytes
+    dense_digest: bytes
+    dense_salt: bytes = b""
+
+
+class Hint(Message, frozen=True, tag="hint", omit_defaults=True):
+    """A session's submission: hints and dense shares as bulk to the carrier, the digests to the other.
+
+    `session` says which trees the hints are for, as in `Recall`.
+    """
+
+    round_id: bytes
+    session: bytes
+    public_digest: bytes = b""
+    dense_digest: bytes = b""
+    dense_salt: bytes = b""
+
+
+class AskOutcome(Message, frozen=True, tag="ask-outcome"):
+    """Asks how a round ended; answered when it has."""
+
+    round_id: bytes
+
+
+# ---- server to client
+
+
+class TaskIs(Message, frozen=True, tag="task-is"):
+    """The canonical bytes of the server's task."""
+
+    task: bytes
+
+
+class Opened(Message, frozen=True, tag="opened", omit_defaults=True):
+    """The canonical bytes of an open round's configuration; `strange` where the client knows a round that we do not."""
+
+    config: bytes
+    strange: bool = False
+
+
+class Answer(Message, frozen=True, tag="answer", kw_only=True):
+    """One server's answer to a retrieval; the bulk is one row per tree."""
+
+    round_id: bytes
+    query: int
+
+
+class Block(Message, frozen=True, tag="block", kw_only=True):
+    """A block that was asked for; the bulk is the model's own bytes, or the packed union."""
+
+    round_id: bytes
+    block: str
+
+
+class Receipt(Message, frozen=True, tag="receipt", kw_only=True):
+    """A server's signed word that it has stored a submission and all that belongs to it."""
+
+    round_id: bytes
+    digest: bytes
+    signature: bytes
+
+
+class Finished(Message, frozen=True, tag="finished", kw_only=True):
+    """How a round ended, signed; the bulk is the canonical outcome."""
+
+    round_id: bytes
+    signature: bytes
+
+
+class Refused(Message, frozen=True, tag="refused", kw_only=True):
+    """A request that was not carried out, and why; a busy server says after how many seconds to ask again."""
+
+    reason: Literal["round-closed", "no-session", "conflict", "limit", "malformed", "aborted", "busy"]
+    explanation: str
+    retry_after: int = 0
+
+
+# ---- server to server
+
+
+class Known(Message, frozen=True, tag="known", kw_only=True, omit_defaults=True):
+    """What a server knows when the two meet, before it says anything else; see `protocols.acquaintance`.
+
+    Attributes:
+        settled: the number of the last round that is over.
+        last: that round, and `aborted` whether it was given up.
+        present: the round that is on; empty while it is tossed for.
+        said: how far this server has got in what it says of a round, and `heard` how far the other one has.
+        toss: the digest of this server's commitment to its half of the present round's seed, and `peer_toss` of the
+            other's; empty where there is none.
+        roster: the digest of this server's list, if it was sent and is at hand; `peer_roster` of the other's.
+    """
+
+    settled: int = 0
+    last: bytes = b""
+    aborted: bool = False
+    present: bytes = b""
+    said: Annotated[int, msgspec.Meta(ge=0, le=7)] = 0
+    heard: Annotated[int, msgspec.Meta(ge=0, le=7)] = 0
+    toss: bytes = b""
+    peer_toss: bytes = b""
+    roster: bytes = b""
+    peer_roster: bytes = b""
+
+
+class TossCommitment(Message, frozen=True, tag="toss-commitment", kw_only=True):
+    """A commitment to this server's half of the next round's seed, and the digest of the model it holds."""
+
+    number: int
+    commitment: bytes
+    model: bytes
+
+
+class TossReveal(Message, frozen=True, tag="toss-reveal", kw_only=True, omit_defaults=True):
+    """The half that was committed to; `past` where its round is over here, and the peer may not know that it began."""
+
+    hidden: ClassVar[frozenset[str]] = frozenset({"seed", "nonce"})
+    number: int
+    seed: bytes
+    nonce: bytes
+    past: bool = False
+
+
+class Forward(Message, frozen=True, tag="forward", kw_only=True):
+    """A client's public part, from the carrier to the other server, as bulk."""
+
+    round_id: bytes
+    client: str
+    purpose: Literal["retrieve", "submit"]
+    query: int
+
+
+class RosterList(Message, frozen=True, tag="roster"):
+    """The submissions a server has in full; the bulk is the packed list."""
+
+    round_id: bytes
+
+
+class Proofs(Message, frozen=True, tag="proofs"):
+    """One digest per client of the agreed roster; the bulk is 32 bytes for each, in roster order."""
+
+    round_id: bytes
+
+
+class Commitment(Message, frozen=True, tag="commitment"):
+    """A commitment to this server's share of the aggregate."""
+
+    round_id: bytes
+    commitment: bytes
+
+
+class Share(Message, frozen=True, tag="share"):
+    """This server's share of the aggregate as bulk, and the nonce that opens its commitment."""
+
+    hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
+    round_id: bytes
+    nonce: bytes
+
+
+class Conclusion(Message, frozen=True, tag="conclusion"):
+    """The digest of the outcome this server arrived at."""
+
+    round_id: bytes
+    outcome: bytes
+
+
+class Abort(Message, frozen=True, tag="abort"):
+    """This server has given the round up before committing to anything."""
+
+    round_id: bytes
+    explanation: str
+
+
+FromClient: TypeAlias = AskTask | Enter | Retrieve | Recall | Download | Submit | Hint | AskOutcome
+FromServer: TypeAlias = TaskIs | Opened | Answer | Block | Receipt | Finished | Refused
+FromPeer: TypeAlias = (
+    Known | TossCommitment | TossReveal | Forward | RosterList | Proofs | Commitment | Share | Conclusion | Abort
+)

@@ -1,0 +1,131 @@
+"""What a caller hands to a client: checked whole before anything is sent, and encoded.
+
+Rules: whatever is wrong raises a `MisuseError` that names the block, what was expected and what came; nothing is
+clipped, padded or reshaped silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import EllipsisType
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fsl_async.client.planting import check_by_block, check_rows, rows_by_block
+from fsl_async.client.upload import SparseUpdate
+from fsl_async.config import RoundConfig
+from fsl_async.errors import MisuseError
+from fsl_async.ring import Elements, RingIntegers
+from fsl_async.task import Dense, Sparse, Task
+
+__all__ = ["Rows", "encoded_updates", "refuse_fractions", "wanted_rows"]
+
+Values: TypeAlias = npt.NDArray[Any] | RingIntegers
+Rows: TypeAlias = Mapping[str, "npt.ArrayLike | EllipsisType"]
+
+
+def wanted_rows(task: Task, rows: Rows) -> tuple[dict[int, npt.NDArray[np.uint32]], list[str]]:
+    """Check what a caller wants to retrieve.
+
+    Returns:
+        The rows by the index of their sparse block, and the names of the dense blocks asked for with `...`.
+
+    Raises:
+        MisuseError: a block is unknown or of the other kind, or its rows are not what the task allows.
+    """
+    check_by_block(rows)
+    dense = [name for name, wanted in rows.items() if wanted is ...]
+    for name in dense:
+        if not isinstance(task.block(name), Dense):
+            raise MisuseError(f"block {name!r} is sparse: name its rows")
+    arrays = {name: _array(name, wanted) for name, wanted in rows.items() if wanted is not ...}
+    return rows_by_block(task, arrays), dense
+
+
+def encoded_updates(task: Task, updates: Mapping[str, Any]) -> tuple[dict[int, SparseUpdate], dict[int, Elements]]:
+    """Check a caller's updates whole, and encode them.
+
+    Returns:
+        The sparse and the dense updates, by the index of their block.
+
+    Raises:
+        MisuseError: a block is unknown, a shape is wrong, or a value is not a number that fits.
+    """
+    check_by_block(updates)
+    sparse_index = {block.name: index for index, block in task.sparse_blocks()}
+    dense_index = {block.name: index for index, block in task.dense_blocks()}
+    sparse: dict[int, SparseUpdate] = {}
+    dense: dict[int, Elements] = {}
+    for name, update in updates.items():
+        block = task.block(name)
+        if isinstance(block, Sparse):
+            sparse[sparse_index[name]] = _encode_sparse(task, block, update)
+        else:
+            dense[dense_index[name]] = _encode_dense(task, block, update)
+    return sparse, dense
+
+
+def refuse_fractions(config: RoundConfig, sparse: Mapping[int, SparseUpdate], dense: Mapping[int, Elements]) -> None:
+    """Check that blocks of integers get whole numbers alone: of a fraction, their sum would lose a part.
+
+    Raises:
+        MisuseError: one gets a fraction.
+    """
+    task = config.task
+    encoded = {task.sparse(index).name: values for index, (_, values) in sparse.items()}
+    encoded |= {block.name: dense[index] for index, block in task.dense_blocks() if index in dense}
+    for name, elements in encoded.items():
+        dtype = np.dtype(config.block_model(name).dtype)
+        below_the_point = task.ring.to_integers(elements) & ((1 << task.ring.fraction_bits) - 1)
+        if dtype.kind != "f" and below_the_point.any():
+            where = np.argwhere(below_the_point)[0]
+            value = task.ring.decode(elements)[tuple(where)]
+            raise MisuseError(
+                f"block {name!r}: the servers hold it as {dtype}, so that whole numbers are expected; got {value} at "
+                f"{where.tolist()}"
+            )
+
+
+def _encode_sparse(task: Task, block: Sparse, update: Any) -> SparseUpdate:
+    if not isinstance(update, tuple) or len(update) != 2:
+        raise MisuseError(
+            f"block {block.name!r} is sparse: a pair (rows, values) expected, got {type(update).__name__}"
+        )
+    rows = check_rows(block, _array(block.name, update[0]))
+    values = _values(block.name, update[1])
+    shape = (len(rows), block.width)
+    shapes = {shape, (len(rows),)} if block.width == 1 else {shape}
+    if values.shape not in shapes and (len(rows) or values.size):
+        raise MisuseError(
+            f"block {block.name!r}: values of shape {shape} expected for {len(rows)} rows, got {values.shape}"
+        )
+    return rows, _encode(task, block.name, values.reshape(shape))
+
+
+def _encode_dense(task: Task, block: Dense, update: Any) -> Elements:
+    if isinstance(update, tuple):
+        raise MisuseError(f"block {block.name!r} is dense: {block.size} values and no rows expected, got a tuple")
+    values = _values(block.name, update)
+    if values.shape != (block.size,):
+        raise MisuseError(f"block {block.name!r}: {block.size} values expected, got shape {values.shape}")
+    return _encode(task, block.name, values)
+
+
+def _encode(task: Task, name: str, values: Values) -> Elements:
+    try:
+        return task.ring.encode(values, task.largest_integer, f"block {name!r}")
+    except TypeError as error:  # an array of objects that are no numbers
+        raise MisuseError(f"block {name!r}: floats or integers expected: {error}") from error
+
+
+def _values(name: str, values: Any) -> Values:
+    return values if isinstance(values, RingIntegers) else _array(name, values)
+
+
+def _array(name: str, values: Any) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except ValueError as error:  # a ragged list
+        raise MisuseError(f"block {name!r}: an array expected: {error}") from error

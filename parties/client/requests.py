@@ -1,0 +1,261 @@
+"""A client's requests to both servers: sent, sent again when a connection is lost, and answered or refused.
+
+Rules: a repeat is the same message with the same bulk, over a new connection; a server is connected to only if it holds
+its pinned key and runs the same task; a reply of another kind than the request's is a violation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar, assert_never
+
+import trio
+
+from fsl_async.client.upload import answer_bytes
+from fsl_async.differences import first_difference
+from fsl_async.digests import Buffer
+from fsl_async.errors import ChannelError, MisuseError, PeerViolationError
+from fsl_async.task import Task
+from fsl_async.wire.codec import Received, bulk_overhead, decode, encode
+from fsl_async.wire.messages import (
+    AskOutcome,
+    AskTask,
+    Download,
+    Enter,
+    FromClient,
+    FromServer,
+    Hint,
+    Message,
+    Recall,
+    Refused,
+    Retrieve,
+    Submit,
+    TaskIs,
+)
+from parties.client.connection import Line
+from parties.client.errors import ServerBusyError, refusal
+from parties.client.retries import LONGEST_PAUSE, PATIENCE, Errand, Trouble
+from parties.client.setup import ClientSetup, never
+from parties.identity.tokens import voucher
+from parties.outcome import ENTRY_BYTES
+from parties.server.admission import NO_VOUCHER, Credentials
+from transport import Channel, HandshakeSettings, HandshakeTimeoutError, Role, UnansweredError
+
+__all__ = ["Requests", "task_difference"]
+
+ResultT = TypeVar("ResultT")
+
+
+class Requests:
+    """Both servers, each of which is asked for one thing at a time."""
+
+    def __init__(self, setup: ClientSetup) -> None:
+        self._setup = setup
+        self._name = setup.identity.name
+        limit = self._reply_limit()
+        self._lines = tuple(Line(partial(self._connect, server), limit) for server in (0, 1))
+        self._met: set[int] = set()
+        self._troubled: set[int] = set()
+
+    async def open(self, *, met_before: bool) -> None:
+        """Connect to both servers, and check that they run the same task.
+
+        Args:
+            met_before: whether this client has been connected in an earlier life: then nobody listening at an address
+                is a server that is away, and not a wrong address.
+
+        Raises:
+            ChannelError: a server could not be reached, or does not know this client; the class says which.
+            MisuseError: a server runs another task; the message names the first field that differs.
+        """
+        self._met = {0, 1} if met_before else set()
+        for server, line in enumerate(self._lines):
+            await self._try(Errand(self._whom(server), "connecting"), server, partial(_open, line))
+
+    async def aclose(self) -> None:
+        """Close both connections."""
+        for line in self._lines:
+            await line.aclose()
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes sent to both servers so far: handshakes, framing and all."""
+        return sum(line.bytes_sent for line in self._lines)
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes received from both servers so far: handshakes, framing and all."""
+        return sum(line.bytes_received for line in self._lines)
+
+    async def ask(
+        self, server: int, message: FromClient, bulk: tuple[Buffer, ...], expected: type[Message]
+    ) -> Received:
+        """Send one request to one server until it is answered, and return the reply.
+
+        Raises:
+            RoundClosedError: the round is gone.
+            RequestDeniedError: the server refused for another reason.
+            PeerViolationError: the reply is of another kind than expected.
+            ChannelError: the connection was lost, and patience is over.
+            MisuseError: nobody can ever answer it, as shows in simulations.
+        """
+        waits = isinstance(message, Enter | AskOutcome)
+        errand = Errand(self._whom(server), _doing(message), waits=waits)
+        asking = partial(self._try, errand, server, partial(self._ask_once, server, message, bulk, expected))
+        return await (self._unless_stuck(errand, asking) if waits and self._setup.stuck is not never else asking())
+
+    async def both(self, ask: Callable[[int], Awaitable[ResultT]]) -> tuple[ResultT, ResultT]:
+        """Ask both servers at once; the first failure ends both."""
+        results: dict[int, ResultT] = {}
+
+        async def one(server: int) -> None:
+            results[server] = await ask(server)
+
+        try:
+            async with trio.open_nursery() as nursery:
+                for server in (0, 1):
+                    nursery.start_soon(one, server)
+        except BaseExceptionGroup as group:
+            error = _first_reason(group)
+            raise error from error.__cause__
+        return results[0], results[1]
+
+    async def _try(self, errand: Errand, server: int, attempt: Callable[[Trouble], Awaitable[ResultT]]) -> ResultT:
+        """Attempt something until it comes about, or cannot, or patience is over."""
+        stranger = server not in self._met
+        trouble = Trouble(errand, self._setup.patience, self._setup.randomness, stranger=stranger)
+        try:
+            while True:
+                try:
+                    return await attempt(trouble)
+                except (ChannelError, ServerBusyError) as error:
+                    await self._let_the_other_speak(server, error)
+                    self._troubled.add(server)
+                    await trouble.bear(error)
+        finally:
+            self._troubled.discard(server)
+
+    async def _let_the_other_speak(self, server: int, error: ChannelError | ServerBusyError) -> None:
+        """Who was not answered because the other server is in trouble lets that one's errand say so."""
+        if isinstance(error, UnansweredError) and 1 - server in self._troubled:
+            await trio.sleep(LONGEST_PAUSE)
+
+    async def _unless_stuck(self, errand: Errand, asking: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        """Wait for an answer, or until it is certain that there will be none."""
+        results: list[ResultT] = []
+
+        async def watch() -> None:
+            raise MisuseError(f"{errand.server}: {errand.doing}: {await self._setup.stuck()}")
+
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(watch)
+                results.append(await asking())
+                nursery.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            error = _first_reason(group)
+            raise error from error.__cause__
+        return results[0]
+
+    async def _ask_once(
+        self, server: int, message: FromClient, bulk: tuple[Buffer, ...], expected: type[Message], trouble: Trouble
+    ) -> Received:
+        self._setup.watch(self._name, f"S{server}", message, sum(len(part) for part in bulk))
+        line = self._lines[server]
+        reply = await line.request(*encode(message, *bulk), until=trouble.until, remind=trouble.remind)
+        return _expect(server, message, decode(reply, FromServer, f"S{server}"), expected)
+
+    def _whom(self, server: int) -> str:
+        return f"S{server} ({self._setup.addresses[server]})"
+
+    def _reply_limit(self) -> int:
+        """The longest reply that makes sense; exact sizes are checked where a reply is read."""
+        task = self._setup.task
+        widest = {index: 8 * block.width for index, block in task.sparse_blocks()}
+        blocks = max(8 * block.weights for block in task.blocks)
+        return bulk_overhead() + max(answer_bytes(task, widest), blocks, 3 * ENTRY_BYTES * task.max_clients)
+
+    # ---- connecting
+
+    async def _connect(self, server: int) -> Channel:
+        """Connect to a server, and check that it runs the same task."""
+        channel = await self._dial(server)
+        try:
+            self._setup.watch(self._name, f"S{server}", AskTask(), 0)
+            await channel.send(*encode(AskTask()))
+            received = decode(await _soon(channel, self._reply_limit()), FromServer, f"S{server}")
+            theirs = _expect(server, AskTask(), received, TaskIs).message.task
+            if theirs != self._setup.task.canonical():
+                raise MisuseError(task_difference(server, self._setup.task, Task.parse(theirs, f"S{server}")))
+        except BaseException:
+            await channel.aclose()
+            raise
+        self._met.add(server)
+        return channel
+
+    async def _dial(self, server: int) -> Channel:
+        setup = self._setup
+        shown = voucher(setup.token, server) if setup.token else NO_VOUCHER
+        settings = HandshakeSettings(
+            private_key=setup.identity.channel_secret,
+            role=Role.CLIENT,
+            kind=setup.kind,
+            randomness=setup.randomness,
+            payload=Credentials.of(setup.identity, setup.task.digest(), shown).encode(),
+        )
+        return await setup.transport.dial(setup.addresses[server], setup.servers[server].channel, settings)
+
+
+async def _soon(channel: Channel, limit: int) -> bytearray:
+    """Wait for a reply that every server has at hand: one that only lives is no use, whatever it is asked later."""
+    with trio.move_on_after(PATIENCE):
+        await channel.awaited()
+        return await channel.receive(limit)
+    raise HandshakeTimeoutError(f"the server did not say within {PATIENCE:g} s which task it runs")
+
+
+async def _open(line: Line, trouble: Trouble) -> None:
+    await line.open(trouble.until)
+
+
+def task_difference(server: int, ours: Task, theirs: Task) -> str:
+    """What to say of a server that runs another task."""
+    field_name, mine, other = first_difference(ours, theirs) or ("", "", "")
+    return f"S{server} runs another task: {field_name} is {other} there, {mine} here; use the servers' task file"
+
+
+def _expect(server: int, message: FromClient, received: Received, expected: type[Message]) -> Received:
+    """A reply of the expected kind; else what it stands for is raised."""
+    match received.message:
+        case Refused() as refused:
+            raise refusal(server, refused)
+        case reply if isinstance(reply, expected):
+            return received
+        case reply:
+            raise PeerViolationError(f"S{server}", f"answered {type(message).__name__} with {type(reply).__name__}")
+
+
+def _doing(message: FromClient) -> str:
+    """What a request is for, for people."""
+    match message:
+        case AskTask():
+            return "asking for its task"
+        case Enter(after=after):
+            return f"waiting for a round after round {after}" if after else "waiting for a round"
+        case Retrieve() | Recall():
+            return "retrieving rows"
+        case Download(block=block):
+            return f"downloading block {block!r}"
+        case Submit() | Hint():
+            return "submitting"
+        case AskOutcome():
+            return "waiting for a round's outcome"
+        case _:
+            assert_never(message)
+
+
+def _first_reason(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error of a group that tells most: a refusal or violation, not a connection that broke because of it."""
+    leaves = [_first_reason(error) if isinstance(error, BaseExceptionGroup) else error for error in group.exceptions]
+    return min(leaves, key=lambda error: (isinstance(error, ChannelError), isinstance(error, trio.Cancelled)))

@@ -1,0 +1,97 @@
+"""A client's own side of its session: the trees that outlive their round, where the task's selection is fixed.
+
+What may be hinted when is the machine of `fsl_async.protocols.session`; a value here pairs its state with the trees.
+Values are never changed: the next one is kept in the client's store before it takes the place of this one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from fsl_async.protocols import session as protocol
+from fsl_async.protocols.machine import Event
+from fsl_async.secrecy import Discreet
+from fsl_async.wire.public_part import Trees
+from parties.client.submission import Draft, Ride
+from parties.client.trees import KeptPlanting, Planting
+
+__all__ = ["KeptSession", "NoSession", "OwnSession", "TreeSession", "settled", "submitted"]
+
+
+@dataclass(frozen=True)
+class NoSession:
+    """There are no trees; the next submission brings some."""
+
+
+class KeptSession(Discreet, frozen=True, forbid_unknown_fields=True):
+    """What is kept of a session: the machine's state, what its trees grow from, and the commitments they came with."""
+
+    state: protocol.Planted | protocol.Standing
+    planting: KeptPlanting
+    commitments: tuple[bytes, bytes]
+
+
+@dataclass(frozen=True)
+class TreeSession:
+    """Trees that both servers hold, or will once the submission that brought them is counted.
+
+    Attributes:
+        state: since when they stand, and the last epoch that they were hinted in.
+        planting: the trees.
+        commitments: to their master seeds, as they came.
+    """
+
+    state: protocol.Planted | protocol.Standing
+    planting: Planting
+    commitments: tuple[bytes, bytes] = field(repr=False)
+
+    @property
+    def stands(self) -> bool:
+        """Whether a submission may hint at these trees."""
+        return isinstance(self.state, protocol.Standing)
+
+    def ride(self) -> Ride:
+        """These trees, for a submission."""
+        return Ride(Trees.SESSION, 0, self.planting, self.commitments)
+
+    def kept(self) -> KeptSession:
+        """What must be kept of it."""
+        return KeptSession(self.state, self.planting.kept(), self.commitments)
+
+
+OwnSession: TypeAlias = NoSession | TreeSession
+
+
+def submitted(session: OwnSession, draft: Draft, ride: Ride) -> OwnSession:
+    """The session once a submission is on its way.
+
+    Raises:
+        PeerViolationError: its epoch does not rise, or it would be a second hint in its epoch.
+    """
+    if draft.config.task.selection != "fixed":
+        return NoSession()
+    epoch, hint = draft.config.epoch, draft.words.public_digest
+    if isinstance(session, TreeSession) and session.stands:
+        return _step(session, protocol.Hinted(epoch, hint), draft.client)
+    before = session.state if isinstance(session, TreeSession) else protocol.Absent()
+    match protocol.step(before, protocol.Brought(epoch, hint), draft.client):
+        case protocol.Absent():
+            return NoSession()
+        case state:
+            return TreeSession(state, ride.planting, ride.commitments)
+
+
+def settled(session: OwnSession, epoch: int, client: str, *, counted: bool) -> OwnSession:
+    """The session after a round: trees that were counted with it stand from now on."""
+    if isinstance(session, NoSession):
+        return session
+    return _step(session, protocol.Counted(epoch) if counted else protocol.Dropped(epoch), client)
+
+
+def _step(session: TreeSession, event: Event, client: str) -> OwnSession:
+    match protocol.step(session.state, event, client):
+        case protocol.Absent():
+            return NoSession()
+        case state:
+            return replace(session, state=state)

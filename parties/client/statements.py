@@ -1,0 +1,115 @@
+"""How a round ended, as a client learns it: both servers' signed accounts, which must be the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import msgspec
+
+from fsl_async.config import RoundConfig
+from fsl_async.differences import first_difference
+from fsl_async.digests import Domain
+from fsl_async.errors import FslError, PeerViolationError
+from fsl_async.foreign_text import printable
+from fsl_async.wire.messages import AskOutcome, Finished, Receipt
+from parties.client.errors import OutcomeUnknownError, RequestDeniedError, RoundClosedError, ServerBusyError
+from parties.client.requests import Requests
+from parties.client.setup import ClientSetup
+from parties.client.submission import Draft
+from parties.identity.keys import verify
+from parties.outcome import ClientOutcome, RoundReport
+
+__all__ = ["OutcomesDifferError", "check_receipt", "learn_outcome"]
+
+
+class OutcomesDifferError(PeerViolationError):
+    """The servers have signed two different outcomes of one round; no repetition makes them one."""
+
+
+async def learn_outcome(setup: ClientSetup, requests: Requests, config: RoundConfig) -> ClientOutcome:
+    """Wait until a round has ended, and tell whether this client was counted.
+
+    Both servers are heard to the end: that one denies the round does not hide what the other one has signed.
+
+    Raises:
+        OutcomeUnknownError: a server denies the round, or refuses to tell.
+        OutcomesDifferError: the servers tell different outcomes.
+        PeerViolationError: a signature is wrong.
+    """
+    told = await requests.both(partial(_account, setup, requests, config))
+    reports = {server: account for server, account in enumerate(told) if isinstance(account, RoundReport)}
+    accounts = {server: _outcome(report, setup.identity.name) for server, report in reports.items()}
+    if len(accounts) < 2:
+        denials = {server: account for server, account in enumerate(told) if not isinstance(account, RoundReport)}
+        raise OutcomeUnknownError(_unknown(config.number, denials, accounts), config.number, accounts)
+    if not _same_ending(reports[0], reports[1]):
+        field_name, first, second = first_difference(reports[0], reports[1]) or ("", "", "")
+        raise OutcomesDifferError(
+            "S0 and S1",
+            f"have signed different outcomes of round {config.number}: {field_name} is {first} and {second}",
+        )
+    return accounts[0]
+
+
+def check_receipt(setup: ClientSetup, server: int, draft: Draft, receipt: Receipt) -> bytes:
+    """The signature of a receipt, which is the server's own; whose digest it names, the round's machine compares.
+
+    Raises:
+        PeerViolationError: another key has signed.
+    """
+    parts = (draft.config.round_id(), draft.client.encode(), receipt.digest)
+    if not verify(setup.servers[server].statement, receipt.signature, Domain.RECEIPT, *parts):
+        raise PeerViolationError(f"S{server}", "signed its receipt with another key than the pinned one")
+    return bytes(receipt.signature)
+
+
+async def _account(
+    setup: ClientSetup, requests: Requests, config: RoundConfig, server: int
+) -> RoundReport | RoundClosedError | RequestDeniedError:
+    """A server's signed account of a round, or its refusal to give one; to be busy is neither."""
+    try:
+        return await _report(setup, requests, config, server)
+    except ServerBusyError:
+        raise
+    except (RoundClosedError, RequestDeniedError) as denial:
+        return denial
+
+
+async def _report(setup: ClientSetup, requests: Requests, config: RoundConfig, server: int) -> RoundReport:
+    finished = await requests.ask(server, AskOutcome(config.round_id()), (), Finished)
+    key = setup.servers[server].statement
+    if not verify(key, finished.message.signature, Domain.OUTCOME, bytes(finished.bulk)):
+        raise PeerViolationError(f"S{server}", "signed the outcome with another key than the pinned one")
+    report = RoundReport.parse(finished.bulk, setup.task.max_clients, f"S{server}")
+    if report.round_id != config.round_id():
+        raise PeerViolationError(f"S{server}", "answered with another round's outcome")
+    return report
+
+
+def _outcome(report: RoundReport, name: str) -> ClientOutcome:
+    """What a report says of one client."""
+    within = name in report.clients
+    counted, opened = within and not report.refused, within and bool(report.refused)
+    reason = (report.refused if opened else report.aborted) or report.excluded.get(name, "")
+    if not (counted or reason):
+        reason = "not submitted in time"
+    return ClientOutcome(
+        number=report.number, counted=counted, reason=printable(reason), clients=report.clients, opened=opened
+    )
+
+
+def _unknown(number: int, denials: Mapping[int, FslError], accounts: Mapping[int, ClientOutcome]) -> str:
+    """Why an outcome cannot be learnt, and what is known all the same."""
+    words = [str(denial) for denial in denials.values()]
+    for server, outcome in accounts.items():
+        told = "counted" if outcome.counted or outcome.opened else f"not ({outcome.reason})"
+        words.append(f"S{server} alone has signed that it was {told}")
+    return f"whether the submission to round {number} was counted cannot be learnt any more: {'; '.join(words)}"
+
+
+def _same_ending(first: RoundReport, second: RoundReport) -> bool:
+    """Whether two servers tell the same of a round; why it was aborted, each tells in its own words."""
+    if first.aborted and second.aborted:
+        return first == msgspec.structs.replace(second, aborted=first.aborted)
+    return first == second

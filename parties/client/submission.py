@@ -1,0 +1,214 @@
+"""A submission whose bytes are fixed: made once, kept before the first of them is sent, and the same in every repeat.
+
+A submission that is sent in two versions is refused at best; in a session it would be a second hint for one epoch, and
+the difference of the two tells the values. So nothing here is made again after a restart: it is kept byte by byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fsl_async.client.upload import (
+    SparseUpdate,
+    dense_digest,
+    dense_shares,
+    plain_elements,
+    public_digest,
+    submission_digest,
+    submission_part,
+)
+from fsl_async.config import RoundConfig
+from fsl_async.digests import Buffer, Domain, digest
+from fsl_async.randomness import Randomness
+from fsl_async.ring import Elements
+from fsl_async.secrecy import Discreet
+from fsl_async.wire.messages import Hint, Submit
+from fsl_async.wire.public_part import Layout, Trees
+from parties.client.trees import Planting
+from parties.identity.keys import Identity, PublicIdentity
+
+__all__ = ["Draft", "KeptDraft", "Ride", "Words", "draft_submission", "fresh_marks", "update_mark"]
+
+
+@dataclass(frozen=True)
+class Ride:
+    """The trees that a submission rides on.
+
+    Attributes:
+        trees: where the servers have them from.
+        query: the retrieval that brought them; 0 where none did.
+        planting: the trees.
+        commitments: to their master seeds.
+    """
+
+    trees: Trees
+    query: int
+    planting: Planting
+    commitments: tuple[bytes, bytes]
+
+
+class Words(Discreet, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a submission's messages say besides the bulk.
+
+    Attributes:
+        digest: what receipts, rosters and proofs call the submission.
+        trees: where the servers have its trees from.
+        query: the retrieval that brought them; 0 where none did.
+        seeds: both servers' master seeds.
+        commitments: to them.
+        public_digest: of the public part.
+        dense_digest: of the dense shares; empty where there are none.
+        dense_salt: what the dense masks depend on; likewise.
+    """
+
+    hidden: ClassVar[frozenset[str]] = frozenset({"seeds"})
+    digest: bytes
+    trees: Trees
+    query: int
+    seeds: tuple[bytes, bytes]
+    commitments: tuple[bytes, bytes]
+    public_digest: bytes
+    dense_digest: bytes
+    dense_salt: bytes
+
+
+class KeptDraft(Discreet, frozen=True, forbid_unknown_fields=True):
+    """What is kept of a submission on its way, besides its bulk.
+
+    Attributes:
+        config: its round.
+        words: what its messages say.
+        receipts: by server.
+        mark: of the update that it was made of.
+        left_out: by sparse block, the caller's rows that found no place in it.
+    """
+
+    hidden: ClassVar[frozenset[str]] = frozenset({"left_out"})
+    config: bytes
+    words: Words
+    receipts: dict[int, bytes]
+    mark: bytes
+    left_out: dict[str, list[int]]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A submission.
+
+    Attributes:
+        config: its round.
+        client: whose it is.
+        words: what its messages say.
+        part: the public part, for the carrier.
+        shares: the dense shares, for the carrier.
+        receipts: the servers' signatures so far.
+        mark: of the update that it was made of (`update_mark`).
+        left_out: by sparse block, the caller's rows that found no place in it.
+    """
+
+    config: RoundConfig
+    client: str
+    words: Words
+    part: Buffer = field(repr=False)
+    shares: Buffer = field(repr=False)
+    receipts: Mapping[int, bytes] = field(default_factory=dict)
+    mark: bytes = b""
+    left_out: Mapping[str, Sequence[int]] = field(default_factory=dict, repr=False)
+
+    def message(self, server: int) -> Submit | Hint:
+        """What goes to one server, besides the bulk."""
+        round_id, words = self.config.round_id(), self.words
+        if words.trees is Trees.SESSION:
+            public = b"" if self._carried_by(server) else words.public_digest
+            return Hint(round_id, words.commitments[server], public, words.dense_digest, words.dense_salt)
+        return Submit(
+            round_id=round_id,
+            query=words.query,
+            seed=words.seeds[server],
+            commitments=words.commitments,
+            public_digest=words.public_digest,
+            dense_digest=words.dense_digest,
+            dense_salt=words.dense_salt,
+        )
+
+    def bulk(self, server: int) -> tuple[Buffer, ...]:
+        """The bulk that goes to one server."""
+        return (self.part, self.shares) if self._carried_by(server) else ()
+
+    def receipted(self, server: int, signature: bytes) -> Draft:
+        """The same with one more receipt."""
+        return replace(self, receipts={**self.receipts, server: signature})
+
+    def kept(self) -> KeptDraft:
+        """What must be kept of it, besides part and shares."""
+        left_out = {name: list(rows) for name, rows in self.left_out.items()}
+        return KeptDraft(self.config.canonical(), self.words, dict(self.receipts), self.mark, left_out)
+
+    def _carried_by(self, server: int) -> bool:
+        return self.config.carrier(self.client) == server
+
+
+def draft_submission(
+    config: RoundConfig,
+    client: PublicIdentity,
+    ride: Ride,
+    sparse: Mapping[int, SparseUpdate],
+    dense: Mapping[int, Elements],
+    unions: Mapping[str, npt.NDArray[np.uint32]],
+) -> Draft:
+    """Fix a submission's bytes.
+
+    Args:
+        config: the round.
+        client: who submits.
+        ride: the trees.
+        sparse: by sparse block, rows as this round names them, and their elements.
+        dense: the elements of dense blocks.
+        unions: by sparse block, the rows that the round is aligned on.
+
+    Raises:
+        MisuseError: a row is not among the trees' rows, or was deferred.
+    """
+    grove, carrier = ride.planting.grove, config.carrier(client.name)
+    part = submission_part(config, client.name, grove, sparse, ride.trees)
+    plain = plain_elements(config, grove, sparse, unions)
+    shares, salt = dense_shares(config, grove, carrier, dense, plain)
+    brought = grove.digest if ride.trees is Trees.OWN else b""
+    public = public_digest(Layout.submission(config.shape, ride.trees), part, brought)
+    of_dense = dense_digest(shares, grove.seeds.msk[carrier])
+    parts = (config.round_id(), client.digest(), public, grove.digest, ride.commitments, salt + of_dense)
+    words = Words(
+        digest=submission_digest(*parts),
+        trees=ride.trees,
+        query=ride.query,
+        seeds=grove.seeds.msk,
+        commitments=ride.commitments,
+        public_digest=public,
+        dense_digest=of_dense,
+        dense_salt=salt,
+    )
+    return Draft(config, client.name, words, part, shares)
+
+
+def update_mark(
+    identity: Identity, phase: str, sparse: Mapping[int, SparseUpdate], dense: Mapping[int, Elements]
+) -> bytes:
+    """What tells a client whether it has submitted this update before; it tells nobody else anything of the update."""
+    parts: list[Buffer] = [phase.encode()]
+    for index, (rows, elements) in sorted(sparse.items()):
+        order = np.argsort(rows)
+        parts += [b"sparse %d" % index, rows[order].astype("<u4").tobytes(), elements[order].tobytes()]
+    for index, elements in sorted(dense.items()):
+        parts += [b"dense %d" % index, elements.tobytes()]
+    return digest(Domain.UPDATE, *parts, key=identity.statement_secret)
+
+
+def fresh_marks(count: int, randomness: Randomness) -> Elements:
+    """Random elements of Z_2^64, none of them 0: what marks a row without telling how often it is marked."""
+    numbers = np.frombuffer(randomness(8 * count), dtype="<u8")
+    return np.where(numbers == 0, np.uint64(1), numbers).reshape(count, 1)

@@ -1,0 +1,131 @@
+"""One server in a process of its own, to see how much memory it takes: `python -m parties.commands.bench.alone FOLDER`.
+
+The folder holds what the server would have been sent, so that the process never plants a tree; it answers with one JSON
+object on its stdout. Clients are evaluated one after the other, each read when its turn comes.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fsl_async import kernels
+from fsl_async.errors import FslError
+from fsl_async.server.aggregation import Aggregate, Submission
+from fsl_async.wire.public_part import Layout, Part, Trees
+from parties.commands.bench.measures import run_all, timed
+from parties.commands.bench.workload import Case, Client, aggregate
+from parties.deployment.footprint import give_back_code
+
+__all__ = ["Account", "server_alone"]
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a server alone came to.
+
+    Attributes:
+        peak: most bytes of memory it ever held.
+        started: bytes it held before the first client: Python, numpy, the compiler and the kernels' self-test.
+        evaluation: seconds for each client.
+        fold: seconds for the fold to rows, 0 where there was none.
+    """
+
+    peak: int
+    started: int
+    evaluation: list[float]
+    fold: float
+
+    def parameters(self) -> dict[str, Any]:
+        """What a result's parameters say of it."""
+        return {"bytes_started": self.started, "bytes_beyond_start": self.peak - self.started}
+
+
+def server_alone(case: Case, clients: Sequence[Client], *, fold: bool) -> Account:
+    """Run S0 for these clients in a new process.
+
+    Args:
+        case: the round.
+        clients: its clients, in the order in which they are evaluated.
+        fold: whether to fold the sum to rows at the end.
+
+    Raises:
+        FslError: the process failed; its stderr says why.
+    """
+    with tempfile.TemporaryDirectory(prefix="fsl-bench-") as name:
+        folder = Path(name)
+        order = {"case": asdict(case), "clients": len(clients), "fold": fold, "isa": kernels.active_isa()}
+        (folder / "order.json").write_text(json.dumps(order), encoding="utf-8")
+        for number, client in enumerate(clients):
+            _write(folder / f"{number}", client)
+        command = [sys.executable, "-m", "parties.commands.bench.alone", name]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own module
+    if done.returncode:
+        raise FslError(f"the server that was to run alone failed: {done.stderr.strip()}")
+    return msgspec.json.decode(done.stdout, type=Account)
+
+
+def _write(path: Path, client: Client) -> None:
+    submission = client.submissions()[0]
+    secrets = {
+        "client": submission.client,
+        "msk": submission.msk,
+        "commitments": submission.commitments,
+        "tree": submission.tree,
+    }
+    path.with_suffix(".head").write_bytes(msgspec.msgpack.encode(secrets))
+    path.with_suffix(".part").write_bytes(submission.part.data)
+
+
+def _read(path: Path, case: Case) -> Submission:
+    head = msgspec.msgpack.decode(path.with_suffix(".head").read_bytes())
+    data = memoryview(path.with_suffix(".part").read_bytes())
+    part = Part(Layout.submission(case.task, Trees.OWN), data)
+    first, second = head["commitments"]
+    return Submission(head["client"], head["msk"], (first, second), head["tree"], part, part, memoryview(b""))
+
+
+def _serve(folder: Path) -> Account:
+    order = json.loads((folder / "order.json").read_text(encoding="utf-8"))
+    kernels.select_isa(order["isa"])
+    case = Case(**order["case"])
+    started = _peak()
+    give_back_code()
+    server = aggregate(case, 0)
+    seconds = [_evaluate(server, _read(folder / f"{number}", case), case.threads) for number in range(order["clients"])]
+    fold = timed(server.share) if order["fold"] else 0.0
+    return Account(max(_peak(), started), started, seconds, fold)  # Linux counts it by and by, in each processor's turn
+
+
+def _evaluate(server: Aggregate, submission: Submission, threads: int) -> float:
+    """Add one client; all that it took but the sum is let go before the next is read."""
+    jobs, finish = server.jobs(submission, threads)
+    seconds = timed(lambda: run_all(jobs, threads))
+    finish()
+    return seconds
+
+
+def _peak() -> int:
+    """The most bytes that this process ever held.
+
+    Linux counts in `ru_maxrss` what the process was before it became this program, so its own mark is read there.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        lines = status.read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most << 10
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(asdict(_serve(Path(sys.argv[1])))))

@@ -1,0 +1,210 @@
+"""How time is taken, and the two bounds of this machine that it is held against.
+
+Rules: a figure and its bound are measured in turns (work, bound, work, bound, …), so that whatever else the machine
+does meets both; what is reported is the median, with the least and the greatest; everything runs once before it
+counts, for compilers and caches; work and bound use the same number of threads.
+
+The bounds: AES-128 under a fixed key on blocks that stay in the first-level cache, for what is made of AES; and reading
+memory from end to end, or updating it in place, for what is made of memory.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from fsl_async.kernels import facade as kernels
+from fsl_async.kernels.simd.vectors import Blocks
+from fsl_async.kernels.trees.passes import encrypt_row
+
+__all__ = [
+    "Bound",
+    "Spread",
+    "Work",
+    "aes_bound",
+    "alternate",
+    "cores",
+    "processor",
+    "read_bound",
+    "run_all",
+    "timed",
+    "update_bound",
+    "versions",
+]
+
+Work = Callable[[], object]
+Words = npt.NDArray[np.uint64]
+
+ROW_BLOCKS = 256
+"""4 KiB: in every first-level cache."""
+AES_TURNS = 80_000
+"""A time slice or more: what disturbs the work should meet the bound as well."""
+MEMORY_WORDS = 2**25
+"""256 MiB: in no cache."""
+
+
+class Spread(NamedTuple):
+    """What repetitions came to: seconds, or a bound's units per second."""
+
+    median: float
+    least: float
+    greatest: float
+
+    def times(self, factor: float) -> Spread:
+        """The same in another unit."""
+        return Spread(self.median * factor, self.least * factor, self.greatest * factor)
+
+    @staticmethod
+    def of(figures: Sequence[float]) -> Spread:
+        """The spread of some figures, at least one."""
+        return Spread(statistics.median(figures), min(figures), max(figures))
+
+
+class Bound(NamedTuple):
+    """A bound to be measured in turns with the work that it bounds.
+
+    Attributes:
+        name: what it is, for people.
+        measure: measures it once, per second.
+    """
+
+    name: str
+    measure: Callable[[], float]
+
+
+def timed(work: Work) -> float:
+    """Seconds that one call takes."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def alternate(repetitions: int, bound: Bound, *works: Work) -> tuple[Spread, list[Spread]]:
+    """Measure works and their bound in turns.
+
+    Returns:
+        The bound, and the seconds of every work.
+    """
+    for work in (bound.measure, *works):
+        work()
+    bounds: list[float] = []
+    seconds: list[list[float]] = [[] for _ in works]
+    for _ in range(repetitions):
+        for times, work in zip(seconds, works, strict=True):
+            times.append(timed(work))
+        bounds.append(bound.measure())
+    return Spread.of(bounds), [Spread.of(times) for times in seconds]
+
+
+def run_all(jobs: Sequence[Work], threads: int) -> None:
+    """Run jobs in so many threads; one runs them here."""
+    if threads == 1:
+        for job in jobs:
+            job()
+    else:
+        list(_pool(threads).map(lambda job: job(), jobs))
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Threads are started once: a kernel's call is shorter than the start of some."""
+    return ThreadPoolExecutor(threads)
+
+
+# ---- bounds
+
+
+def aes_bound(threads: int = 1) -> Bound:
+    """AES blocks per second of the active instruction set, in cache, under one key."""
+    keys = kernels.key_schedule(bytes(16))
+    rows = [np.zeros((ROW_BLOCKS, 2), dtype=np.uint64) for _ in range(threads)]
+    jobs = [partial(_encrypt_often, keys, row, _turns()) for row in rows]
+
+    def measure() -> float:
+        return threads * ROW_BLOCKS * _turns() / timed(lambda: run_all(jobs, threads))
+
+    return Bound("AES in cache", measure)
+
+
+def _turns() -> int:
+    """Some milliseconds of work with any instruction set; the portable one is a hundred times slower."""
+    return AES_TURNS if kernels.active_isa() != "portable" else AES_TURNS // 100
+
+
+@njit(cache=True, nogil=True)
+def _encrypt_often(keys: kernels.Keys, row: Blocks, turns: int) -> None:
+    for _ in range(turns):
+        encrypt_row(keys, row)
+
+
+def read_bound(threads: int = 1) -> Bound:
+    """Bytes per second when memory is read from end to end."""
+    jobs = [partial(_read, part) for part in _memory_parts(threads)]
+
+    def measure() -> float:
+        return 8 * MEMORY_WORDS / timed(lambda: run_all(jobs, threads))
+
+    return Bound("reading memory", measure)
+
+
+def update_bound(threads: int = 1) -> Bound:
+    """Bytes per second, those read and those written together, when memory is updated in place from end to end."""
+    jobs = [partial(_update, part) for part in _memory_parts(threads)]
+
+    def measure() -> float:
+        return 2 * 8 * MEMORY_WORDS / timed(lambda: run_all(jobs, threads))
+
+    return Bound("updating memory", measure)
+
+
+def _memory_parts(threads: int) -> list[Words]:
+    return np.array_split(np.ones(MEMORY_WORDS, dtype=np.uint64), threads)
+
+
+@njit(cache=True, nogil=True)
+def _read(words: Words) -> int:
+    total = np.uint64(0)
+    for index in range(len(words)):
+        total ^= words[index]
+    return int(total)
+
+
+@njit(cache=True, nogil=True)
+def _update(words: Words) -> None:
+    for index in range(len(words)):
+        words[index] += np.uint64(1)
+
+
+# ---- the machine
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processor() -> str:
+    """The processor's name."""
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        for line in information.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def versions() -> dict[str, str]:
+    """Versions of what decides the speed."""
+    return {"python": platform.python_version(), "numba": numba.__version__, "numpy": np.__version__}

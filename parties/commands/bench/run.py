@@ -1,0 +1,84 @@
+"""Which benchmarks there are, and how they are run and reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Literal, TypeAlias
+
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from fsl_async import kernels
+from fsl_async.errors import MisuseError
+from parties.commands.bench.din import din_suite
+from parties.commands.bench.evaluation import kernels_suite
+from parties.commands.bench.generation import generate_suite
+from parties.commands.bench.growth import growth_suite
+from parties.commands.bench.page import check_writable, write_page
+from parties.commands.bench.results import BenchReport, Result
+from parties.commands.bench.retrieval import psr_suite
+from parties.commands.bench.rounds import large_round, round_suite
+from parties.commands.bench.workload import Options
+
+__all__ = ["Suite", "run_bench"]
+
+Suite: TypeAlias = Literal["kernels", "psr", "generate", "round", "din", "growth", "all"]
+
+SUITES: dict[str, Callable[[Options], Iterator[Result]]] = {
+    "kernels": kernels_suite,
+    "psr": psr_suite,
+    "generate": generate_suite,
+    "round": round_suite,
+    "din": din_suite,
+    "growth": growth_suite,
+}
+LARGE = "large"
+WHOLE = ("kernels", "psr", "generate", "round", LARGE, "din", "growth")
+"""What `all` runs, in this order."""
+
+
+def run_bench(suite: Suite, options: Options, isa: str, folder: Path | None, report: BenchReport) -> None:
+    """Run one suite or all of them, and report.
+
+    Args:
+        suite: which.
+        options: what the caller fixed.
+        isa: the instruction set; the fastest one if empty.
+        folder: where `all` writes its page; None for nowhere.
+        report: where results go.
+
+    Raises:
+        MisuseError: a page of less than everything, numbers out of range, or an instruction set that is not there.
+        FslError: a result is wrong.
+    """
+    if suite == "all" and options.given:
+        raise MisuseError("all: runs fixed cases; name one suite to choose its sizes")
+    if folder is not None and suite != "all":
+        raise MisuseError(f"--write: is for all of them together, not for {suite}")
+    for name, count in (("threads", options.threads), ("clients", options.clients)):
+        if count is not None and count < 1:
+            raise MisuseError(f"{name}: at least 1 expected, got {count}")
+    if folder is not None:
+        check_writable(folder)
+    kernels.select_isa(isa or None)
+    started = perf_counter()
+    parts = {part: _collect(part, options, report) for part in (WHOLE if suite == "all" else (suite,))}
+    report.results([result for results in parts.values() for result in results])
+    if folder is not None:
+        for path in write_page(folder, parts, perf_counter() - started):
+            report.console.print(f"wrote {path}", highlight=False)
+
+
+def _collect(part: str, options: Options, report: BenchReport) -> list[Result]:
+    """Run one part; its latest figure shows on stderr."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    # It turns only when told: a thread that draws would take time from what is measured.
+    with Progress(*columns, console=report.console, transient=True, auto_refresh=False) as progress:
+        row = progress.add_task(f"bench {part}", total=None)
+        progress.refresh()
+        found = []
+        for result in large_round() if part == LARGE else SUITES[part](options):
+            found.append(result)
+            progress.update(row, description=f"bench {part}: {result.name}", refresh=True)
+    return found

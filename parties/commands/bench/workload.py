@@ -1,0 +1,224 @@
+"""What benchmarks work on: a round's configuration, clients with random rows and updates, and what servers get of them.
+
+Nothing here is timed. Seeds are fixed, so every run does the same work; a real round draws them from the operating
+system, which costs less than the source used here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fsl_async import Ring, Sparse, Task
+from fsl_async.client.planting import Grove, MasterSeeds, plant
+from fsl_async.client.upload import retrieval_part, submission_part
+from fsl_async.config import BlockModel, RoundConfig, ServerKeys
+from fsl_async.costs.message_sizes import tree_nodes
+from fsl_async.geometry import Forest, geometry_of
+from fsl_async.randomness import SeededSource
+from fsl_async.ring import Elements
+from fsl_async.server.aggregation import Aggregate, Submission
+from fsl_async.server.retrieval import Query
+from fsl_async.wire.public_part import Layout, Part, Trees
+
+__all__ = [
+    "Case",
+    "Client",
+    "Options",
+    "aes_per_leaf",
+    "aes_spent_per_leaf",
+    "aggregate",
+    "client_of",
+    "clients_of",
+    "expected",
+]
+
+Rows = npt.NDArray[np.uint32]
+
+SEED = 2024
+PROOF_KEY = bytes(range(16))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One block of one task, and who works on it with how many threads.
+
+    Raises:
+        MisuseError: the numbers are not those of a task.
+    """
+
+    rows: int = 2**20
+    select: int = 10_486
+    width: int = 1
+    bits: Literal[32, 64, 128] = 128
+    security: Literal["verified", "semi-honest"] = "verified"
+    clients: int = 1
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        _ = self.task  # which checks the numbers
+
+    @cached_property
+    def task(self) -> Task:
+        """The case's task."""
+        block = Sparse("block", rows=self.rows, select=self.select, width=self.width)
+        return Task(name="bench", blocks=(block,), ring=Ring(self.bits), security=self.security)
+
+    @cached_property
+    def config(self) -> RoundConfig:
+        """A round of that task, as both servers would have opened it."""
+        keys = ServerKeys(channel=bytes(32), statement=bytes(32))
+        return RoundConfig(
+            task=self.task,
+            number=1,
+            session=1,
+            hash_seed=bytes(range(32)),
+            toss=(bytes(32), bytes(32)),
+            servers=(keys, keys),
+            model=(BlockModel("block", "f4", bytes(32)),),
+        )
+
+    @property
+    def forest(self) -> Forest:
+        """The block's trees."""
+        return geometry_of(self.task, self.task.sparse(0)).bins
+
+    @property
+    def leaves(self) -> int:
+        """Leaves that a server makes for one client."""
+        return self.forest.trees * self.forest.leaves
+
+    def parameters(self) -> dict[str, Any]:
+        """The case as a result's parameters name it."""
+        named = {field.name: getattr(self, field.name) for field in fields(self)}
+        forest = self.forest
+        return named | {"trees": forest.trees, "leaves": self.leaves, "depth": forest.depth, "planes": forest.planes}
+
+    @property
+    def title(self) -> str:
+        """The case in a few words."""
+        return f"m={_power(self.rows)} k/m={100 * self.select / self.rows:.2g} % τ={self.width} l={self.bits}"
+
+
+def _power(rows: int) -> str:
+    return f"2^{rows.bit_length() - 1}" if rows & (rows - 1) == 0 else f"{rows:,}"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the caller fixed of the cases; None for what is left to each benchmark."""
+
+    rows: int | None = None
+    select: int | None = None
+    width: int | None = None
+    bits: Literal[32, 64, 128] | None = None
+    clients: int | None = None
+    threads: int | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether anything but the number of threads is fixed; then one case is run, not a set."""
+        return any(getattr(self, field.name) is not None for field in fields(self) if field.name != "threads")
+
+    def apply(self, case: Case) -> Case:
+        """The case with what is fixed; where rows are fixed and the selection is not, it stays as large a part."""
+        fixed = {
+            field.name: getattr(self, field.name) for field in fields(self) if getattr(self, field.name) is not None
+        }
+        if "rows" in fixed and "select" not in fixed:
+            fixed["select"] = max(1, round(fixed["rows"] * case.select / case.rows))
+        return replace(case, **fixed)
+
+
+# ---- clients
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client with its trees and its update."""
+
+    name: str
+    config: RoundConfig
+    grove: Grove = field(repr=False)
+    elements: Elements = field(repr=False)
+
+    @property
+    def rows(self) -> Rows:
+        """The rows it selected."""
+        return self.grove.rows[0]
+
+    def query(self, server: int) -> Query:
+        """What a server has of its retrieval."""
+        part = Part(Layout.retrieval(self.config.shape), memoryview(retrieval_part(self.config, self.grove)))
+        return Query(self.grove.seeds.msk[server], part)
+
+    def public_part(self) -> bytearray:
+        """The public part of a submission with trees of its own."""
+        kept = ~np.isin(self.rows, self.grove.deferred[0])
+        update = {0: (self.rows[kept], self.elements[kept])}
+        return submission_part(self.config, self.name, self.grove, update, Trees.OWN)
+
+    def submissions(self) -> tuple[Submission, Submission]:
+        """What S0 and S1 have of its submission."""
+        part = Part(Layout.submission(self.config.shape, Trees.OWN), memoryview(self.public_part()))
+        commitments = self.grove.seeds.commitments(self.config.round_id(), self.name)
+        tree = self.grove.digest
+        first, second = (
+            Submission(self.name, self.grove.seeds.msk[server], commitments, tree, part, part, memoryview(b""))
+            for server in (0, 1)
+        )
+        return first, second
+
+
+def client_of(case: Case, number: int) -> Client:
+    """One of a case's clients: random rows, random ring elements."""
+    name = f"client-{number}"
+    source = SeededSource(SEED, name)
+    rows = np.random.default_rng((SEED, number)).choice(case.rows, case.select, replace=False).astype(np.uint32)
+    grove = plant(case.config, {0: rows}, MasterSeeds.fresh(source), source)
+    size = case.select * case.width * case.bits // 8
+    elements = case.task.ring.from_bytes(source(size), case.select, case.width)
+    return Client(name, case.config, grove, elements)
+
+
+def clients_of(case: Case) -> list[Client]:
+    """All of a case's clients."""
+    return [client_of(case, number) for number in range(case.clients)]
+
+
+# ---- servers
+
+
+def aggregate(case: Case, server: int) -> Aggregate:
+    """A server at the start of a case's round."""
+    return Aggregate(case.config, server, PROOF_KEY)
+
+
+def expected(case: Case, clients: Sequence[Client]) -> Elements:
+    """What the round must come to: the clients' updates added up in the clear."""
+    ring = case.task.ring
+    total = ring.zeros(case.rows, case.width)
+    for client in clients:
+        kept = ~np.isin(client.rows, client.grove.deferred[0])
+        rows = client.rows[kept]
+        total[rows] = ring.add(total[rows], client.elements[kept])
+    return total
+
+
+# ---- work
+
+
+def aes_per_leaf(case: Case) -> int:
+    """AES blocks by which a leaf is counted: two for the walk, one for each plane, two for a proof (design §14)."""
+    return 2 + case.forest.planes + 2 * case.task.verified
+
+
+def aes_spent_per_leaf(case: Case) -> float:
+    """AES blocks that are spent on a leaf: a tree has fewer than two nodes for each, and none beyond the last one."""
+    forest = case.forest
+    return tree_nodes(forest.leaves) / forest.leaves + forest.planes + 2 * case.task.verified

@@ -1,0 +1,155 @@
+"""The demo over TCP: S0, S1 and every client a process of its own on this machine, deployed as real parties are.
+
+The parent makes keys and files in a temporary folder, starts the servers with `fsl-async serve`, then one process per
+client; every child belongs to a nursery, so none outlives the demo. Run as a module this file is one client:
+`python -m parties.commands.demo.processes FOLDER NUMBER CLIENTS ROUNDS SEED`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+from rich.progress import Progress, TaskID
+
+from fsl_async.errors import FslError
+from fsl_async.task import Task
+from parties.commands.demo.corpus import load
+from parties.commands.demo.learner import Learner, initial_model
+from parties.commands.demo.taking_part import PHASES, Summary, demo_task, take_part
+from parties.deployment.connecting import connect, free_addresses, write_deployment
+from parties.files.models import load_model, save_model
+from parties.identity.keys import Identity
+
+__all__ = ["over_tcp"]
+
+SERVERS = ("S0", "S1")
+
+
+async def over_tcp(clients: int, rounds: int, seed: int, progress: Progress) -> Summary:
+    """Run the whole demo in processes.
+
+    Raises:
+        FslError: a process failed; the message carries what it said.
+    """
+    summary = Summary(initial_model())
+    with tempfile.TemporaryDirectory(prefix="fsl-async-demo-") as name:
+        folder = Path(name)
+        _write_files(folder, demo_task(clients), clients, rounds)
+        bar = progress.add_task("client rounds", total=clients * rounds)
+        started = time.perf_counter()
+        async with trio.open_nursery() as servers:
+            ended = [trio.Event(), trio.Event()]
+            for server in (0, 1):
+                await servers.start(_serve, folder, server, ended[server])
+            async with trio.open_nursery() as nursery:
+                for number in range(clients):
+                    words = [str(folder), *map(str, (number, clients, rounds, seed))]
+                    nursery.start_soon(_take_part, words, number, summary, progress, bar)
+            for event in ended:
+                await event.wait()
+        busy = sum(summary.seconds[phase] for phase in PHASES[:3])
+        summary.seconds["aggregate"] = max(0.0, time.perf_counter() - started - busy)
+        summary.model = load_model(folder / "model-0.npz")
+    return summary
+
+
+def _write_files(folder: Path, task: Task, clients: int, rounds: int) -> None:
+    """Keys, task file, client list and model: what the operators of two servers would exchange."""
+    identities = [Identity.generate(name) for name in SERVERS]
+    members = [Identity.generate(f"client-{number:02}") for number in range(clients)]
+    for identity in (*identities, *members):
+        identity.save(folder / f"{identity.name}.key")
+    addresses = free_addresses(2)
+    save_model(folder / "model.npz", initial_model())
+    servers = [identity.public for identity in identities]
+    write_deployment(folder, task, servers, addresses, [member.public for member in members])
+    for server, address in enumerate(addresses):
+        (folder / f"{SERVERS[server]}.toml").write_text(
+            f'server = {server}\nidentity = "{SERVERS[server]}.key"\ntask = "task.toml"\nclients = "clients.toml"\n'
+            f'model = "model.npz"\nlisten = "{address}"\nsave_model = "model-{server}.npz"\nthreads = 1\n'
+            f'store = "memory"\n[limits]\nhandshakes_per_second = 1000.0\nburst = {4 * clients}\n'
+            f"[rounds]\nclients = {clients}\ncount = {rounds}\n"
+        )
+
+
+async def _serve(
+    folder: Path, server: int, ended: trio.Event, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Run a server's process; started once it listens."""
+    command = [sys.executable, "-m", "parties", "serve", str(folder / f"{SERVERS[server]}.toml")]
+    await _child(command, SERVERS[server], lambda line: task_status.started() if "listens at" in line else None)
+    ended.set()
+
+
+async def _take_part(words: Sequence[str], number: int, summary: Summary, progress: Progress, bar: TaskID) -> None:
+    """Run a client's process; the first client's figures are the summary's."""
+
+    def heard(line: str) -> None:
+        figures: dict[str, Any] = json.loads(line) if line.startswith("{") else {}
+        if "round" in figures:
+            progress.advance(bar)
+        if number == 0 and "sent" in figures:
+            summary.sent, summary.received = figures["sent"], figures["received"]
+            summary.seconds.update(figures["seconds"])
+
+    await _child([sys.executable, "-m", "parties.commands.demo.processes", *words], f"client {number}", heard)
+
+
+async def _child(command: Sequence[str], name: str, heard: Any) -> None:
+    """Run a process to its end and hear its lines, of both its streams.
+
+    Raises:
+        FslError: it failed; with its last lines.
+    """
+    last: list[str] = []
+    process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        rest = b""
+        assert process.stdout is not None  # noqa: S101 - asked for above
+        async for data in process.stdout:
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                last = [*last[-9:], line.decode(errors="replace")]
+                heard(last[-1])
+        await process.wait()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            with trio.CancelScope(shield=True):
+                await process.wait()
+    if process.returncode:
+        raise FslError(f"{name} ended with code {process.returncode}: " + "\n".join(last))
+
+
+async def _client(folder: Path, number: int, clients: int, rounds: int, seed: int) -> None:
+    """One client's whole life."""
+    summary = Summary({})
+    learner = Learner(load(clients, seed).shards[number], clients)
+    async with connect(folder / "task.toml", folder / f"client-{number:02}.key") as client:
+        for round_number in range(rounds):
+            await take_part(client, learner, round_number, summary)
+            outcome = await client.outcome()
+            if not outcome.counted:
+                raise FslError(f"round {outcome.number}: not counted: {outcome.reason}")
+            _say({"round": round_number})
+        if summary.doubts:
+            raise FslError("; ".join(summary.doubts))
+        _say({"sent": client.bytes_sent, "received": client.bytes_received, "seconds": summary.seconds})
+
+
+def _say(figures: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(figures) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    trio.run(partial(_client, Path(sys.argv[1]), *map(int, sys.argv[2:])))

@@ -1,0 +1,183 @@
+"""`fsl-async demo`: learn from the manual's text on two servers, and show what it cost and that it is exact.
+
+In memory all parties share this process; over TCP S0, S1 and every client are processes of their own on this machine
+(see `parties.commands.demo.processes`). Either way the outcome is compared, element by element in the ring, with the
+same training in the clear; a single differing bit is a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import trio
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from fsl_async.errors import FslError, MisuseError
+from fsl_async.geometry import geometry_of
+from fsl_async.wire.public_part import Layout
+from parties.client.client import Client
+from parties.commands.demo.corpus import Corpus, load
+from parties.commands.demo.learner import (
+    BLOCKS,
+    Learner,
+    Model,
+    accuracy,
+    initial_model,
+    majority,
+    telling_words,
+    train_in_the_clear,
+)
+from parties.commands.demo.processes import over_tcp
+from parties.commands.demo.taking_part import PHASES, RING, Summary, demo_task, take_part
+from parties.commands.report import Report
+from parties.compute import InlineLane
+from parties.simulation.network import simulate
+
+__all__ = ["run_demo"]
+
+MOST_CLIENTS = 64
+
+
+async def run_demo(
+    *, clients: int, rounds: int, seed: int, transport: Literal["memory", "tcp"], report: Report
+) -> None:
+    """Run the demo and report.
+
+    Raises:
+        MisuseError: a number is out of range.
+        FslError: the private result differs from the one in the clear, or a client did not believe what it retrieved.
+    """
+    if not 2 <= clients <= MOST_CLIENTS or rounds < 1:
+        raise MisuseError(f"2 to {MOST_CLIENTS} clients and at least 1 round expected, got {clients} and {rounds}")
+    corpus = load(clients, seed)
+    with _progress(report) as progress:
+        match transport:
+            case "memory":
+                summary = await _in_memory(corpus, clients, rounds, seed, progress)
+            case "tcp":
+                summary = await over_tcp(clients, rounds, seed, progress)
+    if summary.doubts:
+        raise FslError(f"{'; '.join(summary.doubts)}: zeros were submitted in place of updates")
+    clear = _in_the_clear(corpus, clients, rounds)
+    result = _result(corpus, clients, rounds, seed, transport, summary, clear)
+    if not result["exact"]:
+        raise FslError("the private model differs from the one trained in the clear: this must never happen")
+    report.result(_text(result), result)
+
+
+async def _in_memory(corpus: Corpus, clients: int, rounds: int, seed: int, progress: Progress) -> Summary:
+    summary = Summary(initial_model())
+    bar = progress.add_task("rounds", total=rounds)
+    async with (
+        simulate(demo_task(clients), initial_model(), seed, InlineLane()) as network,
+        trio.open_nursery() as nursery,
+    ):
+        parties = [await _opened(network.client(f"client-{number:02}")) for number in range(clients)]
+        learners = [Learner(shard, clients) for shard in corpus.shards]
+        for round_number in range(rounds):
+            for client, learner in zip(parties, learners, strict=True):
+                await take_part(client, learner, round_number, summary)
+            with summary.timed("aggregate"):
+                await network.finish_round()
+            progress.advance(bar)
+        summary.model = network.model
+        summary.sent, summary.received = parties[0].bytes_sent, parties[0].bytes_received
+        summary.transcript = network.transcript_digest()
+        for client in parties:
+            await client.aclose()
+        nursery.cancel_scope.cancel()
+    for phase in PHASES[:3]:
+        summary.seconds[phase] /= clients
+    return summary
+
+
+async def _opened(client: Client) -> Client:
+    await client.open()
+    return client
+
+
+def _in_the_clear(corpus: Corpus, clients: int, rounds: int) -> Model:
+    """The same training without protection, in the same ring."""
+    task = demo_task(clients)
+
+    def encode(values: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+        return RING.encode(values, task.largest_integer)
+
+    learners = [Learner(shard, clients) for shard in corpus.shards]
+    *_, model = train_in_the_clear(learners, rounds, encode, RING.decode)
+    return model
+
+
+def _result(
+    corpus: Corpus, clients: int, rounds: int, seed: int, transport: str, summary: Summary, clear: Model
+) -> dict[str, Any]:
+    task = demo_task(clients)
+    words, _ = BLOCKS
+    untrained = initial_model()
+    trivial_up = sum(block.weights for block in task.blocks) * RING.element_bytes + 16
+    trivial_down = sum(array.nbytes for array in untrained.values())
+    return {
+        "clients": clients,
+        "rounds": rounds,
+        "seed": seed,
+        "transport": transport,
+        "rows": words.rows,
+        "width": words.width,
+        "select": words.select,
+        "accuracy_before": accuracy(untrained, corpus.held_out),
+        "accuracy_after": accuracy(summary.model, corpus.held_out),
+        "accuracy_majority": majority(corpus),
+        "held_out": len(corpus.held_out),
+        "exact": all(np.array_equal(summary.model[name], clear[name]) for name in clear),
+        "telling_words": telling_words(summary.model, corpus, 5),
+        "bytes_up_per_client_and_round": summary.sent // rounds,
+        "bytes_down_per_client_and_round": summary.received // rounds,
+        "trivial_bytes_up": trivial_up,
+        "trivial_bytes_down": trivial_down,
+        "tree_bytes": Layout.retrieval(task).size,
+        "bins": geometry_of(task, words).bins.trees,
+        "seconds": {phase: round(value, 3) for phase, value in summary.seconds.items()},
+        "transcript": summary.transcript,
+    }
+
+
+def _text(result: dict[str, Any]) -> str:
+    def ratio(ours: int, trivial: int) -> str:
+        return f"{ours:>10,} bytes, {trivial / ours:.1f} × less than the {trivial:,} of the trivial protocol"
+
+    words = "\n".join(f"  {chapter:20} {' '.join(best)}" for chapter, best in result["telling_words"].items())
+    seconds = ", ".join(f"{phase} {value:.2f}" for phase, value in result["seconds"].items())
+    setting = f"{result['clients']} clients, {result['rounds']} rounds, {result['transport']}"
+    share = f"{result['select'] / result['rows']:.1%}"
+    up = ratio(result["bytes_up_per_client_and_round"], result["trivial_bytes_up"])
+    down = ratio(result["bytes_down_per_client_and_round"], result["trivial_bytes_down"])
+    before, after, common = (f"{result[f'accuracy_{when}']:.1%}" for when in ("before", "after", "majority"))
+    lines = [
+        "",
+        f"Which chapter of the Python manual is a paragraph from? {setting}.",
+        f"Each client used at most {result['select']} of {result['rows']:,} word rows a round (k/m = {share}); "
+        "no server learnt which.",
+        "",
+        f"  right on {result['held_out']} held-out excerpts   before {before}   after {after}",
+        f"  (always the commonest chapter: {common})",
+        "  equal to training in the clear      yes, bit for bit",
+        f"  upload per client and round   {up}",
+        f"  download per client and round {down}",
+        f"  seconds over all rounds       {seconds}",
+        "                                (retrieve, train, submit: of one client)",
+        "",
+        "What the model learnt, the words that speak most for each chapter:",
+        words,
+    ]
+    return "\n".join(lines)
+
+
+@contextmanager
+def _progress(report: Report) -> Iterator[Progress]:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=report.console, transient=True) as progress:
+        yield progress

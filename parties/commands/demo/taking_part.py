@@ -1,0 +1,74 @@
+"""One client's part in the demo, in memory or in a process of its own, and what is measured of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fsl_async.ring import Ring
+from fsl_async.task import Task
+from parties.client.client import Client
+from parties.commands.demo.learner import BLOCKS, Learner, Model
+
+__all__ = ["PHASES", "RING", "Summary", "demo_task", "take_part"]
+
+RING = Ring(64, fraction_bits=24)
+PHASES = ("retrieve", "train", "submit", "aggregate")
+
+
+def demo_task(clients: int) -> Task:
+    """The demo's task for so many clients."""
+    return Task(name="manual", blocks=BLOCKS, ring=RING, min_clients=2, max_clients=clients)
+
+
+@dataclass
+class Summary:
+    """What a run of the demo has measured.
+
+    Attributes:
+        model: the final model.
+        seconds: by phase, summed over all rounds; of one client for its phases.
+        sent: bytes that one client sent, all rounds and handshakes together.
+        received: bytes that it received.
+        transcript: the digest of all messages; empty over TCP.
+        doubts: what clients retrieved and did not believe, in words.
+    """
+
+    model: Model
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    sent: int = 0
+    received: int = 0
+    transcript: str = ""
+    doubts: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Add the time spent inside to a phase."""
+        started = time.perf_counter()
+        yield
+        self.seconds[phase] += time.perf_counter() - started
+
+
+async def take_part(client: Client, learner: Learner, round_number: int, summary: Summary) -> None:
+    """One client's part in one round: retrieve the rows of its words, learn from its text, submit what it learnt.
+
+    What cannot be right is not learnt from. The client submits all the same, zeros: a server that spoils some rows must
+    not see by a missing submission whose they are.
+    """
+    words, priors = BLOCKS
+    rows = learner.wanted_rows(round_number)
+    with summary.timed("retrieve"):
+        found = await client.retrieve({words.name: rows, priors.name: ...})
+    kept = ~np.isin(rows, client.deferred.get(words.name, []))
+    if not learner.plausible(round_number, found[words.name], found[priors.name]):
+        summary.doubts.append(f"{client.name} cannot believe what it retrieved in its round {round_number + 1}")
+        await client.submit({})
+        return
+    with summary.timed("train"):
+        deltas, prior_deltas = learner.train(round_number, rows[kept], found[words.name][kept], found[priors.name])
+    with summary.timed("submit"):
+        await client.submit({words.name: (rows[kept], deltas), priors.name: prior_deltas})

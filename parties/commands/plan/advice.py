@@ -1,0 +1,165 @@
+"""What the planner says: whether a task is worth it against the trivial protocol, what to change, and why.
+
+Rules: every sentence follows from figures of the same plan; nothing is recommended without its condition, where it has
+one that numbers cannot tell; settings are called what the API calls them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from fsl_async.costs.variants import Name, Question
+from parties.commands.plan.figures import Assumptions, Crossover, Figures, percent, size
+
+__all__ = ["SETTINGS", "Words"]
+
+SETTINGS: Mapping[Name, dict[str, str]] = {
+    Name.BASIC: {"selection": "adaptive", "alignment": "all"},
+    Name.MEGA: {"selection": "adaptive", "alignment": "all"},
+    Name.UNION: {"selection": "adaptive", "alignment": "union"},
+    Name.EPOCHS: {"selection": "fixed", "alignment": "all"},
+    Name.BOTH: {"selection": "fixed", "alignment": "union"},
+    Name.TRIVIAL: {"block": "dense"},
+}
+"""By variant, what a task has to say for it."""
+
+CONDITIONS = {
+    Name.UNION: "the union may be known to all",
+    Name.EPOCHS: "every client keeps its rows",
+    Name.BOTH: "every client keeps its rows and the union may be known to all",
+}
+
+CLEARLY = 0.9
+"""Another way is named in the verdict where it takes less than this part of the time."""
+
+GROUP = 16
+"""Weights per row of the rows that are suggested where single weights do not pay."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """A plan in sentences.
+
+    Attributes:
+        question: what was asked.
+        assumptions: what the seconds rest on.
+        totals: by variant, the figures of all rounds.
+        crossovers: by variant, up to which selection it pays.
+        asked: the variant that the task is with its settings.
+        plainly: the variants in which the block moves plainly once its union is known.
+    """
+
+    question: Question
+    assumptions: Assumptions
+    totals: Mapping[Name, Figures]
+    crossovers: Mapping[Name, Crossover]
+    asked: Name
+    plainly: frozenset[Name]
+
+    @property
+    def _worth(self) -> bool:
+        return self.totals[self.asked].transfer_seconds < self.totals[Name.TRIVIAL].transfer_seconds
+
+    def verdict(self) -> str:
+        """Whether it is worth it against the trivial protocol, and what to change, in one sentence."""
+        mine, trivial = self.totals[self.asked], self.totals[Name.TRIVIAL]
+        rounds = self.question.rounds
+        return (
+            f"{'Worth it' if self._worth else 'Not worth it'}: in {rounds if rounds > 1 else 'a'} "
+            f"round{'s' if rounds > 1 else ''} a client sends {size(mine.up)} and receives {size(mine.down)}, with the "
+            f"trivial protocol {size(trivial.up)} and {size(trivial.down)}; {self._change()}."
+        )
+
+    def _change(self) -> str:
+        others = {Name.TRIVIAL, self.asked} | ({Name.BASIC} if Name.MEGA in self.totals else set())
+        if self.question.rounds == 1:
+            others |= {Name.EPOCHS, Name.BOTH}  # there is no later round that would gain
+        rivals = [name for name in self.totals if name not in others]
+        enough = CLEARLY * min(self.totals[name].transfer_seconds for name in (self.asked, Name.TRIVIAL))
+        best = min(rivals, key=lambda name: self.totals[name].transfer_seconds, default=self.asked)
+        if self.totals[best].transfer_seconds < enough:
+            then = self.totals[best]
+            condition = f", if {CONDITIONS[best]}" if best in CONDITIONS else ""
+            return f"{self._settings(best)} would make that {size(then.up)} and {size(then.down)}{condition}"
+        if self._worth:
+            return "nothing has to change"
+        block, most = self.question.block, round(self.crossovers[self.asked].transfer * self.question.rows)
+        if not most:
+            return f'make block "{block}" dense'
+        return f'select at most {most:,} rows of block "{block}" ({self._share(most)}), or make it dense'
+
+    def _settings(self, name: Name) -> str:
+        """What of a task's settings is another in a variant than as asked."""
+        asked = SETTINGS[self.asked]
+        return " and ".join(f'{field}="{value}"' for field, value in SETTINGS[name].items() if asked[field] != value)
+
+    def _share(self, select: float) -> str:
+        return percent(select / self.question.rows)
+
+    # ---- further sentences
+
+    def advice(self, crossover: Callable[[Name, Question, Assumptions], Crossover]) -> tuple[str, ...]:
+        """Up to where it pays, and what the choice would be if more were known.
+
+        Args:
+            crossover: computes one for another question.
+        """
+        sentences = (self._bounds(), self._if_grouped(crossover), self._if_fixed(), self._of_the_union())
+        return tuple(sentence for sentence in sentences if sentence)
+
+    def _bounds(self) -> str:
+        limit, rows = self.crossovers[self.asked], self.question.rows
+        return (
+            f'Block "{self.question.block}" has select={self.question.select:,} of rows={rows:,} '
+            f"({self._share(self.question.select)}): as asked, a client's time is saved up to "
+            f"select={round(limit.transfer * rows):,} ({percent(limit.transfer)}), and its upload alone up to "
+            f"select={round(limit.upload * rows):,} ({percent(limit.upload)})."
+        )
+
+    def _if_grouped(self, crossover: Callable[[Name, Question, Assumptions], Crossover]) -> str:
+        question = self.question
+        if self._worth or question.width > 1 or question.rows < GROUP:
+            return ""
+        rows, select = -(-question.rows // GROUP), -(-question.select // GROUP)
+        grouped = replace(question, rows=rows, select=select, width=GROUP, union=min(rows, max(select, question.union)))
+        limit = crossover(Name.MEGA, grouped, self.assumptions)
+        return (
+            f"If weights are needed {GROUP} at a time, make rows of them (width={GROUP}): that saves time up to "
+            f"{percent(limit.transfer)} of the rows, and upload up to {percent(limit.upload)}."
+        )
+
+    def _if_fixed(self) -> str:
+        fixed = {Name.UNION: Name.BOTH}.get(self.asked, Name.EPOCHS)
+        mine, then = self.totals[self.asked], self.totals[fixed]
+        if fixed == self.asked or self.asked is Name.BOTH or self.question.rounds == 1:
+            return ""
+        if then.transfer_seconds >= mine.transfer_seconds:
+            return ""
+        return (
+            f'If every client keeps its rows for all {self.question.rounds} rounds, set selection="fixed": '
+            f"{size(then.up)} up instead of {size(mine.up)}."
+        )
+
+    def _of_the_union(self) -> str:
+        """What the union saves and costs, against the same task without one."""
+        fixed = self.asked in (Name.EPOCHS, Name.BOTH)
+        single = Name.MEGA if Name.MEGA in self.totals else Name.BASIC
+        pair = (Name.EPOCHS, Name.BOTH) if fixed else (single, Name.UNION)
+        alone, union = (self.totals[name] for name in pair)
+        rows = f"a union of {self.question.union:,} rows{' that move plainly' if pair[1] in self.plainly else ''}"
+        sent = f"a client sends {size(union.up)} instead of {size(alone.up)}"
+        took = f"everything takes {union.seconds:.3g} s instead of {alone.seconds:.3g} s"
+        link = f"the servers send each other {size(union.link)} instead of {size(alone.link)}"
+        known = "" if self.asked in (Name.UNION, Name.BOTH) else ", if it may be known to all"
+        if union.up < alone.up and union.seconds < alone.seconds:
+            return f'alignment="union" saves upload and time with {rows}{known}: {sent}, and {took}.'
+        if union.up < alone.up:
+            return f'alignment="union" saves upload with {rows}{known}: {sent}, though {took}.'
+        why = "finding the union takes trees over all rows"
+        if union.seconds < alone.seconds:
+            return (
+                f'alignment="union" saves time, not upload, with {rows}{known}: {took}, and {link}, though {sent}, for '
+                f"{why}."
+            )
+        return f'alignment="union" does not pay with {rows}: {sent}, for {why}, and {took}.'

@@ -1,0 +1,152 @@
+"""How fast this machine computes what a round asks for: the speeds that turn the planner's counts into seconds.
+
+The kernels are timed through the code that the parties call, on one thread, with a block small enough to take a second
+in all and large enough that its tables do not fit the inner caches. `TYPICAL` holds what they gave on one core of a
+2-core cloud machine (AMD EPYC with VAES), rounded down, and is used unless a measurement is asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from fsl_async.client.planting import Grove, MasterSeeds, plant
+from fsl_async.client.upload import retrieval_part, submission_part
+from fsl_async.config import RoundConfig
+from fsl_async.costs import message_sizes as costs
+from fsl_async.costs.message_sizes import Setting
+from fsl_async.randomness import SeededSource
+from fsl_async.ring import Ring
+from fsl_async.server.aggregation import Aggregate, Submission
+from fsl_async.server.retrieval import Query, Shelves
+from fsl_async.task import Sparse, Task
+from fsl_async.wire.public_part import Layout, Part, Trees
+
+__all__ = ["TYPICAL", "Speeds", "measure"]
+
+BLOCK = "rows"
+ROWS = 2**18
+WIDE_ROWS = 2**16
+SELECT = 2**12
+NARROW = 2
+WIDE = 64
+REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """What one thread does in a second.
+
+    Attributes:
+        client: AES blocks of a client that plants and fills trees.
+        server: AES blocks of a server that evaluates them.
+        read_rows: narrow rows of the model's tables that a server reads to answer one retrieval.
+        read_bytes: bytes of wide ones.
+        fold: bytes of accumulators that it folds to rows.
+        layout: rows of the model that it permutes.
+    """
+
+    client: float
+    server: float
+    read_rows: float
+    read_bytes: float
+    fold: float
+    layout: float
+
+
+TYPICAL = Speeds(client=40e6, server=700e6, read_rows=250e6, read_bytes=14e9, fold=600e6, layout=120e6)
+
+
+def measure() -> Speeds:
+    """Time this machine's kernels; about a second, and more where they have to be compiled first."""
+    for width in (NARROW, WIDE):  # compiles, and touches every page of code
+        small = _Trial(2**10, 2**4, width)
+        small.speeds(small)
+    wide = _Trial(WIDE_ROWS, SELECT, WIDE)
+    return _Trial(ROWS, SELECT).speeds(wide)
+
+
+class _Trial:
+    """One client's round, timed piece by piece."""
+
+    def __init__(self, rows: int, select: int, width: int = NARROW) -> None:
+        self.task = Task(
+            name="calibration",
+            blocks=(Sparse(BLOCK, rows=rows, select=select, width=width),),
+            ring=Ring(64),
+            min_clients=2,
+            max_clients=2,
+        )
+        self.setting = Setting(clients=("client", "client"))
+        self.config: RoundConfig = costs.specimen_config(self.task, self.setting)
+        self.model = {BLOCK: np.zeros((rows, width), dtype=np.float32)}
+        self.width = width
+        self.rows = {0: np.arange(select, dtype=np.uint32)}
+        self.randomness = SeededSource(0, "calibration")
+        self.seeds = MasterSeeds.fresh(self.randomness)
+
+    def speeds(self, wide: _Trial) -> Speeds:
+        """Time everything a few times and divide the counts by the best times; `wide` is a trial of wide rows."""
+        submission = self._submission(self._grove())
+        aggregate = Aggregate(self.config, 0, bytes(32))
+        submitting = costs.submission_work(self.task, Trees.RETRIEVAL)
+        client = costs.tree_work(self.task).client + submitting.client
+        return Speeds(
+            client=client / _seconds(lambda: self._submission(self._grove())),
+            server=submitting.server / _seconds(partial(_add, aggregate, submission)),
+            read_rows=costs.retrieval_work(self.task, self.setting).read_rows / self._seconds_of_an_answer(),
+            read_bytes=costs.retrieval_work(wide.task, wide.setting).read_bytes / wide._seconds_of_an_answer(),
+            fold=costs.folded_bytes(self.task) / _seconds(aggregate.share),
+            layout=costs.laid_out_rows(self.task) / _seconds(partial(Shelves, self.config, 0, self.model)),
+        )
+
+    def _seconds_of_an_answer(self) -> float:
+        query = Query(self.seeds.msk[0], self._submission(self._grove()).trees)
+        return _seconds(partial(_answer, Shelves(self.config, 0, self.model), query))
+
+    def _grove(self) -> Grove:
+        return plant(self.config, self.rows, self.seeds, self.randomness)
+
+    def _submission(self, grove: Grove) -> Submission:
+        trees = memoryview(retrieval_part(self.config, grove))
+        update = {0: (self.rows[0], self.task.ring.zeros(len(self.rows[0]), self.width))}
+        part = memoryview(submission_part(self.config, "client", grove, update, Trees.RETRIEVAL))
+        return Submission(
+            client="client",
+            msk=self.seeds.msk[0],
+            commitments=self.seeds.commitments(self.config.round_id(), "client"),
+            tree=grove.digest,
+            trees=Part(Layout.retrieval(self.task), trees),
+            part=Part(Layout.submission(self.task, Trees.RETRIEVAL), part),
+            dense=memoryview(b""),
+        )
+
+
+def _add(aggregate: Aggregate, submission: Submission) -> None:
+    jobs, finish = aggregate.jobs(submission, 1)
+    for job in jobs:
+        job()
+    finish()
+
+
+def _answer(shelves: Shelves, query: Query) -> None:
+    """Answer from selection bits that are there: their blocks count elsewhere."""
+    jobs, bits = shelves.selection_jobs(query, 1)
+    del jobs  # the bits stay zero, which costs the same: nothing branches on them
+    answers, _ = shelves.answer_jobs([bits], 1)
+    for job in answers:
+        job()
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    """The best of a few times."""
+    times = []
+    for _ in range(REPEATS):
+        started = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - started)
+    return min(times)

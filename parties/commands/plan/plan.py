@@ -1,0 +1,349 @@
+"""`fsl-async plan`: what a task will cost before anybody runs it, which variant to use, and up to which k/m that holds.
+
+Bytes are exact: they come from encoding messages of the shapes that the parties send, records included (`framed`); only
+the list of a union has an expected length. Seconds are estimates: counts divided by speeds, one thing after the other,
+with nothing overlapped. docs/planner.md tells what is in each figure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from typing import Any, Literal
+
+import msgspec
+
+from fsl_async.config import MODEL_DTYPES
+from fsl_async.costs.message_sizes import Setting, Shape, specimen_config
+from fsl_async.costs.variants import Name, Question, RoundCosts, Variant, build, largest_select, names_of
+from fsl_async.digests import DIGEST_BYTES
+from fsl_async.errors import MisuseError
+from fsl_async.task import Task
+from parties.commands.plan.advice import SETTINGS, Words
+from parties.commands.plan.calibration import TYPICAL
+from parties.commands.plan.figures import Assumptions, Crossover, Figures
+from parties.outcome import RoundReport
+from transport import wire_size
+
+__all__ = [
+    "Assumptions",
+    "Crossover",
+    "Figures",
+    "Plan",
+    "Security",
+    "asked_variant",
+    "crossover",
+    "figures",
+    "framed",
+    "make_plan",
+    "question_about",
+    "question_of",
+    "report_bytes",
+    "result_of",
+]
+
+Security = Literal["verified", "semi-honest"]
+
+LARGEST_BULK = 2**32 - 1
+
+
+def framed(lengths: Sequence[int]) -> int:
+    """Bytes on the wire of messages of these lengths, without the key changes: 19 bytes for every 1,023 records."""
+    return sum(wire_size(length) for length in lengths)
+
+
+def figures(round_costs: RoundCosts, clients: int, assumptions: Assumptions) -> Figures:
+    """The figures of one round."""
+    traffic, work, speeds = round_costs.traffic, round_costs.work, assumptions.speeds
+    up, down = framed(traffic.up), framed(traffic.down)
+    link = framed(round_costs.link) + clients * framed(traffic.link)
+    # Narrow rows cost a server their number, wide ones their bytes.
+    reading = max(work.read_rows / speeds.read_rows, work.read_bytes / speeds.read_bytes)
+    per_client = work.server / speeds.server + reading
+    per_round = round_costs.folded / speeds.fold + round_costs.laid_out / speeds.layout
+    return Figures(
+        up=up,
+        down=down,
+        link=link,
+        client_blocks=work.client,
+        server_blocks=work.server,
+        transfer_seconds=8 * up / assumptions.upload + 8 * down / assumptions.download,
+        client_seconds=work.client / speeds.client,
+        server_seconds=(clients * per_client + per_round) / assumptions.cores,
+        link_seconds=8 * link / 2 / assumptions.link + round_costs.steps * assumptions.latency,
+    )
+
+
+def _over_all(first: Figures, later: Figures, rounds: int) -> Figures:
+    names = Figures.__dataclass_fields__
+    return Figures(**{name: getattr(first, name) + (rounds - 1) * getattr(later, name) for name in names})
+
+
+# ---- the plan
+
+
+@dataclass(frozen=True)
+class Costed:
+    """A variant with its figures."""
+
+    variant: Variant
+    first: Figures
+    later: Figures
+    total: Figures
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that the planner has to say.
+
+    Attributes:
+        question: what was asked.
+        assumptions: what the seconds rest on.
+        measured: whether the speeds were measured here.
+        costed: every variant.
+        crossovers: by variant, all but the trivial one.
+        asked: the variant that the task is with its settings.
+        use: the variant to use: that one, or the trivial one.
+        verdict: whether it is worth it, and what to change, in one sentence.
+        why: further sentences.
+    """
+
+    question: Question
+    assumptions: Assumptions
+    measured: bool
+    costed: dict[Name, Costed]
+    crossovers: dict[Name, Crossover]
+    asked: Name
+    use: Name
+    verdict: str
+    why: tuple[str, ...]
+
+    @property
+    def worth(self) -> bool:
+        """Whether the task is worth it as it was asked about."""
+        return self.use is not Name.TRIVIAL
+
+
+def make_plan(question: Question, assumptions: Assumptions, *, measured: bool = False) -> Plan:
+    """Cost every variant and choose."""
+    costed = {name: _costed(build(name, question), question, assumptions) for name in names_of(question)}
+    crossovers: dict[Name, Crossover] = {
+        name: crossover(name, question, assumptions) for name in costed if name != Name.TRIVIAL
+    }
+    asked = asked_variant(question)
+    use = min((Name.TRIVIAL, asked), key=lambda name: costed[name].total.transfer_seconds)
+    totals = {name: item.total for name, item in costed.items()}
+    plainly = frozenset(name for name, item in costed.items() if question.block in item.variant.plain)
+    words = Words(question, assumptions, totals, crossovers, asked, plainly)
+    return Plan(
+        question, assumptions, measured, costed, crossovers, asked, use, words.verdict(), words.advice(crossover)
+    )
+
+
+def asked_variant(question: Question) -> Name:
+    """The variant that a task is with the settings it was asked about with."""
+    match question.asked.selection, question.asked.alignment:
+        case "fixed", "union":
+            return Name.BOTH
+        case "fixed", _:
+            return Name.EPOCHS
+        case _, "union":
+            return Name.UNION
+        case _:
+            return Name.MEGA if question.width > 1 else Name.BASIC
+
+
+def _costed(variant: Variant, question: Question, assumptions: Assumptions) -> Costed:
+    first = figures(variant.first, question.clients, assumptions)
+    later = figures(variant.later, question.clients, assumptions)
+    return Costed(variant, first, later, _over_all(first, later, question.rounds))
+
+
+def crossover(name: Name, question: Question, assumptions: Assumptions) -> Crossover:
+    """Where a variant stops to be worth it, by bisection over the rows that a client selects.
+
+    The union grows along: it stays the same multiple of the selection, up to all rows.
+    """
+
+    @cache
+    def at(select: int) -> Variant:
+        union = min(question.rows, max(select, select * question.union // question.select))
+        # Two clients: what one of them sends and receives does not depend on how many there are.
+        return build(name, replace(question, select=select, union=union, clients=2))
+
+    def largest(measure: Literal["up", "transfer_seconds"]) -> float:
+        def cost(variant: Variant) -> float:
+            return float(getattr(_costed(variant, question, assumptions).total, measure))
+
+        most = cost(build(Name.TRIVIAL, replace(question, clients=2)))
+        select = largest_select(
+            lambda select: cost(at(select)) <= most, lambda select: at(select).shapes[0].depth, question.rows
+        )
+        return select / question.rows
+
+    return Crossover(upload=largest("up"), transfer=largest("transfer_seconds"))
+
+
+# ---- the command
+
+
+def question_of(
+    *,
+    rows: int,
+    select: int,
+    width: int,
+    bits: int,
+    clients: int,
+    rounds: int,
+    security: Security,
+    union: int,
+    dtype: str,
+    selection: Literal["adaptive", "fixed"] = "adaptive",
+    updates: Literal["retrieved", "any"] = "retrieved",
+    alignment: Literal["all", "union"] = "all",
+) -> Question:
+    """The question in the command's words.
+
+    Args:
+        rows: m.
+        select: k.
+        width: τ.
+        bits: l.
+        clients: how many.
+        rounds: how many.
+        security: as a task's.
+        union: rows of the union; 0 stands for the most there can be, no two clients sharing a row.
+        dtype: the model's.
+        selection: as a task's.
+        updates: as a task's.
+        alignment: as a task's.
+
+    Raises:
+        MisuseError: a number is out of its range.
+    """
+    _check_dtype(dtype)
+    largest = min(rows, clients * select)
+    question = Question(rows, select, width, bits, clients, rounds, security, union or largest, dtype)
+    settings = {"selection": selection, "updates": updates, "alignment": alignment}
+    if settings != {"selection": "adaptive", "updates": "retrieved", "alignment": "all"}:
+        question = replace(question, given=msgspec.structs.replace(question.asked, **settings))
+    return _reported(question)
+
+
+def question_about(task: Task, *, clients: int, rounds: int, union: int, dtype: str) -> Question:
+    """The question about a task that is there: about its largest sparse block, and the others along with it.
+
+    Args:
+        task: as the parties agree on it.
+        clients: how many take part; 0 stands for 100, or as many as the task admits.
+        rounds: how many.
+        union: rows of that block's union; 0 stands for the most there can be.
+        dtype: the model's.
+
+    Raises:
+        MisuseError: a number is out of its range, or the task has nothing to plan.
+    """
+    _check_dtype(dtype)
+    if not any(task.sparse_blocks()):
+        raise MisuseError(
+            f"task {task.name!r} has dense blocks only: it is the trivial protocol, and there is nothing to choose"
+        )
+    clients = clients or max(task.min_clients, min(100, task.max_clients))
+    if clients > task.max_clients:
+        raise MisuseError(f"clients: the task admits at most max_clients={task.max_clients}, got {clients}")
+    block = max((block for _, block in task.sparse_blocks()), key=lambda block: block.weights)
+    return _reported(
+        Question(
+            rows=block.rows,
+            select=block.select,
+            width=block.width,
+            bits=task.ring.bits,
+            clients=clients,
+            rounds=rounds,
+            security=task.security,
+            union=union or min(block.rows, clients * block.select),
+            dtype=dtype,
+            given=task,
+            block=block.name,
+        )
+    )
+
+
+def _check_dtype(dtype: str) -> None:
+    if dtype not in MODEL_DTYPES:
+        raise MisuseError(f"dtype: one of {', '.join(MODEL_DTYPES)} expected, got {dtype!r}")
+
+
+def _reported(question: Question) -> Question:
+    setting = question.setting()
+    model = specimen_config(
+        question.task(rows=question.rows, select=question.select, width=question.width), setting
+    ).model
+    return replace(question, report_bytes=report_bytes(setting, model))
+
+
+def report_bytes(setting: Setting, model: Any) -> int:
+    """The public account of a round in which everybody was counted."""
+    report = RoundReport(
+        round_id=bytes(DIGEST_BYTES),
+        number=setting.number,
+        aborted="",
+        clients=setting.clients,
+        excluded={},
+        model=model,
+    )
+    return len(report.canonical())
+
+
+def result_of(plan: Plan) -> dict[str, Any]:
+    """The plan as one JSON object."""
+    question = {field: value for field, value in asdict(plan.question).items() if field != "given"}
+    return {
+        "recommendation": {
+            "verdict": plan.verdict,
+            "worth": plan.worth,
+            "asked": plan.asked.value,
+            "use": plan.use.value,
+            "why": list(plan.why),
+        },
+        "question": question,
+        "task": msgspec.to_builtins(plan.question.asked),
+        "assumptions": asdict(plan.assumptions) | {"measured": plan.measured},
+        "variants": [_variant_of(costed) for costed in plan.costed.values()],
+        "crossovers": {name.value: asdict(limit) for name, limit in plan.crossovers.items()},
+    }
+
+
+def _variant_of(costed: Costed) -> dict[str, Any]:
+    variant = costed.variant
+    return {
+        "name": variant.name.value,
+        "settings": SETTINGS[variant.name],
+        "width": variant.width,
+        "exact": variant.exact,
+        "plain": list(variant.plain),
+        "sendable": variant.largest_message <= LARGEST_BULK,
+        "trees": [_shape_of(shape) for shape in variant.shapes],
+        "phases": {
+            kind: {name: {"up": framed(part.up), "down": framed(part.down)} for name, part in costs.phases.items()}
+            for kind, costs in (("first_round", variant.first), ("later_rounds", variant.later))
+        },
+        "first_round": _figures_of(costed.first),
+        "later_rounds": _figures_of(costed.later),
+        "total": _figures_of(costed.total),
+    }
+
+
+def _shape_of(shape: Shape) -> dict[str, Any]:
+    return asdict(shape) | {"log2_failure": shape.log2_failure if math.isfinite(shape.log2_failure) else None}
+
+
+def _figures_of(all_figures: Figures) -> dict[str, Any]:
+    return asdict(all_figures) | {"seconds": all_figures.seconds}
+
+
+def typical(upload: float, download: float, link: float, latency: float, cores: int) -> Assumptions:
+    """Assumptions in the command's units: megabits per second and milliseconds."""
+    return Assumptions(1e6 * upload, 1e6 * download, 1e6 * link, latency / 1e3, cores, TYPICAL)

@@ -1,0 +1,206 @@
+"""Checks of what a party keeps in files: its keys, its model, its lists, its store."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from fsl_async.config import describe_model
+from fsl_async.errors import MisuseError, StorageError
+from fsl_async.model_numbers import check_numbers, narrow_blocks
+from fsl_async.task import Task
+from parties.commands.preflight.findings import Doubt
+from parties.deployment.connecting import Deployment, own_identity
+from parties.files.disk import check_room, refuse_network, sole_use
+from parties.files.models import load_model
+from parties.identity.keys import Identity, Registry, read_private
+from parties.identity.tokens import TokenBook, read_token
+from parties.server.admission import OPEN_WARNING
+from parties.server.round.room import client_bytes, round_bytes
+from parties.settings.party_file import ClientFile, ServerFile
+from parties.settings.reading import OnDisk, StorePlace
+from parties.storage.sqlite_store import SqliteStore
+
+__all__ = [
+    "admission",
+    "client_keys",
+    "disk",
+    "is_running",
+    "key_folder",
+    "model",
+    "model_bytes",
+    "own_keys",
+    "state",
+    "store",
+    "token",
+]
+
+ORDINARY_MINIMUM = 16
+MODEL_COPIES = 2  # the file is written beside the one that it replaces
+
+
+# ---- keys
+
+
+def own_keys(file: ServerFile, deployment: Deployment) -> str:
+    """A server's keys are its own, and those of the task file."""
+    own_identity(file, deployment)
+    return f"{file.identity} holds the keys that {file.task} gives for S{file.server}, and is its owner's alone"
+
+
+def client_keys(file: ClientFile) -> str:
+    """A client's keys can be used."""
+    return f"{file.identity} holds the keys of {Identity.load(file.identity).name!r}, and is its owner's alone"
+
+
+def key_folder(path: Path, deployment: Deployment) -> str:
+    """Nobody else can replace the keys, and neither server's lie in one folder with the other's."""
+    folder = path.absolute().parent
+    if folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise Doubt(f"others can write {folder}, and replace the keys in it; `chmod go-w` it")
+    servers = {keys.channel: f"S{number}" for number, keys in enumerate(deployment.identities)}
+    names = sorted({servers[key] for key in _channel_keys(folder) if key in servers})
+    if len(names) > 1:
+        raise Doubt(
+            f"{folder} has the secret keys of both servers: whoever reads it can read every client's rows; a "
+            "deployment keeps them on two hosts of two operators"
+        )
+    return f"{folder} can be written by its owner alone"
+
+
+def _channel_keys(folder: Path) -> list[bytes]:
+    """The public channel keys of the secret files in a folder that this user can read."""
+    keys = []
+    for path in sorted(folder.glob("*.key"))[:100]:
+        try:
+            keys.append(Identity.load(path).public.channel)
+        except MisuseError:
+            continue  # another user's, or none
+    return keys
+
+
+def token(file: ClientFile) -> str:
+    """A client's token, where it has one, is one."""
+    if file.token is None:
+        return "none: the servers must have this client on their lists"
+    read_token(read_private(file.token, "ask the servers' operators for a token"))
+    return f"{file.token} holds one; the servers tell whether it is theirs when it is used"
+
+
+# ---- who is let in
+
+
+def admission(file: ServerFile, task: Task) -> str:
+    """Enough clients can come, and not just anybody."""
+    if file.clients and not file.clients.exists():
+        raise MisuseError(f"{file.clients} cannot be read: there is none; `fsl-async clients add` makes it")
+    registry = Registry.load(file.clients) if file.clients else Registry()
+    if file.enrolment == "open":
+        raise Doubt(OPEN_WARNING)
+    if file.tokens is not None:
+        return f"{len(registry)} clients listed, {len(TokenBook.load(file.tokens, file.server))} tokens"
+    if len(registry) < task.min_clients:
+        raise Doubt(
+            f"{file.clients} lists {len(registry)} clients, and no round is done with fewer than {task.min_clients}; "
+            "`fsl-async clients add` them, at both servers"
+        )
+    if task.min_clients < ORDINARY_MINIMUM:
+        raise Doubt(
+            f"{len(registry)} clients listed; but a sum of min_clients = {task.min_clients} says much about each; "
+            f"{ORDINARY_MINIMUM} or more are usual"
+        )
+    return f"{len(registry)} clients listed, a round needs {task.min_clients}"
+
+
+# ---- the model
+
+
+def model(file: ServerFile, task: Task) -> str:
+    """The model is there and is the task's, and the task's sums can be added to it."""
+    arrays = load_model(file.model)
+    describe_model(task, arrays)
+    check_numbers(task, arrays)
+    for name, largest in narrow_blocks(task, arrays).items():
+        raise Doubt(
+            f"{file.model}: block {name!r} is of {arrays[name].dtype}, which holds {largest:g} at most, and one client "
+            f"may submit {task.largest_value:g}: a sum that does not fit is refused, and its round lost; set `largest` "
+            "in the task, or take a wider dtype"
+        )
+    whole = [name for name, array in arrays.items() if array.dtype.kind != "f"]
+    if whole and task.ring.fraction_bits:
+        raise Doubt(
+            f"{file.model}: block {whole[0]!r} is of {arrays[whole[0]].dtype}, so that clients can submit whole "
+            f"numbers alone to it, though the ring has {task.ring.fraction_bits} fraction bits; right if it counts "
+            "something"
+        )
+    return f"{file.model} fits the task: {sum(array.nbytes for array in arrays.values()):,} bytes"
+
+
+def model_bytes(task: Task) -> int:
+    """The most bytes that a task's model has: weights of 64 bits."""
+    return 8 * sum(block.weights for block in task.blocks)
+
+
+# ---- the store
+
+
+def is_running(place: StorePlace) -> bool:
+    """Whether a server has the store in use now."""
+    if not isinstance(place, OnDisk) or not place.path.exists():
+        return False
+    try:
+        with sole_use(place.path):
+            return False
+    except StorageError as error:
+        return "is in use" in str(error)
+
+
+async def store(place: StorePlace, *, marked: bool = True) -> str:
+    """The store can be used."""
+    if not isinstance(place, OnDisk):
+        raise Doubt(
+            "THE STORE IS IN MEMORY: a server that is killed loses every submission that it has acknowledged; for "
+            'anything but a trial set store = "FILE"'
+        )
+    if is_running(place):
+        raise Doubt(f"{place.path} is in use: the server is running")
+    if _is_new(place.path):
+        return f"{place.path} is made when the server starts"
+    await (await SqliteStore.open(place.path, marked=marked)).aclose()
+    return f"{place.path} can be read and written, and lies on a local disk"
+
+
+def _is_new(path: Path) -> bool:
+    """Whether a store is still to be made, and can be.
+
+    Raises:
+        StorageError: it cannot.
+    """
+    if path.exists():
+        return False
+    refuse_network(path.absolute())
+    if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
+        raise StorageError(f"{path} cannot be made: its folder is missing or not writable; it must be the server's own")
+    return True
+
+
+async def state(path: Path) -> str:
+    """A client's state can be kept."""
+    if is_running(OnDisk(path)):
+        raise Doubt(f"{path} is in use: the client is running")
+    return await store(OnDisk(path), marked=False)
+
+
+def disk(file: ServerFile, task: Task) -> str:
+    """There is room for all submissions of a round, and for the models."""
+    clients = file.rounds.clients or task.max_clients
+    submissions = round_bytes(task, clients) + clients * client_bytes(task) * file.rounds.retention
+    models = model_bytes(task) * MODEL_COPIES
+    if isinstance(file.store, OnDisk):
+        check_room(file.store.path.absolute(), submissions + models)
+    if file.checkpoints is not None:
+        check_room(file.checkpoints.absolute(), model_bytes(task) * (file.checkpoints_kept + 1))
+    return (
+        f"room for {clients} submissions, {submissions / 1e6:,.0f} MB, and the model, and what must stay free besides"
+    )

@@ -1,0 +1,165 @@
+"""Checks of the host: its ports, clock, memory and descriptors."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import struct
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import trio
+
+from fsl_async.errors import FslError, MisuseError
+from fsl_async.task import Task
+from parties.commands.preflight.files import is_running
+from parties.commands.preflight.findings import Doubt
+from parties.deployment.memory_need import message_bytes, server_bytes
+from parties.files.models import load_model
+from parties.settings.party_file import ServerFile
+from transport import UnreachableError
+
+__all__ = ["clock", "descriptors", "host_and_port", "listening", "memory", "operator_port"]
+
+MEMINFO = Path("/proc/meminfo")
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+TIMESYNC = Path("/run/systemd/timesync/synchronized")
+TIMEX_BYTES = 512  # struct timex has 208 on 64-bit Linux; a larger buffer does no harm
+CLOCK_ERROR = 5  # TIME_ERROR of adjtimex(2): the clock is not synchronised
+GREATEST_ERROR = 3 * struct.calcsize("@l")  # where struct timex has maxerror, in microseconds
+
+
+async def listening(file: ServerFile, expected: str) -> str:
+    """The server can listen where its file says; `expected` is where the task file says that it does."""
+    port = host_and_port(file.listen)[1]
+    if is_running(file.store):
+        return f"{file.listen} is the running server's"
+    await _try_to_listen(file.listen, "listen")
+    if port == 0:
+        raise Doubt(f"{file.listen}: the system chooses a port that nobody can know; give it a number")
+    if port != host_and_port(expected)[1]:
+        raise Doubt(
+            f"{file.listen} is free; the task file sends clients to {expected}, another port: right only if something "
+            "between them forwards it"
+        )
+    return f"{file.listen} is free"
+
+
+async def operator_port(file: ServerFile) -> str:
+    """So is the operator's port, which is not for everybody."""
+    address = file.operator.listen
+    if not address:
+        raise Doubt('none: there is no /metrics, no /readyz and no page; set [operator] listen = "127.0.0.1:9470"')
+    if is_running(file.store):
+        return f"{address} is the running server's"
+    await _try_to_listen(address, "operator.listen")
+    host = host_and_port(address)[0]
+    if host != "localhost" and not (_is_address(host) and ip_address(host).is_loopback):
+        raise Doubt(f"{address} is free, but others may reach it: it shows them clients' names; keep it at 127.0.0.1")
+    return f"{address} is free"
+
+
+def clock() -> str:
+    """The clock is synchronised; only people compare the two servers' times, so this never stops anybody.
+
+    The other server is not asked for its time: nothing that it says to a stranger carries it. Two clocks that
+    are each synchronised to within some seconds differ by the sum of these at most.
+    """
+    synchronised, seconds = _kernel_clock()
+    if synchronised:
+        return f"synchronised, to within {seconds:.2g} s as the kernel reckons; ask the same of the other server"
+    if TIMESYNC.exists():
+        return "synchronised, as systemd-timesyncd says; ask the same of the other server"
+    raise Doubt(
+        "the kernel does not say that the clock is synchronised: run chrony or systemd-timesyncd, or times in logs and "
+        "on the page will differ between the servers (rounds do not depend on them)"
+    )
+
+
+def memory(file: ServerFile, task: Task) -> str:
+    """There is memory for the model, and for what is being received."""
+    model = _blocks(file, task)
+    needed = server_bytes(task, model, message_bytes(task, model, file.limits.memory_bytes or None))
+    there, free = _memory()
+    if needed > there:
+        raise MisuseError(
+            f"{needed / 1e6:,.0f} MB are needed for rounds of this task and for messages, and there are "
+            f"{there / 1e6:,.0f} in all; take a larger machine or a smaller task, or lower limits.memory_bytes"
+        )
+    if needed > free:
+        raise Doubt(f"{needed / 1e6:,.0f} MB will be needed, and {free / 1e6:,.0f} are free now")
+    return f"{needed / 1e6:,.0f} MB will be needed, {free / 1e6:,.0f} are free"
+
+
+def _blocks(file: ServerFile, task: Task) -> dict[str, np.ndarray[Any, Any]]:
+    """The model's blocks; where it cannot be read, which another check tells, blocks of the widest weights."""
+    try:
+        model = load_model(file.model)
+    except FslError:
+        model = {}
+    return {block.name: model.get(block.name, np.empty(0, np.float64)) for block in task.blocks}
+
+
+def descriptors(file: ServerFile) -> str:
+    """The process may open as many connections as the file allows."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * file.limits.connections
+    if allowed != resource.RLIM_INFINITY and allowed < wanted:
+        raise Doubt(
+            f"{allowed:,} may be open: {allowed // 2:,} connections, not {file.limits.connections:,}; raise the limit "
+            f"to {wanted:,} (`ulimit -n`, LimitNOFILE=), or lower limits.connections"
+        )
+    return f"enough for {file.limits.connections:,} connections"
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """The two parts of an address.
+
+    Raises:
+        MisuseError: it is none.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise MisuseError(f"{address!r} is not an address of the form host:port or [host]:port")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+async def _try_to_listen(address: str, key: str) -> None:
+    host, port = host_and_port(address)
+    try:
+        listeners = await trio.open_tcp_listeners(port, host=host)
+    except OSError as error:
+        raise UnreachableError(
+            f"{key} = {address!r} cannot be listened at ({error.strerror or error}); is the address this host's, is "
+            "the port free, may this user have it?"
+        ) from error
+    for listener in listeners:
+        await listener.aclose()
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _kernel_clock() -> tuple[bool, float]:
+    """What adjtimex(2) tells: whether the kernel's clock is synchronised, and its greatest error in seconds."""
+    library = ctypes.CDLL(None, use_errno=True)
+    timex = ctypes.create_string_buffer(TIMEX_BYTES)
+    state = library.adjtimex(timex)
+    (error,) = struct.unpack_from("@l", timex, GREATEST_ERROR)
+    return state not in (-1, CLOCK_ERROR), error / 1e6
+
+
+def _memory() -> tuple[int, int]:
+    """Bytes of memory that this process can have in all, and now."""
+    fields = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
+    there, free = (1024 * int(fields[name].split()[0]) for name in ("MemTotal", "MemAvailable"))
+    limit = CGROUP_LIMIT.read_text().strip() if os.access(CGROUP_LIMIT, os.R_OK) else "max"
+    return (there, free) if limit == "max" else (min(there, int(limit)), min(free, int(limit)))

@@ -1,0 +1,126 @@
+"""Checks of the other parties: are they there, do they hold the task file's keys, have they the same task."""
+
+from __future__ import annotations
+
+import os
+import socket
+from ipaddress import ip_address
+
+import trio
+
+from fsl_async.digests import same
+from fsl_async.errors import ChannelError, FslError, MisuseError
+from parties.commands.preflight.findings import Doubt
+from parties.commands.preflight.host import host_and_port
+from parties.deployment.connecting import Deployment, connect
+from parties.identity.keys import Identity
+from parties.settings.party_file import ClientFile
+from transport import HandshakeSettings, HandshakeTimeoutError, Kind, Role, TcpTransport, UnreachableError
+
+__all__ = ["acceptance", "operators", "separation", "server"]
+
+PATIENCE = 10.0
+
+
+class _Seen(FslError):  # noqa: N818 - it never leaves this module
+    """The other side has shown its key and its task; it needs not learn who asks."""
+
+
+async def server(deployment: Deployment, number: int) -> str:
+    """A server is there, holds its key and has our task: a handshake, broken off before we say who we are.
+
+    Raises:
+        UnreachableError: nothing listens there.
+        MisuseError: it has another task.
+        ChannelError: something else is wrong; the class says what.
+    """
+    address, ours = deployment.addresses[number], deployment.task.digest()
+
+    def check(payload: bytes) -> None:
+        if not same(payload, ours):
+            raise MisuseError(
+                f"S{number} at {address} runs another task: its digest is {payload.hex()[:16]}…, ours is "
+                f"{ours.hex()[:16]}…; compare `sha256sum task.toml` with its operator"
+            )
+        raise _Seen
+
+    settings = HandshakeSettings(
+        Identity.generate("nobody").channel_secret, Role.CLIENT, Kind.LIVE, os.urandom, deadline=PATIENCE
+    )
+    try:
+        channel = await TcpTransport().dial(address, deployment.identity(number).channel, settings, check)
+    except _Seen:
+        return f"S{number} at {address} holds its key and runs the same task"
+    await channel.aclose()
+    raise ChannelError(f"S{number} at {address} did not show its task; is its version another?")
+
+
+async def reachable(deployment: Deployment, number: int) -> str:
+    """The other server is there, or will be.
+
+    Raises:
+        Doubt: it cannot be reached: one of the two is started first.
+    """
+    try:
+        return await server(deployment, number)
+    except (UnreachableError, HandshakeTimeoutError) as error:
+        raise Doubt(f"S{number}: {error}; if it is not started yet, that is all") from error
+
+
+async def acceptance(file: ClientFile) -> str:
+    """Both servers let this client in. A token is not used up by asking.
+
+    Raises:
+        Doubt: it must enrol first, and has a token to do it with.
+        ChannelError: a server refuses; the message says why.
+        MisuseError: a server has another task; the message names the field.
+    """
+    try:
+        with trio.fail_after(2 * PATIENCE):
+            async with connect(file.task, file.identity, state=None, patience=0) as client:
+                return f"both servers know {client.name!r}"
+    except trio.TooSlowError as error:
+        raise HandshakeTimeoutError(f"the servers have not answered within {2 * PATIENCE:g} s") from error
+    except ChannelError as error:
+        if file.token is not None and "enrols with a token" in str(error):
+            raise Doubt("not enrolled yet; the token is used with the first call") from error
+        raise
+
+
+async def separation(deployment: Deployment) -> str:
+    """The two servers are not one host."""
+    places = [await _addresses_of(address) for address in deployment.addresses]
+    shared = places[0] & places[1]
+    local = [address for found in places for address in found if ip_address(address.partition("%")[0]).is_loopback]
+    if shared or local:
+        raise Doubt(
+            f"both servers are at {', '.join(sorted(shared or set(local)))}: whoever has that host can read every "
+            "client's rows; a deployment has two hosts"
+        )
+    if not all(places):
+        raise Doubt("a server's name cannot be resolved here, so that nobody knows whether they are two hosts")
+    return "two hosts, as far as their addresses tell"
+
+
+async def operators(deployment: Deployment) -> str:
+    """The two servers are not one operator's."""
+    names = [entry.operator for entry in deployment.servers]
+    if not all(names):
+        raise Doubt(
+            "the task file does not say who runs the servers, and clients must trust that they are two; `fsl-async "
+            'peers add … --operator "NAME"`'
+        )
+    if names[0].strip().casefold() == names[1].strip().casefold():
+        raise Doubt(
+            f"both servers are run by {names[0]!r}: it can read every client's rows; privacy needs two operators"
+        )
+    return " and ".join(names)
+
+
+async def _addresses_of(address: str) -> set[str]:
+    host, port = host_and_port(address)
+    try:
+        found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:
+        return set()
+    return {str(entry[4][0]) for entry in found}

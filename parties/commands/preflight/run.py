@@ -1,0 +1,99 @@
+"""Which checks there are for a server and for a client, in which order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from parties.commands.preflight import files, host, others
+from parties.commands.preflight.findings import Check, Doubt, Finding, found
+from parties.deployment.client_place import state_beside
+from parties.deployment.connecting import Deployment
+from parties.settings.party_file import ClientFile, PartyFile, ServerFile, load_party
+from parties.settings.reading import overrides
+
+__all__ = ["preflight"]
+
+
+async def preflight(config: Path, environment: Mapping[str, str] = os.environ) -> list[Finding]:
+    """Check all that a server's or a client's file names, and the other parties.
+
+    Args:
+        config: the file.
+        environment: its variables go before the file.
+    """
+    loaded: list[PartyFile] = []
+    tasks: list[Deployment] = []
+
+    async def configuration() -> str:
+        loaded.append(load_party(config, environment))
+        return f"{config} is a {'server' if isinstance(loaded[0], ServerFile) else 'client'}'s file without mistakes"
+
+    async def task() -> str:
+        tasks.append(Deployment.load(loaded[0].task))
+        tasks[0].identities  # noqa: B018 - reading them checks them
+        return f"{loaded[0].task}: {tasks[0].task.name!r}, digest {tasks[0].task.digest().hex()[:16]}…"
+
+    findings = [await found("configuration", configuration)]
+    if loaded:
+        findings.append(await found("task", task))
+    if tasks:
+        findings.append(await found("environment", _plain(_environment, type(loaded[0]), environment)))
+        checks = (
+            _of_server(loaded[0], tasks[0]) if isinstance(loaded[0], ServerFile) else _of_client(loaded[0], tasks[0])
+        )
+        findings += [await found(name, check) for name, check in checks]
+    return findings
+
+
+def _of_server(file: ServerFile, deployment: Deployment) -> list[tuple[str, Check]]:
+    task, peer = deployment.task, 1 - file.server
+    return [
+        ("keys", _plain(files.own_keys, file, deployment)),
+        ("key folder", _plain(files.key_folder, file.identity, deployment)),
+        ("clients", _plain(files.admission, file, task)),
+        ("model", _plain(files.model, file, task)),
+        ("store", partial(files.store, file.store)),
+        ("disk", _plain(files.disk, file, task)),
+        ("memory", _plain(host.memory, file, task)),
+        ("descriptors", _plain(host.descriptors, file)),
+        ("clock", _plain(host.clock)),
+        ("port", partial(host.listening, file, deployment.addresses[file.server])),
+        ("operator's port", partial(host.operator_port, file)),
+        ("two hosts", partial(others.separation, deployment)),
+        ("two operators", partial(others.operators, deployment)),
+        ("other server", partial(others.reachable, deployment, peer)),
+    ]
+
+
+def _of_client(file: ClientFile, deployment: Deployment) -> list[tuple[str, Check]]:
+    return [
+        ("keys", _plain(files.client_keys, file)),
+        ("key folder", _plain(files.key_folder, file.identity, deployment)),
+        ("token", _plain(files.token, file)),
+        ("state", partial(files.state, file.state or state_beside(file.identity))),
+        ("clock", _plain(host.clock)),
+        ("two hosts", partial(others.separation, deployment)),
+        ("two operators", partial(others.operators, deployment)),
+        ("S0", partial(others.server, deployment, 0)),
+        ("S1", partial(others.server, deployment, 1)),
+        ("admission", partial(others.acceptance, file)),
+    ]
+
+
+def _plain(check: Callable[..., str], *words: Any) -> Check:
+    """A check that waits for nobody, beside the event loop."""
+    return partial(trio.to_thread.run_sync, check, *words)
+
+
+def _environment(kind: type[PartyFile], environment: Mapping[str, str]) -> str:
+    """No variable goes before the file, or somebody knows that it does."""
+    named = [f"{setting.variable} goes before {setting.key}" for setting, _ in overrides(kind, environment)]
+    if named:
+        raise Doubt("; ".join(named))
+    return "no variable goes before the file"

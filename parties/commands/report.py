@@ -1,0 +1,143 @@
+"""What a command says: data on stdout, everything else on stderr, an exit code that scripts can rely on.
+
+With `--format json` stdout carries exactly one JSON object, {"version": 1, "command": …, "result": …}, or instead of
+the result {"error": {"code", "kind", "message"}}. The exit codes are stable; docs/exit-codes.md has a section for each.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from enum import IntEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError, StorageError
+from fsl_async.foreign_text import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["ExitCode", "Format", "OutOfMemoryError", "Report", "exit_code"]
+
+Format: TypeAlias = Literal["text", "json"]
+
+VERSION = 1
+
+
+class ExitCode(IntEnum):
+    """How a command ended."""
+
+    OK = 0
+    INTERNAL = 1
+    USAGE = 2
+    MISUSE = 3
+    CHANNEL = 4
+    PEER = 5
+    STORAGE = 6
+    ROUND = 7
+    SENT = 8
+    MEMORY = 9
+    INTERRUPTED = 130
+
+
+class OutOfMemoryError(FslError):
+    """The system gave this process no more memory."""
+
+    @staticmethod
+    def of(error: BaseException) -> OutOfMemoryError:
+        """What to say of a failed allocation."""
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        return OutOfMemoryError(
+            f"there is not enough memory ({error or 'an allocation failed'}): `fsl-async preflight` tells how much a "
+            "server of this task needs; give it more, or take a smaller task. What a server has acknowledged is in its "
+            "store, and it goes on from there when it is started again"
+        )
+
+
+def exit_code(error: BaseException) -> ExitCode:
+    """The exit code that an error stands for."""
+    match error:
+        case FslError() if error.in_doubt:
+            return ExitCode.SENT
+        case MisuseError():
+            return ExitCode.MISUSE
+        case ChannelError():
+            return ExitCode.CHANNEL
+        case PeerViolationError():
+            return ExitCode.PEER
+        case StorageError():
+            return ExitCode.STORAGE
+        case OutOfMemoryError():
+            return ExitCode.MEMORY
+        case FslError():
+            return _of_a_round(error)
+        case KeyboardInterrupt():
+            return ExitCode.INTERRUPTED
+    return ExitCode.INTERNAL
+
+
+def _of_a_round(error: FslError) -> ExitCode:
+    from parties.client.errors import AlreadyCountedError
+
+    return ExitCode.SENT if isinstance(error, AlreadyCountedError) else ExitCode.ROUND
+
+
+class Report:
+    """Where one command writes."""
+
+    def __init__(self, command: str, form: Format) -> None:
+        self.command = command
+        self.form = form
+        self._failed: BaseException | None = None
+        self._written = False
+
+    @cached_property
+    def console(self) -> Console:
+        """Where progress and errors go: stderr."""
+        from rich.console import Console
+
+        return Console(stderr=True)
+
+    def result(self, text: str, result: Mapping[str, Any]) -> None:
+        """Write the command's data: the text, or the object that says the same."""
+        if self.form == "json":
+            self._write({"version": VERSION, "command": self.command, "result": result})
+        else:
+            sys.stdout.write(text.rstrip("\n") + "\n")
+            sys.stdout.flush()
+
+    def progress(self, line: str) -> None:
+        """Write a line about what is going on, never broken however long it is."""
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def wrong_words(self, message: str) -> None:
+        """Write, as JSON, that the command's words could not be understood."""
+        self._write_error(ExitCode.USAGE, "UsageError", message)
+
+    def failure(self, error: BaseException) -> ExitCode:
+        """Write why the command failed, once, and return its exit code."""
+        code = exit_code(error)
+        if error is self._failed:
+            return code
+        self._failed = error
+        message = str(error) or type(error).__name__
+        if self.form == "json":
+            self._write_error(code, type(error).__name__, message)
+        line = f"fsl-async {self.command}: " + printable(" ".join(message.split()))
+        self.console.print(line, style="bold red", markup=False, highlight=False, soft_wrap=True)
+        return code
+
+    def _write_error(self, code: ExitCode, kind: str, message: str) -> None:
+        told = {"code": code, "kind": kind, "message": message}
+        self._write({"version": VERSION, "command": self.command, "error": told})
+
+    def _write(self, envelope: Mapping[str, Any]) -> None:
+        if self._written:  # of an error after the result, the exit code and stderr tell
+            return
+        self._written = True
+        json.dump(envelope, sys.stdout)
+        sys.stdout.write("\n")
+        sys.stdout.flush()

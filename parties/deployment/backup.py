@@ -1,0 +1,110 @@
+"""A copy of a server's store, made while the server runs, or after it has stopped.
+
+Rules: the copy is the store as it was at one moment, whole or not there at all; nothing is overwritten; a copy that
+cannot be read back is none, and does not stay. It says in itself that it is a copy: see `parties.deployment.restore`.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fsl_async.errors import MisuseError, StorageError
+from parties.files.models import save_model
+from parties.server.history import Standing
+from parties.server.round.update import Model
+from parties.settings.party_file import ServerFile
+from parties.settings.reading import OnDisk
+from parties.storage.decoding import read_kept
+from parties.storage.sqlite_connections import ReadingEnd
+from parties.storage.sqlite_errors import translated
+from parties.storage.sqlite_file import APPLICATION, COPY, connect, copy
+
+__all__ = ["Backup", "back_up"]
+
+MODEL_PREFIX = "model/"
+
+
+@dataclass(frozen=True)
+class Backup:
+    """A copy that was made.
+
+    Attributes:
+        server: whose store it is, 0 or 1.
+        store: the file that was copied.
+        target: the copy.
+        size: of the copy, in bytes.
+        settled: the last round that was over by then; 0 before the first.
+    """
+
+    server: int
+    store: Path
+    target: Path
+    size: int
+    settled: int
+
+
+def back_up(file: ServerFile, target: Path, model: Path | None) -> Backup:
+    """Copy a server's store into a new file (0600), checked; it holds secrets, as the store does.
+
+    Args:
+        file: the server's.
+        target: the copy.
+        model: where to write the model as it stands in the copy; nowhere if none is given.
+
+    Raises:
+        MisuseError: the store is in memory, or not there; or no model is written into a file of that name.
+        StorageError: there is such a file already, it cannot be written, or the store is damaged or no store.
+    """
+    source = _source(file)
+    for new in [target, *([model] if model else [])]:
+        if new.exists():
+            raise StorageError(f"{new} exists already, and is not overwritten; name a new file")
+    _standing(source)
+    copy(source, target)
+    try:
+        standing = _standing(target)
+        if model:
+            save_model(model, _model(target, standing))
+    except BaseException:
+        target.unlink()
+        raise
+    return Backup(standing.server, source, target, target.stat().st_size, standing.settled)
+
+
+def _source(file: ServerFile) -> Path:
+    if not isinstance(file.store, OnDisk):
+        raise MisuseError('the store is in memory: there is nothing to copy; set store = "FILE"')
+    if not file.store.path.exists():
+        raise MisuseError(f"{file.store.path}: there is no store yet; the server makes it when it starts")
+    return file.store.path
+
+
+def _standing(path: Path) -> Standing:
+    """How far a store's server has got.
+
+    Raises:
+        StorageError: it is no server's store, or damaged.
+    """
+    with translated(path), closing(connect(path)) as connection:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+    if application not in (APPLICATION, COPY):
+        raise StorageError(f"{path} is not a store of fsl-async; name another file")
+    with closing(ReadingEnd(path)) as end:
+        if not end.keys("standing"):
+            raise StorageError(f"{path} is not a server's store, or no server has been started with it yet")
+        standing: Standing = read_kept(end.blob("standing"), Standing, "the store's standing")
+        return standing
+
+
+def _model(path: Path, standing: Standing) -> Model:
+    """The model that a store holds."""
+    forms = {key: form for key, form in standing.forms.items() if key.startswith(MODEL_PREFIX)}
+    with closing(ReadingEnd(path)) as end:
+        return {
+            key.removeprefix(MODEL_PREFIX): np.frombuffer(end.blob(key), dtype).reshape(shape)
+            for key, (dtype, shape) in forms.items()
+        }

@@ -1,0 +1,88 @@
+"""Where a client's state lies: in a file beside its keys, unless the caller names another, or goes without.
+
+    alice.key    alice.state
+
+A client without a state that is started again cannot finish what it has begun, is refused where it submits to the same
+round again, repeats retrievals of which there are only so many in a round, and begins its session anew. With one it
+goes on. The file is the client's own: one process at a time has it, of one identity, in one task. It must not be
+copied, nor put back from a copy: what a client that was put back submits again is safe from the servers, but may count
+twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+from fsl_async.errors import MisuseError, StorageError
+from fsl_async.task import Task
+from parties.client.state import check_owner
+from parties.files.disk import InUseError
+from parties.identity.keys import Identity, PublicIdentity
+from parties.settings.party_file import ClientFile
+from parties.storage.sqlite_store import SqliteStore
+from parties.storage.store import MemoryStore, Store
+
+__all__ = ["StatePlace", "kept_state", "place_of", "state_beside"]
+
+StatePlace = str | Path | None
+"""A file; empty: the one beside the client's keys; None: no state is kept."""
+
+REMEDY = "name another file (--state FILE, in Python state=FILE), or go without one (--no-state, state=None)"
+
+
+def state_beside(keys: Path) -> Path:
+    """The file of the state of a client whose keys are in that file."""
+    return keys.with_suffix(".state")
+
+
+def place_of(wanted: StatePlace, file: ClientFile, identity: str | Path | Identity) -> Path | None:
+    """The file of a client's state; None where it keeps none, as one whose keys come from no file."""
+    if wanted is None:
+        return None
+    if str(wanted):
+        return Path(wanted)
+    if file.state is not None:
+        return file.state
+    return None if isinstance(identity, Identity) else state_beside(file.identity)
+
+
+def _refuse_second_name(place: Path) -> None:
+    """Refuse a file that goes by two names: the lock that keeps a second process out is beside one of them.
+
+    Raises:
+        StorageError: it has another name.
+    """
+    names = place.stat().st_nlink if place.is_file() else 1
+    if names > 1:
+        raise StorageError(f"{place} has {names} names (hard links), and a lock has one; remove the others")
+
+
+@asynccontextmanager
+async def kept_state(place: Path | None, client: PublicIdentity, task: Task) -> AsyncIterator[Store]:
+    """A client's state, open; in memory alone where it keeps none.
+
+    Raises:
+        MisuseError: it is another client's, or of another task.
+        StorageError: its file cannot be used; `InUseError` where another process of this client has it.
+    """
+    if place is None:
+        yield MemoryStore()
+        return
+    try:
+        _refuse_second_name(place)
+        store = await SqliteStore.open(place)
+    except InUseError as error:
+        raise InUseError(
+            f"{place}, the state of client {client.name!r}, is in use: a client runs once at a time; wait until the "
+            "other one has ended, or stop it"
+        ) from error
+    except StorageError as error:
+        raise type(error)(f"{error}; it is to be the state of client {client.name!r}: {REMEDY}") from error
+    async with aclosing(store):
+        try:
+            await check_owner(store, client, task)
+        except MisuseError as error:
+            raise MisuseError(f"{place}: {error}; {REMEDY}") from error
+        yield store

@@ -1,0 +1,70 @@
+"""How much memory a server's process needs: what it holds when two shares become a sum, and the sum the next model.
+
+Counted from what is held at that moment, for each weight of a block, and compared with the peaks of real servers (the
+figures are in `tests/parties/deployment/test_memory_need.py`). The sum's cells and the tables for retrieval have three
+places for each row, one for each hash function.
+
+| held | of a sparse block | of a dense block |
+|---|---|---|
+| the sum as it grows | 3 elements | 1 element |
+| tables for retrieval | 3 weights | |
+| models: of the start, of the round, the next one | 3 weights | 3 weights |
+| shares, ours and the peer's, and their sum | 3 elements | 3 elements |
+| the last round's update and this one's, as numbers and as integers | 2 × (8 + integer) | 2 × (8 + integer) |
+| the addition | 8 + a weight | 8 + a weight |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy.typing as npt
+
+from fsl_async.bin_count import SEGMENTS
+from fsl_async.client.upload import answer_bytes
+from fsl_async.task import Sparse, Task
+from parties.server.clients.connection import ConversationLimits
+from parties.server.round.room import submission_bytes
+
+__all__ = ["PROCESS_BYTES", "message_bytes", "server_bytes"]
+
+PROCESS_BYTES = 170 << 20
+"""Of the interpreter, the libraries and the compiled kernels, at the start; less later."""
+
+NUMBER_BYTES = 8
+LONG_INTEGER_BYTES = 56
+"""An integer that numpy has no type for: an object, and the place that points to it."""
+
+
+def message_bytes(task: Task, model: Mapping[str, npt.NDArray[Any]], given: int | None) -> int:
+    """The memory that clients' messages may take.
+
+    Args:
+        task: the task.
+        model: its blocks, whose dtypes count.
+        given: what the server's file says, if it does.
+    """
+    rows = {index: block.width * model[block.name].dtype.itemsize for index, block in task.sparse_blocks()}
+    return sum(ConversationLimits(memory_bytes=given).memory(submission_bytes(task), answer_bytes(task, rows)))
+
+
+def server_bytes(task: Task, model: Mapping[str, npt.NDArray[Any]], messages: int) -> int:
+    """The most bytes that a server of a task holds at a time.
+
+    Args:
+        task: the task.
+        model: its blocks, whose dtypes count.
+        messages: the memory that clients' messages may take; see `message_bytes`.
+    """
+    element = task.ring.element_bytes
+    integer = NUMBER_BYTES if task.ring.bits <= 64 else LONG_INTEGER_BYTES
+    held = 0
+    for block in task.blocks:
+        weight = model[block.name].dtype.itemsize
+        places = SEGMENTS if isinstance(block, Sparse) else 1
+        tables = SEGMENTS * weight if isinstance(block, Sparse) else 0
+        outcomes = 2 * (NUMBER_BYTES + integer)
+        each = places * element + tables + 3 * weight + 3 * element + outcomes + NUMBER_BYTES + weight
+        held += each * block.weights
+    return PROCESS_BYTES + held + messages

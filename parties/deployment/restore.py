@@ -1,0 +1,165 @@
+"""A store that is made of a copy again, on purpose: what `fsl-async restore` does.
+
+A server that goes on from a copy does not know what it has said since. So a copy is never started from as it is; it
+becomes a store here, and only where that can be told to be harmless:
+
+- The mark that still lies where the store lay says that the server has done nothing since: it goes on as if nothing had
+  been.
+- The mark says that it has done something since, or was another store's: refused.
+- There is no mark any more (another disk, another host): the operator answers for it. The server gives up the round
+  that was on in the copy, or was being tossed for, unless its share is committed to there, for then its sum is fixed:
+  no second sum of a round is opened with this server's help.
+
+The store itself remembers that it was restored.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from fsl_async.errors import MisuseError, StorageError
+from parties.files.disk import InUseError, refused, replaced_by, sole_use
+from parties.server.history import RESTORES, Restore, Standing
+from parties.server.round.records import round_prefix
+from parties.settings.party_file import ServerFile
+from parties.settings.reading import OnDisk
+from parties.storage.decoding import read_kept
+from parties.storage.mark import Life, mark_place, read_mark, write_mark
+from parties.storage.sqlite_connections import Commit, ReadingEnd, WritingEnd
+from parties.storage.sqlite_errors import translated
+from parties.storage.sqlite_file import APPLICATION, COPY, connect, life
+from parties.storage.store import Record
+
+__all__ = ["Restored", "restore"]
+
+PIECE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A store that was made of a copy.
+
+    Attributes:
+        server: whose it is, 0 or 1.
+        store: the store.
+        settled: the last round that was over in the copy.
+        newest: whether the server is known to have done nothing since the copy was made.
+    """
+
+    server: int
+    store: Path
+    settled: int
+    newest: bool
+
+
+def restore(file: ServerFile, copy: Path, now: float) -> Restored:
+    """Make a server's store of a copy of it; the copy stays as it is.
+
+    Args:
+        file: the server's.
+        copy: what `backup` wrote, or a store that was copied by hand while its server was stopped.
+        now: seconds since 1970.
+
+    Raises:
+        MisuseError: the store is in memory, or the copy is not there.
+        StorageError: there is a store in its place, the server has done something since the copy was made, the copy is
+            another server's or damaged, or the store cannot be written.
+    """
+    if not isinstance(file.store, OnDisk):
+        raise MisuseError('the store is in memory: nothing can be put there; set store = "FILE"')
+    place = file.store.path
+    if not copy.is_file():
+        raise MisuseError(f"{copy} is not there; name what `fsl-async backup` wrote")
+    try:
+        with sole_use(place):
+            return _restore(file, place, copy, now)
+    except InUseError as error:
+        raise InUseError(f"{error}; nothing is restored while a server runs") from error
+
+
+def _restore(file: ServerFile, place: Path, copy: Path, now: float) -> Restored:
+    _refuse_occupied(place, copy)
+    standing, begun, then = _read(copy)
+    if standing.server != file.server:
+        raise StorageError(
+            f"{copy} is a store of S{standing.server}, and {place} is to be S{file.server}'s; name its own copy"
+        )
+    newest = _is_newest(place, copy, then)
+    restored = Restore(settled=standing.settled, newest=newest, gives_up=begun and not newest, at=now)
+    entry = msgspec.msgpack.encode(restored)
+    write_mark(place, _made_store(place, entry) if place.exists() else _copied(place, copy, entry))
+    return Restored(standing.server, place, standing.settled, newest)
+
+
+def _refuse_occupied(place: Path, copy: Path) -> None:
+    """Refuse to overwrite a store, and to part a store from its log; a store may become one where it lies."""
+    if place.exists() and place.samefile(copy):
+        return
+    for there in (place, place.with_name(f"{place.name}-wal"), copy.with_name(f"{copy.name}-wal")):
+        if there.exists():
+            raise StorageError(
+                f"{there} exists; put it aside first, with its -wal and -shm, and leave {mark_place(place).name} where "
+                "it is (of a store that was stopped well no -wal is left)"
+            )
+
+
+def _read(copy: Path) -> tuple[Standing, bool, Life]:
+    """How far a copy's server had got, whether it had begun the next round's toss, and how far its store had got."""
+    with translated(copy), closing(connect(copy)) as connection:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        if application not in (APPLICATION, COPY):
+            raise StorageError(f"{copy} is not a store of fsl-async; name what `fsl-async backup` wrote")
+        then = life(connection)
+    with closing(ReadingEnd(copy)) as end:
+        if not end.keys("standing"):
+            raise StorageError(f"{copy} is not a server's store, or no server has been started with it yet")
+        standing: Standing = read_kept(end.blob("standing"), Standing, "the store's standing")
+        return standing, bool(end.entries(f"{round_prefix(standing.settled + 1)}/toss")), then
+
+
+def _is_newest(place: Path, copy: Path, then: Life) -> bool:
+    """Whether the mark says that nothing was done since; not known where there is none.
+
+    Raises:
+        StorageError: something was.
+    """
+    marked = read_mark(place)
+    if not marked:
+        return False
+    (last,) = marked
+    if last.identity != then.identity:
+        raise StorageError(
+            f"{copy} is not a copy of the store that was used at {place} last: its server has begun anew since, and "
+            "going on from this could expose a client; nothing is restored"
+        )
+    if last.transactions > then.transactions:
+        raise StorageError(
+            f"{copy} is older than what its server has done ({then.transactions} transactions of {last.transactions}), "
+            "and going on from it could answer a round a second time and expose a client; nothing is restored. Begin "
+            "anew on both servers, as docs/operations.md says; `fsl-async backup --model` wrote the model"
+        )
+    return True
+
+
+def _copied(place: Path, copy: Path, entry: bytes) -> Life:
+    try:
+        with replaced_by(place) as new, copy.open("rb") as source:
+            shutil.copyfileobj(source, new, PIECE_BYTES)
+            new.flush()
+            return _made_store(Path(new.name), entry)
+    except OSError as error:
+        raise refused(place, error) from error
+
+
+def _made_store(path: Path, entry: bytes) -> Life:
+    """Make a file a store, which remembers so; how far it has got then."""
+    with translated(path), closing(connect(path)) as connection:
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+    with closing(WritingEnd(path)) as end:
+        end.transact([Commit.of((Record(RESTORES, entry),))])
+        return end.life

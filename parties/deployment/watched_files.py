@@ -1,0 +1,102 @@
+"""Files by which a server decides who is let in, taken up again while it runs: the list of clients, and the tokens.
+
+Rules: a change is noticed within a second, or at once when somebody calls; a file that cannot be used is reported, and
+what was read before stays in force; whoever is not on the list any more, or is revoked, is let go.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+import trio
+
+from fsl_async.errors import MisuseError
+from parties.events import Observe, Revoked, Warned
+from parties.identity.keys import Registry
+from parties.identity.tokens import TokenBook
+from parties.server.admission import Enrolment
+
+__all__ = ["WatchedFile", "watched_clients", "watched_tokens"]
+
+_log = logging.getLogger("parties.serving")
+
+PAUSE = 1.0
+"""Seconds between two looks at a file."""
+
+_Stamp: TypeAlias = tuple[int, int, int]
+_NEVER_READ: _Stamp = (-1, -1, -1)
+
+
+class WatchedFile:
+    """A file of one server's operator.
+
+    Args:
+        path: the file.
+        about: what it is, for warnings.
+        take: reads the file and takes over what it says.
+        observe: hears of a file that cannot be used.
+    """
+
+    def __init__(self, path: Path, about: str, take: Callable[[], Awaitable[None]], observe: Observe) -> None:
+        self._path = path
+        self._about = about
+        self._take = take
+        self._observe = observe
+        self._stamp = _NEVER_READ  # what is at hand may have been read before the file's last change
+        self._called = trio.Event()
+
+    def call(self) -> None:
+        """Have the file read again now, whatever its date."""
+        self._called.set()
+
+    async def keep(self) -> None:
+        """Watch the file until cancelled."""
+        while True:
+            with trio.move_on_after(PAUSE):
+                await self._called.wait()
+            stamp = self._present_stamp()
+            if stamp != self._stamp or self._called.is_set():
+                self._stamp, self._called = stamp, trio.Event()
+                await self._read()
+
+    async def _read(self) -> None:
+        try:
+            await self._take()
+        except MisuseError as error:
+            self._observe(Warned(about=self._about, explanation=f"{error}; what was read before stays in force"))
+
+    def _present_stamp(self) -> _Stamp:
+        """What changes when the file does; zeros where there is none, as while an editor replaces it."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            return (0, 0, 0)
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def watched_clients(path: Path, enrolment: Enrolment, observe: Observe) -> WatchedFile:
+    """The list of clients; who is let go is told to `observe`."""
+
+    async def take() -> None:
+        registry = await trio.to_thread.run_sync(Registry.load, path)
+        gone = enrolment.reload(registry)
+        _log.info("%s: %d clients, %d let go", path, len(registry), len(gone))
+        for client in gone:
+            observe(Revoked(client=client.name))
+
+    return WatchedFile(path, "clients", take, observe)
+
+
+def watched_tokens(path: Path, server: int, enrolment: Enrolment, observe: Observe) -> WatchedFile:
+    """The file of enrolment tokens; a token that has been taken out of it lets nobody in any more."""
+
+    async def take() -> None:
+        book = await trio.to_thread.run_sync(partial(TokenBook.load, path, server))
+        enrolment.take_tokens(book)
+        _log.info("%s: %d tokens", path, len(book))
+
+    return WatchedFile(path, "tokens", take, observe)

@@ -1,0 +1,152 @@
+"""Single-use enrolment tokens: their text, what each server is shown of one, and the file that knows them again.
+
+    token (16 bytes, 32 hexadecimal digits)     made by the operators, printed once, given to one client
+      └─ voucher for S0, voucher for S1         all that the client shows, each to one server
+           └─ digest                            all that a server's file holds
+
+Rules: a server is shown a voucher that is good with that server alone, or it could let a friend of its own enrol with
+the other one in the client's place; a file that is read by others gives no token away; digests are compared in constant
+time.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fsl_async.digests import DIGEST_BYTES, KEY_BYTES, Domain, digest, same
+from fsl_async.errors import MisuseError, StorageError
+from fsl_async.randomness import Randomness
+from parties.files.toml import parse_toml
+
+__all__ = ["MOST_TOKENS", "TOKEN_BYTES", "TokenBook", "add_tokens", "new_tokens", "read_token", "voucher"]
+
+TOKEN_BYTES = 16
+MOST_TOKENS = 100_000
+SERVERS = ("S0", "S1")
+
+_HANDLE_BYTES = 8
+
+
+def new_tokens(count: int, randomness: Randomness = os.urandom) -> list[str]:
+    """Make tokens, as the text that clients are given.
+
+    Raises:
+        MisuseError: more than a file holds are wanted, or none.
+    """
+    if not 1 <= count <= MOST_TOKENS:
+        raise MisuseError(f"tokens: from 1 to {MOST_TOKENS:,} can be made at once, not {count:,}")
+    return [randomness(TOKEN_BYTES).hex() for _ in range(count)]
+
+
+def read_token(text: str) -> bytes:
+    """A token from its text; spaces and hyphens do not matter.
+
+    Raises:
+        MisuseError: it is not one. The message does not repeat it: it may be a token with a slip.
+    """
+    plain = re.sub(r"[\s-]", "", text)
+    if not re.fullmatch(f"[0-9a-fA-F]{{{2 * TOKEN_BYTES}}}", plain):
+        raise MisuseError(
+            f"token: {2 * TOKEN_BYTES} hexadecimal digits expected, as `fsl-async enrol` prints them, "
+            f"got {len(plain)} characters"
+        )
+    return bytes.fromhex(plain)
+
+
+def voucher(token: bytes, server: int) -> bytes:
+    """What a client shows of its token to one server: 16 bytes that say nothing about the other server's."""
+    return digest(Domain.VOUCHER, token, bytes([server]))[:KEY_BYTES]
+
+
+class TokenBook:
+    """The tokens that one server takes, by the digests of their vouchers."""
+
+    def __init__(self, digests: Iterable[bytes] = ()) -> None:
+        self._by_handle = {known[:_HANDLE_BYTES]: known for known in digests}
+
+    @staticmethod
+    def of(tokens: Iterable[str], server: int) -> TokenBook:
+        """The book in which these tokens stand."""
+        return TokenBook(_voucher_digest(read_token(text), server) for text in tokens)
+
+    @staticmethod
+    def load(path: Path, server: int) -> TokenBook:
+        """Read a file that `add_tokens` has written.
+
+        Raises:
+            MisuseError: it is missing or malformed.
+        """
+        return TokenBook(bytes.fromhex(entry) for entry in _read(path)[SERVERS[server]])
+
+    def find(self, shown: bytes) -> bytes:
+        """The digest of a voucher that stands in the book; empty where it does not.
+
+        A part of the digest finds the entry, the whole is compared in constant time.
+        """
+        wanted = digest(Domain.TOKEN, shown)
+        known = self._by_handle.get(wanted[:_HANDLE_BYTES], b"")
+        return known if same(known, wanted) else b""
+
+    def __len__(self) -> int:
+        return len(self._by_handle)
+
+
+def add_tokens(path: Path, tokens: Sequence[str]) -> int:
+    """Add tokens to a file, which is made if there is none; it is replaced whole or not at all.
+
+    Returns:
+        How many tokens stand in it now.
+
+    Raises:
+        MisuseError: the file is malformed, or would hold more than `MOST_TOKENS`.
+        StorageError: it cannot be written.
+    """
+    known = _read(path) if path.exists() else {name: [] for name in SERVERS}
+    if len(known[SERVERS[0]]) + len(tokens) > MOST_TOKENS:
+        raise MisuseError(f"{path}: holds {len(known[SERVERS[0]]):,} tokens, at most {MOST_TOKENS:,} fit")
+    for server, name in enumerate(SERVERS):
+        known[name] += [_voucher_digest(read_token(text), server).hex() for text in tokens]
+    _write(path, known)
+    return len(known[SERVERS[0]])
+
+
+def _voucher_digest(token: bytes, server: int) -> bytes:
+    return digest(Domain.TOKEN, voucher(token, server))
+
+
+def _read(path: Path) -> dict[str, list[str]]:
+    try:
+        table = parse_toml(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise MisuseError(f"{path} cannot be read: {error.strerror}; make one with `fsl-async enrol`") from error
+    except UnicodeDecodeError as error:
+        raise MisuseError(f"{path} is not TOML: {error}") from error
+    if set(table) != set(SERVERS) or not all(_are_digests(entries) for entries in table.values()):
+        raise MisuseError(
+            f"{path}: two lists of digests, S0 and S1, expected; make it with `fsl-async enrol`, and copy it as it is"
+        )
+    return table
+
+
+def _are_digests(entries: Any) -> bool:
+    digits = re.compile(f"[0-9a-f]{{{2 * DIGEST_BYTES}}}")
+    return isinstance(entries, list) and all(isinstance(entry, str) and digits.fullmatch(entry) for entry in entries)
+
+
+def _write(path: Path, known: dict[str, list[str]]) -> None:
+    lines = ["# Digests of enrolment tokens, the same file for both servers; no token can be read off it."]
+    for name in SERVERS:
+        lines += [f"{name} = [", *(f'    "{entry}",' for entry in known[name]), "]"]
+    try:
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".toml", delete=False) as file:
+            file.write("\n".join(lines) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        Path(file.name).replace(path)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error}") from error

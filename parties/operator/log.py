@@ -1,0 +1,177 @@
+"""The log of a server: lines for people on a terminal, one JSON object a line for machines.
+
+    logging.getLogger("parties.…").warning(…) ──┐
+    happenings ──> parties.operator.log_lines ───┴──> only_listed ──> console or JSON ──> stream
+
+Rules: it hangs on the loggers of our own packages and leaves everybody else's alone; it is a context, and gone when
+that ends; what may stand in a line is decided by `parties.operator.log_fields`. The audit (`parties.audit`) is written
+at every level. Who reads the log slowly, or not at all, keeps nobody waiting (see `parties.operator.pen`).
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any, Literal, TextIO, TypeAlias
+
+import structlog
+
+from fsl_async.errors import MisuseError
+from parties.operator.log_fields import FAILURE, discreet_record, only_listed
+from parties.operator.pen import Pen, pen_for
+
+__all__ = ["AUDIT", "LEVELS", "Form", "Log", "level_number"]
+
+Form: TypeAlias = Literal["auto", "human", "json"]
+"""How lines look; auto: for people on a terminal, else JSON."""
+
+AUDIT = "parties.audit"
+PACKAGES = ("fsl_async", "transport", "parties")
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+Line: TypeAlias = MutableMapping[str, Any]
+
+
+def level_number(level: str) -> int:
+    """A level's number, from its name.
+
+    Raises:
+        MisuseError: there is no such level.
+    """
+    if level.lower() not in LEVELS:
+        raise MisuseError(f"log level: one of {', '.join(LEVELS)} expected, got {level[:32]!r}")
+    return LEVELS[level.lower()]
+
+
+class Log:
+    """Where this process writes what happens.
+
+    Args:
+        server: the name of the server that the process runs, for lines that do not name one.
+        form: how lines look.
+        level: the least level that is written.
+        stream: where to; stderr unless told otherwise.
+
+    Raises:
+        MisuseError: there is no such level.
+    """
+
+    def __init__(
+        self, server: str = "", form: Form = "auto", level: str = "info", stream: TextIO | None = None
+    ) -> None:
+        self._number = level_number(level)
+        stream = sys.stderr if stream is None else stream  # which is None as well where it was closed from the start
+        self._pen = pen_for(stream)
+        self._handler = _Handler(self._pen)
+        self._handler.setFormatter(_Formatter(_renderer(form, stream is not None and stream.isatty()), server))
+
+    @property
+    def level(self) -> str:
+        """The least level that is written."""
+        return next(name for name, number in LEVELS.items() if number == self._number)
+
+    def set_level(self, level: str) -> None:
+        """Write from this level on, at once.
+
+        Raises:
+            MisuseError: there is no such level.
+        """
+        self._number = level_number(level)
+        if self._handler in logging.getLogger(PACKAGES[0]).handlers:
+            self._apply()
+
+    @contextmanager
+    def installed(self) -> Iterator[Log]:
+        """Write for as long as the block lasts."""
+        loggers = [logging.getLogger(name) for name in (*PACKAGES, AUDIT)]
+        levels = [logger.level for logger in loggers]
+        self._apply()
+        for name in PACKAGES:
+            logging.getLogger(name).addHandler(self._handler)
+        try:
+            yield self
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.removeHandler(self._handler)
+                logger.setLevel(level)
+            self._pen.finish()
+
+    def _apply(self) -> None:
+        for name in PACKAGES:
+            logging.getLogger(name).setLevel(self._number)
+        logging.getLogger(AUDIT).setLevel(logging.INFO)
+
+
+class _Handler(logging.Handler):
+    """Has every line written, and says how many were lost because nobody read them in time."""
+
+    def __init__(self, pen: Pen) -> None:
+        super().__init__()
+        self._pen = pen
+        self._lost = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Have a record's line written; one that cannot be made is lost, and nobody is stopped by that."""
+        try:
+            if self._lost and self._write(_lost(self._lost)):
+                self._lost = 0
+            self._lost += not self._write(record)
+        except Exception:
+            self.handleError(record)
+
+    def _write(self, record: logging.LogRecord) -> bool:
+        return self._pen.write(self.format(record) + "\n")
+
+
+def _lost(lines: int) -> logging.LogRecord:
+    words = "%d lines of the log were lost here: nobody read them in time"
+    return logging.LogRecord("parties.log", logging.WARNING, "", 0, words, (lines,), None)
+
+
+class _Formatter(structlog.stdlib.ProcessorFormatter):
+    """Formats structlog's lines and the standard library's alike, each through the same guard."""
+
+    def __init__(self, renderer: Any, server: str) -> None:
+        def provenance(logger: Any, method: str, line: Line) -> Line:
+            return _provenance(line["_record"], server) | dict(line)
+
+        meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+        super().__init__(processors=[provenance, meta, only_listed, renderer])
+
+    def format(self, record: logging.LogRecord) -> str:
+        return super().format(discreet_record(record))
+
+
+def _renderer(form: Form, terminal: bool) -> Any:
+    if form == "json" or (form == "auto" and not terminal):
+        return structlog.processors.JSONRenderer()
+    return structlog.dev.ConsoleRenderer(
+        colors=terminal,
+        exception_formatter=structlog.dev.plain_traceback,  # the default would print local variables
+        event_key="event",
+        timestamp_key="time",
+    )
+
+
+def _provenance(record: logging.LogRecord, server: str) -> dict[str, Any]:
+    """When and where a record was made, and of an error its class, its words and the places it went through."""
+    line: dict[str, Any] = {
+        "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+        "level": record.levelname.lower(),
+        "event": "",  # comes in its place with the line
+        "logger": record.name,
+    }
+    if server:
+        line["server"] = server
+    failure = record.__dict__.get(FAILURE)
+    if failure is not None:
+        places = [
+            f"{place.name} ({Path(place.filename).name}:{place.lineno})" for place in extract_tb(failure.__traceback__)
+        ]
+        line["exception"] = " < ".join((f"{type(failure).__name__}: {failure}", *reversed(places)))
+    return line

@@ -1,0 +1,215 @@
+"""What every happening says in the log: one line, at a level, with fields.
+
+Rules: counts and names, as `parties.events` has them; what an auditor asks for later (how a round ended and for
+whom, who was let in and out, who broke the protocol) goes to the audit, which is written at every level. What anybody
+can cause again and again is counted after a few lines (see `parties.operator.repeats`).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from parties.events import (
+    BudgetMoved,
+    ClientLeft,
+    ClientMet,
+    ConnectionFailed,
+    Enrolled,
+    Evaluated,
+    Happening,
+    MessageReceived,
+    MessageSent,
+    PastRound,
+    PeerLost,
+    PeerMet,
+    RequestRefused,
+    Resumed,
+    Revoked,
+    RoundMoved,
+    RoundOpened,
+    RoundSettled,
+    SubmissionIn,
+    Violated,
+    Warned,
+)
+from parties.operator.log import AUDIT
+from parties.operator.repeats import MINUTE, Repeated, Repeats, Source, network_of
+
+__all__ = ["NAMES_PER_LINE", "Line", "Teller", "lines_of", "source_of"]
+
+HAPPENINGS = "parties.happenings"
+NAMES_PER_LINE = 500
+DEBUG, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line: its level, what happened, with which fields, and whether it belongs to the audit."""
+
+    level: int
+    event: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    audit: bool = False
+
+
+class Teller:
+    """Writes one server's happenings to the log.
+
+    Args:
+        server: the server's name, on every line.
+        clock: any clock that only goes forward, in seconds.
+    """
+
+    def __init__(self, server: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._repeats = Repeats()
+        self._plain = _logger(HAPPENINGS, server)
+        self._audit = _logger(AUDIT, server)
+
+    def hear(self, happening: Happening) -> None:
+        """Write what a happening says, unless it is one too many of its kind."""
+        self.tick()
+        source = source_of(happening)
+        if source is not None and not self._repeats.admits(source, self._clock()):
+            return
+        for line in lines_of(happening):
+            self._write(line)
+
+    def tick(self) -> None:
+        """Write what was left out, once its minute is over; call this from time to time."""
+        for repeated in self._repeats.over(self._clock()):
+            self._write(_counted(repeated))
+
+    def _write(self, line: Line) -> None:
+        logger = self._audit if line.audit else self._plain
+        logger.log(line.level, line.event, **line.fields)
+
+
+def source_of(happening: Happening) -> Source | None:
+    """Whose doing a happening is that may come again and again; none where it cannot, or must be told each time."""
+    match happening:
+        case ConnectionFailed(origin=origin, kind=kind):
+            return Source("connection failed", kind, network_of(origin))
+        case RequestRefused(client=client, reason=reason):
+            return Source("request refused", reason, client)
+        case Warned(about=about):
+            return Source("warning", about)
+        case PeerMet() | PeerLost():
+            return Source("peer connected or lost", type(happening).__name__)
+    return None
+
+
+def _counted(repeated: Repeated) -> Line:
+    source = repeated.source
+    fields = {"kind": source.kind, "origin": source.who, "times": repeated.times, "seconds": MINUTE}
+    return Line(INFO, f"{source.event}, as often as this besides", fields)
+
+
+def lines_of(happening: Happening) -> Iterator[Line]:
+    """The lines of a happening: one, but for a round with more names than a line should have."""
+    match happening:
+        case RoundSettled(past=past):
+            yield from _settled(past)
+        case Enrolled(client=client, key=key):
+            yield Line(INFO, "client enrolled", {"client": client, "key": key}, audit=True)
+        case Revoked(client=client):
+            yield Line(INFO, "client revoked", {"client": client}, audit=True)
+        case Violated(number=number, about=about, kind=kind, explanation=why):
+            fields = {"round": number, "party": about, "kind": kind, "explanation": why}
+            yield Line(ERROR, "protocol violated", fields, audit=True)
+        case _:
+            yield _plain_line(happening)
+
+
+def _plain_line(happening: Happening) -> Line:
+    match happening:
+        case RoundOpened() | RoundMoved() | Resumed() | SubmissionIn() | Evaluated():
+            return _round_line(happening)
+        case MessageSent(receiver=party, kind=kind, size=size):
+            return Line(DEBUG, "message sent", {"party": party, "kind": kind, "bytes": size})
+        case MessageReceived(sender=party, kind=kind, size=size):
+            return Line(DEBUG, "message received", {"party": party, "kind": kind, "bytes": size})
+        case RequestRefused(client=client, reason=reason, explanation=why):
+            return Line(INFO, "request refused", {"client": client, "reason": reason, "explanation": why})
+        case ClientMet(client=client):
+            return Line(DEBUG, "client connected", {"client": client})
+        case ClientLeft(client=client):
+            return Line(DEBUG, "client left", {"client": client})
+        case ConnectionFailed(origin=origin, kind=kind, explanation=why):
+            return Line(INFO, "connection failed", {"origin": origin, "kind": kind, "explanation": why})
+        case PeerMet():
+            return Line(INFO, "peer connected")
+        case PeerLost(explanation=why):
+            return Line(WARNING, "peer lost", {"explanation": why})
+        case Warned(about=about, explanation=why):
+            return Line(WARNING, "warning", {"about": about, "explanation": why})
+        case BudgetMoved(used=used, limit=limit):
+            return Line(DEBUG, "memory budget", {"bytes": used, "limit": limit})
+    return Line(DEBUG, type(happening).__name__)
+
+
+def _round_line(happening: RoundOpened | RoundMoved | Resumed | SubmissionIn | Evaluated) -> Line:
+    match happening:
+        case RoundOpened(number=number, round_id=round_id, phase=phase, closes_at=closes_at):
+            closes = {"closes_at": _utc(closes_at)} if math.isfinite(closes_at) else {}
+            fields = {"round": number, "round_id": round_id.hex()[:16], "phase": phase, **closes}
+            return Line(INFO, "round opened", fields)
+        case RoundMoved(number=number, state=state):
+            return Line(INFO, "round moved", {"round": number, "state": state})
+        case Resumed(number=number, state=state):
+            return Line(WARNING, "round resumed after a restart", {"round": number, "state": state})
+        case SubmissionIn(number=number, client=client, total=total):
+            return Line(DEBUG, "submission in", {"round": number, "client": client, "total": total})
+        case Evaluated(number=number, client=client, seconds=seconds, total=total):
+            fields = {"round": number, "client": client, "seconds": round(seconds, 6), "total": total}
+            return Line(DEBUG, "submission evaluated", fields)
+
+
+def _settled(past: PastRound) -> Iterator[Line]:
+    """A round's end, and who was counted and who was not, in as many lines as the names need."""
+    report = past.report
+    named = [*((client, "") for client in report.clients), *report.excluded.items()]
+    pieces = [named[start : start + NAMES_PER_LINE] for start in range(0, len(named), NAMES_PER_LINE)] or [[]]
+    common = {
+        "round": report.number,
+        "round_id": report.round_id.hex()[:16],
+        "phase": past.phase,
+        "counted": len(report.clients),
+        "not_counted": len(report.excluded),
+        "seconds": round(past.seconds, 6),
+        "evaluating": round(past.evaluating, 6),
+        **({"explanation": report.aborted or report.refused} if report.ending != "done" else {}),
+    }
+    level, event = {
+        "done": (INFO, "round done"),
+        "aborted": (WARNING, "round aborted"),
+        "refused": (WARNING, "sum opened and refused"),
+    }[report.ending]
+    for number, piece in enumerate(pieces, start=1):
+        who = {
+            "clients": [client for client, reason in piece if not reason],
+            "excluded": {client: reason for client, reason in piece if reason},
+            **({"part": number, "parts": len(pieces)} if len(pieces) > 1 else {}),
+        }
+        yield Line(level, event, common | who, audit=True)
+
+
+def _utc(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _logger(name: str, server: str) -> structlog.stdlib.BoundLogger:
+    return structlog.wrap_logger(  # type: ignore[no-any-return]  # the wrapper class below
+        logging.getLogger(name),
+        processors=[structlog.stdlib.filter_by_level, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    ).bind(server=server)

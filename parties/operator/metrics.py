@@ -1,0 +1,271 @@
+"""What a server counts, for Prometheus.
+
+Rules: every server has a registry of its own; a label takes a handful of values that are fixed here, and "other" for
+any that is not among them: never a client's name, an address or anything else that a stranger chooses. What is asked
+for (`scrape`) is what the server's standing says at that moment; what is counted is what happened since the start.
+docs/operating.md says what each metric means.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+from collections.abc import Iterable, Iterator
+from typing import get_args
+
+import msgspec
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+
+from fsl_async.errors import FslError
+from fsl_async.protocols import round as protocol
+from fsl_async.wire.messages import FromClient, FromPeer, FromServer, Refused
+from parties.events import (
+    BudgetMoved,
+    ConnectionFailed,
+    Enrolled,
+    Evaluated,
+    Happening,
+    MessageReceived,
+    MessageSent,
+    PastRound,
+    PeerLost,
+    RequestRefused,
+    Resumed,
+    Revoked,
+    RoundSettled,
+    ServerStanding,
+    SubmissionIn,
+    Violated,
+    Warned,
+)
+from parties.server import evidence
+
+__all__ = ["CONTENT_TYPE", "EXCLUSIONS", "OTHER", "STATES", "WARNINGS", "Metrics"]
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OTHER = "other"
+TOSSING = "Tossing"
+STATES = (TOSSING, *(state.__name__ for state in protocol.ACCEPTS))
+EXCLUSIONS = ("only_s0", "only_s1", "mismatch", "proof")
+WARNINGS = ("clients", "configuration", "event-loop", "model", "operator-port", "peer", "store", "tokens")
+
+EVALUATION_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+ROUND_BUCKETS = (1.0, 3.0, 10.0, 30.0, 60.0, 180.0, 600.0, 1_800.0, 3_600.0, 21_600.0, 86_400.0)
+LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+
+
+class _Label:
+    """The values that a label may take."""
+
+    def __init__(self, values: Iterable[str]) -> None:
+        self._values = frozenset(values)
+
+    def __call__(self, value: str) -> str:
+        return value if value in self._values else OTHER
+
+
+class Metrics:
+    """One server's metrics.
+
+    Args:
+        server: the server's name.
+        task: the task's name.
+
+    Attributes:
+        registry: of this server alone.
+    """
+
+    def __init__(self, server: str, task: str) -> None:
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        version = importlib.metadata.version("fsl-async")
+        Info("fsl_server", "Which server this is.", registry=registry).info(
+            {"server": server, "task": task, "version": version}
+        )
+        self._rounds = _Rounds(registry)
+        self._clients = _Clients(registry)
+        self._traffic = _Traffic(registry)
+        self._health = _Health(registry)
+
+    def hear(self, happening: Happening) -> None:
+        """Count a happening."""
+        for part in (self._rounds, self._clients, self._traffic, self._health):
+            part.hear(happening)
+
+    def lagged(self, seconds: float, stalled: bool) -> None:
+        """Count one measurement of the event loop's lag."""
+        self._health.lag.observe(seconds)
+        if stalled:
+            self._health.stalls.inc()
+
+    def scrape(self, standing: ServerStanding) -> bytes:
+        """Everything, in Prometheus' text format, with the server as it stands now."""
+        self._rounds.stand(standing)
+        self._clients.connected.set(standing.clients_connected)
+        self._health.peer.set(standing.peer_connected)
+        return generate_latest(self.registry)
+
+
+class _Rounds:
+    """Rounds, and where the running one is."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._state = Gauge("fsl_round_state", "1 for the running round's state.", ["state"], registry=registry)
+        self._number = Gauge("fsl_round_number", "The running round; 0 while none is.", registry=registry)
+        self._opened = Gauge("fsl_round_opened_timestamp_seconds", "When it opened.", registry=registry)
+        self._closes = Gauge("fsl_round_closes_timestamp_seconds", "When it closes at the latest.", registry=registry)
+        self._list = Gauge("fsl_round_submissions", "Submissions on its list.", registry=registry)
+        self._waiting = Gauge("fsl_submissions_waiting", "Of them, waiting for evaluation.", registry=registry)
+        self._settled = Counter("fsl_rounds", "Rounds settled.", ["outcome"], registry=registry)
+        self._resumed = Counter("fsl_rounds_resumed", "Rounds that went on after a restart.", registry=registry)
+        self._seconds = Histogram(
+            "fsl_round_seconds", "From opening to settled.", buckets=ROUND_BUCKETS, registry=registry
+        )
+        self._evaluation = Histogram(
+            "fsl_evaluation_seconds", "Of one submission.", buckets=EVALUATION_BUCKETS, registry=registry
+        )
+        for outcome in ("done", "aborted", "refused"):
+            self._settled.labels(outcome)
+
+    def hear(self, happening: Happening) -> None:
+        match happening:
+            case Evaluated(seconds=seconds):
+                self._evaluation.observe(seconds)
+            case Resumed():
+                self._resumed.inc()
+            case RoundSettled(past=past):
+                self._settled.labels(past.report.ending).inc()
+                self._seconds.observe(past.seconds)
+
+    def stand(self, standing: ServerStanding) -> None:
+        run = standing.round
+        state = run.state if run else TOSSING
+        for name in STATES:
+            self._state.labels(name).set(name == state)
+        self._number.set(run.number if run else 0)
+        self._opened.set(run.opened_at if run else math.nan)
+        self._closes.set(run.closes_at if run else math.nan)
+        self._list.set(run.submissions if run else 0)
+        self._waiting.set(run.submissions - run.evaluated if run else 0)
+
+
+class _Clients:
+    """Clients: who came in, who was counted, who was not and why; no names."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.connected = Gauge("fsl_clients_connected", "Clients connected.", registry=registry)
+        self._in = Counter("fsl_submissions", "Submissions stored.", registry=registry)
+        self._counted = Counter("fsl_clients_counted", "Clients counted, over all rounds.", registry=registry)
+        self._excluded = Counter(
+            "fsl_clients_excluded", "Clients not counted, over all rounds.", ["reason"], registry=registry
+        )
+        self._refused = Counter("fsl_requests_refused", "Requests not carried out.", ["reason"], registry=registry)
+        self._enrolled = Counter("fsl_clients_enrolled", "Clients enrolled.", registry=registry)
+        self._revoked = Counter("fsl_clients_revoked", "Clients revoked.", registry=registry)
+        reasons = _refusal_reasons()
+        self._reason, self._exclusion = _Label(reasons), _Label(EXCLUSIONS)
+        for reason in reasons:
+            self._refused.labels(reason)
+        for reason in EXCLUSIONS:
+            self._excluded.labels(reason)
+
+    def hear(self, happening: Happening) -> None:
+        match happening:
+            case SubmissionIn():
+                self._in.inc()
+            case RequestRefused(reason=reason):
+                self._refused.labels(self._reason(reason)).inc()
+            case RoundSettled(past=past):
+                self._settle(past)
+            case Enrolled():
+                self._enrolled.inc()
+            case Revoked():
+                self._revoked.inc()
+
+    def _settle(self, past: PastRound) -> None:
+        self._counted.inc(len(past.report.clients))
+        for reason in past.report.excluded.values():
+            self._excluded.labels(self._exclusion(reason)).inc()
+
+
+class _Traffic:
+    """Messages and connections."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        labels = ["kind", "direction"]
+        self._bytes = Counter("fsl_message_bytes", "Bytes of messages before framing.", labels, registry=registry)
+        self._messages = Counter("fsl_messages", "Messages.", labels, registry=registry)
+        self._failed = Counter("fsl_connections_failed", "Connections that ended badly.", ["kind"], registry=registry)
+        self._kinds = dict(_message_kinds())
+        self._error = _Label(each.__name__ for each in _all_kinds(FslError))
+
+    def hear(self, happening: Happening) -> None:
+        match happening:
+            case MessageSent(kind=kind, size=size):
+                self._count(kind, "out", size)
+            case MessageReceived(kind=kind, size=size):
+                self._count(kind, "in", size)
+            case ConnectionFailed(kind=kind):
+                self._failed.labels(self._error(kind)).inc()
+
+    def _count(self, kind: str, direction: str, size: int) -> None:
+        label = self._kinds.get(kind, OTHER)
+        self._bytes.labels(label, direction).inc(size)
+        self._messages.labels(label, direction).inc()
+
+
+class _Health:
+    """The other server, this process, and what somebody should look at."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.peer = Gauge("fsl_peer_connected", "1 while the other server is connected.", registry=registry)
+        self.lag = Histogram(
+            "fsl_event_loop_lag_seconds", "How late tasks run.", buckets=LAG_BUCKETS, registry=registry
+        )
+        self.stalls = Counter("fsl_event_loop_stalls", "Lags above the alarm's threshold.", registry=registry)
+        self._lost = Counter("fsl_peer_lost", "Times the other server was lost.", registry=registry)
+        self._budget = Gauge("fsl_memory_budget_bytes", "Memory for messages.", ["of"], registry=registry)
+        self._warned = Counter("fsl_warnings", "Warnings.", ["about"], registry=registry)
+        self._violated = Counter("fsl_violations", "Violations of the protocol.", ["kind"], registry=registry)
+        self._about, self._kind = _Label(WARNINGS), _Label(get_args(evidence.Kind))
+
+    def hear(self, happening: Happening) -> None:
+        match happening:
+            case PeerLost():
+                self._lost.inc()
+            case BudgetMoved(used=used, limit=limit):
+                self._budget.labels("used").set(used)
+                self._budget.labels("limit").set(limit)
+            case Warned(about=about):
+                self._warned.labels(self._about(about)).inc()
+            case Violated(kind=kind):
+                self._violated.labels(self._kind(kind)).inc()
+
+
+def _refusal_reasons() -> tuple[str, ...]:
+    (field,) = (field for field in msgspec.structs.fields(Refused) if field.name == "reason")
+    return get_args(field.type)
+
+
+def _message_kinds() -> Iterator[tuple[str, str]]:
+    """Every message's tag, by its tag and by its class's name."""
+    for message in (*get_args(FromClient), *get_args(FromServer), *get_args(FromPeer)):
+        tag = str(message.__struct_config__.tag)
+        yield tag, tag
+        yield message.__name__, tag
+
+
+def _all_kinds(error: type[FslError]) -> Iterator[type[FslError]]:
+    yield error
+    for kind in error.__subclasses__():
+        yield from _all_kinds(kind)

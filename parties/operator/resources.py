@@ -1,0 +1,245 @@
+"""What the operator's port has, by path; and who may change anything.
+
+    GET /                        the page
+    GET /status.json             how the server stands
+    GET /events                  the same, again whenever it changes (server-sent events)
+    GET /rounds.json?last=N      settled rounds
+    GET /rounds/N.json           one of them, with names
+    GET /metrics                 for Prometheus
+    GET /healthz, /readyz        200 or 503
+    POST /rounds/N/abort         {"because": "…"}     with the operator's token
+    PUT /log-level               {"level": "…"}       with the operator's token
+
+Rules: a request must call this host by an address, as localhost, or by a name that the configuration gives it, or a
+web page elsewhere could read it through a name that it lets point here; what changes anything needs the token as well.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from http import HTTPStatus
+from importlib.resources import files
+from ipaddress import ip_address
+from typing import TypeAlias
+
+import trio
+
+from fsl_async.errors import FslError, MisuseError
+from parties.operator.http import Request, Response, refusal, with_json
+from parties.operator.log_fields import plain_text
+from parties.operator.metrics import CONTENT_TYPE
+from parties.operator.observer import Operations
+from parties.operator.overview import Overview
+from parties.operator.response_types import MOST_ROUNDS, VERSION, Aborting, LogLevel, StatusView
+from parties.operator.token import OperatorToken
+from parties.operator.views import round_view, rounds_view, status_view
+
+__all__ = ["LONGEST_REASON", "MOST_VIEWERS", "Resources", "host_of"]
+
+LONGEST_REASON = 200
+MOST_VIEWERS = 32
+USUAL_ROUNDS = 200
+TOGETHER = 0.2
+HEARTBEAT = 10.0
+
+PAGE = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/charts.js": ("charts.js", "text/javascript; charset=utf-8"),
+    "/words.js": ("words.js", "text/javascript; charset=utf-8"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+
+Found: TypeAlias = Callable[..., Awaitable[Response]]
+
+
+class Resources:
+    """Answers requests about one server.
+
+    Args:
+        operations: what was heard of it.
+        overview: the server itself.
+        token: what shows that an operator asks.
+        hosts: the names, besides localhost and addresses, by which this host may be called.
+    """
+
+    def __init__(
+        self, operations: Operations, overview: Overview, token: OperatorToken, hosts: Collection[str] = ()
+    ) -> None:
+        self._operations = operations
+        self._overview = overview
+        self._token = token
+        self._hosts = {"localhost", *(host.lower() for host in hosts)}
+        self._viewers = 0
+        self._page = {path: _page_file(*file) for path, file in PAGE.items()}
+        self._paths: list[tuple[str, re.Pattern[str], Found]] = [
+            ("GET", re.compile(r"/status\.json"), self._status),
+            ("GET", re.compile(r"/events"), self._events),
+            ("GET", re.compile(r"/rounds\.json"), self._rounds),
+            ("GET", re.compile(r"/rounds/([1-9]\d{0,8})\.json"), self._round),
+            ("GET", re.compile(r"/metrics"), self._metrics),
+            ("GET", re.compile(r"/healthz"), self._healthz),
+            ("GET", re.compile(r"/readyz"), self._readyz),
+            ("POST", re.compile(r"/rounds/([1-9]\d{0,8})/abort"), self._abort),
+            ("PUT", re.compile(r"/log-level"), self._log_level),
+        ]
+
+    async def answer(self, request: Request) -> Response:
+        """Answer one request."""
+        if not self._calls_us(request.headers.get(b"host", b"").decode("latin-1")):
+            return refusal(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                "this port answers to its address, to localhost, and to the names in the server's configuration",
+            )
+        method = "GET" if request.method == "HEAD" else request.method
+        if method == "GET" and request.path in self._page:
+            return self._page[request.path]
+        matches = [(verb, match, found) for verb, path, found in self._paths if (match := path.fullmatch(request.path))]
+        for verb, match, found in matches:
+            if verb == method:
+                return await self._carry_out(found, request, match.groups())
+        if matches:
+            allowed = ", ".join(verb for verb, _, _ in matches)
+            return refusal(HTTPStatus.METHOD_NOT_ALLOWED, f"{allowed} expected here", Allow=allowed)
+        return refusal(HTTPStatus.NOT_FOUND, "there is nothing here; / is the page")
+
+    async def _carry_out(self, found: Found, request: Request, words: tuple[str, ...]) -> Response:
+        if request.method not in ("GET", "HEAD") and not self._token.opens(request.headers.get(b"authorization", b"")):
+            return refusal(
+                HTTPStatus.UNAUTHORIZED,
+                "the operator's token is needed: Authorization: Bearer, with what stands in the server's token file",
+                WWW_Authenticate="Bearer",
+            )
+        try:
+            return await found(request, *words)
+        except MisuseError as error:
+            return refusal(HTTPStatus.CONFLICT, plain_text(str(error)))
+        except FslError as error:
+            return refusal(HTTPStatus.SERVICE_UNAVAILABLE, plain_text(str(error)))
+
+    def _calls_us(self, header: str) -> bool:
+        host = host_of(header)
+        return host in self._hosts or _is_address(host)
+
+    # ---- to look at
+
+    async def _status(self, request: Request) -> Response:
+        return with_json(self._view())
+
+    def _view(self) -> StatusView:
+        return status_view(self._overview.standing(), self._operations)
+
+    async def _events(self, request: Request) -> Response:
+        if self._viewers >= MOST_VIEWERS:
+            words = f"{MOST_VIEWERS} live views are open, which is the most there can be; ask for /status.json"
+            return refusal(HTTPStatus.SERVICE_UNAVAILABLE, words, Retry_After="10")
+        return Response(HTTPStatus.OK, "text/event-stream", self._live())
+
+    async def _live(self) -> AsyncGenerator[bytes, None]:
+        """The status at once, after every change, and from time to time; changes close together make one event."""
+        self._viewers += 1
+        try:
+            while True:
+                change = self._operations.change
+                yield b"data: " + json.dumps(self._view(), allow_nan=False).encode() + b"\n\n"
+                await _within(HEARTBEAT, change)
+                await trio.sleep(TOGETHER)
+        finally:
+            self._viewers -= 1
+
+    async def _rounds(self, request: Request) -> Response:
+        last, before = request.query.get("last", str(USUAL_ROUNDS)), request.query.get("before", str(10**9))
+        if not _is_count(last, MOST_ROUNDS):
+            return refusal(HTTPStatus.BAD_REQUEST, f"last: a whole number from 1 to {MOST_ROUNDS} expected")
+        if not _is_count(before, 10**9):
+            return refusal(HTTPStatus.BAD_REQUEST, "before: the number of a round expected")
+        return with_json(rounds_view(await self._overview.past_rounds(int(last), int(before))))
+
+    async def _round(self, request: Request, number: str) -> Response:
+        for past in await self._overview.past_rounds(1, int(number) + 1):
+            if past.report.number == int(number):
+                return with_json(round_view(past))
+        return refusal(HTTPStatus.NOT_FOUND, f"round {number} is not settled, or too long ago to be known")
+
+    # ---- for machines
+
+    async def _metrics(self, request: Request) -> Response:
+        return Response(HTTPStatus.OK, CONTENT_TYPE, self._operations.metrics.scrape(self._overview.standing()))
+
+    async def _healthz(self, request: Request) -> Response:
+        lag = self._operations.lag
+        status = HTTPStatus.SERVICE_UNAVAILABLE if lag.trouble else HTTPStatus.OK
+        return with_json({"healthy": not lag.trouble, "trouble": lag.trouble, "lag_seconds": lag.worst}, status)
+
+    async def _readyz(self, request: Request) -> Response:
+        missing = await self._missing()
+        status = HTTPStatus.SERVICE_UNAVAILABLE if missing else HTTPStatus.OK
+        return with_json({"ready": not missing, "missing": missing}, status)
+
+    async def _missing(self) -> list[str]:
+        """What keeps the server from serving clients: nothing, while a round is open and can be stored."""
+        standing = self._overview.standing()
+        missing = []
+        if not standing.peer_connected and (standing.round is None or standing.round.state != "Open"):
+            missing.append(f"S{1 - standing.server} is not connected")
+        store = await self._operations.setup.store_trouble()
+        return [*missing, plain_text(f"the store cannot be written: {store}")] if store else missing
+
+    # ---- to change
+
+    async def _abort(self, request: Request, number: str) -> Response:
+        because = _word(request.body, "because")
+        if not because or len(because) > LONGEST_REASON:
+            words = f'{{"because": "…"}} expected, with 1 to {LONGEST_REASON} characters that tell clients why'
+            return refusal(HTTPStatus.BAD_REQUEST, words)
+        await self._overview.abort_round(int(number), because)
+        return with_json(Aborting(version=VERSION, number=int(number), because=because), HTTPStatus.ACCEPTED)
+
+    async def _log_level(self, request: Request) -> Response:
+        log = self._operations.setup.log
+        try:
+            log.set_level(_word(request.body, "level"))
+        except MisuseError as error:
+            return refusal(HTTPStatus.BAD_REQUEST, str(error))
+        return with_json(LogLevel(version=VERSION, level=log.level))
+
+
+async def _within(seconds: float, event: trio.Event) -> None:
+    with trio.move_on_after(seconds):
+        await event.wait()
+
+
+def host_of(header: str) -> str:
+    """The host in an address or a Host header, in small letters and without port and brackets."""
+    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+(?:%\w+)?)\]|([^:\[\]]*))(?::\d{1,5})?", header)
+    return (match[1] or match[2]).lower() if match else ""
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_count(words: str, most: int) -> bool:
+    return words.isascii() and words.isdecimal() and len(words) <= len(str(most)) and 1 <= int(words) <= most
+
+
+def _word(body: bytes, name: str) -> str:
+    """A text of a JSON object; empty where the body is anything else."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    word = value.get(name) if isinstance(value, dict) else None
+    return word.strip() if isinstance(word, str) else ""
+
+
+def _page_file(name: str, content_type: str) -> Response:
+    body = files("parties.operator").joinpath("page", name).read_bytes()
+    return Response(HTTPStatus.OK, content_type, body)

@@ -1,0 +1,167 @@
+"""What an operator sees in a terminal: the page's contents as text, drawn with rich.
+
+Rules: everything that comes from the server is shown as it is, never read as markup or obeyed as an escape sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import trio
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from fsl_async.errors import ChannelError
+from fsl_async.foreign_text import printable
+from parties.operator.queries import Inquiry
+from parties.operator.response_types import RoundsView, RoundView, RunningView, StatusView, SummaryView, TroubleView
+
+__all__ = ["as_text", "round_screen", "rounds_table", "status_screen", "watch"]
+
+PERIOD = 0.5
+PAST_SHOWN = 8
+TROUBLES_SHOWN = 5
+NO_LIMIT = 2**31
+
+
+async def watch(inquiry: Inquiry, console: Console) -> None:
+    """Show how the server stands until cancelled; goes on through restarts of the server.
+
+    Raises:
+        ChannelError: the server cannot be reached at the start.
+    """
+    status = await inquiry.get("/status.json", StatusView)
+    rounds = await inquiry.get(f"/rounds.json?last={PAST_SHOWN}", RoundsView)
+    with Live(status_screen(status, rounds["rounds"]), console=console, auto_refresh=False) as live:
+        while True:
+            try:
+                fresh = await inquiry.get("/status.json", StatusView)
+                if fresh["rounds"] != status["rounds"]:
+                    rounds = await inquiry.get(f"/rounds.json?last={PAST_SHOWN}", RoundsView)
+                status, note = fresh, ""
+            except ChannelError:
+                note = "the server does not answer; this is how it stood, and it is asked again"
+            live.update(status_screen(status, rounds["rounds"], note), refresh=True)
+            await trio.sleep(PERIOD)
+
+
+def as_text(screen: RenderableType, width: int = 100) -> str:
+    """A screen as plain text."""
+    console = Console(width=width, color_system=None, force_terminal=False, legacy_windows=False)
+    with console.capture() as captured:
+        console.print(screen)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def status_screen(status: StatusView, rounds: Sequence[SummaryView], note: str = "") -> RenderableType:
+    """How a server stands."""
+    parts: list[RenderableType] = [_head(status), _round_panel(status)]
+    if rounds:
+        parts.append(rounds_table(rounds[-PAST_SHOWN:]))
+    parts.extend(_trouble_line(trouble) for trouble in status["troubles"][:TROUBLES_SHOWN])
+    if note:
+        parts.append(Text(note, style="bold yellow"))
+    return Group(*parts)
+
+
+def rounds_table(rounds: Sequence[SummaryView]) -> Table:
+    """Settled rounds, one a line."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("round", "phase", "counted", "not", "seconds", "evaluation", "settled"):
+        table.add_column(name, justify="left" if name in ("phase", "settled") else "right", no_wrap=True)
+    table.add_column("ended")
+    for past in rounds:
+        ended = Text("done")
+        for how in (name for name in ("aborted", "refused") if past[name]):
+            ended = Text(f"{'sum ' if how == 'refused' else ''}{how}: {printable(past[how])}", style="red")
+        not_counted = sum(past["not_counted"].values())
+        figures = (past["phase"], past["counted"], not_counted, _span(past["seconds"]), _span(past["evaluating"]))
+        table.add_row(*(Text(str(cell)) for cell in (past["number"], *figures, _moment(past["settled_at"]))), ended)
+    return table
+
+
+def round_screen(past: RoundView) -> RenderableType:
+    """One settled round, with names."""
+    counted = ", ".join(past["clients"]) or "nobody"
+    lines = [Text("counted: " + printable(counted))]
+    lines.extend(
+        Text(f"not counted: {printable(client)} ({printable(reason)})") for client, reason in past["excluded"].items()
+    )
+    lines.extend(
+        Text(f"model: {printable(name)} {printable(digest)}", style="dim") for name, digest in past["model"].items()
+    )
+    return Group(rounds_table([past]), *lines)
+
+
+def _head(status: StatusView) -> Text:
+    peer, clients = status["peer"], status["clients"]
+    head = Text.assemble((printable(status["server"]), "bold"), f" {printable(status['task'])}  ")
+    state, style = ("connected", "green") if peer["connected"] else ("not connected", "bold red")
+    head.append(f"{printable(peer['name'])} {state}", style=style)
+    done, aborted = status["rounds"]["done"], status["rounds"]["aborted"]
+    memory = status["memory"]["resident"] / 2**20
+    head.append(f"  {clients['connected']} clients connected  {done} rounds done, {aborted} aborted  {memory:,.0f} MiB")
+    return head
+
+
+def _round_panel(status: StatusView) -> Panel:
+    run = status["round"]
+    if run is None:
+        return Panel(Text(printable(status["waiting_for"])), title="between rounds", title_align="left")
+    title = Text(f"round {run['number']} ({printable(run['phase'])}): {printable(run['state'])}", style="bold")
+    bars = Table.grid(padding=(0, 1))
+    bars.add_column(width=11)
+    bars.add_column(ratio=1)
+    bars.add_column()
+    most = _scale(run)
+    bars.add_row("submissions", ProgressBar(total=most, completed=run["submissions"]), _submissions_words(run))
+    counted = f"{run['evaluated']:,} of {run['submissions']:,}"
+    bars.add_row("evaluated", ProgressBar(total=max(run["submissions"], 1), completed=run["evaluated"]), counted)
+    bars.expand = True
+    waits = Text(f"waiting for {printable(run['waiting_for'])}" if run["waiting_for"] else "", style="dim")
+    return Panel(Group(bars, waits), title=title, title_align="left", subtitle=_closing(run, status["time"]))
+
+
+def _submissions_words(run: RunningView) -> str:
+    needed = f", {run['minimum']:,} needed" if run["submissions"] < run["minimum"] else ""
+    return f"{run['submissions']:,}{needed}, at most {run['maximum']:,}"
+
+
+def _scale(run: RunningView) -> int:
+    """The bar's length: the most there can be, or twice what there is where that is far away."""
+    reach = max(run["submissions"], run["minimum"], 1)
+    return int(run["maximum"] if run["maximum"] <= 4 * reach else 2 * reach)
+
+
+def _closing(run: RunningView, now: float) -> str | None:
+    if run["state"] != "Open":
+        return None
+    if run["closes_at"] is None:
+        return "closes when enough clients are in"
+    return f"closes in {_clock(run['closes_at'] - now)}"
+
+
+def _trouble_line(trouble: TroubleView) -> Text:
+    style = {"error": "bold red", "warning": "yellow"}.get(trouble["level"], "dim")
+    often = f" ×{trouble['times']}" if trouble["times"] > 1 else ""
+    about = Text(f"{_moment(trouble['last_at'])} {printable(trouble['about'])}{often}: ", style=style)
+    return about.append(printable(trouble["explanation"]), style="")
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:,.2f}" if seconds < 100 else f"{seconds:,.0f}"
+
+
+def _moment(stamp: float) -> str:
+    return datetime.fromtimestamp(stamp).astimezone().strftime("%m-%d %H:%M:%S")

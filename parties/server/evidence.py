@@ -1,0 +1,94 @@
+"""What a server saw somebody do against the protocol, kept for whoever runs it.
+
+Rules: an entry names the round, the party, and the two statements that contradict each other, by their digests: never
+a seed, a share or a value. It is in the store before the refusal goes out. A round keeps one entry of a kind about a
+party, however often it comes, so nobody can fill the store with it.
+
+An entry is this server's word: what a client says is authenticated by its channel and not signed, so an entry tells
+the operator whom to ask, and proves nothing to a third party. It blames whoever can have lied and nobody else: a client
+that contradicts itself at this server has done so alone; of what came through the other server, or is its word, either
+of the two may have lied, and the entry names both.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from parties.events import Observe, Violated, unobserved
+from parties.storage.decoding import read_kept
+from parties.storage.store import Store
+
+__all__ = ["Evidence", "EvidenceBook", "Kind", "either"]
+
+JOURNAL = "evidence"
+
+Kind: TypeAlias = Literal[
+    "two-contents", "false-digest", "two-parts", "two-hints", "two-digests", "proof", "excess", "violation"
+]
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One contradiction.
+
+    Attributes:
+        number: the round.
+        about: the party: a client, or the other server; both, where either may have done it (see `either`).
+        kind: of a client alone: `two-contents`, other content under one request; `false-digest`, a part sent to its
+            carrier that has not the announced digest; `two-hints`, a second hint for an epoch. Of a client or the other
+            server: `two-parts`, the part that was forwarded is not the one that the client announced here;
+            `two-digests`, the two servers hold different submissions of the client; `proof`, their proof digests of
+            its trees differ; `excess`, the opened sum is more than its clients can have contributed. Of the other
+            server: `violation`, it broke the protocol.
+        first: the digest that this server knew before, or arrived at itself; empty for a violation.
+        second: the one that contradicts it.
+        words: the same for people.
+    """
+
+    number: int
+    about: str
+    kind: Kind
+    first: bytes = b""
+    second: bytes = b""
+    words: str
+
+
+def either(first: str, second: str) -> str:
+    """Whom an entry is about where one of two has done it, and nobody but they can know which."""
+    return f"{first} or {second}"
+
+
+class EvidenceBook:
+    """The evidence of one server, in its store.
+
+    Args:
+        store: where it is kept.
+        observe: hears of every entry.
+    """
+
+    def __init__(self, store: Store, observe: Observe = unobserved) -> None:
+        self._store = store
+        self._observe = observe
+        self._kept: set[tuple[int, str, Kind]] = set()
+
+    async def restore(self) -> None:
+        """Read back what has been kept, so that nothing is kept twice."""
+        self._kept = {(entry.number, entry.about, entry.kind) for entry in await self.entries()}
+
+    async def keep(self, entry: Evidence) -> None:
+        """Keep an entry, unless this round has one of its kind about this party.
+
+        Raises:
+            StorageError: it could not be kept.
+        """
+        name = (entry.number, entry.about, entry.kind)
+        if name in self._kept:
+            return
+        self._kept = {name, *(other for other in self._kept if other[0] == entry.number)}
+        await self._store.record(JOURNAL, msgspec.msgpack.encode(entry))
+        self._observe(Violated(number=entry.number, about=entry.about, kind=entry.kind, explanation=entry.words))
+
+    async def entries(self) -> list[Evidence]:
+        """Everything kept, in order."""
+        return [read_kept(entry, Evidence, "the journal of evidence") for entry in await self._store.entries(JOURNAL)]

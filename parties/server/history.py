@@ -1,0 +1,243 @@
+"""What a server restarts from: the model, how far it has got, and the rounds that are over.
+
+    standing                 value: whose store this is, the last settled round, the seed of sessions, the alignment
+    model/<block>            value: the model as it stands, raw
+    union/<block>            value: the union that rounds are aligned on, raw
+    past/<number>            value: a settled round's account
+    past-number/<round id>   value: its number
+    restores                 journal: when it was made of a copy again (see `parties.deployment.restore`)
+
+Rules: settling a round is one commit, so that the model, the account and the number never disagree; a store belongs to
+one server and one task for good.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+import numpy as np
+
+from fsl_async.config import MODEL_DTYPES, ServerKeys
+from fsl_async.differences import first_difference
+from fsl_async.digests import Buffer
+from fsl_async.errors import PeerViolationError, StorageError
+from fsl_async.protocols import alignment as aligning
+from fsl_async.task import Task
+from fsl_async.union import UnionBlock
+from parties.events import PastRound
+from parties.server.round.records import round_prefix
+from parties.server.round.update import Model
+from parties.storage.decoding import read_kept
+from parties.storage.store import DAMAGED, Change, Erase, Put, Store
+
+__all__ = ["RESTORES", "History", "Restore", "Standing"]
+
+RESTORES = "restores"
+"""The journal of a store's restores."""
+
+ArrayForm: TypeAlias = tuple[str, tuple[int, ...]]
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far a server has got.
+
+    Attributes:
+        task: the canonical bytes of the task.
+        server: 0 or 1.
+        keys: the server's own public keys.
+        settled: the number of the last settled round; 0 before the first.
+        session: the round whose seed lays out the trees of sessions, and that seed; 0 and empty where there is none.
+        hash_seed: see `session`.
+        alignment: what the next round works on.
+        done: how many rounds are done.
+        aborted: how many were aborted, or their sum refused: the model stayed as it was.
+        forms: by key, dtype and shape of the arrays kept beside this.
+    """
+
+    task: bytes
+    server: int
+    keys: ServerKeys
+    settled: int = 0
+    session: int = 0
+    hash_seed: bytes = b""
+    alignment: aligning.Alignment
+    done: int = 0
+    aborted: int = 0
+    forms: dict[str, ArrayForm] = {}
+
+    @property
+    def phase(self) -> Literal["main", "union"]:
+        """Of the next round."""
+        return "union" if isinstance(self.alignment, aligning.Seeking) else "main"
+
+    @property
+    def union(self) -> tuple[UnionBlock, ...]:
+        """By sparse block, the union that the next round is aligned on; empty where it is not aligned."""
+        return self.alignment.union if isinstance(self.alignment, aligning.Aligned) else ()
+
+
+class Restore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A restore, as the store remembers it.
+
+    Attributes:
+        settled: the last round that was over in the copy.
+        newest: whether the mark said that nothing had been done since.
+        gives_up: whether the round that had begun in the copy must not go on.
+        at: seconds since 1970.
+    """
+
+    settled: int
+    newest: bool
+    gives_up: bool
+    at: float
+
+
+class History:
+    """The lasting part of one server's store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def open(self, fresh: Standing, model: Model) -> tuple[Standing, Model, Model]:
+        """Read back how far this server has got; an empty store begins at `fresh` with that model.
+
+        Returns:
+            The standing, the model, and by sparse block the union that rounds are aligned on.
+
+        Raises:
+            StorageError: the store is another server's or another task's, or cannot be read.
+        """
+        if not await self._store.keys("standing"):
+            standing = msgspec.structs.replace(fresh, forms=_forms(model, {}))
+            await self._store.commit(*_arrays(model, {}), _put(standing))
+            return standing, model, {}
+        standing = read_kept(await self._store.blob("standing"), Standing, "the store's standing")
+        _check_owner(standing, fresh)
+        arrays = {key: await self._array(key, form) for key, form in standing.forms.items()}
+        return standing, _under("model/", arrays), _under("union/", arrays)
+
+    def settle(
+        self, standing: Standing, past: PastRound, model: Model, union: Model, retention: int
+    ) -> tuple[Standing, list[Change]]:
+        """What settles a round, in one commit with what others add to it.
+
+        Args:
+            standing: how far the server has got with this round.
+            past: the round.
+            model: as it stands now.
+            union: by sparse block, what later rounds are aligned on.
+            retention: how many settled rounds keep their submissions and shares.
+
+        Returns:
+            The standing as it is kept, and the changes.
+        """
+        kept = msgspec.structs.replace(standing, forms=_forms(model, union))
+        number = past.report.number
+        changes: list[Change] = [
+            Put(f"past/{number:08}", msgspec.msgpack.encode(past)),
+            Put(f"past-number/{past.report.round_id.hex()}", number.to_bytes(8, "little")),
+            _put(kept),
+        ]
+        changes += _arrays(model, union) if past.report.ending == "done" else []
+        if number > retention:
+            changes.append(Erase(f"{round_prefix(number - retention)}/"))
+        return kept, changes
+
+    async def past(self, settled: int, most: int) -> list[PastRound]:
+        """The rounds that are over up to a number, in order, at most so many; no others are read."""
+        return [await self.number(number) for number in range(max(1, settled - most + 1), settled + 1)]
+
+    async def opened_at(self, number: int, now: float) -> float:
+        """When a round opened, in seconds since 1970; now, if it opens now, or the clock was put back since."""
+        key = f"{round_prefix(number)}/opened"
+        if await self._store.keys(key):
+            return min(float(read_kept(await self._store.blob(key), float, key)), now)
+        await self._store.commit(Put(key, msgspec.msgpack.encode(now)))
+        return now
+
+    async def gives_up(self, settled: int) -> bool:
+        """Whether the round after the last settled one must not go on: nobody knows what was said in it since."""
+        restores: list[Restore] = [read_kept(entry, Restore, RESTORES) for entry in await self._store.entries(RESTORES)]
+        return any(restore.gives_up and restore.settled == settled for restore in restores)
+
+    async def sweep(self, settled: int, retention: int) -> None:
+        """Erase what a late request has left of rounds that are to be forgotten."""
+        left = {key.partition("/")[0] for key in await self._store.keys("round-")}
+        old = [prefix for prefix in left if int(prefix.removeprefix("round-")) <= settled - retention]
+        if old:
+            await self._store.commit(*(Erase(f"{prefix}/") for prefix in sorted(old)))
+
+    async def find(self, round_id: bytes) -> list[PastRound]:
+        """The round of that name, if it is over."""
+        if not await self._store.keys(f"past-number/{round_id.hex()}"):
+            return []
+        number = int.from_bytes(await self._store.blob(f"past-number/{round_id.hex()}"), "little")
+        return [await self.number(number)]
+
+    async def number(self, number: int) -> PastRound:
+        """A round that is over, by its number.
+
+        Raises:
+            StorageError: there is none of that number.
+        """
+        return await self._past(f"past/{number:08}")
+
+    async def _past(self, key: str) -> PastRound:
+        past: PastRound = read_kept(await self._store.blob(key), PastRound, key)
+        return past
+
+    async def _array(self, key: str, form: ArrayForm) -> np.ndarray:
+        dtype, shape = form
+        try:
+            if dtype[1:] not in MODEL_DTYPES:
+                raise ValueError("no model has this type")
+            return np.frombuffer(await self._store.blob(key), dtype=dtype).reshape(shape)
+        except (TypeError, ValueError) as error:
+            raise StorageError(f"{key} in the store is no array {shape} of {dtype!r}: {error}; {DAMAGED}") from error
+
+
+def _check_owner(kept: Standing, fresh: Standing) -> None:
+    if (kept.server, kept.keys) != (fresh.server, fresh.keys):
+        raise StorageError(
+            f"the store belongs to S{kept.server} with statement key {kept.keys.statement.hex()[:16]}…, and this is "
+            f"S{fresh.server} with {fresh.keys.statement.hex()[:16]}…; give every server a store of its own, and a new "
+            "one after its keys were replaced"
+        )
+    if kept.task != fresh.task:
+        raise StorageError(f"the store belongs to another task: {_task_difference(kept.task, fresh.task)}")
+
+
+def _task_difference(kept: bytes, ours: bytes) -> str:
+    try:
+        difference = first_difference(Task.parse(kept, "the store"), Task.parse(ours, "the task file"))
+    except PeerViolationError as error:
+        return str(error)
+    field, before, now = difference or ("version", "", "")
+    return f"{field} is {before} there, {now} in the task file; put the task file back, or begin with a new store"
+
+
+def _put(standing: Standing) -> Put:
+    return Put("standing", msgspec.msgpack.encode(standing))
+
+
+def _forms(model: Model, union: Model) -> dict[str, ArrayForm]:
+    return {key: (array.dtype.str, array.shape) for key, array in _keyed(model, union).items()}
+
+
+def _arrays(model: Model, union: Model) -> list[Put]:
+    return [Put(key, _bytes(array)) for key, array in _keyed(model, union).items()]
+
+
+def _keyed(model: Model, union: Model) -> Model:
+    return {f"model/{name}": array for name, array in model.items()} | {
+        f"union/{name}": array for name, array in union.items()
+    }
+
+
+def _under(prefix: str, arrays: Model) -> Model:
+    return {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+
+
+def _bytes(array: np.ndarray) -> Buffer:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

@@ -1,0 +1,99 @@
+"""A client's public part on its way from its carrier to the other server: what of it is right.
+
+The carrier is not trusted: it forwards for its own clients alone, under the numbers that requests have, and exactly as
+many bytes as the round implies; and for clients that are known here, of whom no more than the round has places have not
+come themselves yet. What the part says is compared with the client's own word (see `parties.server.round.assembly`).
+All of this is judged before the part is kept: what is kept is read back after a restart, and so is whatever should not
+have been.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from fsl_async.config import RoundConfig
+from fsl_async.task import Task
+from fsl_async.union import union_task
+from fsl_async.wire.codec import bulk_overhead
+from fsl_async.wire.messages import Forward
+from fsl_async.wire.public_part import Layout, Part, Trees, share_bytes
+from parties.outcome import ENTRY_BYTES
+from parties.server.round.assembly import RequestKey
+from parties.server.round.run import RoundRun
+
+__all__ = ["Forwarded", "longest_peer_message", "objection", "take_in"]
+
+PURPOSES = ("retrieve", "submit")
+
+_log = logging.getLogger("parties.server")
+
+
+@dataclass(frozen=True)
+class Forwarded:
+    """A client's public part that the peer has carried, by its size and its digest; empty if it was not looked at."""
+
+    message: Forward
+    size: int
+    part: bytes
+
+
+async def take_in(run: RoundRun, message: Forward, bulk: memoryview, *, known: bool) -> Forwarded:
+    """Keep a public part, to which there is no objection, if it is to be kept.
+
+    Args:
+        run: the round.
+        message: what the peer says of the part.
+        bulk: the part.
+        known: whether its client is known here.
+
+    Returns:
+        What the actor is to take note of: without a digest, where the part is not looked at. That is no violation: a
+        client may be known to one server alone, or have found a place there alone, and must not stop both by it.
+
+    Raises:
+        StorageError: it could not be kept.
+    """
+    if not known or not run.desk.has_place(message.client):
+        if not run.desk.turned_away:
+            why = "who is not known here" if not known else "and so many others have not come themselves"
+            words = "%s forwards for %r, %s: not kept, not counted; nor is what may follow of this kind in round %d"
+            _log.warning(words, run.terms.peer, message.client, why, run.config.number)
+        run.desk.turned_away += 1
+        return Forwarded(message, len(bulk), b"")
+    key = RequestKey(message.client, message.purpose, message.query)
+    name = run.records.name(key, Part(_layout_of(run.config, message, len(bulk)), bulk))
+    if run.desk.wants(key, name) or run.records.awaits(key, name):
+        await run.records.keep_part(key, name, bulk)
+    return Forwarded(message, len(bulk), name)
+
+
+def objection(config: RoundConfig, server: int, message: Forward, size: int) -> str:
+    """What is wrong with a public part that server `server` is sent by the other one; empty where nothing is."""
+    if config.carrier(message.client) == server:
+        return f"forwards for {message.client!r}, whose carrier it is not"
+    if message.query not in (range(1, config.task.retrievals + 1) if message.purpose == "retrieve" else (0,)):
+        return f"forwards a {message.purpose} numbered {message.query}"
+    sizes = {layout.size for layout in _layouts(config.shape, message.purpose)}
+    if size not in sizes:
+        return f"forwards a {message.purpose} of {size} bytes, the round implies {sorted(sizes)}"
+    return ""
+
+
+def _layout_of(config: RoundConfig, message: Forward, size: int) -> Layout:
+    """How a public part lies to which there is no objection; parts of one size lie alike, as far as digests go."""
+    return next(layout for layout in _layouts(config.shape, message.purpose) if layout.size == size)
+
+
+def longest_peer_message(task: Task) -> int:
+    """Bytes that a message between the servers has at most: aligned rounds are never larger than the task itself."""
+    shapes = (task, union_task(task)) if task.alignment == "union" else (task,)
+    parts = {layout.size for shape in shapes for purpose in PURPOSES for layout in _layouts(shape, purpose)}
+    shares = {share_bytes(shape) for shape in shapes}
+    return bulk_overhead() + max(*parts, *shares, ENTRY_BYTES * task.max_clients)
+
+
+def _layouts(task: Task, purpose: str) -> list[Layout]:
+    if purpose == "retrieve":
+        return [Layout.retrieval(task)]
+    return [Layout.submission(task, trees) for trees in Trees]

@@ -1,0 +1,198 @@
+"""The connection between the two servers, kept alive.
+
+S1 dials S0, again and again until it answers; messages leave in the order in which they were posted, and what is large
+is read from the store when its turn comes. A lost connection loses what was queued: each time the servers meet, `meet`
+is told, and the actor posts again what its state says the peer may lack. So nothing here needs to remember. The servers
+show each other signs of life: who gives none is taken for lost, whatever the network says of the connection.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import trio
+
+from fsl_async.digests import Buffer
+from fsl_async.errors import ChannelError
+from fsl_async.wire.codec import Received, decode, encode
+from fsl_async.wire.messages import FromPeer, Message
+from transport import Channel, Pace
+
+__all__ = ["PeerLink"]
+
+_log = logging.getLogger("parties.link")
+
+LONGEST_PAUSE = 5.0
+FLUSH_PATIENCE = 1.0
+PACE = Pace(grace=30.0, silence=120.0)
+"""Of a message under way, in either direction: the peer is not trusted to finish what it begins. It may be slow for a
+while when it stores what it takes; a link that is given up is made anew, and costs what was under way."""
+
+Deliver: TypeAlias = Callable[[Received], Awaitable[None]]
+Meet: TypeAlias = Callable[[], Awaitable[None]]
+Lose: TypeAlias = Callable[[str], None]
+Sent: TypeAlias = Callable[[Message, int, int], None]
+Taken: TypeAlias = Callable[[Message, int], None]
+Fetch: TypeAlias = Callable[[], Awaitable[Sequence[Buffer]]]
+"""Reads what goes out with a message; nothing, where the message is not wanted any more."""
+
+
+@dataclass(frozen=True)
+class _Posted:
+    message: Message
+    fetch: Fetch
+
+
+class PeerLink:
+    """Messages to and from the other server.
+
+    Args:
+        peer: its name, for messages.
+        limit: the longest message it may send, in bytes.
+        deliver: takes each message of the peer's, in order.
+        meet: called each time a connection stands.
+        lose: called each time one is lost, with the reason.
+        sent: hears of every message that has gone out: its bytes before framing, of them bulk.
+        taken: hears of every message that has come in: its bytes before framing.
+    """
+
+    def __init__(
+        self, peer: str, limit: int, deliver: Deliver, meet: Meet, lose: Lose, sent: Sent, taken: Taken
+    ) -> None:
+        self.peer = peer
+        self.connected = False
+        self._greeted = False
+        self._refused = False
+        self._lose = lose
+        self._told_sent = sent
+        self._told_taken = taken
+        self._limit = limit
+        self._deliver = deliver
+        self._meet = meet
+        self._queue: deque[_Posted] = deque()
+        self._posted = trio.Event()
+        self._sent = trio.Event()
+        self._attach = trio.Lock()
+        self._in_use = trio.CancelScope()
+        self._standing: list[Channel] = []
+        self._sent_before = 0
+        self._received_before = 0
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes sent to the peer so far, over all connections: handshakes, framing and all."""
+        return self._sent_before + sum(channel.bytes_sent for channel in self._standing)
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes received from the peer so far, over all connections: handshakes, framing and all."""
+        return self._received_before + sum(channel.bytes_received for channel in self._standing)
+
+    def greet(self) -> None:
+        """Let messages out from now on; the actor calls this first when it has heard that a connection stands.
+
+        What it posts before, not knowing of the connection, would overtake what the peer may lack.
+        """
+        self._greeted = True
+
+    def post(self, message: Message, *bulk: Buffer) -> None:
+        """Queue a message; it is dropped before the greeting, for then the actor has yet to say what the peer lacks."""
+
+        async def at_hand() -> Sequence[Buffer]:
+            return bulk or (b"",)
+
+        self.post_stored(message, at_hand)
+
+    def post_stored(self, message: Message, fetch: Fetch) -> None:
+        """Queue a message whose bulk is read when its turn comes; dropped as in `post`."""
+        if self.connected and self._greeted:
+            self._queue.append(_Posted(message, fetch))
+            self._posted.set()
+
+    async def flush(self) -> None:
+        """Wait until all that was posted has left, but no longer than `FLUSH_PATIENCE` seconds."""
+        with trio.move_on_after(FLUSH_PATIENCE):
+            while self.connected and self._queue:
+                await self._sent.wait()
+
+    def refuse(self) -> None:
+        """End the connection in use; it is not dialled again at once."""
+        self._refused = True
+        self._in_use.cancel()
+
+    async def attach(self, channel: Channel) -> None:
+        """Use a channel until it is lost; one at a time, a newer one ends the older, which may be dead unnoticed."""
+        self._in_use.cancel()
+        async with self._attach:
+            self.connected, self._greeted = True, False
+            self._standing.append(channel)
+            self._queue.clear()
+            self._in_use = trio.CancelScope()
+            try:
+                with self._in_use:
+                    await self._use(channel)
+            finally:
+                self.connected = False
+                self._lose("the connection has ended")
+                self._standing.remove(channel)
+                self._sent_before += channel.bytes_sent
+                self._received_before += channel.bytes_received
+
+    async def _use(self, channel: Channel) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._send_all, channel)
+            await self._meet()
+            await self._receive_all(channel)
+
+    async def keep_dialling(self, dial: Callable[[], Awaitable[Channel]]) -> None:
+        """Dial until the peer answers, use the channel, and start again when it is lost."""
+        pause = 0.05
+        while True:
+            try:
+                async with await dial() as channel:
+                    pause = 0.05
+                    await self.attach(channel)
+            except* ChannelError as group:
+                for error in _leaves(group):
+                    _log.info("link to %s: %s; next attempt in %.1f s", self.peer, error, pause)
+            pause, self._refused = LONGEST_PAUSE if self._refused else pause, False
+            await trio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _send_all(self, channel: Channel) -> None:
+        while True:
+            while self._queue:
+                posted = self._queue[0]
+                bulk = await posted.fetch()
+                if bulk:
+                    parts = encode(posted.message, *bulk)
+                    await channel.send(*parts, pace=PACE)
+                    self._told_sent(posted.message, _size(parts), _size(bulk))
+                self._queue.popleft()
+                sent, self._sent = self._sent, trio.Event()
+                sent.set()
+            self._posted = trio.Event()
+            await self._posted.wait()
+
+    async def _receive_all(self, channel: Channel) -> None:
+        while True:
+            await channel.awaited()
+            data = await channel.receive(self._limit, pace=PACE)
+            received = decode(data, FromPeer, self.peer)
+            self._told_taken(received.message, len(data))
+            await self._deliver(received)
+
+
+def _size(parts: Sequence[Buffer]) -> int:
+    return sum(len(part) for part in parts)
+
+
+def _leaves(group: BaseExceptionGroup[ChannelError]) -> list[BaseException]:
+    leaves: list[BaseException] = []
+    for error in group.exceptions:
+        leaves.extend(_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
+    return leaves

@@ -1,0 +1,124 @@
+"""The servers meet: each says what it knows, before anything else, and nobody goes on beside a store that was put back.
+
+Rules: a server whose own store is behind, as the other one states, ends, and says that it is its own, and on whose
+word; the other one keeps running, tells its operator whose store it is, and does not listen to that server. What is
+behind is decided in `protocols.acquaintance`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from fsl_async.protocols.reconciliation import (
+    Agreed,
+    Apart,
+    Behind,
+    PeerBehind,
+    compare,
+    known_at_rest,
+    known_of_round,
+    known_of_toss,
+)
+from fsl_async.wire.messages import Known
+from parties.events import Observe, Warned
+from parties.outcome import RoundReport
+from parties.server.peer.link import PeerLink
+from parties.server.round.run import RoundRun
+from parties.server.round.toss import TossRun
+from parties.storage.store import StoreLostError
+
+__all__ = ["Meeting", "known"]
+
+
+class Meeting:
+    """What this server makes of the other one while they are connected.
+
+    Args:
+        name: this server's name.
+        link: the connection to the other one.
+        observe: hears when the other one's store is behind, once until that has changed.
+
+    Attributes:
+        listens: whether what the other server says is taken.
+    """
+
+    def __init__(self, name: str, link: PeerLink, observe: Observe) -> None:
+        self.listens = False
+        self._name = name
+        self._link = link
+        self._observe = observe
+        self._told = ""
+
+    def begin(self, known: Known) -> None:
+        """They are connected (again): say what this server knows."""
+        self.listens = True
+        self._link.greet()
+        self._link.post(known)
+
+    async def take(self, ours: Known, theirs: Known) -> None:
+        """Take what the other server knows.
+
+        Raises:
+            StoreLostError: this server's store is behind.
+        """
+        peer = self._link.peer
+        match compare(ours, theirs):
+            case Agreed():
+                self._told = ""
+            case Behind(why=why):
+                await self._link.flush()  # so that the peer hears whose store it is
+                raise StoreLostError(
+                    f"{peer} states that the store of {self._name} is older than what {self._name} has said: {why}. "
+                    f"{self._name} cannot check that. The mark beside the store does not say so: a store that is older "
+                    "than its mark is not opened. If a copy or a new store was put in its place here, put the newest "
+                    f"one back. If nothing was, do not begin anew on {peer}'s word alone: talk to its operator, and "
+                    "compare what `fsl-async rounds list` says on both. If you begin anew in the end, clients train "
+                    "anew, as docs/operations.md says"
+                )
+            case PeerBehind(why=why):
+                await self._refuse(
+                    f"by what {peer} states, the store of {peer} is older than what {peer} has said: {why}. Its "
+                    f"operator has to put the newest store back; {self._name} waits until then. Begin anew on both "
+                    "servers only if there is none; clients then train anew, as docs/operations.md says"
+                )
+            case Apart():
+                await self._refuse(
+                    f"the stores of {self._name} and {peer} are not of the same rounds: each has settled "
+                    f"{ours.settled}, and not the same ones; one of them is of another time or another test. Compare "
+                    "what `fsl-async rounds list` says on both, and put the right one back"
+                )
+
+    def cannot_meet(self, explanation: str) -> None:
+        """The other server cannot be met, and that will not pass by itself."""
+        if explanation != self._told:
+            self._observe(Warned(about="peer", explanation=explanation))
+        self._told = explanation
+
+    async def _refuse(self, explanation: str) -> None:
+        self.listens = False
+        self.cannot_meet(explanation)
+        await self._link.flush()
+        self._link.refuse()
+
+
+def known(current: object, tosses: Sequence[TossRun], last: Sequence[RoundReport], settled: int) -> Known:
+    """What a server knows.
+
+    Args:
+        current: the round that is on, or its toss; anything else where none is.
+        tosses: those that are remembered; the last one is of the present round, where one is on.
+        last: the account of the last round that is over; none before the first.
+        settled: its number.
+    """
+    match current:
+        case RoundRun() as run:
+            found = known_of_round(tosses[-1].state, run.state, run.round_id)
+        case TossRun() as toss:
+            found = known_of_toss(toss.state)
+        case _:
+            found = known_at_rest()
+    for report in last:
+        found = msgspec.structs.replace(found, last=report.round_id, aborted=bool(report.aborted))
+    return msgspec.structs.replace(found, settled=settled)

@@ -1,0 +1,1 @@
+"""One round on one server, from its toss to the sum that is applied or refused."""

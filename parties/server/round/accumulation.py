@@ -1,0 +1,117 @@
+"""The sum of a round as it grows: submissions are added one after the other, each with all threads.
+
+Rules: only the name of a submission waits here; its bytes are fetched from the round's records when its turn comes and
+let go when it is added, so memory does not grow with the clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeAlias
+
+import trio
+
+from fsl_async.errors import StorageError
+from fsl_async.server.aggregation import Aggregate, Submission
+from parties.compute import ComputeLane
+
+__all__ = ["Adder"]
+
+Fetch: TypeAlias = Callable[[str], Awaitable[Submission]]
+Told: TypeAlias = Callable[[str, float], None]
+
+
+class Adder:
+    """Adds submissions to one round's sum.
+
+    Args:
+        make: makes the sum, at zero.
+        fetch: reads a client's submission.
+        lane: where to compute.
+        told: hears of each submission that is added, and how many seconds it took.
+        over: set when the round is over; its records go then, and its tasks are about to end.
+
+    Attributes:
+        seconds: what all of it has taken so far.
+    """
+
+    def __init__(
+        self, make: Callable[[], Aggregate], fetch: Fetch, lane: ComputeLane, told: Told, over: trio.Event
+    ) -> None:
+        self._make = make
+        self._fetch = fetch
+        self._lane = lane
+        self._told = told
+        self._over = over
+        self._send, self._receive = trio.open_memory_channel[str](float("inf"))
+        self._proofs: dict[str, bytes] = {}
+        self._aggregate: Aggregate | None = None
+        self._progress = trio.Event()
+        self._busy = trio.Lock()
+        self.seconds = 0.0
+
+    @property
+    def added(self) -> int:
+        """How many submissions are in the sum."""
+        return len(self._proofs)
+
+    def put(self, client: str) -> None:
+        """Let a client's stored submission wait for its turn."""
+        self._send.send_nowait(client)
+
+    async def work(self) -> None:
+        """Add what waits, for ever."""
+        async for client in self._receive:
+            async with self._busy:
+                started = trio.current_time()
+                aggregate = await self._sum()
+                self._proofs[client] = await self._add(aggregate, await self._submission(client))
+                took = trio.current_time() - started
+            self.seconds += took
+            self._told(client, took)
+            self._progress.set()
+            self._progress = trio.Event()
+
+    async def proofs(self, roster: frozenset[str]) -> dict[str, bytes]:
+        """Wait until everyone on the roster is added, and return their proof digests."""
+        while not roster <= self._proofs.keys():
+            await self._progress.wait()
+        return {client: self._proofs[client] for client in sorted(roster)}
+
+    async def share(self, counted: frozenset[str]) -> bytes:
+        """Wait until everyone who counts is added, take out whoever does not, and return our share."""
+        await self.proofs(counted)
+        async with self._busy:
+            aggregate = await self._sum()
+            unwanted = sorted(self._proofs.keys() - counted)
+            if unwanted:
+                await self._lane.run(aggregate.negate)
+                for client in unwanted:
+                    await self._add(aggregate, await self._submission(client))
+                await self._lane.run(aggregate.negate)
+            return await self._lane.run(aggregate.share)
+
+    def let_go(self) -> None:
+        """Let go of the sum: the round is over, and nothing is computed any more."""
+        if self._aggregate is not None:
+            self._aggregate.let_go()
+            self._aggregate = None
+
+    async def _submission(self, client: str) -> Submission:
+        try:
+            return await self._fetch(client)
+        except StorageError:
+            if not self._over.is_set():
+                raise
+            await trio.sleep_forever()  # it is wanted no more
+
+    async def _sum(self) -> Aggregate:
+        if self._aggregate is None:
+            self._aggregate = await self._lane.run(self._make)
+        return self._aggregate
+
+    async def _add(self, aggregate: Aggregate, submission: Submission) -> bytes:
+        jobs, finish = await self._lane.run(partial(aggregate.jobs, submission, self._lane.threads))
+        await self._lane.run_all(jobs)
+        return await self._lane.run(finish)

@@ -1,0 +1,93 @@
+"""What both shares of a round's sum come to, once they are open: an update that is applied, or a sum that is refused.
+
+Rules: both servers arrive at the same, for both go by the same shares, clients and model. A sum that is refused leaves
+the model as it was. It is known to both servers all the same; so the round's account tells it apart from one that was
+given up before anything was opened, after which the same values may be submitted again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from fsl_async.config import BlockModel, RoundConfig, describe_model
+from fsl_async.digests import Buffer
+from fsl_async.foreign_text import shortened
+from fsl_async.model_numbers import BeyondDtypeError
+from fsl_async.protocols import round as protocol
+from fsl_async.server.contributions import ExcessError
+from parties.outcome import RoundOutcome
+from parties.server.evidence import Evidence, either
+from parties.server.round.records import RoundRecords
+from parties.server.round.terms import Terms, Tools
+from parties.server.round.update import Combined, Model, combine
+
+__all__ = ["Opened", "conclude"]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What an opened sum has come to.
+
+    Attributes:
+        outcome: the sum and who is in it; without the sum where it is refused.
+        refused: why it was not applied; empty where it was.
+        union: by sparse block, the union that was found, or that the round is aligned on.
+        model: after the round.
+        described: the same, as it is announced.
+    """
+
+    outcome: RoundOutcome
+    refused: str
+    union: Model
+    model: Model
+    described: tuple[BlockModel, ...]
+
+
+async def conclude(begun: Terms, records: RoundRecords, tools: Tools, effect: protocol.Apply) -> Opened:
+    """Combine both shares, and apply the sum unless it is refused; more than the clients can have is evidence, too.
+
+    Raises:
+        StorageError: a share is not kept, or the evidence could not be.
+    """
+    ours, theirs = [await records.share(name) for name in (effect.share, effect.peer_share)]
+    combining = partial(_combined, begun, len(effect.counted), ours, theirs)
+    (update, elements, union, model), described, error = await tools.lane.run(combining)
+    refused = "" if error is None else shortened(str(error))
+    if isinstance(error, ExcessError):
+        await tools.evidence.keep(_excess(begun, effect, refused))
+    outcome = RoundOutcome(
+        number=begun.config.number,
+        clients=tuple(effect.counted),
+        excluded=dict(effect.excluded),
+        update=update,
+        elements=elements,
+        union=dict(union),
+    )
+    return Opened(outcome, refused, union, model, described)
+
+
+def _combined(
+    begun: Terms, clients: int, ours: Buffer, theirs: Buffer
+) -> tuple[Combined, tuple[BlockModel, ...], ExcessError | BeyondDtypeError | None]:
+    """What both shares give together, how the new model is announced, and why the sum was refused, if it was."""
+    config: RoundConfig = begun.config
+    try:
+        combined = combine(config, begun.model, begun.union, ours, theirs, clients)
+    except (ExcessError, BeyondDtypeError) as error:
+        return ({}, {}, begun.union, begun.model), config.model, error
+    return combined, describe_model(config.task, combined[-1]), None
+
+
+def _excess(begun: Terms, effect: protocol.Apply, refused: str) -> Evidence:
+    """Neither a server's share nor a client's values are proved; so everybody but this server may have lied."""
+    peer = f"S{1 - begun.server}"
+    return Evidence(
+        number=begun.config.number,
+        about=either(peer, "a client"),
+        kind="excess",
+        first=effect.share,
+        second=effect.peer_share,
+        words=f"{refused}: {peer} has spoiled its share, or a client has submitted what it may not; which of the two "
+        "cannot be told. The model is as it was, and the sum is known to both servers",
+    )

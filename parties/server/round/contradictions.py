@@ -1,0 +1,79 @@
+"""What the two servers' lists show about clients when they are laid side by side.
+
+A client of which the servers hold different submissions, or trees whose proofs differ, is left out by the round's
+machine; here it is named for the operator (see `parties.server.evidence`), and with it the peer: it may have made up
+what it says it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from fsl_async.protocols import round as protocol
+from fsl_async.protocols.machine import Event
+from parties.events import Warned
+from parties.server.evidence import Evidence, Kind, either
+
+__all__ = ["seen_in", "strangers_in"]
+
+TWO_DIGESTS = "the two servers hold different submissions: the client has sent two, or {peer} has made one up"
+TWO_PROOFS = "the two servers' proof digests differ: the client's trees are not well formed, or {peer} has made its up"
+
+
+def seen_in(state: protocol.Round, event: Event, number: int, peer: str) -> Iterator[Evidence]:
+    """What the peer's roster and its proofs, as they come, show about clients.
+
+    Args:
+        state: the round's, before the event.
+        event: what has come.
+        number: the round's.
+        peer: the other server's name.
+    """
+    match state, event:
+        case protocol.Open() | protocol.Closed(), protocol.PeerRoster(entries=theirs):
+            yield from _differing(state.entries, theirs, number, "two-digests", peer)
+        case protocol.Closing(theirs=theirs), protocol.Submitted(client=client, digest=submission):
+            yield from _differing({client: submission}, theirs, number, "two-digests", peer)
+        case protocol.Proved(proofs=proofs), protocol.PeerProofs(proofs=theirs):
+            yield from _differing(proofs, theirs, number, "proof", peer)
+
+
+def strangers_in(
+    state: protocol.Round, event: Event, number: int, peer: str, known: Callable[[str], bool]
+) -> Iterator[Warned]:
+    """What to tell the operator of a roster with names that are not known here.
+
+    That is no violation: a client may be known to the peer alone, and is then not counted.
+
+    Args:
+        state: the round's, before the event.
+        event: what has come.
+        number: the round's.
+        peer: the other server's name.
+        known: whether a client of that name is known here.
+    """
+    match state, event:
+        case protocol.Open() | protocol.Closed(), protocol.PeerRoster(entries=theirs):
+            strangers = [client for client in theirs if not known(client)]
+            if strangers:
+                explanation = (
+                    f"round {number}: {peer} lists {len(strangers)} clients that are not known here, {strangers[0]!r} "
+                    "the first of them; they are not counted"
+                )
+                yield Warned(about="clients", explanation=explanation)
+
+
+def _differing(
+    ours: dict[str, bytes], theirs: dict[str, bytes], number: int, kind: Kind, peer: str
+) -> Iterator[Evidence]:
+    words = (TWO_PROOFS if kind == "proof" else TWO_DIGESTS).format(peer=peer)
+    for client in sorted(ours.keys() & theirs.keys()):
+        if ours[client] != theirs[client]:
+            yield Evidence(
+                number=number,
+                about=either(client, peer),
+                kind=kind,
+                first=ours[client],
+                second=theirs[client],
+                words=words,
+            )

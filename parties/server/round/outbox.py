@@ -1,0 +1,79 @@
+"""What a round has for the other server: what its state says, and the public parts of the clients that it carries.
+
+Rules: whatever is large is read from the store when its turn comes; where the round is over by then, nothing is sent.
+A part that is forwarded once is forwarded again each time the servers meet, for a lost connection may have lost it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import trio
+
+from fsl_async.digests import Buffer
+from fsl_async.errors import StorageError
+from fsl_async.protocols import round as protocol
+from fsl_async.wire.messages import Forward
+from parties.server.peer.link import PeerLink
+from parties.server.round.assembly import RequestKey
+from parties.server.round.records import RoundRecords
+
+__all__ = ["Outbox"]
+
+
+class Outbox:
+    """What one round sends to the peer.
+
+    Args:
+        round_id: the round.
+        link: to the peer.
+        records: where what is large is kept.
+        over: set when the round is; its records may be gone from then on.
+    """
+
+    def __init__(self, round_id: bytes, link: PeerLink, records: RoundRecords, over: trio.Event) -> None:
+        self._round_id = round_id
+        self._link = link
+        self._records = records
+        self._over = over
+        self._forwards: dict[RequestKey, bytes] = {}
+
+    def send(self, effect: protocol.Send | protocol.SendShare) -> None:
+        """Send what the state says the peer may lack."""
+        match effect:
+            case protocol.Send(message=message, bulk=bulk):
+                self._link.post(message, bulk)
+            case protocol.SendShare(message=message, share=share):
+                self._link.post_stored(message, partial(self._fetch, self._records.share, share))
+
+    def forward(self, key: RequestKey, part: bytes) -> None:
+        """Send a client's stored public part, unless it is on its way already."""
+        if key not in self._forwards:
+            self.note_forward(key, part)
+            self._post_forward(key, part)
+
+    def note_forward(self, key: RequestKey, part: bytes) -> None:
+        """Take note of a part that was forwarded before a restart: it goes out again when the servers meet."""
+        self._forwards[key] = part
+
+    def resend_forwards(self) -> None:
+        """Send all parts again: the servers have met anew."""
+        for key, part in self._forwards.items():
+            self._post_forward(key, part)
+
+    def _post_forward(self, key: RequestKey, part: bytes) -> None:
+        message = Forward(round_id=self._round_id, client=key.client, purpose=key.purpose, query=key.query)
+        self._link.post_stored(message, partial(self._fetch, self._records.part, key, part))
+
+    async def _fetch(self, read: Callable[..., Awaitable[memoryview]], *name: Any) -> list[Buffer]:
+        """What goes out with a message, read when its turn comes; nothing where the round is over by then."""
+        if self._over.is_set():
+            return []
+        try:
+            return [await read(*name)]
+        except StorageError:
+            if self._over.is_set():  # and erased, meanwhile
+                return []
+            raise

@@ -1,0 +1,117 @@
+"""How much one client may ask for in one round; the counters live as long as the round.
+
+Rules: a request counts when it comes, before anything is done for it, whatever becomes of it, unless it was the server
+that could not store it, or had no room; one that breaks off on its way counts as well, so that nobody occupies a server
+for ever by declaring much and sending little; one above a limit is refused with the numbers; who goes on all the same
+loses the connection, and in this round any later one at once. No client's count is touched by what another one does.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fsl_async.errors import PeerViolationError, StorageError
+from fsl_async.wire.messages import Refused
+from parties.server.round.assembly import RequestRefusedError
+
+__all__ = ["REFUSALS_BORNE", "AbuseError", "Allowance", "Counted"]
+
+REFUSALS_BORNE = 3
+"""Requests above a limit that are still answered on an open connection: a client may have sent some ahead."""
+
+
+class Counted(enum.Enum):
+    """What is counted: its name for people."""
+
+    ATTEMPT = "submission attempts"
+    CONFLICT = "contradicting requests"
+    RETRIEVAL = "retrievals"
+    DOWNLOAD = "downloads of one block"
+    UNFINISHED = "requests that broke off"
+
+
+LIMITS = {Counted.ATTEMPT: 10, Counted.CONFLICT: 3, Counted.DOWNLOAD: 16, Counted.UNFINISHED: 20}
+"""How many a client has in one round; of retrievals the task says, and of downloads twice as many if that is more."""
+
+
+class AbuseError(PeerViolationError):
+    """A client went on beyond its limits, and loses its connection.
+
+    Attributes:
+        message: the last answer it gets.
+    """
+
+    def __init__(self, client: str, message: Refused) -> None:
+        super().__init__(client, f"goes on beyond its limits: {message.explanation}")
+        self.message = message
+
+
+class Allowance:
+    """What every client has asked for in one round.
+
+    Args:
+        retrievals: how many a client has.
+    """
+
+    def __init__(self, retrievals: int) -> None:
+        # A retrieval downloads what moves plainly, and may have to be repeated.
+        downloads = max(LIMITS[Counted.DOWNLOAD], 2 * retrievals)
+        self._limits = LIMITS | {Counted.RETRIEVAL: retrievals, Counted.DOWNLOAD: downloads}
+        self._counts: Counter[tuple[str, Counted, str]] = Counter()
+        self._refused: Counter[str] = Counter()
+
+    @contextmanager
+    def request(self, client: str, kind: Counted, what: str = "") -> Iterator[None]:
+        """Count a request before it is carried out, and afterwards a conflict if it ended in one.
+
+        Args:
+            client: who asks.
+            kind: of which kind its request is.
+            what: it asks for, where each of several things has a count of its own.
+
+        Raises:
+            RequestRefusedError: it is one too many, or refused by the block itself.
+            AbuseError: it is one too many, and not the first of those.
+        """
+        self._count(client, kind, what)
+        try:
+            yield
+        except RequestRefusedError as refusal:
+            if refusal.message.reason == "conflict":
+                self._count(client, Counted.CONFLICT, "")
+            if refusal.message.reason == "busy":
+                self._counts[client, kind, what] -= 1
+            raise
+        except StorageError:
+            self._counts[client, kind, what] -= 1
+            raise
+
+    @contextmanager
+    def arriving(self, client: str) -> Iterator[None]:
+        """Count a request whose bytes begin to come, and forget it when they have; it stays counted if that fails.
+
+        Raises:
+            RequestRefusedError: too many have broken off.
+            AbuseError: too many have, and it is not the first of those.
+        """
+        self._count(client, Counted.UNFINISHED, "")
+        yield
+        self._counts[client, Counted.UNFINISHED, ""] -= 1
+
+    def _count(self, client: str, kind: Counted, what: str) -> None:
+        limit = self._limits[kind]
+        if self._counts[client, kind, what] < limit:
+            self._counts[client, kind, what] += 1
+            return
+        self._refused[client] += 1
+        refusal = RequestRefusedError.because(
+            "limit",
+            f"at most {limit} {kind.value} of one client are taken in a round, this is one more: ask again in the next "
+            "round, which opens when this one is over",
+        )
+        if self._refused[client] > REFUSALS_BORNE:
+            raise AbuseError(client, refusal.message)
+        raise refusal

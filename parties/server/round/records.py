@@ -1,0 +1,364 @@
+"""What a round keeps in the store, and how it is found there again.
+
+    round-00000012/toss                              journal: our half of the seed, then what the peer said
+    round-00000012/opened                            value: when it opened
+    round-00000012/events                            journal: the events of the round's machine
+    round-00000012/requests                          journal: requests of which both halves have come and agree
+    round-00000012/parts/<client>/<purpose>-<query>/<digest>    public parts, but for what is on loan
+    round-00000012/submissions/<client>              submissions, but for the bulk
+    round-00000012/dense/<client>                    this server's shares of dense blocks, where the task has any
+    round-00000012/share/<digest>                    both servers' shares of the sum
+
+Rules: a public part is in its carrier's store before it is forwarded, a request before it is answered, a submission
+before it is acknowledged, a share before it is committed to; so bulk data need not stay in memory. All of it is erased
+with the round.
+
+A submission's public part is *on loan* on the other server: it lies in memory alone until the round is over, as long as
+there is room, and else in the store. A restart loses what was on loan, and the carrier forwards it again when the
+servers meet; until then whoever wants it waits. Trees that outlive their round are stored by both. See docs/adr/0011.
+
+What its carrier has stored is soon wanted there, too: it is forwarded, and added to the sum. So it stays in memory as
+well until it is added, as long as there is room; without room, and after a restart, it is read back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias
+from urllib.parse import quote, unquote
+
+import msgspec
+import trio
+
+from fsl_async.client.upload import public_digest, tree_digest
+from fsl_async.config import RoundConfig
+from fsl_async.digests import Buffer, Domain, digest
+from fsl_async.errors import PeerViolationError, StorageError
+from fsl_async.secrecy import Discreet
+from fsl_async.server.aggregation import Submission
+from fsl_async.wire.public_part import Layout, Part, Trees, dense_bytes, share_bytes
+from parties.server.round.assembly import RequestKey
+from parties.storage.decoding import read_kept
+from parties.storage.store import DAMAGED, Change, Keep, Put, Record, Store
+
+__all__ = ["KnownPart", "RoundRecords", "SessionTrees", "StoredSubmission", "client_key", "round_prefix"]
+
+_PART_KEY = re.compile(r"round-\d{8,}/parts/([^/]+)/(retrieve|submit)-(\d{1,9})/((?:[0-9a-f]{2})+)")
+
+AT_HAND_BYTES: Final = 128 << 20
+"""Room in memory for stored public parts that are to be added, beside what requests under way have."""
+
+LOAN_BYTES: Final = 128 << 20
+"""Room in memory for public parts that only their carrier has stored."""
+
+NO_SHARES = memoryview(b"")
+
+SessionTrees: TypeAlias = Callable[[str], Awaitable[Submission]]
+"""Finds the submission whose trees a client's session uses."""
+
+
+class StoredSubmission(Discreet, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A submission as it lies in the store, but for its bulk.
+
+    Attributes:
+        client: whose it is.
+        name: its digest, as receipts and rosters have it.
+        msk: this server's master seed.
+        commitments: c₀ and c₁.
+        tree: the digest of its trees.
+        trees: where they come from.
+        query: the retrieval that brought them, and `query_part` the digest of its public part; 0 and empty otherwise.
+        part: the digest of its public part.
+        dense_salt: what its dense masks depend on; empty where the task has no dense blocks.
+    """
+
+    hidden: ClassVar[frozenset[str]] = frozenset({"msk"})
+    client: str
+    name: bytes
+    msk: bytes
+    commitments: tuple[bytes, bytes]
+    tree: bytes
+    trees: Trees
+    query: int
+    query_part: bytes
+    part: bytes
+    dense_salt: bytes = b""
+
+
+class KnownPart(NamedTuple):
+    """A public part in the store."""
+
+    key: RequestKey
+    digest: bytes
+
+
+class _Request(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """An entry of the journal of requests; `tree` is empty where nobody had asked for it."""
+
+    client: str
+    purpose: Literal["retrieve", "submit"]
+    query: int
+    part: bytes
+    tree: bytes
+
+
+class _Shelf:
+    """Public parts in memory.
+
+    Where there is no room for another one, those that are here stay: they are wanted first.
+
+    Args:
+        room: bytes in all.
+    """
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._parts: dict[str, memoryview] = {}
+
+    def hold(self, key: str, part: Buffer) -> bool:
+        """Hold a part, if there is room for all that it keeps alive: the whole message that it came in."""
+        view = memoryview(part).toreadonly()
+        if key not in self._parts and _kept_alive(view) <= self._room:
+            self._parts[key] = view
+            self._room -= _kept_alive(view)
+        return key in self._parts
+
+    def find(self, key: str) -> memoryview | None:
+        """The part of that key, if it is held."""
+        return self._parts.get(key)
+
+    def let_go(self, key: str) -> None:
+        """Hold a part no longer, if it is held."""
+        if key in self._parts:
+            self._room += _kept_alive(self._parts.pop(key))
+
+
+class RoundRecords:
+    """The records of one round.
+
+    Args:
+        store: where they are.
+        config: the round.
+        session_trees: finds the trees of sessions, on which hints ride.
+        own: the same store, as the server uses it for what no client asked for; where it is not told apart, `store`.
+
+    Attributes:
+        store: for what clients ask for: without room they are told to come back.
+        own: for what the server records itself.
+    """
+
+    def __init__(
+        self, store: Store, config: RoundConfig, session_trees: SessionTrees, own: Store | None = None
+    ) -> None:
+        self.store = store
+        self.own = own or store
+        self._config = config
+        self._session_trees = session_trees
+        self._at_hand = _Shelf(AT_HAND_BYTES)
+        self._on_loan = _Shelf(LOAN_BYTES)
+        self._awaited: dict[str, trio.Event] = {}
+        self._noted: set[KnownPart] = set()
+        self._trees_named: dict[KnownPart, bytes] = {}
+        self.prefix = round_prefix(config.number)
+
+    # ---- public parts and requests
+
+    def name(self, key: RequestKey, part: Part) -> bytes:
+        """The digest of a public part; that of its trees is remembered, for it is soon wanted."""
+        tree = tree_digest(part.layout, part.data)
+        name = public_digest(part.layout, part.data, tree)
+        self._trees_named[KnownPart(key, name)] = tree
+        return name
+
+    async def tree_digest(self, key: RequestKey, name: bytes, layout: Layout) -> bytes:
+        """The digest of the trees that a kept public part brings.
+
+        Raises:
+            StorageError: it is not kept.
+        """
+        known = self._trees_named.get(KnownPart(key, name))
+        return tree_digest(layout, await self.part(key, name)) if known is None else known
+
+    async def keep_part(self, key: RequestKey, name: bytes, part: Buffer) -> None:
+        """Keep a public part that the other server forwards under its digest: on loan, or stored.
+
+        Raises:
+            StorageError: it could not be kept.
+        """
+        place = self._part_key(key, name)
+        if not (self._lends(key) and self._on_loan.hold(place, part)):
+            await self.own.commit(Keep(place, part))
+            self._hold(key, place, part)
+        if place in self._awaited:
+            self._awaited.pop(place).set()
+
+    async def keep_request(self, key: RequestKey, name: bytes, *bulk: Buffer) -> None:
+        """Note that both halves of a request are here and agree; on the carrier together with the part itself."""
+        place, known = self._part_key(key, name), KnownPart(key, name)
+        tree = self._trees_named.get(known, b"")
+        entry = msgspec.msgpack.encode(_Request(key.client, key.purpose, key.query, name, tree))
+        await self.store.commit(*(Keep(place, part) for part in bulk), Record(f"{self.prefix}/requests", entry))
+        self._noted.add(known)
+        for part in bulk:
+            self._hold(key, place, part)
+
+    def is_noted(self, key: RequestKey, name: bytes) -> bool:
+        """Whether it was noted, before a restart or since, that both halves of a request were here and agreed."""
+        return KnownPart(key, name) in self._noted
+
+    async def part(self, key: RequestKey, name: bytes) -> memoryview:
+        """A public part that is kept; one that a restart has lost is waited for.
+
+        Raises:
+            StorageError: it is not.
+        """
+        place = self._part_key(key, name)
+        if place in self._awaited:
+            await self._awaited[place].wait()
+        for shelf in (self._on_loan, self._at_hand):
+            held = shelf.find(place)
+            if held is not None:
+                return held
+        return await self.store.blob(place)
+
+    def await_part(self, key: RequestKey, name: bytes) -> None:
+        """From now on wait for a public part that a restart has lost."""
+        self._awaited[self._part_key(key, name)] = trio.Event()
+
+    def awaits(self, key: RequestKey, name: bytes) -> bool:
+        """Whether a public part is waited for, which its carrier is to forward again."""
+        return self._part_key(key, name) in self._awaited
+
+    @property
+    def awaits_any(self) -> bool:
+        """Whether there is such a part."""
+        return bool(self._awaited)
+
+    async def requests(self) -> list[KnownPart]:
+        """All requests of which both halves were here."""
+        journal = f"{self.prefix}/requests"
+        for entry in await self.store.entries(journal):
+            plain = read_kept(entry, _Request, journal)
+            known = KnownPart(RequestKey(plain.client, plain.purpose, plain.query), plain.part)
+            self._noted.add(known)
+            if plain.tree:
+                self._trees_named[known] = plain.tree
+        return sorted(self._noted)
+
+    async def parts(self) -> list[KnownPart]:
+        """All public parts that are stored."""
+        return [_known_part(key) for key in await self.store.keys(f"{self.prefix}/parts/")]
+
+    def let_go(self) -> None:
+        """Hold nothing in memory and wait for nothing any more: the round is over."""
+        self._on_loan, self._at_hand = _Shelf(0), _Shelf(0)
+        while self._awaited:
+            self._awaited.popitem()[1].set()
+
+    # ---- submissions
+
+    def submission_changes(self, submission: StoredSubmission, dense: Buffer) -> list[Change]:
+        """What keeps a submission; its public part is kept already."""
+        client = client_key(submission.client)
+        shares = [Put(f"{self.prefix}/dense/{client}", dense)] if dense_bytes(self._config.shape) else []
+        return [Put(f"{self.prefix}/submissions/{client}", msgspec.msgpack.encode(submission)), *shares]
+
+    async def submission(self, client: str) -> Submission:
+        """A submission with its bulk, which is no longer held in memory by this.
+
+        Raises:
+            StorageError: there is none of that client.
+        """
+        key = client_key(client)
+        place = f"{self.prefix}/submissions/{key}"
+        stored: StoredSubmission = read_kept(await self.store.blob(place), StoredSubmission, place)
+        layout = Layout.submission(self._config.shape, stored.trees)
+        own = RequestKey(client, "submit", 0)
+        part = Part(layout, await self.part(own, stored.part))
+        self._at_hand.let_go(self._part_key(own, stored.part))
+        return Submission(
+            client=client,
+            msk=stored.msk,
+            commitments=stored.commitments,
+            tree=stored.tree,
+            trees=await self._trees(stored, part),
+            part=part,
+            dense=await self.store.blob(f"{self.prefix}/dense/{key}") if dense_bytes(self._config.shape) else NO_SHARES,
+            dense_salt=stored.dense_salt,
+        )
+
+    async def _trees(self, stored: StoredSubmission, part: Part) -> Part:
+        match stored.trees:
+            case Trees.OWN:
+                return part
+            case Trees.RETRIEVAL:
+                key = RequestKey(stored.client, "retrieve", stored.query)
+                return Part(Layout.retrieval(self._config.shape), await self.part(key, stored.query_part))
+            case Trees.SESSION:
+                return (await self._session_trees(stored.client)).trees
+
+    # ---- shares
+
+    def share_name(self, share: Buffer, peer: str) -> bytes:
+        """The digest that names a share of the sum.
+
+        Raises:
+            PeerViolationError: it is the peer's, and has another size than the task implies.
+        """
+        expected = share_bytes(self._config.shape)
+        if len(share) != expected:
+            raise PeerViolationError(peer, f"sent a share of {len(share)} bytes, the task implies {expected}")
+        return digest(Domain.SHARE, share)
+
+    async def keep_share(self, share: Buffer) -> bytes:
+        """Keep a share of the sum; the digest that names it is returned."""
+        name = digest(Domain.SHARE, share)
+        await self.own.commit(Keep(self._share_key(name), share))
+        return name
+
+    async def share(self, name: bytes) -> memoryview:
+        """A share that is kept.
+
+        Raises:
+            StorageError: it is not.
+        """
+        return await self.store.blob(self._share_key(name))
+
+    def _lends(self, key: RequestKey) -> bool:
+        """Whether only its carrier has to store a public part: not one that a session or a later request rides on."""
+        return key.purpose == "submit" and self._config.task.selection != "fixed"
+
+    def _hold(self, key: RequestKey, place: str, part: Buffer) -> None:
+        """Hold a part that is to be added; a retrieval's may never be wanted again."""
+        if key.purpose == "submit":
+            self._at_hand.hold(place, part)
+
+    def _share_key(self, name: bytes) -> str:
+        return f"{self.prefix}/share/{name.hex()}"
+
+    def _part_key(self, key: RequestKey, name: bytes) -> str:
+        return f"{self.prefix}/parts/{client_key(key.client)}/{key.purpose}-{key.query}/{name.hex()}"
+
+
+def round_prefix(number: int) -> str:
+    """What the names of all records of a round begin with."""
+    return f"round-{number:08}"
+
+
+def client_key(client: str) -> str:
+    """A client's name as a part of a key: no slash in it, whatever the name."""
+    return quote(client, safe="")
+
+
+def _kept_alive(view: memoryview) -> int:
+    """Bytes of all that a view is a part of."""
+    return memoryview(view.obj).nbytes
+
+
+def _known_part(key: str) -> KnownPart:
+    match = _PART_KEY.fullmatch(key)
+    if match is None:
+        raise StorageError(f"{key} in the store names no public part; it is damaged: {DAMAGED}")
+    kind: Literal["retrieve", "submit"] = "retrieve" if match[2] == "retrieve" else "submit"
+    return KnownPart(RequestKey(unquote(match[1]), kind, int(match[3])), bytes.fromhex(match[4]))

@@ -1,0 +1,78 @@
+"""What a round begins with, and what it has of its server for as long as it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import msgspec
+import trio
+
+from fsl_async.config import RoundConfig
+from fsl_async.protocols.machine import Event
+from fsl_async.randomness import Randomness
+from fsl_async.server.aggregation import CellMemory
+from parties.compute import ComputeLane
+from parties.events import Observe
+from parties.server.evidence import EvidenceBook
+from parties.server.peer.link import PeerLink
+from parties.server.round.update import Model
+
+__all__ = ["Terms", "Tools"]
+
+
+class Tools(msgspec.Struct, frozen=True):
+    """What a round needs of its server.
+
+    Attributes:
+        nursery: where the round's tasks run.
+        lane: where it computes.
+        memory: where its sum has its memory from.
+        evidence: what was seen against the protocol.
+        known: whether a client of that name is known here.
+        randomness: for nonces.
+        link: to the peer.
+        report: takes an event of ours to the server's own task.
+        observe: hears what happens.
+        clock: seconds since 1970.
+        grace: seconds to wait for submissions that only the peer holds in full.
+        patience: seconds to wait for the peer, before we have committed, until the round is given up.
+    """
+
+    nursery: trio.Nursery
+    lane: ComputeLane
+    memory: CellMemory
+    evidence: EvidenceBook
+    known: Callable[[str], bool]
+    randomness: Randomness
+    link: PeerLink
+    report: Callable[[bytes, Event], Awaitable[None]]
+    observe: Observe
+    clock: Callable[[], float]
+    grace: float
+    patience: float
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a round begins with.
+
+    Attributes:
+        config: the round.
+        server: 0 or 1.
+        proof_key: under which both servers hash proofs.
+        model: as both hold it.
+        union: by sparse block, the rows that the round is aligned on.
+        opened_at: when it opened, in seconds since 1970.
+        closes_at: when it closes, likewise; infinity: when enough clients are in.
+        enough: how many clients close it at once.
+    """
+
+    config: RoundConfig
+    server: int
+    proof_key: bytes = field(repr=False)
+    model: Model
+    union: Model
+    opened_at: float
+    closes_at: float
+    enough: int

@@ -1,0 +1,145 @@
+"""The toss that opens a round, on one server: the machine of `fsl_async.protocols.toss`, recorded and obeyed.
+
+Rules: our half is in the store before anything is said of it, and what the peer says before we act on it; so a server
+that restarts says the same again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from fsl_async.digests import DIGEST_BYTES
+from fsl_async.errors import PeerViolationError, StorageError
+from fsl_async.protocols import toss as protocol
+from fsl_async.protocols.machine import UnexpectedEvent
+from fsl_async.randomness import Randomness
+from fsl_async.wire.messages import TossCommitment, TossReveal
+from parties.server.peer.link import PeerLink
+from parties.server.round.records import round_prefix
+from parties.storage.decoding import read_kept, taken_again
+from parties.storage.store import DAMAGED, Put, Record, Store
+
+__all__ = ["TossRun"]
+
+LAST = "last-toss"
+
+_Said: TypeAlias = protocol.PeerTossCommitment | protocol.PeerTossReveal
+
+
+class TossRun:
+    """The toss of one round.
+
+    Args:
+        begun: the machine's state at its beginning, with our half.
+        store: where it is recorded.
+        link: to the peer.
+
+    Attributes:
+        number: the round's.
+    """
+
+    def __init__(self, begun: protocol.Committing, store: Store, link: PeerLink) -> None:
+        self.number = begun.half.number
+        self._state: protocol.Toss = begun
+        self._store = store
+        self._link = link
+        self._said: tuple[TossCommitment | TossReveal, ...] = ()
+
+    @staticmethod
+    async def begin(
+        server: int, number: int, model: bytes, randomness: Randomness, store: Store, link: PeerLink
+    ) -> TossRun:
+        """Go on with the toss for a round where it was before a restart, or begin it with fresh randomness.
+
+        Args:
+            server: 0 or 1.
+            number: the round's.
+            model: the digest of the model that this server holds.
+            randomness: the operating system's, but in simulation.
+            store: where the toss is recorded.
+            link: to the peer.
+        """
+        journal = _journal(number)
+        recorded = await store.entries(journal)
+        if not recorded:
+            half = protocol.Half(server, number, model, randomness(DIGEST_BYTES), randomness(DIGEST_BYTES))
+            recorded = [msgspec.msgpack.encode(half)]
+            await store.commit(Record(journal, *recorded))
+        run = TossRun._again(recorded, journal, store, link)
+        if (run._state.half.server, run.number) != (server, number):
+            raise StorageError(f"{journal} is of S{run._state.half.server} in round {run.number}; {DAMAGED}")
+        run._say()
+        return run
+
+    @staticmethod
+    async def last(store: Store, link: PeerLink) -> list[TossRun]:
+        """The toss of the last settled round, as `remembered` kept it; none before the first."""
+        if not await store.keys(LAST):
+            return []
+        recorded = read_kept(await store.blob(LAST), list[bytes], LAST)
+        return [TossRun._again(recorded, LAST, store, link)]
+
+    @staticmethod
+    def _again(recorded: Sequence[bytes], journal: str, store: Store, link: PeerLink) -> TossRun:
+        if not recorded:
+            raise StorageError(f"{journal} is empty; {DAMAGED}")
+        run = TossRun(protocol.Committing(read_kept(recorded[0], protocol.Half, journal)), store, link)
+        for entry in recorded[1:]:
+            said = read_kept(entry, _Said, journal)
+            with taken_again(journal):
+                run._state = protocol.step(run._state, said, link.peer)
+        return run
+
+    async def remembered(self) -> Put:
+        """What outlives the round: a peer that lacks our half cannot tell what has become of the round it opens."""
+        return Put(LAST, msgspec.msgpack.encode(await self._store.entries(_journal(self.number))))
+
+    @property
+    def state(self) -> protocol.Toss:
+        """The machine's state."""
+        return self._state
+
+    async def take(self, message: TossCommitment | TossReveal) -> None:
+        """Take the peer's word.
+
+        Raises:
+            PeerViolationError: it contradicts what the peer said before, or comes out of turn.
+            StorageError: it could not be recorded; the state is as before.
+        """
+        match message:
+            case TossCommitment(commitment=commitment, model=model):
+                event: _Said = protocol.PeerTossCommitment(commitment, model)
+            case TossReveal(seed=seed, nonce=nonce):
+                event = protocol.PeerTossReveal(seed, nonce)
+        try:
+            after = protocol.step(self._state, event, self._link.peer)
+        except UnexpectedEvent as error:
+            raise PeerViolationError(self._link.peer, f"tosses out of turn: {error}") from error
+        if after != self._state:
+            await self._store.commit(Record(_journal(self.number), msgspec.msgpack.encode(event)))
+            self._state = after
+            self._say()
+
+    def resend(self) -> None:
+        """Say again what the peer may lack; also when the round is open, for it may still lack our half."""
+        for message in protocol.effects(self._state):
+            self._link.post(message)
+
+    def resend_past(self) -> None:
+        """Say our half again when the round is over here: the peer may not know yet that it began."""
+        for message in protocol.effects(self._state):
+            if isinstance(message, TossReveal):
+                self._link.post(msgspec.structs.replace(message, past=True))
+
+    def _say(self) -> None:
+        said, self._said = self._said, protocol.effects(self._state)
+        for message in self._said:
+            if message not in said:
+                self._link.post(message)
+
+
+def _journal(number: int) -> str:
+    return f"{round_prefix(number)}/toss"

@@ -1,0 +1,181 @@
+"""The trees that outlive their round: one session per client, in tasks whose selection is fixed.
+
+Each client's session is the machine of `fsl_async.protocols.session`; its state is kept in the store, and so are the
+trees it stands on. A hint that the machine refuses goes into the evidence, with the one it contradicts.
+
+    session/<client>/state              value: the machine's state
+    session/<client>/<since>/trees      blob: the public part that brought the trees, in round `since`
+    session/<client>/<since>/origin     blob: what else belongs to them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from typing import ClassVar, Literal
+from urllib.parse import unquote
+
+import msgspec
+
+from fsl_async.config import RoundConfig
+from fsl_async.errors import PeerViolationError
+from fsl_async.protocols import session as protocol
+from fsl_async.protocols.machine import Event, UnexpectedEvent
+from fsl_async.secrecy import Discreet
+from fsl_async.server.aggregation import Submission
+from fsl_async.task import Task
+from fsl_async.union import union_task
+from fsl_async.wire.public_part import Layout, Part, Trees
+from parties.server.round.assembly import ContradictionError, RequestRefusedError
+from parties.server.round.records import client_key
+from parties.storage.decoding import read_kept
+from parties.storage.store import Change, Erase, Put, Store
+
+__all__ = ["Sessions"]
+
+NOTHING = memoryview(b"")
+
+
+class _Origin(Discreet, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What belongs to a session's trees: who made them, and how they lie in the part that brought them."""
+
+    hidden: ClassVar[frozenset[str]] = frozenset({"msk"})
+    msk: bytes
+    commitments: tuple[bytes, bytes]
+    tree: bytes
+    trees: Trees
+    phase: Literal["main", "union"]
+
+
+class Sessions:
+    """All sessions of one server.
+
+    Args:
+        task: what is learnt.
+        store: where sessions are kept.
+    """
+
+    def __init__(self, task: Task, store: Store) -> None:
+        self._task = task
+        self._store = store
+        self._states: dict[str, protocol.Session] = {}
+
+    async def restore(self) -> None:
+        """Read back all sessions.
+
+        Raises:
+            StorageError: they cannot be read.
+        """
+        for key in await self._store.keys("session/"):
+            if key.endswith("/state"):
+                state = read_kept(await self._store.blob(key), protocol.Session, key)
+                self._states[unquote(key.split("/")[1])] = state
+
+    async def of(self, config: RoundConfig, client: str) -> Submission:
+        """The submission that brought the trees of a client's session, but for its hints.
+
+        Args:
+            config: a main round of the session; all of them have one shape.
+            client: whose session.
+
+        Raises:
+            RequestRefusedError: it has no session here.
+        """
+        state = self._states.get(client)
+        if not isinstance(state, protocol.Standing):
+            raise RequestRefusedError.because(
+                "no-session", "you have no session here: retrieve or submit with new trees, which begins one"
+            )
+        place = _place(client, state.since)
+        origin = read_kept(await self._store.blob(f"{place}/origin"), _Origin, f"{place}/origin")
+        shape = union_task(self._task) if origin.phase == "union" else config.shape
+        layout = Layout.retrieval(shape) if origin.trees is Trees.RETRIEVAL else Layout.submission(shape, origin.trees)
+        return Submission(
+            client=client,
+            msk=origin.msk,
+            commitments=origin.commitments,
+            tree=origin.tree,
+            trees=Part(layout, await self._store.blob(f"{place}/trees")),
+            part=Part(layout, NOTHING),
+            dense=NOTHING,
+        )
+
+    def take(self, client: str, event: protocol.Brought | protocol.Hinted) -> Put:
+        """A submission has come; what is returned belongs into the commit that keeps it.
+
+        Raises:
+            RequestRefusedError: its epoch does not rise, it is the epoch's second hint, or it hints at no session.
+        """
+        try:
+            return self._step(client, event)
+        except PeerViolationError as error:
+            known = self._states[client]
+            first = known.hint if isinstance(known, protocol.Planted | protocol.Standing) else b""
+            raise ContradictionError("conflict", str(error), "two-hints", first, event.hint) from error
+        except UnexpectedEvent as error:
+            raise RequestRefusedError.because("no-session", str(error)) from error
+
+    async def settle(
+        self,
+        epoch: int,
+        phase: Literal["main", "union"],
+        counted: Collection[str],
+        fetch: Callable[[str], Awaitable[Submission]],
+    ) -> list[Change]:
+        """A round is settled: trees of submissions that were counted stand, others fall.
+
+        Args:
+            epoch: the round's.
+            phase: the round's.
+            counted: whose submissions were.
+            fetch: reads a submission of the round.
+
+        Returns:
+            What belongs into the commit that settles the round; the trees themselves are kept already.
+        """
+        changes: list[Change] = []
+        for client, state in list(self._states.items()):
+            if client not in counted:
+                changes += self._drop(client, epoch)
+                continue
+            if isinstance(state, protocol.Planted) and state.epoch == epoch:
+                changes += [Erase(f"{place}/") for place in await self._places(client) - {_place(client, epoch)}]
+                await self._keep_trees(epoch, phase, await fetch(client))
+            changes.append(self._step(client, protocol.Counted(epoch)))
+        return changes
+
+    def _drop(self, client: str, epoch: int) -> list[Change]:
+        before = self._states[client]
+        change = self._step(client, protocol.Dropped(epoch))
+        if isinstance(self._states[client], protocol.Absent):
+            del self._states[client]
+            return [Erase(f"session/{client_key(client)}/")]
+        return [change] if self._states[client] != before else []
+
+    async def _keep_trees(self, epoch: int, phase: Literal["main", "union"], submission: Submission) -> None:
+        """Keep trees beside those that they replace: the commit that settles the round decides which ones stand."""
+        own = submission.trees.layout == submission.part.layout
+        origin = _Origin(
+            msk=submission.msk,
+            commitments=submission.commitments,
+            tree=submission.tree,
+            trees=Trees.OWN if own else Trees.RETRIEVAL,
+            phase=phase,
+        )
+        place = _place(submission.client, epoch)
+        await self._store.commit(
+            Put(f"{place}/trees", submission.trees.data), Put(f"{place}/origin", msgspec.msgpack.encode(origin))
+        )
+
+    async def _places(self, client: str) -> set[str]:
+        """Where trees of earlier sessions of a client lie."""
+        keys = await self._store.keys(f"session/{client_key(client)}/")
+        return {key.rpartition("/")[0] for key in keys if not key.endswith("/state")}
+
+    def _step(self, client: str, event: Event) -> Put:
+        state = protocol.step(self._states.get(client, protocol.Absent()), event, client)
+        self._states[client] = state
+        return Put(f"session/{client_key(client)}/state", msgspec.msgpack.encode(state))
+
+
+def _place(client: str, since: int) -> str:
+    return f"session/{client_key(client)}/{since:08}"

@@ -1,0 +1,99 @@
+"""What a server is made of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from fsl_async.randomness import Randomness
+from fsl_async.task import Task
+from fsl_async.wire.messages import Message
+from parties.compute import ComputeLane
+from parties.events import Observe, unobserved
+from parties.identity.keys import Identity, PublicIdentity, Registry
+from parties.server.admission import ListOnly, Policy
+from parties.server.clients.connection import ConversationLimits
+from parties.server.round.update import Model
+from parties.storage.store import Store
+from transport import Kind, Limits, Transport
+
+__all__ = ["Schedule", "ServerSetup", "Watch", "silent"]
+
+Watch: TypeAlias = Callable[[str, str, Message, int], None]
+"""Hears of every message sent: sender, receiver, message, bytes of bulk."""
+
+
+def silent(sender: str, receiver: str, message: Message, bulk: int) -> None:
+    """Hears nothing."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When rounds close, and how many there are.
+
+    Attributes:
+        clients: close as soon as so many submissions are in.
+        seconds: close so long after opening; infinity waits for the clients.
+        rounds: stop after the round of this number; 0 goes on for ever.
+        grace: when the peer has closed, wait so many seconds for submissions that are still on their way to us.
+        patience: wait so many seconds for the peer's list and its proofs, then give the round up; infinity waits.
+        retention: how many settled rounds keep their submissions and shares; 0 erases them with the round.
+    """
+
+    clients: int
+    seconds: float = float("inf")
+    rounds: int = 0
+    grace: float = 5.0
+    patience: float = float("inf")
+    retention: int = 0
+
+
+@dataclass(frozen=True)
+class ServerSetup:
+    """All that a server is made of.
+
+    Attributes:
+        task: what is learnt.
+        index: 0 or 1.
+        identity: its own keys.
+        peer: the other server's public keys.
+        peer_address: where S0 listens; used by S1 alone.
+        registry: the clients it lets in from the start.
+        policy: who may enrol besides them.
+        model: the model it starts from, where its store holds none.
+        address: where it listens.
+        transport: how.
+        store: what it must not forget.
+        lane: where it computes.
+        randomness: the operating system's, but in simulation.
+        kind: which of the two, announced in every handshake.
+        schedule: when rounds close.
+        limits: what strangers are allowed.
+        conversations: what clients are allowed that have been let in.
+        watch: hears of every message it sends.
+        observe: hears what happens.
+        clock: seconds since 1970.
+    """
+
+    task: Task
+    index: int
+    identity: Identity
+    peer: PublicIdentity
+    peer_address: str
+    registry: Registry
+    model: Model = field(repr=False)
+    address: str
+    transport: Transport
+    store: Store
+    lane: ComputeLane
+    randomness: Randomness = field(repr=False)
+    kind: Kind
+    schedule: Schedule
+    limits: Limits = field(default_factory=Limits)
+    conversations: ConversationLimits = field(default_factory=ConversationLimits)
+    policy: Policy = field(default_factory=ListOnly)
+    watch: Watch = silent
+    observe: Observe = unobserved
+    clock: Callable[[], float] = time.time

@@ -1,0 +1,297 @@
+"""How a configuration file is read: TOML into a struct, with every mistake named before anything is done.
+
+A setting is a field of a struct, and all there is to say about it stands there: its type, its default, its range, its
+unit and what it means. From these come the check, the message and docs/configuration.md.
+
+Rules: an unknown key is refused with the nearest known one; a value outside its range is refused with file, key, value
+and range; a path is relative to the file that names it; a secret never stands in a configuration, only the name of the
+file it is in. A variable of the environment, FSL_ASYNC_SECTION_KEY, goes before the file, and is held to the same
+rules.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+import msgspec
+
+from fsl_async.errors import MisuseError
+from parties.files.toml import read_toml
+
+__all__ = [
+    "PREFIX",
+    "About",
+    "InMemory",
+    "OnDisk",
+    "Setting",
+    "StorePlace",
+    "load",
+    "overrides",
+    "refuse_strange_variables",
+    "settings",
+]
+
+StructT = TypeVar("StructT", bound=msgspec.Struct)
+
+PREFIX = "FSL_ASYNC_"
+MEMORY = "memory"
+
+_ADDRESS = re.compile(r"(\[[^\[\]]+\]|[^\[\]:]+):\d{1,5}")
+_SECRET_NAMES = {"channel_secret", "statement_secret", "secret", "secret_key", "private_key", "password"}
+_SECRET_VALUE = re.compile(r"(?:[0-9a-fA-F][\s-]*){32,}")
+
+
+class StorePlace:
+    """Where a store is: in memory or on disk."""
+
+
+@dataclass(frozen=True)
+class InMemory(StorePlace):
+    """It is forgotten with the process."""
+
+
+@dataclass(frozen=True)
+class OnDisk(StorePlace):
+    """It is this file."""
+
+    path: Path
+
+
+@dataclass(frozen=True)
+class About:
+    """What there is to say about a setting besides its type and its default.
+
+    Attributes:
+        description: what it means, as docs/configuration.md has it.
+        unit: of a number.
+        low: its least value.
+        high: its greatest.
+        is_address: whether a text is where one can listen, host:port.
+    """
+
+    description: str
+    unit: str = ""
+    low: float = 0
+    high: float = 0
+    is_address: bool = False
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One key of a configuration file.
+
+    Attributes:
+        section: the table it stands in; empty for the file's own.
+        name: the key.
+        kind: its bare type.
+        about: what else there is to say.
+        default: what holds without it; `msgspec.NODEFAULT` where it must be given.
+    """
+
+    section: str
+    name: str
+    kind: Any
+    about: About
+    default: Any
+
+    @property
+    def key(self) -> str:
+        """The key with its section."""
+        return f"{self.section}.{self.name}" if self.section else self.name
+
+    @property
+    def variable(self) -> str:
+        """The variable of the environment that goes before it."""
+        return PREFIX + self.key.replace(".", "_").upper()
+
+    @property
+    def is_place(self) -> bool:
+        """Whether its value is a path."""
+        return self.kind is Path or self.kind is StorePlace
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """What it may be, if that is one of a few words."""
+        return get_args(self.kind) if get_origin(self.kind) is Literal else ()
+
+    @property
+    def expected(self) -> str:
+        """What it must be, in words."""
+        if self.choices:
+            return "one of " + ", ".join(f'"{choice}"' for choice in self.choices)
+        if self.kind in (int, float):
+            noun = "a whole number" if self.kind is int else "a number"
+            return f"{noun} from {self.about.low:,} to {self.about.high:,}"
+        if self.about.is_address:
+            return "an address of the form host:port or [host]:port"
+        return f'"{MEMORY}" or the name of a file' if self.kind is StorePlace else "a text"
+
+    def check(self, value: Any, place: str) -> None:
+        """Refuse a value that this setting cannot have.
+
+        Raises:
+            MisuseError: it is of another type or out of range, or it is a secret.
+        """
+        if self.is_place and isinstance(value, str) and _SECRET_VALUE.fullmatch(value):
+            raise MisuseError(_no_secrets(place))
+        if not self._allows(value):
+            raise MisuseError(f"{place} must be {self.expected}, not {value!r}")
+
+    def _allows(self, value: Any) -> bool:
+        if self.choices:
+            return value in self.choices
+        if self.kind in (int, float):
+            numbers = (int,) if self.kind is int else (int, float)
+            return type(value) in numbers and self.about.low <= value <= self.about.high  # so it is finite, too
+        if self.is_place and isinstance(value, str) and "\0" in value:
+            return False  # no file has such a name
+        return isinstance(value, str) and bool(_ADDRESS.fullmatch(value) if self.about.is_address else value)
+
+    def parse(self, words: str) -> Any:
+        """The value that a variable's text stands for, unchecked."""
+        try:
+            return self.kind(words) if self.kind in (int, float) else words
+        except ValueError:
+            return words
+
+
+def settings(kind: type[msgspec.Struct], section: str = "") -> Iterator[Setting]:
+    """All settings of a file, its own first, then those of each table in it."""
+    tables: list[tuple[str, type[msgspec.Struct]]] = []
+    for field in msgspec.structs.fields(kind):
+        bare, about = _undressed(field.type)
+        if isinstance(bare, type) and issubclass(bare, msgspec.Struct):
+            tables.append((field.encode_name, bare))
+        elif about is not None:
+            yield Setting(section, field.encode_name, bare, about, field.default)
+    for name, table in tables:
+        yield from settings(table, name)
+
+
+def load(path: Path, kind: type[StructT], environment: Mapping[str, str] = os.environ) -> StructT:
+    """Read a file; variables of the environment go before what it says.
+
+    Raises:
+        MisuseError: it cannot be read, is not TOML, or a key is unknown, missing, out of range or a secret.
+    """
+    table = read_toml(path)
+    for found, words in overrides(kind, environment):
+        value = found.parse(words)
+        found.check(value, f"{found.variable} in the environment")
+        inner = table.setdefault(found.section, {}) if found.section else table
+        if isinstance(inner, dict):
+            inner[found.name] = value
+    _refuse_secrets(table, str(path))
+    _refuse_unknown(table, kind, str(path))
+    _check_values(table, kind, path)
+    try:
+        return msgspec.convert(table, kind, dec_hook=_places_near(path.parent))
+    except msgspec.ValidationError as error:
+        raise MisuseError(f"{path}: {str(error).replace('`$.', '`')}") from error
+
+
+def overrides(kind: type[msgspec.Struct], environment: Mapping[str, str]) -> list[tuple[Setting, str]]:
+    """The settings of a file that the environment goes before, and what it says."""
+    return [(found, environment[found.variable]) for found in settings(kind) if found.variable in environment]
+
+
+def refuse_strange_variables(kinds: tuple[type[msgspec.Struct], ...], environment: Mapping[str, str]) -> None:
+    """Refuse variables that look like settings and are none in any of these files: a slip would go unnoticed.
+
+    Raises:
+        MisuseError: there is one.
+    """
+    known = sorted({found.variable for kind in kinds for found in settings(kind)})
+    for variable in environment:
+        if variable.startswith(PREFIX) and variable not in known:
+            bare = [name.removeprefix(PREFIX) for name in known]
+            near = difflib.get_close_matches(variable.removeprefix(PREFIX), bare, n=1)
+            hint = f"did you mean {PREFIX}{near[0]}?" if near else "docs/configuration.md lists the settings; unset it"
+            raise MisuseError(f"{variable} in the environment is no setting; {hint}")
+
+
+def _undressed(kind: Any) -> tuple[Any, About | None]:
+    """A field's bare type, without `None`, and what there is to say about it."""
+    if get_origin(kind) is Annotated:
+        bare, about = get_args(kind)
+        return _undressed(bare)[0], about
+    kinds = [inner for inner in get_args(kind) if inner is not NoneType]
+    return (kinds[0] if NoneType in get_args(kind) else kind), None
+
+
+def _places_near(folder: Path) -> Any:
+    def place(kind: type, value: Any) -> Any:
+        if kind is StorePlace:
+            return InMemory() if value == MEMORY else OnDisk(folder / value)
+        return folder / value
+
+    return place
+
+
+def _check_values(table: Mapping[str, Any], kind: type[msgspec.Struct], path: Path) -> None:
+    for found in settings(kind):
+        inner = table.get(found.section, {}) if found.section else table
+        if not isinstance(inner, dict):
+            raise MisuseError(f"{path}: [{found.section}] must be a table, not {inner!r}")
+        if found.name in inner:
+            found.check(inner[found.name], f"{path}: {found.key}")
+        elif found.default is msgspec.NODEFAULT:
+            raise MisuseError(f"{path}: {found.key} is missing: {found.about.description}")
+
+
+def _refuse_secrets(value: Any, where: str) -> None:
+    """Refuse keys that only a secret file has, here and in everything below."""
+    if isinstance(value, list):
+        for number, item in enumerate(value, start=1):
+            _refuse_secrets(item, f"{where} {number}")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key in _SECRET_NAMES:
+                raise MisuseError(_no_secrets(f"{where}: {key}"))
+            _refuse_secrets(inner, f"{where}, {key}")
+
+
+def _no_secrets(place: str) -> str:
+    return (
+        f"{place} holds a secret, which stands in a file of its own and nowhere else: put it into one that only "
+        "you can read, name that file here, and replace the secret if others can have seen it"
+    )
+
+
+def _refuse_unknown(value: Any, kind: Any, where: str) -> None:
+    """Refuse keys that no struct at this place has, here and in everything below."""
+    if isinstance(value, list):
+        for number, item in enumerate(value, start=1):
+            _refuse_unknown(item, kind, f"{where} {number}")
+    if not isinstance(value, dict):
+        return
+    structs = _structs(kind, value)
+    fields = {field.encode_name: field.type for struct in structs for field in msgspec.structs.fields(struct)}
+    for key, inner in value.items():
+        if fields and key not in fields and key != "type":
+            raise MisuseError(f"{where}: unknown key {key!r}; {_hint(key, fields, structs)}")
+        _refuse_unknown(inner, fields.get(key), f"{where}, {key}")
+
+
+def _hint(key: str, fields: Mapping[str, Any], structs: list[type[msgspec.Struct]]) -> str:
+    """The nearest known key; of those in a table below, one of that very name."""
+    below = [found for struct in structs for found in settings(struct) if found.section and found.name == key]
+    if below:
+        return f"it belongs into the table [{below[0].section}]"
+    near = difflib.get_close_matches(key, fields, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(fields)}"
+
+
+def _structs(kind: Any, value: Mapping[str, Any]) -> list[type[msgspec.Struct]]:
+    """The structs that a type may be at a place; of a tagged union, the one that the value names."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return [kind]
+    found = [struct for inner in get_args(kind) for struct in _structs(inner, value)]
+    return [struct for struct in found if struct.__struct_config__.tag == value.get("type")] or found

@@ -1,0 +1,228 @@
+"""All parties in one process: two servers and any number of clients over the in-memory transport.
+
+The parties are the deployed ones, down to handshakes and records; what differs is where randomness comes from (the
+seed), where computation runs (inline), and which transport carries the bytes. So equal seeds give equal transcripts,
+and no party of a simulation can ever talk to one that is not simulated.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from fsl_async.digests import DIGEST_BYTES, Domain, digest
+from fsl_async.errors import PeerViolationError
+from fsl_async.randomness import SeededSource
+from fsl_async.task import Task
+from fsl_async.wire.messages import Message
+from parties.client.client import Client, ClientSetup
+from parties.client.setup import never
+from parties.compute import ComputeLane, InlineLane
+from parties.identity.keys import Identity, Registry
+from parties.outcome import RoundOutcome
+from parties.server.clients.connection import ConversationLimits
+from parties.server.server import Schedule, Server, ServerSetup
+from parties.simulation.scheduling import seeded_scheduling
+from parties.storage.store import MemoryStore
+from transport import Kind
+from transport import Network as MemoryNetwork
+
+__all__ = ["Network", "Note", "simulate", "sole_error"]
+
+SERVERS = ("S0", "S1")
+
+OUTSIDE = 1.0
+"""Seconds after which to look again whether a wait has an end, where somebody outside may end it."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """One message of a transcript: who sent whom what, and how much bulk data with it."""
+
+    sender: str
+    receiver: str
+    message: Message
+    bulk: int
+
+    def __str__(self) -> str:
+        return f"{self.sender} → {self.receiver}: {type(self.message).__name__} (+{self.bulk:,} bytes)"
+
+
+class Network:
+    """A running simulation.
+
+    Attributes:
+        task: what is learnt.
+        transcript: every message so far, in order.
+        servers: S0 and S1.
+    """
+
+    def __init__(self, task: Task, model: Mapping[str, npt.ArrayLike], seed: int, lane: ComputeLane) -> None:
+        self.task = task
+        self.transcript: list[Note] = []
+        self._seed = seed
+        self._lane = lane
+        self._memory = MemoryNetwork(steady=True)
+        self._registry = Registry()
+        self._identities = tuple(Identity.generate(name, SeededSource(seed, name, "keys")) for name in SERVERS)
+        self._known: dict[str, Identity] = {}
+        self._numbers = itertools.count()
+        self._watching = trio.Lock()
+        arrays = {name: np.array(array) for name, array in model.items()}
+        self.servers = tuple(Server(self._server_setup(index, arrays)) for index in (0, 1))
+
+    @property
+    def model(self) -> dict[str, npt.NDArray[Any]]:
+        """The model as the servers hold it now."""
+        return dict(self.servers[0].model)
+
+    def client(self, name: str) -> Client:
+        """A client of that name, registered with both servers; enter it as a context manager to connect."""
+        if name not in self._known:
+            self._known[name] = Identity.generate(name, SeededSource(self._seed, name, "keys"))
+            self._registry.add(self._known[name].public)
+        first, second = (identity.public for identity in self._identities)
+        return Client(
+            ClientSetup(
+                task=self.task,
+                identity=self._known[name],
+                servers=(first, second),
+                addresses=("S0", "S1"),
+                transport=self._memory,
+                lane=self._lane,
+                randomness=SeededSource(self._seed, name, str(next(self._numbers))),
+                kind=Kind.SIMULATION,
+                watch=self._watch,
+                stuck=self._stuck if isinstance(self._lane, InlineLane) else never,
+            )
+        )
+
+    async def finish_round(self) -> RoundOutcome:
+        """Close the open round and return its sum.
+
+        Raises:
+            FslError: the round was aborted; the message says why, and the next round opens.
+        """
+        first, second = self.servers
+        runs = [await server.next_round(0) for server in self.servers]
+        outcome = await first.close_round()
+        other = await second.settled_outcome(runs[1])
+        if outcome.clients != other.clients:
+            raise PeerViolationError("S0 and S1", f"counted {outcome.clients} and {other.clients}")
+        return outcome
+
+    async def finish_union(self) -> dict[str, npt.NDArray[np.uint32]]:
+        """Close the open union round and return, by sparse block, the union it found.
+
+        Raises:
+            FslError: the round was aborted; the message says why.
+        """
+        return dict((await self.finish_round()).union)
+
+    def transcript_digest(self) -> str:
+        """A digest of every message so far: equal for equal seeds and equal calls."""
+        lines = (repr(note).encode() for note in self.transcript)
+        return digest(Domain.SIMULATION, *lines)[:DIGEST_BYTES].hex()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run both servers until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for server in self.servers:
+                await nursery.start(server.run)
+            task_status.started()
+
+    def _server_setup(self, index: int, model: dict[str, npt.NDArray[Any]]) -> ServerSetup:
+        name = SERVERS[index]
+        return ServerSetup(
+            task=self.task,
+            index=index,
+            identity=self._identities[index],
+            peer=self._identities[1 - index].public,
+            peer_address=SERVERS[1 - index],
+            registry=self._registry,
+            model=model,
+            address=name,
+            transport=self._memory,
+            store=MemoryStore(),
+            lane=self._lane,
+            randomness=SeededSource(self._seed, name),
+            kind=Kind.SIMULATION,
+            conversations=ConversationLimits(idle_seconds=float("inf")),  # who pauses between two calls stays connected
+            schedule=Schedule(clients=self.task.max_clients + 1),  # closed by `finish_round` alone
+            watch=self._watch,
+            clock=trio.current_time,
+        )
+
+    async def _stuck(self) -> str:
+        """Wait until no task of this process can go on by itself: then whoever waits for a round waits in vain.
+
+        One watches at a time, for whoever sleeps is not stuck.
+        """
+        async with self._watching:
+            while True:
+                await wait_all_tasks_blocked()
+                now = trio.lowlevel.current_statistics()
+                if now.seconds_to_next_deadline < float("inf"):
+                    await trio.sleep(now.seconds_to_next_deadline)
+                elif _outside_world():
+                    await trio.sleep(OUTSIDE)
+                else:
+                    return (
+                        "nobody is left who could end this wait; a simulated round is closed by `net.finish_round()`: "
+                        "call it first, or in another task"
+                    )
+
+    def _watch(self, sender: str, receiver: str, message: Message, bulk: int) -> None:
+        self.transcript.append(Note(sender, receiver, message, bulk))
+
+
+@asynccontextmanager
+async def simulate(
+    task: Task, model: Mapping[str, npt.ArrayLike], seed: int, lane: ComputeLane | None = None
+) -> AsyncIterator[Network]:
+    """Run S0 and S1 in memory, and make clients on demand.
+
+    Args:
+        task: what is learnt.
+        model: by block, what both servers start from.
+        seed: decides all randomness and all scheduling.
+        lane: where to compute; inline unless told otherwise (threads make a run faster and no longer reproducible).
+
+    Raises:
+        MisuseError: the model does not fit the task.
+    """
+    network = Network(task, model, seed, lane or InlineLane())
+    with seeded_scheduling(seed), sole_error():
+        async with trio.open_nursery() as nursery:
+            await nursery.start(network.run)
+            try:
+                yield network
+            finally:
+                nursery.cancel_scope.cancel()
+
+
+def _outside_world() -> bool:
+    """Whether a thread or the network may yet wake somebody; trio itself listens at one socket."""
+    threads = trio.to_thread.current_default_thread_limiter().borrowed_tokens
+    waiting: Any = trio.lowlevel.current_statistics().io_statistics
+    return threads > 0 or getattr(waiting, "tasks_waiting_read", 1) + getattr(waiting, "tasks_waiting_write", 0) > 1
+
+
+@contextmanager
+def sole_error() -> Iterator[None]:
+    """Let an error that is alone in its group out of it: what a caller or a party raises arrives as it is."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        raise error from error.__cause__

@@ -1,0 +1,151 @@
+"""The mark beside a store: how far it had got when somebody last relied on it.
+
+A store that was put back (an older copy, a snapshot, a log that lost its end) cannot tell so by itself. So each
+transaction counts in the store, and once it is durable its number is written into a small file beside it, before
+anybody is told of it. A store that has counted less than its mark says is older than what its server has said.
+
+    s0.sqlite.mark    fsl-async mark <the store's identity> <transactions>
+
+The mark is overwritten in place and not synced at every transaction: it outlives the process, and after a loss of power
+it may be behind the store, never ahead of it. It does not help where both are put back together.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from fsl_async.errors import StorageError
+from parties.files.disk import refused, replaced_by
+from parties.storage.store import StoreLostError
+
+__all__ = ["Life", "Mark", "mark_place", "read_mark", "write_mark"]
+
+_FORM: Final = re.compile(rb"fsl-async mark ([0-9a-f]{32}) ([0-9]{20})\n")
+
+
+@dataclass(frozen=True)
+class Life:
+    """Which store it is, and how many transactions have been made in it."""
+
+    identity: bytes
+    transactions: int
+
+
+class Mark:
+    """A store's mark, held open while the store is.
+
+    Args:
+        path: the store.
+        descriptor: of the mark's file.
+    """
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+
+    @classmethod
+    @contextmanager
+    def held(cls, path: Path, life: Life) -> Iterator[Mark]:
+        """Compare a store with its mark, and hold that open; a store that is quite new gets one.
+
+        Raises:
+            StorageError: the store is older than its mark, has none, or the mark is another store's.
+        """
+        marked = read_mark(path)
+        if not marked and not life.transactions:
+            write_mark(path, life)
+        else:
+            _compare(path, life, marked)
+        try:
+            descriptor = os.open(mark_place(path), os.O_RDWR)
+        except OSError as error:
+            raise refused(mark_place(path), error) from error
+        try:
+            mark = cls(path, descriptor)
+            mark.set(life)
+            yield mark
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def set(self, life: Life) -> None:
+        """Say how far the store has got; what this says is durable there.
+
+        Raises:
+            StoreLostError: it cannot be written.
+        """
+        try:
+            os.pwrite(self._descriptor, _text(life), 0)
+        except OSError as error:
+            raise StoreLostError(f"{refused(mark_place(self._path), error)}; then start again") from error
+
+
+def mark_place(path: Path) -> Path:
+    """Where the mark of a store lies."""
+    return path.with_name(f"{path.name}.mark")
+
+
+def read_mark(path: Path) -> list[Life]:
+    """What the mark beside a store says; nothing where there is none.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    try:
+        text = mark_place(path).read_bytes()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise refused(mark_place(path), error) from error
+    match = _FORM.fullmatch(text)
+    if match is None:
+        raise StorageError(
+            f"{mark_place(path)} is damaged, so nobody knows whether {path} is the newest store; if it is, say so with "
+            "`fsl-async restore`, after the mark is put aside"
+        )
+    return [Life(bytes.fromhex(match[1].decode()), int(match[2]))]
+
+
+def write_mark(path: Path, life: Life) -> None:
+    """Write a store's mark anew, durably.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    try:
+        with replaced_by(mark_place(path)) as file:
+            file.write(_text(life))
+    except OSError as error:
+        raise refused(mark_place(path), error) from error
+
+
+def _compare(path: Path, life: Life, marked: list[Life]) -> None:
+    if not marked:
+        raise StorageError(
+            f"{path} has no mark beside it ({mark_place(path).name}): it was copied or moved by hand. Move the mark "
+            "along; if there is none any more, `fsl-async restore` goes on from this copy"
+        )
+    (last,) = marked
+    if last.identity != life.identity:
+        raise StorageError(
+            f"{path} is not the store that was used here last ({mark_place(path).name} is another one's): put that one "
+            "back; or, to begin anew on both servers, put the mark aside with the store, as docs/operations.md says"
+        )
+    if life.transactions < last.transactions:
+        raise StorageError(
+            f"{path} is older than what this server has done: it holds {life.transactions} transactions, and "
+            f"{mark_place(path).name} counts {last.transactions}. An older copy was put in its place, or its log "
+            f"({path.name}-wal) is missing or damaged. Put the newest one back, with its log; if there is none, begin "
+            "anew on both servers, as docs/operations.md says"
+        )
+
+
+def _text(life: Life) -> bytes:
+    """Of the same length always: it is overwritten in place."""
+    return b"fsl-async mark %s %020d\n" % (life.identity.hex().encode(), life.transactions)

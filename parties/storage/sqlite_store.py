@@ -1,0 +1,331 @@
+"""A store in a file, which outlives its process.
+
+- Acknowledged is durable: `commit` returns once the disk has it, and does not answer a cancellation in between.
+- One thread writes. Whatever waits when it comes back from the disk goes into one transaction (group commit), in order
+  of arrival; each commit is all or none by itself, and one that is refused does not touch the others.
+- Reads have a connection of their own and wait for no `fsync`.
+- What nobody waits for is done when nobody has written for some seconds: the log is moved into the file, and what was
+  erased is overwritten. Neither is put off without end, nor where the disk is full.
+- An error of the disk ends all writing: after a failed `fsync` nobody knows what the disk holds, so it is not tried
+  again. A full disk refuses the commits that do not fit, and only those.
+- A store has one owner (see `parties.files.disk`), and lies on a local disk.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import accumulate, islice, takewhile
+from pathlib import Path
+from typing import Final, TypeAlias, TypeVar
+
+import trio
+
+from fsl_async.errors import StorageError
+from parties.files.disk import check_room, refuse_network, sole_use
+from parties.storage.sqlite_connections import Commit, ReadingEnd, WritingEnd
+from parties.storage.sqlite_file import copy, create
+from parties.storage.store import Change, DiskFullError, Store, StoreLostError
+
+__all__ = ["DiskFullError", "SqliteStore", "StoreLostError", "snapshot"]
+
+ResultT = TypeVar("ResultT")
+
+BATCH_BYTES: Final = 16 << 20  # in one transaction; a larger commit has one for itself
+REST_SECONDS: Final = 2.0  # without a commit: then there is time for what nobody waits for
+OVERDUE_SECONDS: Final = 30.0  # without such a rest: then what was erased is overwritten all the same
+TIDY_EVERY: Final = 16  # transactions where commits wait without end
+
+
+class SqliteStore(Store):
+    """A store in an SQLite file; `open` makes one."""
+
+    def __init__(self, path: Path, writer: Writer, reading: ReadingEnd, held: ExitStack) -> None:
+        self._path = path
+        self._writer = writer
+        self._reading = reading
+        self._held = held
+        self._turn = trio.CapacityLimiter(1)
+        self._closed = False
+
+    @classmethod
+    async def open(cls, path: Path, *, marked: bool = False) -> SqliteStore:
+        """Open a store, in a new file where there is none; it must be closed again.
+
+        Args:
+            path: the file.
+            marked: whether a mark is kept beside it, so that an older copy in its place is found out; see
+                `parties.storage.mark`.
+
+        Raises:
+            StorageError: the file is in use, on another host's disk, read-only, damaged, another program's or a newer
+                version's, a copy or older than its mark, or its folder is missing.
+        """
+        return await trio.to_thread.run_sync(cls._opened, path, marked)
+
+    async def commit(self, *changes: Change) -> None:
+        """See `Store.commit`; once it waits for the disk, it is not cancelled.
+
+        Raises:
+            MisuseError: a name is not text.
+            StorageError: it could not be kept: `DiskFullError` where there is no room, `StoreLostError` where nothing
+                more can be kept; nothing has changed.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        await _settled(self._writer.submit(Commit.of(changes)))
+
+    async def entries(self, journal: str) -> list[bytes]:
+        """See `Store.entries`."""
+        return await self._read(lambda: self._reading.entries(journal))
+
+    async def blob(self, key: str) -> memoryview:
+        """See `Store.blob`; read-only."""
+        return await self._read(lambda: self._reading.blob(key))
+
+    async def keys(self, prefix: str) -> list[str]:
+        """See `Store.keys`."""
+        return await self._read(lambda: self._reading.keys(prefix))
+
+    async def snapshot(self, path: Path) -> None:
+        """Copy the store while it goes on; see `snapshot`."""
+        self._refuse_closed()
+        await snapshot(self._path, path)
+
+    async def check_room(self, needed: int) -> None:
+        """See `Store.check_room`; a tenth of the disk must stay free, or 4 GiB."""
+        await trio.to_thread.run_sync(check_room, self._path, needed)
+
+    async def aclose(self) -> None:
+        """Make durable what waits, and let go of the file."""
+        if not self._closed:
+            self._closed = True
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(self._close, limiter=self._turn)
+
+    @property
+    def transactions(self) -> int:
+        """Made so far; fewer than commits where many wait at a time."""
+        return self._writer.transactions
+
+    @classmethod
+    def _opened(cls, path: Path, marked: bool) -> SqliteStore:
+        path = Path(os.path.realpath(path))
+        refuse_network(path)
+        with ExitStack() as held:
+            held.enter_context(sole_use(path))
+            create(path)
+            writing = WritingEnd(path, marked=marked)
+            held.callback(writing.close)
+            reading = ReadingEnd(path)
+            held.callback(reading.close)
+            return cls(path, Writer(writing), reading, held.pop_all())
+
+    async def _read(self, query: Callable[[], ResultT]) -> ResultT:
+        def unless_closed() -> ResultT:
+            self._refuse_closed()
+            return query()
+
+        return await trio.to_thread.run_sync(unless_closed, limiter=self._turn)
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise StorageError(f"{self._path} is closed")
+
+    def _close(self) -> None:
+        with self._held:
+            self._writer.close()
+
+
+async def snapshot(path: Path, target: Path) -> None:
+    """Copy a store, as it is at this moment, into a new file (0600); it holds all of the server's secrets.
+
+    The store may be in use, also by another process: it goes on. The copy has every commit that was acknowledged before
+    this was called, and of a later one all or nothing. What it takes out of reach of the server's erasing is the
+    caller's to erase.
+
+    Args:
+        path: the store.
+        target: the new file.
+
+    Raises:
+        StorageError: there is no store, or it is damaged; there is such a file already, or it cannot be written: then
+            nothing is left of it.
+    """
+    await trio.to_thread.run_sync(copy, path, target)
+
+
+@dataclass(frozen=True)
+class Working:
+    """A writer that takes commits."""
+
+
+@dataclass(frozen=True)
+class Closing:
+    """A writer that finishes what it has taken."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A writer that writes no more."""
+
+    why: str
+
+
+Standing: TypeAlias = Working | Closing | Ended
+
+
+@dataclass(frozen=True)
+class Request:
+    """A commit that waits, and who waits for it."""
+
+    commit: Commit
+    future: Future[None] = field(default_factory=Future)
+
+
+class Writer:
+    """The thread that writes."""
+
+    def __init__(self, end: WritingEnd) -> None:
+        self._end = end
+        self._waiting: deque[Request] = deque()
+        self._standing: Standing = Working()
+        self._changed = threading.Condition()
+        self._tidy_at = self._rests_from = time.monotonic()
+        # A daemon, so that a program that forgets to close its store can end; what it acknowledged is durable.
+        self._thread = threading.Thread(target=self._work, name=f"writes {end.path.name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def transactions(self) -> int:
+        """Made so far."""
+        return self._end.transactions
+
+    def submit(self, commit: Commit) -> Future[None]:
+        """Hand a commit over.
+
+        Raises:
+            StorageError: no more are taken.
+        """
+        request = Request(commit)
+        with self._changed:
+            match self._standing:
+                case Ended(why=why):
+                    raise StoreLostError(why)
+                case Closing():
+                    raise StorageError(f"{self._end.path} is closed")
+            self._waiting.append(request)
+            self._changed.notify()
+        return request.future
+
+    def close(self) -> None:
+        """Take no more commits, and wait until those that were taken are settled."""
+        with self._changed:
+            if isinstance(self._standing, Working):
+                self._standing = Closing()
+            self._changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        why = f"{self._end.path}: writing has ended by an error of this program; start again"
+        try:
+            while self._has_work():
+                batch = self._batch()
+                if not self._end.untidy:
+                    self._tidy_at = time.monotonic()
+                if batch:
+                    self._settle(batch)
+                self._keep_house(idle=not batch)
+            why = f"{self._end.path} is closed"
+        except StoreLostError as error:
+            why = str(error)
+        finally:
+            self._end_for(why)
+
+    def _has_work(self) -> bool:
+        """Wait for something to do; there is nothing left once the writer closes and no commit waits."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._waiting or not isinstance(self._standing, Working), timeout=self._until_there_is_time()
+            )
+            return bool(self._waiting) or isinstance(self._standing, Working)
+
+    def _until_there_is_time(self) -> float | None:
+        """Seconds until what nobody waits for is done, if no commit comes; none where there is nothing."""
+        if not (self._end.untidy or self._end.checkpoint_is_due):
+            return None
+        return 0.0 if self._is_overdue() else max(0.0, self._rests_from - time.monotonic())
+
+    def _is_overdue(self) -> bool:
+        return self._end.untidy and time.monotonic() - self._tidy_at > OVERDUE_SECONDS
+
+    def _batch(self) -> list[Request]:
+        """The commits that go into the next transaction: one, and as many after it as fit."""
+        with self._changed:
+            sizes = accumulate(request.commit.size for request in self._waiting)
+            fitting = sum(1 for _ in takewhile(lambda size: size <= BATCH_BYTES, sizes))
+            return list(islice(self._waiting, max(fitting, 1)))  # none where none waits
+
+    def _settle(self, batch: Sequence[Request]) -> None:
+        """Make commits; where that fails for all of them, one by one, so that only those at fault are refused.
+
+        They wait until they are settled, the first one first: whatever happens here, nobody is forgotten.
+        """
+        try:
+            refusals = self._end.transact([request.commit for request in batch])
+        except StoreLostError:
+            raise
+        except StorageError as error:
+            if len(batch) > 1:
+                for request in batch:
+                    self._settle([request])
+                return
+            self._waiting.popleft().future.set_exception(error)
+            if isinstance(error, DiskFullError):
+                self._rests_from = time.monotonic()  # there may be room once what was erased is given back
+            return
+        self._rests_from = time.monotonic() + REST_SECONDS
+        for place, _ in enumerate(batch):
+            future = self._waiting.popleft().future
+            if place in refusals:
+                future.set_exception(refusals[place])
+            else:
+                future.set_result(None)
+
+    def _keep_house(self, idle: bool) -> None:
+        """Do what nobody waits for, or a part of it, where there is time or it cannot wait any more."""
+        resting = idle and time.monotonic() >= self._rests_from
+        if self._end.checkpoint_is_pressing or (self._end.checkpoint_is_due and resting):
+            self._attempt(self._end.checkpoint)
+        if self._end.untidy and (
+            resting or (self._is_overdue() and (idle or self._end.transactions % TIDY_EVERY == 0))
+        ):
+            self._attempt(self._end.tidy)
+
+    def _attempt(self, work: Callable[[], None]) -> None:
+        """Do what may as well be done later, when the disk is full or somebody is in the way."""
+        try:
+            work()
+        except StoreLostError:
+            raise
+        except StorageError:
+            return
+
+    def _end_for(self, why: str) -> None:
+        with self._changed:
+            self._standing = Ended(why)
+        while self._waiting:
+            self._waiting.popleft().future.set_exception(StoreLostError(why))
+
+
+async def _settled(future: Future[None]) -> None:
+    """Wait for what a thread will settle; as nobody can take it back, a cancellation waits too."""
+    task, token = trio.lowlevel.current_task(), trio.lowlevel.current_trio_token()
+    future.add_done_callback(lambda _: token.run_sync_soon(trio.lowlevel.reschedule, task))
+    await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+    future.result()

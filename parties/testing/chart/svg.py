@@ -1,0 +1,168 @@
+"""A sequence chart as a picture: SVG that needs no other file, is readable on light and dark pages, and stays text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from xml.etree import ElementTree
+
+from parties.simulation.network import SERVERS
+from parties.testing.chart.labels import cut, plain, size_in_words
+from parties.testing.chart.rows import Arrow, Look, Mark, Row
+
+__all__ = ["drawn"]
+
+MARGIN, TIMES, EDGE, BETWEEN = 16, 64, 210, 84
+"""Widths in pixels: around the chart, of the times, at an edge where names of messages stand, between two clients."""
+
+HEADING, ROW = 44, 22
+"""Heights in pixels."""
+
+LETTER = 7.0
+"""Width of a letter at most, in pixels, on average."""
+
+STYLE = """
+svg { --paper: #ffffff; --ink: #1f2933; --faint: #66707c; --line: #c3cad2; --box: #eef2f6;
+  --in: #0b62b3; --out: #0f766e; --peer: #6d3fc0; --fault: #c02626; --round: #a04f00; }
+@media (prefers-color-scheme: dark) {
+  svg { --paper: #0f1419; --ink: #e4e8ec; --faint: #98a3af; --line: #3c4753; --box: #1d252e; --in: #6fb3f5;
+    --out: #4fd1b9; --peer: #b79bf5; --fault: #ff8a80; --round: #f2b063; } }
+text { font: 12px system-ui, -apple-system, "Segoe UI", "Helvetica Neue", Arial, sans-serif; fill: var(--ink);
+  paint-order: stroke; stroke: var(--paper); stroke-width: 4px; stroke-linejoin: round; }
+.paper { fill: var(--paper); } .box { fill: var(--box); stroke: var(--line); } .name { font-weight: 600; stroke: none; }
+.time { font-variant-numeric: tabular-nums; fill: var(--faint); font-size: 11px; } .size { fill: var(--faint); }
+.life { stroke: var(--line); stroke-width: 1.5; } .gone { stroke: var(--line); stroke-dasharray: 1 5; }
+.arrow { stroke-width: 1.4; fill: none; } .in { stroke: var(--in); } .out { stroke: var(--out); }
+.peer { stroke: var(--peer); }
+.head { stroke: none; } .head.in { fill: var(--in); } .head.out { fill: var(--out); } .head.peer { fill: var(--peer); }
+.sign { stroke: var(--paper); stroke-width: 1.5; fill: var(--faint); } .state { fill: var(--faint); }
+.round { fill: var(--round); font-weight: 600; } .fault, .death { fill: var(--fault); } .birth { fill: var(--out); }
+.people { fill: var(--faint); }
+"""
+
+
+def drawn(parties: Sequence[str], rows: Sequence[Row], omitted: int, title: str) -> str:
+    """The whole picture, as one XML document."""
+    places = _places(parties)
+    width = max(places.values(), default=0) + 40 + MARGIN
+    height = HEADING + (len(rows) + 2) * ROW
+    svg = ElementTree.Element(
+        "svg", xmlns="http://www.w3.org/2000/svg", width=str(width), height=str(height), viewBox=f"0 0 {width} {height}"
+    )
+    ElementTree.SubElement(svg, "title").text = plain(title)
+    ElementTree.SubElement(svg, "style").text = STYLE
+    _add(svg, "rect", "paper", width=width, height=height, rx=8)
+    _draw_lives(svg, places, rows)
+    _draw_names(svg, places)
+    if omitted:
+        _write(svg, MARGIN + TIMES - 4, HEADING, f"{omitted} before", "time", "end")
+    for number, row in enumerate(rows):
+        _draw_row(svg, places, row, _height(number))
+    _draw_times(svg, rows)
+    for child in svg:
+        child.tail = "\n"
+    return f"{ElementTree.tostring(svg, encoding='unicode')}\n"
+
+
+def _places(parties: Sequence[str]) -> dict[str, int]:
+    """How far from the left each party's line stands."""
+    places, place = {}, MARGIN + TIMES + 24
+    for name, following in pairwise([*parties, ""]):
+        places[name] = place
+        place += EDGE if name in SERVERS or following in SERVERS else BETWEEN
+    return places
+
+
+def _height(number: int) -> float:
+    return HEADING + (number + 1) * ROW
+
+
+def _draw_names(svg: ElementTree.Element, places: Mapping[str, int]) -> None:
+    for name, place in places.items():
+        label = _cut(name, BETWEEN - 16)
+        width = max(36, len(label) * LETTER + 16)
+        _add(svg, "rect", "box", x=place - width / 2, y=MARGIN - 4, width=width, height=24, rx=6)
+        _write(svg, place, MARGIN + 8, label, "name", "middle")
+
+
+def _draw_lives(svg: ElementTree.Element, places: Mapping[str, int], rows: Sequence[Row]) -> None:
+    """The line of each party: where its process runs it is whole, and where it does not, hardly there."""
+    for name, place in places.items():
+        _add(svg, "line", "gone", x1=place, x2=place, y1=MARGIN + 20, y2=_height(len(rows)))
+        for start, end in _lives(name, rows):
+            _add(svg, "line", "life", x1=place, x2=place, y1=_height(start), y2=_height(end))
+
+
+def _lives(name: str, rows: Sequence[Row]) -> Iterator[tuple[int, int]]:
+    """From which to which row a process runs."""
+    began = -1
+    for number, row in enumerate(rows):
+        if name in row.running and began < 0:
+            began = number
+        elif name not in row.running and began >= 0:
+            yield began, number
+            began = -1
+    if began >= 0:
+        yield began, len(rows)
+
+
+def _draw_times(svg: ElementTree.Element, rows: Sequence[Row]) -> None:
+    before = ""
+    for number, row in enumerate(rows):
+        time = f"{row.at:.3f} s"
+        if time != before:
+            _write(svg, MARGIN + TIMES - 4, _height(number), time, "time", "end")
+        before = time
+
+
+def _draw_row(svg: ElementTree.Element, places: Mapping[str, int], row: Row, height: float) -> None:
+    if isinstance(row.drawn, Arrow):
+        _draw_arrow(svg, places, row.drawn, height)
+    else:
+        _draw_mark(svg, places, row.drawn, height)
+
+
+def _draw_arrow(svg: ElementTree.Element, places: Mapping[str, int], arrow: Arrow, height: float) -> None:
+    source, target = places[arrow.sender], places[arrow.receiver]
+    kind = "in" if arrow.sender not in SERVERS else "peer" if arrow.receiver in SERVERS else "out"
+    back = -8 if source < target else 8
+    _add(svg, "line", f"arrow {kind}", x1=source, x2=target + back, y1=height, y2=height)
+    points = f"{target},{height} {target + back},{height - 4} {target + back},{height + 4}"
+    _add(svg, "polygon", f"head {kind}", points=points)
+    edge, other = (source, target) if arrow.sender in SERVERS else (target, source)
+    middle = edge + (EDGE // 2 if edge < other else -EDGE // 2)
+    label, size = _cut(arrow.label, EDGE - 70), size_in_words(arrow.size)
+    width = (len(label) + len(size) + 1) * LETTER + 4
+    _add(svg, "rect", "paper", x=middle - width / 2, y=height - 8, width=width, height=16)
+    text = _write(svg, middle, height, f"{label} ", "", "middle")
+    ElementTree.SubElement(text, "tspan", {"class": "size"}).text = size
+
+
+def _draw_mark(svg: ElementTree.Element, places: Mapping[str, int], mark: Mark, height: float) -> None:
+    place, first, last = places[mark.party], min(places.values()), max(places.values())
+    kind = mark.look.name.lower()
+    _add(svg, "circle", f"sign {kind}", cx=place, cy=height, r=3 if mark.look is Look.STATE else 5)
+    rightwards = place - first <= last - place
+    room = last - place if rightwards else place - first
+    words = _cut(mark.words, room - 16)
+    text = _write(svg, place + (12 if rightwards else -12), height, words, kind, "start" if rightwards else "end")
+    if words != mark.words:
+        ElementTree.SubElement(text, "title").text = plain(mark.words)
+
+
+def _cut(words: str, room: float) -> str:
+    return cut(words, int(room / LETTER))
+
+
+def _write(
+    parent: ElementTree.Element, across: float, down: float, words: str, kind: str, anchor: str = "start"
+) -> ElementTree.Element:
+    text = _add(parent, "text", kind, x=across, y=down + 4)
+    text.set("text-anchor", anchor)
+    text.text = words
+    return text
+
+
+def _add(parent: ElementTree.Element, element: str, kind: str, **attributes: float | str) -> ElementTree.Element:
+    shown = {name: value if isinstance(value, str) else f"{value:g}" for name, value in attributes.items()}
+    return ElementTree.SubElement(parent, element, shown | ({"class": kind} if kind else {}))

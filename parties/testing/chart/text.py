@@ -1,0 +1,120 @@
+"""A sequence chart as text, for terminals and for the reports of failed tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from parties.simulation.network import SERVERS
+from parties.testing.chart.labels import cut, size_in_words
+from parties.testing.chart.rows import Arrow, Mark, Row
+
+__all__ = ["drawn"]
+
+LEFT = 12
+"""Where the first line of a party stands; before it, the time."""
+
+EDGE = 25
+"""Columns at either edge where names of messages stand."""
+
+NARROWEST, WIDEST = 7, 12
+"""Columns between two clients."""
+
+
+def drawn(parties: Sequence[str], rows: Sequence[Row], omitted: int, width: int) -> str:
+    """The whole chart; lines end without blanks."""
+    places = _places(parties, width)
+    heading = _heading(places)
+    lines = [heading]
+    if omitted:
+        lines.append(f"{'':>{LEFT}}({omitted} rows before)")
+    lines += _body(places, rows)
+    return "\n".join(line.rstrip() for line in [*lines, heading])
+
+
+def _places(parties: Sequence[str], width: int) -> dict[str, int]:
+    """In which column each party's line stands."""
+    right = width - 3
+    if len(parties) <= 2:
+        return dict(zip(parties, (LEFT, min(right, LEFT + 2 * EDGE)), strict=False))
+    gaps = len(parties) - 3
+    between = max(NARROWEST, min(WIDEST, (right - LEFT - 2 * EDGE) // max(gaps, 1))) if gaps else 0
+    right = max(right, LEFT + 2 * EDGE + gaps * between)
+    first = LEFT + (right - LEFT - gaps * between) // 2
+    columns = (LEFT, *(first + place * between for place in range(gaps + 1)), right)
+    return dict(zip(parties, columns, strict=True))
+
+
+def _heading(places: Mapping[str, int]) -> str:
+    columns = sorted(places.values())
+    room = min((after - before for before, after in pairwise(columns)), default=WIDEST) - 1
+    line = _Line(max(columns, default=0) + room)
+    line.write(0, f"{'seconds':>{LEFT - 3}}")
+    for name, column in places.items():
+        label = cut(name, room)
+        line.write(column - (len(label) - 1) // 2, label)
+    return str(line)
+
+
+def _body(places: Mapping[str, int], rows: Sequence[Row]) -> Iterator[str]:
+    before = ""
+    for row in rows:
+        line = _Line(max(places.values()) + 1)
+        time = f"{row.at:{LEFT - 3}.3f}"
+        line.write(0, time if time != before else "")
+        before = time
+        for name in row.running:
+            if name in places:
+                line.write(places[name], "│")
+        if isinstance(row.drawn, Arrow):
+            _draw_arrow(line, places, row.drawn)
+        else:
+            _draw_mark(line, places, row.drawn)
+        yield str(line)
+
+
+def _draw_arrow(line: _Line, places: Mapping[str, int], arrow: Arrow) -> None:
+    source, target = places[arrow.sender], places[arrow.receiver]
+    for column in range(min(source, target) + 1, max(source, target)):
+        line.write(column, "┼" if line.at(column) == "│" else "─")
+    line.write(source, "├" if source < target else "┤")
+    line.write(target - 1 if source < target else target + 1, "►" if source < target else "◄")
+    start, end = _stretch(places, *((source, target) if arrow.sender in SERVERS else (target, source)))
+    size = f" {size_in_words(arrow.size)} "
+    label = f" {cut(arrow.label, end - start - 4 - len(size))}{size}"
+    line.write(start + 1 + (end - start - 1 - len(label)) // 2, label)
+
+
+def _stretch(places: Mapping[str, int], edge: int, other: int) -> tuple[int, int]:
+    """The columns between a server's line and the next one on the way to another: room for a label."""
+    if edge < other:
+        return edge, min(column for column in places.values() if column > edge)
+    return max(column for column in places.values() if column < edge), edge
+
+
+def _draw_mark(line: _Line, places: Mapping[str, int], mark: Mark) -> None:
+    column, last = places[mark.party], max(places.values())
+    line.write(column, mark.look.value)
+    if column - LEFT <= last - column:
+        line.write(column + 1, f" {cut(mark.words, last - column - 3)} ")
+    else:
+        words = f" {cut(mark.words, column - LEFT - 3)} "
+        line.write(column - len(words), words)
+
+
+class _Line:
+    """A line that is written to anywhere."""
+
+    def __init__(self, width: int) -> None:
+        self._signs = [" "] * width
+
+    def at(self, column: int) -> str:
+        return self._signs[column]
+
+    def write(self, column: int, words: str) -> None:
+        for place, sign in enumerate(words, column):
+            if 0 <= place < len(self._signs):
+                self._signs[place] = sign
+
+    def __str__(self) -> str:
+        return "".join(self._signs)

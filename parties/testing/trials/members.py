@@ -1,0 +1,341 @@
+"""Clients whose every addition can be told apart in the sum, and the ledgers of what they did.
+
+A client does what callers do: where an error says that it may call again, it submits the same plan again, in the next
+round; where a submission may count it does not. So a plan that counts twice shows that it was told the wrong thing.
+
+The client in place i adds 4^i to every weight of the rows it chooses. The sum of a round is then a number in base 4
+whose i-th digit is how often client i was counted: 1 is right for who is in the roster, 0 is a loss, 2 a double count.
+A ledger is kept outside the simulated process, which may forget; the test does not.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import trio
+
+from fsl_async import Dense, Sparse, Task
+from fsl_async.digests import Domain, digest
+from fsl_async.errors import MisuseError
+from fsl_async.wire.messages import Hint, Message, Submit
+from parties.client.client import (
+    AlreadyCountedError,
+    Client,
+    ClientSetup,
+    OutcomeUnknownError,
+    RoundClosedError,
+    SubmissionReceipt,
+    SumRefusedError,
+)
+from parties.outcome import ClientOutcome
+from parties.testing.disk import Disk
+from parties.testing.faults import Late, OldCopy
+from parties.testing.processes import current_life
+
+__all__ = ["Ledger", "Member", "Plan", "Retrieved"]
+
+RETRIEVALS = (0, 0, 1, 1, 2)
+"""How often a client retrieves before it submits."""
+
+FORGETS = 0.1
+"""How often a client whose selection is fixed begins a new session, with other rows."""
+
+CAREFUL = 0.5
+"""How often a client that died resumes what it was about; else it calls for the same again."""
+
+WAITS = 0.15
+"""How often a client lets a round pass."""
+
+Rows: TypeAlias = Mapping[str, tuple[int, ...]]
+FaultT = TypeVar("FaultT", Late, OldCopy)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a client means to submit: which rows of each sparse block, and whether to a union."""
+
+    union: bool
+    rows: dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    """Rows that a client was given in a round; no rows: a dense block."""
+
+    number: int
+    block: str
+    rows: tuple[int, ...]
+    values: npt.NDArray[Any]
+
+
+@dataclass
+class Ledger:
+    """What one client did, and what it was told.
+
+    Attributes:
+        place: its digit.
+        plans: by round's name, the plans that it sent to a server in it.
+        contents: by round's name and server, the digests of the submissions it sent there.
+        acknowledged: the rounds for which it had both receipts.
+        refused: by round's name, the plans of which it was told that they are not in its sum.
+        repeated: rounds, by name, whose plan it called for once more, and did not ask what became of it.
+        told: by round, what it was told, each time.
+        retrieved: what it was given.
+        all_plans: in order; `plans` counts them from 0.
+    """
+
+    place: int
+    plans: defaultdict[bytes, set[int]] = field(default_factory=lambda: defaultdict(set))
+    contents: defaultdict[tuple[bytes, str], set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    acknowledged: set[int] = field(default_factory=set)
+    refused: defaultdict[bytes, set[int]] = field(default_factory=lambda: defaultdict(set))
+    repeated: set[bytes] = field(default_factory=set)
+    told: defaultdict[int, list[ClientOutcome]] = field(default_factory=lambda: defaultdict(list))
+    retrieved: list[Retrieved] = field(default_factory=list)
+    all_plans: list[Plan] = field(default_factory=list)
+
+
+class Member:
+    """A client that takes part in every round it can, over all its lives.
+
+    Args:
+        name: its own.
+        place: its digit in the sum.
+        task: what is learnt.
+        seed: of its choices.
+        disk: its process's.
+        faults: those of its own making.
+
+    Attributes:
+        ledger: what it did.
+        struck: which of its faults have struck.
+        spoiled: by round's name, where it has sent what must not be counted; no honest client does.
+    """
+
+    def __init__(
+        self, name: str, place: int, task: Task, seed: int, disk: Disk, faults: Iterable[Late | OldCopy] = ()
+    ) -> None:
+        self.name = name
+        self.ledger = Ledger(place)
+        self.struck: list[Late | OldCopy] = []
+        self.spoiled: set[bytes] = set()
+        self._task = task
+        self._rng = Random(f"{seed}/choices/{name}")
+        self._habits = Random(f"{seed}/habits/{name}")
+        self._disk = disk
+        self._faults = tuple(faults)
+        self._always = self._choose()
+        self._united: dict[str, tuple[int, ...]] = {}
+        self._copy = b""
+        self._again: list[Plan] = []
+
+    def make(self, setup: ClientSetup) -> Client:
+        """The client of one life, whose submissions the ledger sees before they leave."""
+
+        def watch(sender: str, receiver: str, message: Message, bulk: int) -> None:
+            if isinstance(message, Submit | Hint):
+                self._leave_out(client)
+                self._sends(receiver, message)
+            setup.watch(sender, receiver, message, bulk)
+
+        client = Client(replace(setup, watch=watch))
+        return client
+
+    async def live(self, client: Client) -> None:
+        """Take up what an earlier life left, then take part in round after round."""
+        await self._take_up(client)
+        while True:
+            with self._going_on():
+                await self._take_part(client)
+
+    # ---- a round
+
+    @contextmanager
+    def _going_on(self) -> Iterator[None]:
+        """Go on with the next round, whatever became of a submission: it counts or not, or nobody knows."""
+        try:
+            yield
+        except AlreadyCountedError as counted:
+            self.ledger.acknowledged.add(counted.receipt.number)
+            self._told(counted.outcome)
+        except (RoundClosedError, OutcomeUnknownError, SumRefusedError):
+            pass
+
+    async def _take_up(self, client: Client) -> None:
+        with self._going_on():
+            if client.pending:
+                await self._acknowledged(self._repeat(client))
+            try:
+                self._told(await client.outcome())
+            except MisuseError as error:
+                if "nothing has been submitted" not in str(error):
+                    raise
+
+    async def _repeat(self, client: Client) -> SubmissionReceipt:
+        """What an earlier life was about when it died: resume it, or simply call for the same plan again."""
+        plan = self.ledger.all_plans[-1]
+        if self._task.alignment == "union" or self._habits.random() < CAREFUL:
+            return await client.resume()
+        number = len(self.ledger.all_plans) - 1
+        sent = {name for name, plans in self.ledger.plans.items() if number in plans}
+        self.ledger.repeated |= sent
+        try:
+            return await client.submit(self._updates(plan.rows))
+        except MisuseError as error:
+            if "`resume` finishes it" not in str(error):
+                raise
+            self.ledger.repeated -= sent
+            return await client.resume()
+
+    async def _take_part(self, client: Client) -> None:
+        if client.pending:
+            await self._acknowledged(client.resume())
+        else:
+            await self._submit(client)
+        for _ in self._due(OldCopy, len(self.ledger.plans)):
+            self._disk.restore(self._copy)
+            self._die()
+        outcome = await client.outcome()
+        self._told(outcome)
+        if not outcome.counted:
+            self._again = self.ledger.all_plans[-1:]
+
+    async def _submit(self, client: Client) -> None:
+        for fault in self._due(Late, 1 + len(self.ledger.plans)):
+            await trio.sleep(fault.seconds)
+        await self._think()
+        if self._task.selection == "fixed" and self._task.alignment == "all" and self._rng.random() < FORGETS:
+            client.forget_session()
+            self._always = self._choose()
+        rows = self._united or self._always if self._task.alignment == "union" else self._chosen()
+        wants_a_union = self._wants_a_union()
+        for plan in self._again:
+            rows, wants_a_union = plan.rows, plan.union
+        try:
+            for _ in range(self._rng.choice(RETRIEVALS)):
+                await self._retrieve(client, rows)
+                await self._think()
+            await (self._unite(client) if wants_a_union else self._add(client, rows))
+        except MisuseError as error:
+            if "finds the union first" in str(error):
+                await self._unite(client)
+            elif "union of this session has been found" in str(error):
+                self._united = {}
+                await self._add(client, {})
+            elif "not among the session's rows" in str(error):  # an earlier life had begun a new session
+                client.forget_session()
+            else:
+                raise
+
+    def _wants_a_union(self) -> bool:
+        """Whether it lets a round pass and waits for the next union; where the selection is fixed there is only one."""
+        unions = self._task.alignment == "union" and self._task.selection == "adaptive"
+        return unions and self._rng.random() < WAITS
+
+    async def _think(self) -> None:
+        if self._rng.random() < 0.5:
+            await trio.sleep(2 ** self._rng.uniform(-6, 3))
+
+    async def _retrieve(self, client: Client, rows: Rows) -> None:
+        """Retrieve rows, or lose patience with that."""
+        wanted: dict[str, Any] = {name: list(chosen) for name, chosen in rows.items()}
+        wanted |= {block.name: ... for block in self._task.blocks if isinstance(block, Dense)}
+        with trio.move_on_after(2 ** self._rng.uniform(-5, 8)):
+            found = await client.retrieve(wanted)
+            for name, values in found.items():
+                chosen = rows.get(name, ())
+                if name in client.deferred:
+                    there = ~np.isin(chosen, client.deferred[name])
+                    chosen, values = tuple(np.array(chosen)[there].tolist()), values[there]
+                if chosen or name not in rows:  # without rows, the block is a dense one
+                    self.ledger.retrieved.append(Retrieved(client.round_number, name, chosen, values))
+
+    async def _add(self, client: Client, rows: Rows) -> None:
+        self._plan(Plan(False, dict(rows)))
+        await self._acknowledged(client.submit(self._updates(rows)))
+
+    def _updates(self, rows: Rows) -> dict[str, Any]:
+        digit = 4**self.ledger.place
+        updates: dict[str, Any] = {}
+        for block in self._task.blocks:
+            if isinstance(block, Dense):
+                updates[block.name] = np.full(block.size, digit, dtype=np.int64)
+            elif rows.get(block.name):
+                chosen = list(rows[block.name])
+                updates[block.name] = (chosen, np.full((len(chosen), block.width), digit, dtype=np.int64))
+        return updates
+
+    async def _unite(self, client: Client) -> None:
+        self._united = dict(self._always if self._task.selection == "fixed" else self._choose())
+        for plan in self._again:
+            self._united = dict(plan.rows) if plan.union else self._united
+        self._plan(Plan(True, dict(self._united)))
+        await self._acknowledged(client.unite({name: list(rows) for name, rows in self._united.items()}, wait=True))
+
+    def _die(self) -> None:
+        life = current_life()
+        if life is not None:
+            life.process.kill(1.0)
+            life.require_alive()
+
+    # ---- its choices
+
+    def _chosen(self) -> Rows:
+        return self._always if self._task.selection == "fixed" else self._choose()
+
+    def _choose(self) -> dict[str, tuple[int, ...]]:
+        return {
+            block.name: tuple(sorted(self._rng.sample(range(block.rows), self._rng.randint(1, block.select))))
+            for block in self._task.blocks
+            if isinstance(block, Sparse)
+        }
+
+    def _due(self, kind: type[FaultT], submission: int) -> Iterator[FaultT]:
+        for fault in self._faults:
+            if isinstance(fault, kind) and fault not in self.struck and fault.submission == submission:
+                self.struck.append(fault)
+                yield fault
+
+    # ---- its ledger
+
+    def _leave_out(self, client: Client) -> None:
+        """Rows outside the round's union are left out of what the last plan submits."""
+        for draft in client._drafts.values():
+            plan = self.ledger.all_plans[-1]
+            rows = {name: set(chosen) - set(draft.left_out.get(name, ())) for name, chosen in plan.rows.items()}
+            self.ledger.all_plans[-1] = replace(plan, rows={name: tuple(sorted(left)) for name, left in rows.items()})
+
+    def _plan(self, plan: Plan) -> None:
+        """Begin a plan, or the last one once more if it is the same and counts nowhere."""
+        if self._again != [plan]:
+            self.ledger.all_plans.append(plan)
+        self._again = []
+
+    def _sends(self, receiver: str, message: Submit | Hint) -> None:
+        if message.round_id not in self.ledger.plans:
+            self._copy = bytes(self._disk.data[: self._disk.synced])
+        self.ledger.plans[message.round_id].add(len(self.ledger.all_plans) - 1)
+        content = digest(Domain.SIMULATION, message.public_digest, message.dense_digest)
+        self.ledger.contents[message.round_id, receiver].add(content)
+
+    async def _acknowledged(self, sending: Awaitable[SubmissionReceipt]) -> None:
+        """Send the last plan, and note whether both servers have it, or that it counts nowhere."""
+        plan = len(self.ledger.all_plans) - 1
+        try:
+            receipt = await sending
+        except RoundClosedError:
+            for round_id, plans in self.ledger.plans.items():
+                self.ledger.refused[round_id] |= plans & {plan}
+            self._again = self.ledger.all_plans[-1:]
+            raise
+        self.ledger.acknowledged.add(receipt.number)
+
+    def _told(self, outcome: ClientOutcome) -> None:
+        self.ledger.told[outcome.number].append(outcome)

@@ -1,0 +1,86 @@
+"""From a trial that fails to a short one that fails in the same way.
+
+Faults are taken out one after the other, then the scenario is made smaller, then the faults' times and numbers rounder;
+and again, until nothing more can go. Every candidate is really run, so what is left is known to fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from parties.testing.faults import Crash, Cut, Delay, Fault, FullDisk, Late, Partition, SlowDisk, Straggle, party_of
+from parties.testing.trials.trial import NAMES, Scenario, Trial
+
+__all__ = ["shrink"]
+
+Fails = Callable[[Trial], bool]
+
+
+def shrink(trial: Trial, fails: Fails) -> Trial:
+    """The smallest trial that is found to fail still.
+
+    Args:
+        trial: one that fails.
+        fails: runs a trial, and tells whether it fails in the way that matters.
+    """
+    while True:
+        smaller = next((candidate for candidate in _candidates(trial) if fails(candidate)), trial)
+        if smaller == trial:
+            return trial
+        trial = smaller
+
+
+def _candidates(trial: Trial) -> Iterator[Trial]:
+    """Trials that are a little smaller, the greatest steps first."""
+    faults = trial.faults
+    if len(faults) > 3:
+        half = len(faults) // 2
+        yield _with(trial, faults[:half])
+        yield _with(trial, faults[half:])
+    for index in range(len(faults)):
+        yield _with(trial, (*faults[:index], *faults[index + 1 :]))
+    for scenario in _smaller_scenarios(trial):
+        yield msgspec.structs.replace(trial, scenario=scenario)
+    for index, fault in enumerate(faults):
+        for simpler in _simpler(fault):
+            yield _with(trial, (*faults[:index], simpler, *faults[index + 1 :]))
+
+
+def _with(trial: Trial, faults: tuple[Fault, ...]) -> Trial:
+    return msgspec.structs.replace(trial, faults=faults)
+
+
+def _smaller_scenarios(trial: Trial) -> Iterator[Scenario]:
+    scenario = trial.scenario
+    struck = {party_of(fault) for fault in trial.faults}
+    if scenario.rounds > 1:
+        yield msgspec.structs.replace(scenario, rounds=scenario.rounds - 1)
+    if scenario.clients > 2 and NAMES[scenario.clients - 1] not in struck:
+        yield msgspec.structs.replace(scenario, clients=scenario.clients - 1)
+    task = scenario.task
+    for plainer in ({"alignment": "all"}, {"selection": "adaptive"}, {"security": "semi-honest"}):
+        candidate = msgspec.structs.replace(task, **plainer)
+        if candidate != task:
+            yield msgspec.structs.replace(scenario, task=candidate)
+
+
+def _simpler(fault: Fault) -> Iterator[Fault]:
+    """The same fault with rounder numbers; every step makes one smaller, or fixes it, so that shrinking ends."""
+    match fault:
+        case Crash(down=down) if down not in (1.0, float("inf")):
+            yield msgspec.structs.replace(fault, down=1.0)
+        case Partition() | SlowDisk() | FullDisk():
+            for name in ("begin", "seconds"):
+                yield from _rounded(fault, name)
+        case Delay() | Late() | Straggle():
+            yield from _rounded(fault, "seconds")
+        case Cut(after=after) if after > 1:
+            yield msgspec.structs.replace(fault, after=after // 2)
+
+
+def _rounded(fault: Fault, name: str) -> Iterator[Fault]:
+    value = getattr(fault, name)
+    if value != int(value):
+        yield msgspec.structs.replace(fault, **{name: float(int(value))})

@@ -1,0 +1,59 @@
+"""The kernels as plain Python: the same sources without the compiler give the same blocks."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fsl_async import kernels
+from tests import ROOT
+from tests.support.kernel_cases import DIGEST, MASK, SEGMENTS, SELECT, TAG, Case
+
+SHAPES = [(1, 3, 1, 128), (9, 4, 2, 32), (3, 1, 1, 64)]
+
+
+def results(bins: int, leaves: int, planes: int, bits: int) -> str:
+    """Everything that kernels compute for a small case, as one digest."""
+    case = Case(bins, leaves, planes, bits)
+    masks = [kernels.keystream(key, nonce=0, count=leaves) for key in (MASK, DIGEST)]
+    tag, digest = kernels.key_schedule(TAG), kernels.key_schedule(DIGEST)
+    corrections = kernels.tag_corrections(tag, *case.at_alpha, masks[0][case.alphas])
+    verification = kernels.Verification(tag, masks[0], digest, masks[1], corrections)
+    select, slots = kernels.key_schedule(SELECT), np.arange(case.trees, dtype=np.uint8) % 4
+    hints = kernels.make_select_hints(select, *case.at_alpha, slots, 4)
+    slotted = kernels.Selection(case.keys, case.roots[0], case.tree, select, hints, 4)
+    sums, proofs = case.accumulator(), np.zeros((case.trees, 2), dtype=np.uint64)
+    marks = np.zeros((SEGMENTS, leaves, -(-bins // 8)), dtype=np.uint8)
+    slot_marks = np.zeros((SEGMENTS, leaves, -(-bins * 4 // 8)), dtype=np.uint8)
+    for segment in range(SEGMENTS):
+        kernels.evaluate_verified(case.evaluation(1), verification, sums, proofs, segment, 0, bins)
+        kernels.evaluate_add(case.evaluation(1), sums, segment, 0, bins)
+        kernels.evaluate_select(case.selection(1), marks, segment, 0, bins)
+        kernels.evaluate_select(slotted, slot_marks, segment, 0, bins)
+        kernels.add_leaves(case.evaluation(0), case.all_leaves(0), sums, segment, 0, bins)
+    whole = [case.tree.words, case.tree.bits, case.hints, hints, sums, proofs, marks, slot_marks]
+    return hashlib.blake2b(b"".join(array.tobytes() for array in whole)).hexdigest()
+
+
+@pytest.mark.parametrize("isa", [kernels.isa_names()[0], "portable"])
+def test_plain_python_agrees(isa: str) -> None:
+    before = kernels.active_isa()
+    kernels.select_isa(isa)
+    compiled = [results(*shape) for shape in SHAPES]
+    kernels.select_isa(before)
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-m", __name__, isa]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.split() == compiled
+
+
+if __name__ == "__main__":
+    kernels.select_isa(sys.argv[1])
+    for arguments in SHAPES:
+        print(results(*arguments))

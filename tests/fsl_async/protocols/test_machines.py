@@ -1,0 +1,98 @@
+"""The tables of all protocol machines: every declared transition is taken, every other event changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from fsl_async import protocols
+from fsl_async.protocols.machine import Event, State, UnexpectedEvent, accepted_later
+from tests.support.machine_scenes import SCENES, Scene
+
+MACHINES = [name for name in protocols.__all__ if name != "machine"]
+OUTSIDE = [
+    pytest.param(scene, state, event, id=f"{scene.name}-{state.__name__}-{event.__name__}")
+    for scene in SCENES
+    for state in scene.states
+    for event in scene.events
+    if (state, event) not in scene.declared
+]
+
+
+@pytest.fixture(params=SCENES, ids=lambda scene: scene.name)
+def scene(request: pytest.FixtureRequest) -> Scene:
+    return request.param  # type: ignore[no-any-return]
+
+
+def frozen(value: Any) -> bytes:
+    """All that a state or event holds, dictionaries included."""
+    return msgspec.msgpack.encode(value)
+
+
+def members(module: Any, base: type) -> set[type]:
+    return {
+        value
+        for name, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, base) and name in module.__all__
+    }
+
+
+def test_every_machine_has_a_scene() -> None:
+    assert sorted(scene.name for scene in SCENES) == sorted(MACHINES)
+
+
+def test_the_table_speaks_of_every_state_and_event(scene: Scene) -> None:
+    module = getattr(protocols, scene.name)
+    assert set(scene.table) == members(module, State) == set(scene.states)
+    assert set().union(*scene.table.values()) == members(module, Event) == set(scene.events)
+
+
+def test_every_declared_transition_is_taken(scene: Scene) -> None:
+    assert set(scene.arrives) == scene.declared
+    for (state, event), expected in scene.arrives.items():
+        after = scene.step(scene.states[state], scene.events[event])
+        assert type(after) is expected, f"{state.__name__}, {event.__name__} → {type(after).__name__}"
+
+
+@pytest.mark.parametrize(("scene", "state", "event"), OUTSIDE)
+def test_every_other_event_is_harmless_or_unexpected(scene: Scene, state: type[State], event: type[Event]) -> None:
+    before = scene.states[state]
+    held = frozen(before)
+    if (state, event) in scene.harmless:
+        assert scene.step(before, scene.events[event]) == before
+    else:
+        with pytest.raises(UnexpectedEvent) as unexpected:
+            scene.step(before, scene.events[event])
+        accepted = ", ".join(sorted(kind.__name__ for kind in scene.table[state])) or "nothing more"
+        assert str(unexpected.value) == f"{event.__name__} in state {state.__name__}, which accepts {accepted}"
+    assert frozen(before) == held
+
+
+def test_steps_change_neither_state_nor_event(scene: Scene) -> None:
+    for state, event in scene.declared:
+        before, cause = scene.states[state], scene.events[event]
+        held = frozen(before), frozen(cause)
+        scene.step(before, cause)
+        assert (frozen(before), frozen(cause)) == held
+
+
+def test_states_are_immutable(scene: Scene) -> None:
+    for state in scene.states.values():
+        for field in msgspec.structs.fields(state):
+            with pytest.raises(AttributeError, match="immutable"):
+                setattr(state, field.name, None)
+
+
+def test_states_and_events_survive_a_journal(scene: Scene) -> None:
+    for item in (*scene.states.values(), *scene.events.values()):
+        assert msgspec.msgpack.decode(frozen(item), type=type(item)) == item
+
+
+def test_an_event_waits_only_for_a_later_state(scene: Scene) -> None:
+    order = list(scene.table)
+    for place, state in enumerate(order):
+        for event in scene.events:
+            expected = any(event in scene.table[later] for later in order[place + 1 :])
+            assert accepted_later(scene.table, scene.states[state], scene.events[event]) == expected

@@ -1,0 +1,237 @@
+"""The declared transitions of the protocol machines are the real ones: all that are taken, and no others.
+
+Random walks take every event that a machine knows, welcome or not, in any order; whole rounds between parties take the
+events that really come. What is refused or repeated changes nothing; everything else must be declared.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fsl_async import FslError, Ring, Sparse, Task, protocols
+from fsl_async.protocols import alignment, assembly, client, session, toss
+from fsl_async.protocols import round as round
+from fsl_async.protocols.machine import Event, State
+from fsl_async.union import UnionBlock
+from parties import simulate
+from tests.support.machine_scenes import config_of, key
+
+MACHINES = [getattr(protocols, name) for name in protocols.__all__ if name != "machine"]
+A, B, C, D = (key(number) for number in range(4))
+
+Step = Callable[[Any, Event], Any]
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Where a random walk begins, how it goes on, and the events it draws from."""
+
+    start: State
+    step: Step
+    events: Sequence[Event]
+
+
+def toss_walks() -> Iterator[Walk]:
+    for server in (0, 1):
+        ours, theirs = toss.begin(server, 3, A, B, C), toss.begin(1 - server, 3, A, C, D)
+        commitment = theirs.half.commitment()
+        yield Walk(
+            ours,
+            lambda state, event: toss.step(state, event, "the peer"),
+            [
+                toss.PeerTossCommitment(commitment, A),
+                toss.PeerTossCommitment(commitment, B),
+                toss.PeerTossCommitment(D, A),
+                toss.PeerTossReveal(C, D),
+                toss.PeerTossReveal(C, A),
+            ],
+        )
+
+
+def assembly_walks() -> Iterator[Walk]:
+    yield Walk(
+        assembly.Expecting(),
+        assembly.step,
+        [kind(part) for kind in (assembly.Direct, assembly.Public) for part in (A, B)],
+    )
+
+
+def round_walks() -> Iterator[Walk]:
+    proofs = {"alice": A, "bob": B, "carol": C}
+    rosters = [
+        {"alice": A, "bob": B},
+        {"alice": A, "bob": C},
+        {"alice": A},
+        {"alice": A, "bob": B, "carol": C},
+        {"alice": A, "bob": D, "carol": D},
+    ]
+    for verified in (True, False):
+        terms = round.Terms(round_id=D, server=1, minimum=2, verified=verified)
+        frequent = [
+            *(round.Submitted(name, digest) for name, digest in proofs.items()),
+            round.Submitted("bob", D),
+            round.CloseRound(),
+            round.GraceOver(),
+            *(round.PeerRoster(roster) for roster in rosters),
+            *[round.Evaluated({name: proofs[name] for name in rosters[0]})] * 2,
+            *(round.PeerProofs({name: proofs[name] for name in roster}) for roster in rosters),
+            round.PeerProofs({"alice": A, "bob": D}),
+            round.Summed(A, B),
+            *[round.PeerCommitment(round.share_commitment(terms, 0, rosters[0], C, D))] * 3,
+            *[round.PeerShare(C, D)] * 2,
+            round.PeerShare(C, A),
+            round.Applied(A),
+            round.PeerConclusion(A),
+            round.PeerConclusion(B),
+        ]
+        yield Walk(
+            round.Open(),
+            lambda state, event, terms=terms: round.step(state, event, terms),
+            [*frequent * 4, round.GaveUp("tired"), round.PeerAbort("S0 gave up: tired")],
+        )
+
+
+def client_walks() -> Iterator[Walk]:
+    configs = [config_of(4), config_of(5), config_of(5, hash_seed=D)]
+    yield Walk(
+        client.Outside(3),
+        client.step,
+        [
+            *(client.Announced(server, config) for server in (0, 1) for config in configs),
+            *(client.Answered(server, query) for server in (0, 1) for query in (client.SESSION, 1, 2)),
+            *(client.Receipted(server, digest) for server in (0, 1) for digest in (A, B)),
+            *(client.Ask(), client.Recollect(), client.Submit(A), client.Finish(), client.RoundGone(), client.Leave()),
+        ],
+    )
+
+
+def session_walks() -> Iterator[Walk]:
+    epochs = range(1, 8)
+    yield Walk(
+        session.Absent(),
+        lambda state, event: session.step(state, event, "alice"),
+        [
+            *(kind(epoch, hint) for kind in (session.Brought, session.Hinted) for epoch in epochs for hint in (A, B)),
+            *(kind(epoch) for kind in (session.Counted, session.Dropped) for epoch in epochs),
+        ],
+    )
+
+
+def alignment_walks() -> Iterator[Walk]:
+    union = (UnionBlock("a", 3, A),)
+    for rows in ("all", "union"):
+        task = Task(name="t", blocks=(Sparse("a", rows=8, select=2),), ring=Ring(64), alignment=rows)
+        found = [alignment.UnionFound(union, stays) for stays in (True, False)]
+        yield Walk(alignment.begin(task), alignment.step, [*found, alignment.UnionLost(), alignment.MainSettled()])
+
+
+WALKS = {
+    toss: toss_walks,
+    assembly: assembly_walks,
+    round: round_walks,
+    client: client_walks,
+    session: session_walks,
+    alignment: alignment_walks,
+}
+
+Triple = tuple[type[State], type[Event], type[State]]
+
+
+def declared(machine: ModuleType) -> set[Triple]:
+    return {(state, event, after) for (state, event), targets in machine.TRANSITIONS.items() for after in targets}
+
+
+def check(machine: ModuleType, before: State, event: Event, after: State) -> Triple | None:
+    """The transition that a step was, if it was one; fails where it is not declared."""
+    triple = (type(before), type(event), type(after))
+    if triple[:2] in machine.TRANSITIONS:
+        assert triple in declared(machine), triple
+        return triple
+    assert after == before, triple
+    return None
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.__name__.rpartition(".")[2])
+def test_random_walks_take_all_declared_transitions_and_no_others(machine: ModuleType) -> None:
+    seed = 1
+    rng, taken = random.Random(seed), set()
+    for walk in WALKS[machine]():
+        assert type(walk.start) in machine.INITIAL
+        for _ in range(1500):
+            state = walk.start
+            for event in rng.choices(walk.events, k=100):
+                try:
+                    after = walk.step(state, event)
+                except FslError:
+                    continue  # refused: the state is as it was, for states are immutable
+                taken.add(check(machine, state, event, after))
+                state = after
+    assert declared(machine) - taken == set(), f"declared, but never taken with seed {seed}"
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.__name__.rpartition(".")[2])
+def test_every_state_can_be_reached(machine: ModuleType) -> None:
+    reached = set(machine.INITIAL)
+    for _ in machine.ACCEPTS:
+        reached |= {after for before, _, after in declared(machine) if before in reached}
+    assert reached == set(machine.ACCEPTS)
+
+
+@pytest.mark.parametrize("selection", ["adaptive", "fixed"])
+async def test_parties_take_declared_transitions_only(selection: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds with a union, a session where selection is fixed, and one round that too few clients take part in."""
+    taken: list[tuple[ModuleType, State, Event, State]] = []
+    for machine in MACHINES:
+        monkeypatch.setattr(machine, "step", recording(machine, taken))
+    task = Task(
+        name="t",
+        blocks=(Sparse("a", rows=40, select=4),),
+        ring=Ring(64),
+        selection=selection,
+        alignment="union",
+        min_clients=2,
+        max_clients=4,
+    )
+    async with (
+        simulate(task, {"a": np.zeros((40, 1), dtype=np.int64)}, seed=1) as network,
+        network.client("alice") as alice,
+        network.client("bob") as bob,
+    ):
+        for number in range(3):
+            if number == 0 or selection == "adaptive":
+                for member in (alice, bob):
+                    await member.unite({"a": [1, 2, 3]})
+                await network.finish_union()
+            for member in (alice, bob)[: 1 if number == 1 else 2]:
+                await member.retrieve({"a": [1, 3]})
+                await member.submit({"a": ([1, 3], np.ones((2, 1), dtype=np.int64))})
+            if number == 1:
+                with pytest.raises(FslError, match="at least 2 are needed"):
+                    await network.finish_round()
+            else:
+                await network.finish_round()
+            assert (await alice.outcome()).counted == (number != 1)
+    steps = {(machine, check(machine, before, event, after)) for machine, before, event, after in taken}
+    for machine in MACHINES:
+        exercised = {triple for owner, triple in steps if owner is machine}
+        assert exercised or (machine is session and selection == "adaptive"), machine
+    assert (round, (round.Concluded, round.PeerConclusion, round.Done)) in steps
+    assert (client, (client.Submitted, client.Finish, client.Over)) in steps
+
+
+def recording(machine: ModuleType, taken: list[tuple[ModuleType, State, Event, State]]) -> Callable[..., State]:
+    step = machine.step
+
+    def recorded(state: State, event: Event, *rest: Any) -> State:
+        after: State = step(state, event, *rest)
+        taken.append((machine, state, event, after))
+        return after
+
+    return recorded

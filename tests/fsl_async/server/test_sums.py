@@ -1,0 +1,96 @@
+"""The union's places converted alone give what converting everything gives there; removal by negation is exact."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fsl_async import Ring, Sparse, Task, kernels
+from fsl_async.kernels.trees import union_evaluation as kernel
+from fsl_async.server.aggregation import Aggregate, CellMemory
+from tests.support.rounds import Round, add
+
+
+def make_evaluation(rng: np.random.Generator, trees: int, depth: int, planes: int, bits: int) -> kernels.Evaluation:
+    keys = [kernels.key_schedule(rng.bytes(16)) for _ in range(3)]
+    roots = rng.integers(0, 2**64, (trees, 2), dtype=np.uint64)
+    words = rng.integers(0, 2**64, (depth, trees, 2), dtype=np.uint64)
+    packed = rng.integers(0, 256, (depth, -(-trees // 8)), dtype=np.uint8)
+    hints = rng.integers(0, 2**64, (planes, trees, 2), dtype=np.uint64)
+    tree = kernels.Tree(words, packed)
+    return kernels.Evaluation(kernels.TreeKeys(keys[0], keys[1]), roots, tree, keys[2], hints, bits)
+
+
+@pytest.mark.parametrize("bits", [32, 64, 128])
+@pytest.mark.parametrize(
+    ("bins", "leaves", "planes", "chosen"),
+    [(1, 1, 1, 1), (1, 9, 2, 3), (3, 2, 1, 0), (255, 3, 1, 40), (256, 7, 2, 1792), (1100, 13, 3, 9), (257, 129, 1, 7)],
+)
+def test_chosen_places_equal_the_same_places_of_everything(
+    bits: int, bins: int, leaves: int, planes: int, chosen: int
+) -> None:
+    rng = np.random.default_rng([bits, bins, leaves])
+    segments = 2
+    evaluation = make_evaluation(rng, segments * bins, (leaves - 1).bit_length(), planes, bits)
+    everything = np.zeros((segments, leaves, planes, bins, 2), dtype=np.uint64)
+    for segment in range(segments):
+        positions = rng.permutation(leaves * bins)[:chosen].astype(np.uint32)
+        places = kernels.choose_places(positions, leaves, bins)
+        cells = np.zeros((planes, chosen, 2), dtype=np.uint64)
+        for start in range(0, bins, kernels.GROUP):
+            kernels.evaluate_places(evaluation, places, cells, segment, start, min(start + kernels.GROUP, bins))
+        kernels.evaluate_add(evaluation, everything, segment, 0, bins)
+        picked = positions[places.order]
+        expected = everything[segment, picked // bins, :, picked % bins].transpose(1, 0, 2)
+        np.testing.assert_array_equal(cells, expected)
+
+
+def test_places_run_uncompiled_too() -> None:
+    rng = np.random.default_rng(5)
+    evaluation = make_evaluation(rng, 3, 2, 1, 64)
+    places = kernels.choose_places(np.array([0, 7, 10], dtype=np.uint32), 4, 3)
+    compiled, plain = np.zeros((2, 1, 3, 2), dtype=np.uint64)
+    kernels.evaluate_places(evaluation, places, compiled, 0, 0, 3)
+    trees, conversion = kernel.trees_of(evaluation), kernel.conversion_of(evaluation)
+    with np.errstate(over="ignore"):
+        kernel._add_places.py_func(trees, conversion, (0, 0, 3, 4), places.bins, places.starts, plain.reshape(-1, 2))
+    np.testing.assert_array_equal(plain, compiled)
+
+
+def test_ranges_that_cut_a_group_are_refused() -> None:
+    rng = np.random.default_rng(6)
+    evaluation = make_evaluation(rng, 300, 1, 1, 64)
+    places = kernels.choose_places(np.arange(4, dtype=np.uint32), 2, 300)
+    cells = np.zeros((1, 4, 2), dtype=np.uint64)
+    with pytest.raises(ValueError, match="do not begin and end with a group"):
+        kernels.evaluate_places(evaluation, places, cells, 0, 10, 300)
+    with pytest.raises(ValueError, match="positions must lie below"):
+        kernels.choose_places(np.array([600], dtype=np.uint32), 2, 300)
+
+
+def test_memory_of_one_sum_serves_the_next_and_nothing_of_it_shows() -> None:
+    memory, used = CellMemory(most=10**9), []
+    task = Task(
+        name="sums", blocks=(Sparse("items", rows=64, width=2, select=4),), ring=Ring(64), min_clients=2, max_clients=2
+    )
+    for seed in (1, 2):
+        play = Round(task, {"items": np.zeros((64, 2), np.float32)}, seed)
+        rows = np.array([1, 5 * seed])
+        submission, _ = play.submissions("anna", play.plant({"items": rows}), {"items": (rows, np.full((2, 2), seed))})
+        fresh, again = (Aggregate(play.config, 0, b"key", memory=where) for where in (None, memory))
+        assert add(fresh, submission) == add(again, submission)
+        assert fresh.share() == again.share()
+        used.append(again._bins[0]._cells[0])
+        again.let_go()
+    assert np.shares_memory(*used)
+
+
+def test_memory_is_kept_only_as_far_as_there_is_room() -> None:
+    memory = CellMemory(most=800)
+    first, second, third = (memory.zeros(60) for _ in range(3))
+    first[:] = 7
+    for words in (first, second, third):
+        memory.give_back(words)
+    assert np.shares_memory(memory.zeros(60), first)
+    assert not memory.zeros(60).any()
+    assert not memory.zeros(61).any()

@@ -1,0 +1,354 @@
+"""A round's configuration: one canonical value, hostile bytes, keys, and the model it speaks of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsl_async import Dense, MisuseError, PeerViolationError, Ring, Sparse, Task
+from fsl_async.config import BlockModel, RoundConfig, ServerKeys, describe_model
+from fsl_async.differences import first_difference
+from fsl_async.digests import Domain, digest
+from fsl_async.union import UnionBlock
+from fsl_async.wire.codec import CONTROL_LIMIT, decode, encode
+from fsl_async.wire.messages import FromServer, Opened
+from tests.support.machine_scenes import config_of, key
+
+CONFIG = config_of()
+UNION = (UnionBlock("a", 7, key(1)),)
+SMALL = {"union": (UnionBlock("a", 3, key(1)),), "plain": (BlockModel("a", "f4", key(2)),)}
+"""A union that moves plainly."""
+
+
+def changed(**fields: Any) -> bytes:
+    return bytes(msgpack.packb(msgpack.unpackb(CONFIG.canonical()) | fields))
+
+
+# ---- canonical form
+
+
+def test_the_canonical_form_has_not_changed() -> None:
+    """A new digest means that parties of different versions no longer share a round: change it on purpose only."""
+    assert CONFIG.round_id().hex() == "e7914d6d2b43a37e43f7f346c2f1974b7e24fffe9a29351ac3ccc110e23a9989"
+
+
+def test_canonical_bytes_are_plain_messagepack() -> None:
+    plain = msgpack.unpackb(CONFIG.canonical())
+    assert list(plain) == [field.name for field in msgspec.structs.fields(RoundConfig)]
+    assert plain["hash_seed"] == key(1)
+    assert plain["servers"][1] == {"channel": key(6), "statement": key(7)}
+
+
+def test_parse_inverts_canonical() -> None:
+    for config in (
+        CONFIG,
+        config_of(9, session=4),
+        config_of(union=UNION),
+        config_of(**SMALL),
+        config_of(phase="union"),
+    ):
+        again = RoundConfig.parse(config.canonical(), "S0")
+        assert again == config
+        assert again.round_id() == config.round_id()
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "task": {"task": Task(name="u", blocks=CONFIG.task.blocks, ring=Ring(64))},
+    "number": {"number": 5},
+    "session": {"session": 1},
+    "hash_seed": {"hash_seed": key(77)},
+    "toss": {"toss": (key(2), key(77))},
+    "servers": {"servers": (CONFIG.servers[1], CONFIG.servers[0])},
+    "model": {"model": (CONFIG.model[0], BlockModel("d", "f4", key(9)))},
+    "phase": {"phase": "union"},
+    "union": {"union": UNION},
+    "plain": SMALL,
+}
+
+
+def test_every_field_is_in_the_round_s_name() -> None:
+    assert set(CHANGES) == {field.name for field in msgspec.structs.fields(RoundConfig)} - {"version"}
+    names = {config_of(**{"number": 4, "session": 4} | change).round_id() for change in CHANGES.values()}
+    assert len(names | {CONFIG.round_id()}) == len(CHANGES) + 1
+
+
+# ---- hostile bytes
+
+HOSTILE: dict[str, bytes] = {
+    "empty": b"",
+    "not messagepack": b"\xc1",
+    "a number": b"\x01",
+    "trailing bytes": CONFIG.canonical() + b"\x00",
+    "an unknown field": changed(more=1),
+    "another version": changed(version=2),
+    "round 0": changed(number=0, session=0),
+    "a negative round": changed(number=-1),
+    "a round no one reaches": changed(number=2**32 + 1),
+    "a session after the round": changed(session=5),
+    "a session before all rounds": changed(session=0),
+    "a boolean for a number": changed(number=True),
+    "a short seed": changed(hash_seed=key(1)[1:]),
+    "a long seed": changed(hash_seed=key(1) + b"x"),
+    "a seed as text": changed(hash_seed="A" * 43 + "="),
+    "a short toss": changed(toss=[key(2), b""]),
+    "one toss": changed(toss=[key(2)]),
+    "one server": changed(servers=[{"channel": key(4), "statement": key(5)}]),
+    "a short server key": changed(servers=[{"channel": b"", "statement": key(5)}] * 2),
+    "no model": changed(model=[]),
+    "a model of other blocks": changed(model=[{"name": "a", "dtype": "f4", "digest": key(8)}] * 2),
+    "a model in another order": changed(model=list(reversed(msgpack.unpackb(CONFIG.canonical())["model"]))),
+    "an object dtype": changed(model=[{"name": n, "dtype": "O", "digest": key(8)} for n in "ad"]),
+    "a huge dtype": changed(model=[{"name": n, "dtype": "S2000000000", "digest": key(8)} for n in "ad"]),
+    "a short model digest": changed(model=[{"name": n, "dtype": "f4", "digest": b""} for n in "ad"]),
+    "an unknown phase": changed(phase="other"),
+    "a union of a dense block": changed(union=[{"name": "d", "size": 1, "digest": key(1)}]),
+    "a union of an unknown block": changed(union=[{"name": "x", "size": 1, "digest": key(1)}]),
+    "a union larger than its block": changed(union=[{"name": "a", "size": 9, "digest": key(1)}]),
+    "a union of fewer than no rows": changed(union=[{"name": "a", "size": -1, "digest": key(1)}]),
+    "a plain block that is none": changed(plain=[{"name": "a", "dtype": "f4", "digest": key(1)}]),
+    "a plain block left out": msgpack.packb(msgpack.unpackb(config_of(**SMALL).canonical()) | {"plain": []}),
+    "a plain block in another dtype": msgpack.packb(
+        msgpack.unpackb(config_of(**SMALL).canonical()) | {"plain": [{"name": "a", "dtype": "f8", "digest": key(2)}]}
+    ),
+    "a union's short digest": changed(union=[{"name": "a", "size": 1, "digest": b""}]),
+    "an impossible task": changed(task=msgpack.unpackb(CONFIG.task.canonical()) | {"min_clients": 1}),
+    "another order of fields": msgpack.packb(dict(reversed(msgpack.unpackb(CONFIG.canonical()).items()))),
+    "a default left out": msgpack.packb({k: v for k, v in msgpack.unpackb(CONFIG.canonical()).items() if k != "union"}),
+    "deep nesting": b"\x91" * 5000,
+    "an extension": changed(number=msgpack.ExtType(5, b"x")),
+}
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_bytes_are_a_violation_by_their_server(data: bytes) -> None:
+    with pytest.raises(
+        PeerViolationError, match=r"^S1: sent a round configuration that (cannot be read|is not in canon)"
+    ):
+        RoundConfig.parse(data, "S1")
+
+
+def test_every_cut_is_refused() -> None:
+    whole = CONFIG.canonical()
+    for length in range(len(whole)):
+        with pytest.raises(PeerViolationError):
+            RoundConfig.parse(whole[:length], "S0")
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(PeerViolationError):
+        RoundConfig.parse(data, "S0")
+
+
+@given(st.data())
+def test_a_damaged_configuration_is_refused_or_is_another_round(data: st.DataObject) -> None:
+    damaged = bytearray(CONFIG.canonical())
+    place = data.draw(st.integers(0, len(damaged) - 1))
+    damaged[place] ^= data.draw(st.integers(1, 255))
+    try:
+        config = RoundConfig.parse(bytes(damaged), "S0")
+    except PeerViolationError:
+        return
+    assert config.round_id() != CONFIG.round_id()
+    assert config.canonical() == damaged
+
+
+def test_the_largest_configuration_fits_a_message() -> None:
+    names = [f"{number:02}" + "𝔁" * 62 for number in range(32)]
+    task = Task(
+        name="𝔁" * 64,
+        blocks=[Sparse(name, rows=2**31, select=2**31, width=2**20, stash=64) for name in names],
+        ring=Ring(128, fraction_bits=100),
+        alignment="union",
+    )
+    config = config_of(
+        2**32,
+        task=task,
+        model=tuple(BlockModel(name, "f8", key(1)) for name in names),
+        union=tuple(UnionBlock(name, 2**31, key(1)) for name in names),
+        plain=tuple(BlockModel(name, "f8", key(1)) for name in names),
+    )
+    wire = b"".join(encode(Opened(config.canonical())))
+    assert len(wire) < CONTROL_LIMIT
+    assert RoundConfig.parse(decode(wire, FromServer, "S0").message.config, "S0") == config
+
+
+# ---- what follows from a configuration
+
+
+def test_keys_have_one_purpose_each() -> None:
+    """No two purposes, blocks, epochs or seeds share a key."""
+    configs = [CONFIG, config_of(5, session=4), config_of(hash_seed=key(77))]
+    keys = [
+        *(config.convert_key(block, salt) for config in configs for block in (0, 1) for salt in (b"a", b"b")),
+        *(config.placement_key(block) for config in configs[::2] for block in (0, 1)),
+        *(config.tree_key(domain) for config in configs[::2] for domain in (Domain.EXPAND_LEFT, Domain.EXPAND_RIGHT)),
+    ]
+    assert len(set(keys)) == len(keys)
+    assert all(len(value) == 16 for value in keys)
+
+
+def test_trees_outlive_their_round_and_conversion_keys_do_not() -> None:
+    first, later = config_of(4), config_of(7, session=4)
+    assert first.tree_key(Domain.EXPAND_LEFT) == later.tree_key(Domain.EXPAND_LEFT)
+    assert first.placement_key(0) == later.placement_key(0)
+    assert first.convert_key(0, b"") != later.convert_key(0, b"")
+    assert (first.epoch, later.epoch) == (4, 7)
+
+
+def test_carriers_alternate_over_clients_and_rounds() -> None:
+    over_clients = [CONFIG.carrier(f"client {number}") for number in range(400)]
+    over_rounds = [config_of(number, session=1).carrier("alice") for number in range(1, 401)]
+    for choices in (over_clients, over_rounds):
+        assert set(choices) == {0, 1}
+        assert 140 < sum(choices) < 260
+
+
+# ---- differences
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_the_first_difference_is_named_with_both_values(field: str) -> None:
+    other = config_of(**{"number": 4, "session": 4} | CHANGES[field])
+    base = config_of(**SMALL | {"plain": (BlockModel("a", "f4", key(3)),)}) if field == "plain" else CONFIG
+    difference = first_difference(base, other)
+    if field == "task":
+        assert difference == ("task.name", "'t'", "'u'")
+    else:
+        assert difference is not None
+        assert difference[0].startswith(field)
+        assert difference[1] != difference[2]
+
+
+def test_the_first_of_several_differences_is_named() -> None:
+    assert first_difference(CONFIG, config_of(5, session=4, hash_seed=key(77))) == ("number", "4", "5")
+
+
+def test_nested_differences_are_named_to_the_field() -> None:
+    one = Task(name="t", blocks=[Dense("d", size=3)], ring=Ring(64, fraction_bits=3))
+    other = Task(name="t", blocks=[Dense("d", size=3)], ring=Ring(64, fraction_bits=4))
+    assert first_difference(one, other) == ("ring.fraction_bits", "3", "4")
+
+
+BLOCKS = (Sparse("a", rows=1000, select=2), Dense("d", size=3))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"blocks": (Sparse("a", rows=1001, select=2), BLOCKS[1])}, ("blocks[0].rows", "1000", "1001")),
+        ({"blocks": (BLOCKS[0], Dense("head", size=3))}, ("blocks[1].name", "'d'", "'head'")),
+        ({"blocks": (BLOCKS[0],)}, ("blocks[1]", "Dense 'd'", "missing")),
+        ({"blocks": (BLOCKS[1], BLOCKS[0])}, ("blocks[0]", "Sparse 'a'", "Dense 'd'")),
+        ({"largest": 4.0}, ("largest", "not set", "4.0")),
+        ({"name": "x" * 64}, ("name", "'t'", repr("x" * 64))),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_a_difference_is_told_in_words(changes: dict[str, Any], expected: tuple[str, str, str]) -> None:
+    """And never as Python shows its objects."""
+    task = Task(name="t", blocks=BLOCKS, ring=Ring(64, fraction_bits=3))
+    other = msgspec.structs.replace(task, **changes)
+    assert first_difference(task, other) == expected
+    assert first_difference(other, task) == (expected[0], *expected[:0:-1])
+
+
+def test_of_digests_and_keys_the_beginnings_are_told() -> None:
+    other = config_of(4, session=4, toss=(CONFIG.toss[0], key(99)))
+    assert first_difference(CONFIG, other) == (
+        "toss[1]", f"{CONFIG.toss[1].hex()[:16]}…", f"{key(99).hex()[:16]}…"
+    )  # fmt: skip
+
+
+def test_equal_values_have_no_difference() -> None:
+    assert first_difference(CONFIG, config_of()) is None
+
+
+# ---- the model
+
+TASK = Task(
+    name="t",
+    blocks=[Sparse("a", rows=4, select=2), Sparse("b", rows=3, select=1, width=2), Dense("d", size=5)],
+    ring=Ring(64),
+)
+
+
+def model(**changes: Any) -> dict[str, Any]:
+    arrays: dict[str, Any] = {"a": np.zeros((4, 1), "f4"), "b": np.zeros((3, 2), "u1"), "d": np.zeros(5, "f8")}
+    return {name: array for name, array in (arrays | changes).items() if array is not None}
+
+
+def test_a_model_is_described_block_by_block_in_the_task_s_order() -> None:
+    described = describe_model(TASK, dict(reversed(model().items())))
+    assert [(entry.name, entry.dtype) for entry in described] == [("a", "f4"), ("b", "u1"), ("d", "f8")]
+    assert described[0].digest == digest(Domain.MODEL, b"a", b"f4", bytes(16))
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"])
+def test_every_dtype_is_described(dtype: str) -> None:
+    assert describe_model(TASK, model(a=np.ones((4, 1), dtype)))[0].dtype == dtype
+
+
+def test_the_layout_in_memory_does_not_matter() -> None:
+    array = np.arange(6, dtype=np.uint8).reshape(3, 2)
+    expected = describe_model(TASK, model(b=array))
+    assert describe_model(TASK, model(b=np.asfortranarray(array))) == expected
+    assert describe_model(TASK, model(b=np.repeat(array, 2, axis=0)[::2])) == expected
+    assert describe_model(TASK, model(a=np.zeros(4, "f4"))) == describe_model(TASK, model())
+
+
+def test_the_digest_tells_contents_names_and_dtypes_apart() -> None:
+    digests = [
+        describe_model(TASK, model(a=array))[0].digest
+        for array in (np.zeros(4, "f4"), np.ones(4, "f4"), np.zeros(4, "i4"))
+    ]
+    assert len(set(digests)) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"a": None}, r"model: blocks \['a', 'b', 'd'\] expected, got \['b', 'd'\]"),
+        ({"x": np.zeros(1)}, r"model: blocks \['a', 'b', 'd'\] expected, got \['a', 'b', 'd', 'x'\]"),
+        ({"a": np.zeros((5, 1))}, r"model block 'a': shape \(4, 1\) expected, got \(5, 1\)"),
+        ({"a": np.zeros((4, 2))}, r"model block 'a': shape \(4, 1\) expected, got \(4, 2\)"),
+        ({"b": np.zeros(6)}, r"model block 'b': shape \(3, 2\) expected, got \(6,\)"),
+        ({"b": np.zeros((2, 3))}, r"model block 'b': shape \(3, 2\) expected, got \(2, 3\)"),
+        ({"d": np.zeros((5, 1))}, r"model block 'd': shape \(5,\) expected, got \(5, 1\)"),
+        ({"a": np.zeros(4, ">f4")}, "model block 'a': dtype >f4 is not one of .*, little-endian"),
+        ({"a": np.zeros(4, "c8")}, "model block 'a': dtype complex64 is not one of"),
+        ({"a": np.zeros(4, "?")}, "model block 'a': dtype bool is not one of"),
+        ({"a": np.zeros(4, "S3")}, r"model block 'a': dtype \|S3 is not one of"),
+        ({"a": np.zeros(4, "O")}, "model block 'a': dtype object is not one of"),
+        ({"a": np.zeros(4, "f4,f4")}, "model block 'a': dtype .* is not one of"),
+    ],
+)
+def test_models_that_do_not_fit_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(MisuseError, match=message):
+        describe_model(TASK, model(**changes))
+
+
+# ---- what is made in this process is checked, too
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ServerKeys(b"short", key(1)), "server key: 32 bytes expected, got 5"),
+        (lambda: BlockModel("a", "f3", key(1)), "model block 'a': dtype 'f3' is not one of"),
+        (lambda: config_of(hash_seed=b""), "hash seed or toss: 32 bytes expected, got 0"),
+        (lambda: config_of(session=5), "1 ≤ session ≤ number ≤ 4294967296 expected, got session 5, number 4"),
+        (lambda: config_of(model=()), r"a model of blocks \['a', 'd'\] expected, got \[\]"),
+        (lambda: config_of(union=(UnionBlock("d", 1, key(1)),)), r"a union of blocks \['a'\] expected, got \['d'\]"),
+        (lambda: config_of(version=2), "version 1 expected, got 2"),
+    ],
+)
+def test_impossible_rounds_are_not_made(make: Any, message: str) -> None:
+    with pytest.raises(MisuseError, match=message):
+        make()

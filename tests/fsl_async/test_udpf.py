@@ -1,0 +1,370 @@
+"""The updatable distributed point function: correctness, what a single key shows, and every refusal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsl_async import MisuseError, Ring, udpf
+from fsl_async.digests import Domain, derive_key
+from fsl_async.randomness import SeededSource
+from tests.support import reference
+
+RINGS = st.sampled_from([Ring(32), Ring(64), Ring(128)])
+
+
+def random_elements(ring: Ring, source: SeededSource, *shape: int) -> np.ndarray:
+    return ring.from_bytes(source(int(np.prod(shape)) * ring.element_bytes), *shape, writable=True)
+
+
+def total(ring: Ring, keys: tuple[udpf.Key, udpf.Key], points: Any) -> np.ndarray:
+    return ring.add(*(udpf.evaluate(key, points) for key in keys))
+
+
+def expected(family: udpf.Family, alphas: Any, betas: np.ndarray, points: Any) -> np.ndarray:
+    """β at α, 0 elsewhere: (trees, points, width)."""
+    table = family.ring.zeros(len(alphas), len(points), family.width)
+    for tree, alpha in enumerate(alphas):
+        table[tree, np.asarray(points) == alpha] = betas[tree]
+    return table
+
+
+def advance(
+    keys: tuple[udpf.Key, udpf.Key], betas: np.ndarray, epoch: int
+) -> tuple[tuple[udpf.Key, udpf.Key], udpf.Hint]:
+    hint = udpf.next_hint(*keys, betas, epoch)
+    return (udpf.update(keys[0], hint), udpf.update(keys[1], hint)), hint
+
+
+def assert_same(left: udpf.Key, right: udpf.Key) -> None:
+    for name in ("family", "server", "salt", "epoch"):
+        assert getattr(left, name) == getattr(right, name)
+    for of in ("roots", "tree.words", "tree.bits", "hint.elements"):
+        a, b = left, right
+        for name in of.split("."):
+            a, b = getattr(a, name), getattr(b, name)
+        assert np.array_equal(a, b), of
+
+
+# ---- correctness
+
+
+@pytest.mark.parametrize("domain", range(1, 10))
+@pytest.mark.parametrize("width", [1, 3])
+def test_every_point_of_every_tiny_tree_in_several_epochs(ring: Ring, domain: int, width: int) -> None:
+    """One tree for each α, evaluated at every point, after `gen` and after each of three updates."""
+    family = udpf.Family(domain, ring, width)
+    source = SeededSource(1, f"{ring.bits}/{domain}/{width}")
+    everywhere = range(domain)
+    betas = random_elements(ring, source, domain, width)
+    keys = udpf.gen(family, everywhere, betas, source)
+    for epoch in (0, 1, 2, 2**40):
+        if epoch:
+            betas = random_elements(ring, source, domain, width)
+            keys, _ = advance(keys, betas, epoch)
+        assert keys[0].epoch == keys[1].epoch == epoch
+        assert np.array_equal(total(ring, keys, everywhere), expected(family, everywhere, betas, everywhere))
+
+
+@given(
+    ring=RINGS,
+    domain=st.integers(1, 3000),
+    width=st.integers(1, 7),
+    trees=st.sampled_from([1, 7, 513]),
+    epochs=st.sets(st.integers(1, 2**64 - 1), max_size=4),
+    seed=st.integers(0, 2**32),
+)
+def test_random_functions_in_random_epochs(
+    ring: Ring, domain: int, width: int, trees: int, epochs: set[int], seed: int
+) -> None:
+    family = udpf.Family(domain, ring, width)
+    source, rng = SeededSource(seed, "udpf"), np.random.default_rng(seed)
+    alphas = rng.integers(0, domain, trees)
+    points = np.concatenate([alphas[:3], rng.integers(0, domain, 5), alphas[:1]])  # in any order, some twice
+    betas = random_elements(ring, source, trees, width)
+    keys = udpf.gen(family, alphas, betas, source)
+    assert np.array_equal(total(ring, keys, points), expected(family, alphas, betas, points))
+    for epoch in sorted(epochs):
+        betas = random_elements(ring, source, trees, width)
+        keys, _ = advance(keys, betas, epoch)
+        assert np.array_equal(total(ring, keys, points), expected(family, alphas, betas, points))
+
+
+def test_a_value_of_zero_is_shared_like_any_other(ring: Ring) -> None:
+    family = udpf.Family(6, ring, 2)
+    keys = udpf.gen(family, [3, 0], ring.zeros(2, 2), SeededSource(2, "zero"))
+    assert not total(ring, keys, range(6)).any()
+    assert udpf.evaluate(keys[0], range(6)).all(axis=None)
+    assert keys[0].hint.elements.all()
+
+
+# ---- against the reference
+
+
+@pytest.mark.parametrize("domain", [1, 2, 6])
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_trees_hints_and_shares_are_those_of_the_reference(ring: Ring, domain: int, width: int) -> None:
+    family, source = udpf.Family(domain, ring, width), SeededSource(3, f"{ring.bits}/{domain}/{width}")
+    alphas = [source(1)[0] % domain for _ in range(4)]
+    keys = udpf.gen(family, alphas, random_elements(ring, source, 4, width), source)
+    betas = random_elements(ring, source, 4, width)
+    keys, hint = advance(keys, betas, 7)
+    shares = [udpf.evaluate(key, range(domain)) for key in keys]
+    for tree, alpha in enumerate(alphas):
+        known = Known(keys, tree, alpha, 7)
+        assert as_integers(hint.elements[tree], ring) == known.hint(as_integers(betas[tree], ring), ring.bits)
+        for x in range(domain):
+            for server in (0, 1):
+                assert as_integers(shares[server][tree, x], ring) == known.share(server, x, ring.bits)
+
+
+def as_integers(elements: np.ndarray, ring: Ring) -> list[int]:
+    return [int(value) % 2**ring.bits for value in ring.to_integers(elements)]
+
+
+class Known:
+    """One tree, worked out with Python's integers."""
+
+    def __init__(self, keys: tuple[udpf.Key, udpf.Key], tree: int, alpha: int, epoch: int) -> None:
+        salt, depth = keys[0].salt, keys[0].tree.depth
+        self._expand = tuple(
+            derive_key(domain, udpf.PURPOSE, salt) for domain in (Domain.EXPAND_LEFT, Domain.EXPAND_RIGHT)
+        )
+        self._convert = derive_key(Domain.CONVERT, udpf.PURPOSE, salt, epoch.to_bytes(8, "little"))
+        self._roots = tuple(reference.to_ints(key.roots[tree])[0] for key in keys)
+        self._words, *self._at_alpha = reference.generate(self._expand, self._roots, alpha, depth)
+
+    def hint(self, beta: list[int], bits: int) -> list[int]:
+        per_plane = 128 // bits
+        self._hints = [
+            reference.hint(
+                self._convert,
+                tuple(self._at_alpha),
+                plane,
+                reference.joined(beta[plane * per_plane : (plane + 1) * per_plane], bits),
+                bits,
+            )
+            for plane in range(-(-len(beta) // per_plane))
+        ]
+        self._width = len(beta)
+        return [element for hint in self._hints for element in reference.elements(hint, bits)][: self._width]
+
+    def share(self, server: int, x: int, bits: int) -> list[int]:
+        node = reference.leaf(self._expand, self._words, self._roots[server], x)
+        elements = [
+            element
+            for plane, hint in enumerate(self._hints)
+            for element in reference.elements(reference.share(self._convert, node, plane, hint, bits), bits)
+        ]
+        return [(-1) ** server * element % 2**bits for element in elements[: self._width]]
+
+
+# ---- updates
+
+
+def test_the_order_of_calls_does_not_matter(ring: Ring) -> None:
+    """Born with a value, updated to it at once or by way of others: the keys are equal."""
+    family, seed = udpf.Family(11, ring, 3), 4
+    first, second, third = (random_elements(ring, SeededSource(seed, "betas", str(i)), 5, 3) for i in range(3))
+    alphas = [0, 10, 3, 3, 7]
+
+    def born(betas: np.ndarray, epoch: int) -> tuple[udpf.Key, udpf.Key]:
+        return udpf.gen(family, alphas, betas, SeededSource(seed, "keys"), epoch)
+
+    directly, _ = advance(born(first, 0), third, 9)
+    by_way, _ = advance(advance(born(first, 0), second, 5)[0], third, 9)
+    for left, middle, right in zip(directly, by_way, born(third, 9), strict=True):
+        assert_same(left, middle)
+        assert_same(left, right)
+
+
+def test_an_update_changes_the_hint_alone_and_leaves_the_old_key_as_it_was(ring: Ring) -> None:
+    family, source = udpf.Family(8, ring, 2), SeededSource(5, "alone")
+    betas = random_elements(ring, source, 3, 2)
+    before = udpf.gen(family, [1, 2, 3], betas, source)
+    after, hint = advance(before, random_elements(ring, source, 3, 2), 1)
+    assert (before[0].epoch, after[0].epoch) == (0, 1)
+    assert np.array_equal(total(ring, before, range(8)), expected(family, [1, 2, 3], betas, range(8)))
+    assert_same(replace(after[0], hint=before[0].hint), before[0])
+    assert hint.elements.nbytes == 3 * 2 * ring.element_bytes == 3 * family.value_bytes
+
+
+def test_the_same_hint_again_is_harmless(ring: Ring) -> None:
+    family, source = udpf.Family(8, ring), SeededSource(6, "again")
+    keys = udpf.gen(family, [4], random_elements(ring, source, 1, 1), source)
+    keys, hint = advance(keys, random_elements(ring, source, 1, 1), 1)
+    copy = udpf.Hint(hint.epoch, hint.elements.copy())
+    assert udpf.update(keys[0], copy) is keys[0]
+
+
+def test_hints_of_one_tree_differ_in_every_epoch_though_its_value_does_not(ring: Ring) -> None:
+    family, source = udpf.Family(64, ring, 4), SeededSource(7, "epochs")
+    betas = random_elements(ring, source, 20, 4)
+    alphas = [source(1)[0] % 64 for _ in range(20)]
+    keys = udpf.gen(family, alphas, betas, source)
+    hints = [keys[0].hint.elements]
+    for epoch in range(1, 6):
+        keys, hint = advance(keys, betas, epoch)
+        hints.append(hint.elements)
+        assert np.array_equal(total(ring, keys, range(64)), expected(family, alphas, betas, range(64)))
+    for i, one in enumerate(hints):
+        for other in hints[:i]:
+            assert (one != other).reshape(80, -1).any(axis=1).all()
+
+
+# ---- what one key shows
+
+
+@pytest.mark.parametrize("server", [0, 1])
+@pytest.mark.parametrize("place", ["alpha", "elsewhere", "hint"])
+def test_what_one_server_sees_looks_uniform(ring: Ring, server: int, place: str) -> None:
+    """Bytes of shares and hints, for one constant value at one constant point, fill all 256 values evenly.
+
+    65,536 bytes and 255 degrees of freedom: the statistic is 255 ± 22.6, and the bound is six deviations away.
+    """
+    trees = 65_536 // ring.element_bytes
+    family, source = udpf.Family(16, ring), SeededSource(8, place)
+    constant = ring.encode(np.ones((trees, 1), dtype=np.int64), 1)
+    keys = udpf.gen(family, np.full(trees, 5), constant, source)
+    keys, hint = advance(keys, constant, 1)
+    seen = hint.elements if place == "hint" else udpf.evaluate(keys[server], [5 if place == "alpha" else 6])
+    counts = np.bincount(np.ascontiguousarray(seen).reshape(-1).view(np.uint8), minlength=256)
+    statistic = ((counts - 256) ** 2 / 256).sum()
+    assert 255 - 6 * 22.6 < statistic < 255 + 6 * 22.6
+    words = np.ascontiguousarray(seen).reshape(trees, -1)
+    assert len(np.unique(words, axis=0)) > 0.99 * trees
+
+
+def test_keys_of_different_points_cannot_be_told_apart_by_their_control_bits() -> None:
+    """Over many trees, a key's correction words and the shares' lowest bits are balanced whatever the point."""
+    ring, trees = Ring(64), 20_000
+    family = udpf.Family(8, ring)
+    for alpha in range(8):
+        source = SeededSource(9, str(alpha))
+        key, _ = udpf.gen(family, np.full(trees, alpha), ring.zeros(trees, 1), source)
+        bits = np.concatenate(
+            [
+                (key.tree.words[..., 0] & np.uint64(1)).reshape(-1),
+                np.unpackbits(key.tree.bits, axis=1, count=trees, bitorder="little").reshape(-1),
+                (udpf.evaluate(key, range(8)) & np.uint64(1)).reshape(-1),
+            ]
+        )
+        deviations = (bits.mean() - 0.5) * 2 * np.sqrt(len(bits))
+        assert abs(deviations) < 6, f"alpha {alpha}"
+
+
+def test_no_secret_shows() -> None:
+    key, _ = udpf.gen(udpf.Family(8, Ring(64)), [3], Ring(64).zeros(1, 1), SeededSource(10, "repr"))
+    assert repr(key) == (
+        "Key(family=Family(domain=8, ring=Ring(bits=64, fraction_bits=0), width=1), server=0, hint=Hint(epoch=0))"
+    )
+
+
+def test_randomness_is_the_argument_and_every_pair_has_its_own_salt() -> None:
+    family, betas = udpf.Family(8, Ring(64)), Ring(64).zeros(1, 1)
+    one, again, other = (udpf.gen(family, [3], betas, SeededSource(seed, "r"))[0] for seed in (11, 11, 12))
+    assert_same(one, again)
+    assert one.salt != other.salt
+    assert not np.array_equal(one.roots, other.roots)
+
+
+# ---- refusals
+
+
+@pytest.fixture
+def pair() -> tuple[udpf.Key, udpf.Key]:
+    """Two trees at epoch 3."""
+    source = SeededSource(13, "pair")
+    family = udpf.Family(10, Ring(64), 2)
+    return udpf.gen(family, [4, 9], random_elements(Ring(64), source, 2, 2), source, epoch=3)
+
+
+@pytest.mark.parametrize("epoch", [0, 2, 3])
+def test_an_epoch_only_rises(pair: tuple[udpf.Key, udpf.Key], epoch: int) -> None:
+    betas = random_elements(Ring(64), SeededSource(14, "x"), 2, 2)
+    with pytest.raises(MisuseError, match=f"epoch {epoch} does not rise: the keys are at 3"):
+        udpf.next_hint(*pair, betas, epoch)
+    if epoch < 3:
+        with pytest.raises(MisuseError, match=f"epoch {epoch} does not rise: the key is at 3"):
+            udpf.update(pair[0], udpf.Hint(epoch, betas))
+    assert pair[0].epoch == 3
+
+
+def test_a_second_different_hint_is_refused(pair: tuple[udpf.Key, udpf.Key]) -> None:
+    one, other = (udpf.next_hint(*pair, random_elements(Ring(64), SeededSource(s, "x"), 2, 2), 4) for s in (1, 2))
+    key = udpf.update(pair[1], one)
+    with pytest.raises(MisuseError, match="a second, different hint for epoch 4"):
+        udpf.update(key, other)
+    with pytest.raises(MisuseError, match="a second, different hint for epoch 3"):
+        udpf.update(pair[0], udpf.Hint(3, one.elements))
+    assert udpf.update(key, one) is key
+
+
+@pytest.mark.parametrize(
+    "elements",
+    [
+        np.zeros((2, 1), dtype=np.uint64),
+        np.zeros((3, 2), dtype=np.uint64),
+        np.zeros((2, 2, 2), dtype=np.uint64),
+        np.zeros(4, dtype=np.uint64),
+        np.zeros((2, 2), dtype=np.uint32),
+        np.zeros((2, 2), dtype=np.float64),
+        [[0, 0], [0, 0]],
+    ],
+    ids=["width", "trees", "axes", "flat", "ring", "floats", "list"],
+)
+def test_hints_and_values_of_another_shape_are_refused(pair: tuple[udpf.Key, udpf.Key], elements: Any) -> None:
+    with pytest.raises(MisuseError, match=r"hint: uint64 \(2, 2\) expected for 2 trees"):
+        udpf.update(pair[0], udpf.Hint(4, elements))
+    with pytest.raises(MisuseError, match=r"betas: uint64 \(2, 2\) expected for 2 trees"):
+        udpf.next_hint(*pair, elements, 4)
+    with pytest.raises(MisuseError, match=r"betas: uint64 \(2, 2\) expected for 2 trees"):
+        udpf.gen(pair[0].family, [4, 9], elements, SeededSource(1, "x"))
+
+
+@pytest.mark.parametrize("points", [[10], [-1], [3, 2**40], [[1, 2]], [1.5], [], ["1"]])
+def test_points_outside_the_domain_and_what_is_no_point_are_refused(
+    pair: tuple[udpf.Key, udpf.Key], points: Any
+) -> None:
+    with pytest.raises(MisuseError, match=r"points: "):
+        udpf.evaluate(pair[0], points)
+    with pytest.raises(MisuseError, match=r"points: "):
+        udpf.gen(pair[0].family, points, Ring(64).zeros(len(points), 2), SeededSource(1, "x"))
+
+
+@pytest.mark.parametrize(("domain", "width"), [(0, 1), (2**31 + 1, 1), (4, 0)])
+def test_a_family_has_points_and_elements(domain: int, width: int) -> None:
+    with pytest.raises(MisuseError, match="points and at least 1 element expected"):
+        udpf.Family(domain, Ring(64), width)
+
+
+@pytest.mark.parametrize("epoch", [-1, 2**64])
+def test_epochs_have_64_bits(pair: tuple[udpf.Key, udpf.Key], epoch: int) -> None:
+    with pytest.raises(MisuseError, match=f"not {epoch}"):
+        udpf.gen(pair[0].family, [1], Ring(64).zeros(1, 2), SeededSource(1, "x"), epoch)
+    if epoch > 0:
+        with pytest.raises(MisuseError, match=f"not {epoch}"):
+            udpf.update(pair[0], udpf.Hint(epoch, pair[0].hint.elements))
+
+
+def test_keys_that_are_no_pair_are_refused(pair: tuple[udpf.Key, udpf.Key]) -> None:
+    betas = Ring(64).zeros(2, 2)
+    first, second = pair
+    others = udpf.gen(first.family, [4, 9], betas, SeededSource(15, "x"), epoch=3)
+    later = udpf.update(second, udpf.next_hint(first, second, betas, 4))
+    strange_roots = second.roots.copy()
+    strange_roots[1, 1] ^= np.uint64(1)
+    for one, other, message in (
+        (second, first, "server 0's key, then server 1's expected"),
+        (first, first, "server 0's key, then server 1's expected"),
+        (first, others[1], "made apart"),
+        (first, later, "one key is at epoch 3, the other at 4"),
+        (first, replace(second, roots=strange_roots), "their roots are of different trees"),
+    ):
+        with pytest.raises(MisuseError, match=message):
+            udpf.next_hint(one, other, betas, 5)

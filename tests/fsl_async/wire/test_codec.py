@@ -1,0 +1,320 @@
+"""Messages on the wire: round trips, and everything a hostile peer could send instead."""
+
+from __future__ import annotations
+
+import tracemalloc
+import typing
+from typing import Any
+
+import msgpack
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsl_async import PeerViolationError
+from fsl_async.wire.codec import CONTROL_LIMIT, DEPTH_LIMIT, bulk_overhead, decode, encode
+from fsl_async.wire.messages import (
+    AskOutcome,
+    Enter,
+    FromClient,
+    FromPeer,
+    FromServer,
+    Message,
+    Opened,
+    Refused,
+    Retrieve,
+)
+
+EXAMPLES: dict[Any, Any] = {
+    bool: True,
+    int: 5,
+    str: "text",
+    bytes: b"\x07" * 32,
+    tuple[bytes, bytes]: (b"\x01" * 32, b"\x02" * 32),
+}
+
+
+def example_of(kind: type[Message]) -> Message:
+    """A message of that kind, its fields filled by their types."""
+    types = typing.get_type_hints(kind)
+    values = {}
+    for field in msgspec.structs.fields(kind):
+        hint = types[field.name]
+        values[field.name] = typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Literal else EXAMPLES[hint]
+    return kind(**values)
+
+
+UNIONS = {"client": FromClient, "server": FromServer, "peer": FromPeer}
+CASES = [
+    pytest.param(union, example_of(kind), id=f"{sender}-{kind.__name__}")
+    for sender, union in UNIONS.items()
+    for kind in typing.get_args(union)
+]
+RETRIEVE = typing.cast(Retrieve, example_of(Retrieve))
+
+
+def wire(message: Message, *bulk: bytes) -> bytes:
+    return b"".join(encode(message, *bulk))
+
+
+def retrieve_with(**fields: Any) -> bytes:
+    """A retrieval with some fields replaced."""
+    return bytes(msgpack.packb(msgpack.unpackb(wire(RETRIEVE)) | fields))
+
+
+# ---- round trips
+
+
+@pytest.mark.parametrize(("union", "message"), CASES)
+def test_every_message_comes_back(union: Any, message: Message) -> None:
+    assert decode(wire(message), union, "peer").message == message
+    assert len(decode(wire(message), union, "peer").bulk) == 0
+    received = decode(wire(message, b"bulk", b" data"), union, "peer")
+    assert received.message == message
+    assert bytes(received.bulk) == b"bulk data"
+
+
+def test_every_message_has_a_tag_of_its_own() -> None:
+    kinds = [kind for union in UNIONS.values() for kind in typing.get_args(union)]
+    assert len(set(kinds)) == len(kinds)
+    assert len({msgspec.inspect.type_info(kind).tag for kind in kinds}) == len(kinds)  # type: ignore[attr-defined]
+
+
+def test_the_wire_is_one_map_then_one_bin() -> None:
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(wire(Enter(3), b"abc", b"", b"def"))
+    assert list(unpacker) == [{"type": "enter", "after": 3}, b"abcdef"]
+
+
+def test_bulk_is_neither_copied_nor_encoded_again() -> None:
+    bulk = np.arange(1000, dtype=np.uint64)
+    parts = encode(Enter(1), memoryview(bulk).cast("B"))
+    assert np.shares_memory(np.frombuffer(parts[2], dtype=np.uint64), bulk)
+    data = bytearray(b"".join(parts))
+    received = decode(data, FromClient, "alice").bulk
+    assert np.shares_memory(np.frombuffer(received, dtype=np.uint8), np.frombuffer(data, dtype=np.uint8))
+
+
+def test_a_message_without_bulk_and_one_with_empty_bulk_are_the_same() -> None:
+    assert wire(Enter(1)) == wire(Enter(1), b"", b"")
+
+
+def test_an_explicit_empty_bin_is_empty_bulk() -> None:
+    assert len(decode(wire(Enter(1)) + b"\xc6\x00\x00\x00\x00", FromClient, "alice").bulk) == 0
+
+
+# ---- who may say what
+
+
+@pytest.mark.parametrize(("union", "message"), CASES)
+def test_nobody_can_send_what_belongs_to_another(union: Any, message: Message) -> None:
+    for other in UNIONS.values():
+        if other is not union:
+            with pytest.raises(PeerViolationError, match=r"^mallory: sent a message that cannot be read"):
+                decode(wire(message), other, "mallory")
+
+
+def test_the_sender_is_named() -> None:
+    with pytest.raises(PeerViolationError) as violation:
+        decode(b"", FromClient, "mallory")
+    assert violation.value.peer == "mallory"
+
+
+# ---- malformed messages
+
+
+@pytest.mark.parametrize(("union", "message"), CASES)
+def test_every_cut_is_refused(union: Any, message: Message) -> None:
+    whole = wire(message, b"bulk")
+    head = len(wire(message))
+    for length in range(len(whole)):
+        if length != head:  # a head alone is a message without bulk
+            with pytest.raises(PeerViolationError):
+                decode(whole[:length], union, "peer")
+
+
+@pytest.mark.parametrize(
+    "tail", [b"\x00", b"\xc0", b"\xc4\x01a", b"\xc5\x00\x01a", b"\xa1a", b"\xc6", b"\xc6\x00\x00\x00"]
+)
+def test_what_follows_a_message_is_one_bin32_or_nothing(tail: bytes) -> None:
+    with pytest.raises(PeerViolationError, match="sent trailing bytes that are not one bin"):
+        decode(wire(Enter(1)) + tail, FromClient, "alice")
+
+
+@pytest.mark.parametrize("declared", [0, 1, 2, 4, 2**32 - 1])
+def test_bulk_has_the_length_it_declares(declared: int) -> None:
+    with pytest.raises(PeerViolationError, match=f"declared {declared} bytes of bulk data and sent 3"):
+        decode(wire(Enter(1)) + b"\xc6" + declared.to_bytes(4, "big") + b"abc", FromClient, "alice")
+
+
+def test_trailing_bytes_after_the_bulk_are_refused() -> None:
+    with pytest.raises(PeerViolationError, match="declared 3 bytes of bulk data and sent 4"):
+        decode(wire(Enter(1), b"abc") + b"d", FromClient, "alice")
+
+
+WRONG = {
+    "an unknown field": {"more": 1},
+    "a boolean for an integer": {"query": True},
+    "a float for an integer": {"query": 1.0},
+    "text for an integer": {"query": "1"},
+    "nothing for an integer": {"query": None},
+    "an integer no machine word holds": {"query": msgpack.ExtType(5, b"")},
+    "text for bytes": {"seed": "AAAA"},
+    "text for bytes, not even base64": {"seed": "!"},
+    "numbers for bytes": {"seed": [1, 2, 3]},
+    "one commitment": {"commitments": [b"a"]},
+    "three commitments": {"commitments": [b"a", b"b", b"c"]},
+    "commitments as text": {"commitments": ["AAAA", "AAAA"]},
+    "an unknown tag": {"type": "other"},
+    "a tag that is a number": {"type": 1},
+    "an extension": {"seed": msgpack.ExtType(5, b"x")},
+    "an empty extension": {"seed": msgpack.ExtType(5, b"")},
+    "a timestamp": {"query": msgpack.Timestamp(1, 0)},
+}
+
+
+@pytest.mark.parametrize("fields", WRONG.values(), ids=WRONG)
+def test_wrong_fields_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(PeerViolationError, match=r"^alice: sent a message that cannot be read"):
+        decode(retrieve_with(**fields), FromClient, "alice")
+
+
+@pytest.mark.parametrize("missing", [field.name for field in msgspec.structs.fields(Retrieve)] + ["type"])
+def test_every_field_must_be_there(missing: str) -> None:
+    plain = msgpack.unpackb(wire(RETRIEVE))
+    del plain[missing]
+    with pytest.raises(PeerViolationError, match=f"missing required field `{missing}`"):
+        decode(msgpack.packb(plain), FromClient, "alice")
+
+
+@pytest.mark.parametrize("reason", ["", "tired", None, 1])
+def test_a_refusal_has_one_of_the_known_reasons(reason: object) -> None:
+    plain = {"type": "refused", "reason": reason, "explanation": ""}
+    with pytest.raises(PeerViolationError):
+        decode(msgpack.packb(plain), FromServer, "S0")
+    assert decode(wire(Refused(reason="limit", explanation="")), FromServer, "S0").message.reason == "limit"
+
+
+@pytest.mark.parametrize(
+    "data", [b"\xc1", b"\x01", b"\x90", b"\xa5enter", b"\xc0", b"\x80", b"\xc7\x00\x05", b"\xd4\xff\x00"]
+)
+def test_what_is_not_a_message_at_all_is_refused(data: bytes) -> None:
+    with pytest.raises(PeerViolationError):
+        decode(data, FromClient, "alice")
+
+
+@pytest.mark.parametrize("key", [1, None, b"more", (1, 2)])
+def test_keys_are_text(key: object) -> None:
+    with pytest.raises(PeerViolationError):
+        decode(msgpack.packb({"type": "enter", "after": 1, key: 0}), FromClient, "alice")
+
+
+def test_text_must_be_utf8() -> None:
+    with pytest.raises(PeerViolationError):
+        decode(b"\x82\xa4type\xa6refuse\xa6reason\xa1\xff", FromServer, "S0")
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_are_refused(data: bytes) -> None:
+    for union in UNIONS.values():
+        with pytest.raises(PeerViolationError):
+            decode(data, union, "peer")
+
+
+@given(st.data())
+def test_a_damaged_message_is_refused_or_is_another_message(data: st.DataObject) -> None:
+    """Nothing but a violation is ever raised."""
+    union, message = data.draw(st.sampled_from([case.values for case in CASES]))
+    whole = bytearray(wire(message, b"some bulk"))  # type: ignore[arg-type]
+    for _ in range(data.draw(st.integers(1, 4))):
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        received = decode(whole, union, "peer")
+    except PeerViolationError:
+        return
+    assert isinstance(received.message, Message)
+
+
+# ---- limits
+
+
+def nested(levels: int) -> Any:
+    value: Any = 0
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def why_refused(data: bytes, union: Any = FromClient) -> str:
+    with pytest.raises(PeerViolationError) as violation:
+        decode(data, union, "peer")
+    return str(violation.value)
+
+
+def test_arrays_of_at_most_64() -> None:
+    assert "exceeds max_array_len" in why_refused(retrieve_with(commitments=[b""] * 65))
+    assert "exceeds max_array_len" not in why_refused(retrieve_with(commitments=[b""] * 64))
+
+
+def test_maps_of_at_most_32() -> None:
+    assert "exceeds max_map_len" in why_refused(msgpack.packb({str(i): 0 for i in range(33)}))
+    assert "exceeds max_map_len" not in why_refused(msgpack.packb({str(i): 0 for i in range(32)}))
+
+
+def test_text_of_at_most_256_bytes() -> None:
+    longest = Refused(reason="limit", explanation="ü" * 128)
+    assert decode(wire(longest), FromServer, "S0").message == longest
+    assert "exceeds max_str_len" in why_refused(wire(Refused(reason="limit", explanation="x" * 257)), FromServer)
+
+
+def test_extensions_are_refused() -> None:
+    assert "exceeds max_ext_len" in why_refused(retrieve_with(query=msgpack.ExtType(5, b"x")))
+
+
+def test_nesting_of_at_most_4() -> None:
+    assert DEPTH_LIMIT == 4
+    assert "nested deeper than 4" in why_refused(msgpack.packb(nested(5)))
+    assert "nested deeper than 4" in why_refused(retrieve_with(query=nested(4)))
+    assert "nested deeper" not in why_refused(msgpack.packb(nested(4)))
+
+
+def test_a_head_of_at_most_64_kib() -> None:
+    """The configuration is the largest field there is; beside it there is room for its map, and no more."""
+    most = CONTROL_LIMIT - len(wire(Opened(b""))) - 1  # a longer length takes a byte more
+    assert decode(wire(Opened(bytes(most))), FromServer, "S0").message.config == bytes(most)
+    why_refused(wire(Opened(bytes(most + 1))), FromServer)
+    why_refused(wire(AskOutcome(bytes(CONTROL_LIMIT))))
+
+
+def test_bulk_may_be_larger_than_any_head() -> None:
+    bulk = bytes(3 * CONTROL_LIMIT)
+    whole = wire(Enter(1), bulk)
+    assert len(decode(whole, FromClient, "alice").bulk) == len(bulk)
+    assert len(whole) <= len(bulk) + bulk_overhead()
+
+
+HEADERS = {
+    "arrays in arrays": b"\xdc\x00\x40" * (CONTROL_LIMIT // 3),
+    "short arrays in arrays": b"\x9f" * CONTROL_LIMIT,
+    "maps in maps": b"\xde\x00\x20\xa1a" * (CONTROL_LIMIT // 5),
+    "empty arrays side by side": (b"\xdc\x00\x40" + b"\x90" * 64) * (CONTROL_LIMIT // 67),
+    "arrays of arrays of empty maps": b"\xdc\x00\x40" + (b"\xdc\x00\x40" + b"\x80" * 64) * (CONTROL_LIMIT // 68),
+    "a bin that claims 4 GB": b"\xc6\xff\xff\xff\xff",
+    "text that claims 4 GB": b"\xdb\xff\xff\xff\xff",
+    "an array that claims 4 G items": b"\xdd\xff\xff\xff\xff",
+    "a map that claims 4 G items": b"\xdf\xff\xff\xff\xff",
+    "an extension that claims 4 GB": b"\xc9\xff\xff\xff\xff\x05",
+}
+
+
+@pytest.mark.parametrize("data", HEADERS.values(), ids=HEADERS)
+def test_headers_cannot_make_the_receiver_allocate(data: bytes) -> None:
+    tracemalloc.start()
+    try:
+        why_refused(data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100 * CONTROL_LIMIT

@@ -1,0 +1,461 @@
+"""Bad input, from callers and over the wire: a clear error, and the round that is open goes on without a loss."""
+
+import random
+import re
+from contextlib import suppress
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+import trio
+
+from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError
+from fsl_async.ring import Ring, RingIntegers
+from fsl_async.task import Sparse
+from fsl_async.wire.codec import CONTROL_LIMIT, decode, encode
+from fsl_async.wire.messages import FromClient, FromServer, Receipt, Retrieve, Submit
+from parties import Client, Identity, RequestDeniedError, simulate
+from parties.identity.keys import key_prefix
+from parties.server.admission import Credentials
+from tests.support.shop import (
+    HEAD,
+    ROWS,
+    SELECT,
+    TASK,
+    WIDTH,
+    Basket,
+    Shop,
+    assert_exact,
+    honest_round,
+    leaves,
+    meddled,
+    model,
+    take_part,
+)
+from transport import (
+    HandshakeSettings,
+    Network,
+    RefusedError,
+    Role,
+    SecureChannel,
+    UnreachableError,
+    WrongServerKeyError,
+)
+from transport.preamble import MAGIC
+
+LARGEST = TASK.largest_value
+FITTING = (np.array([1, 2]), np.zeros((2, WIDTH)))
+
+BAD_RETRIEVALS = {
+    "no names of blocks": ([1, 2], "names of blocks expected, as .*, got list"),
+    "row too high": ({"items": [3, ROWS]}, rf"'items': row {ROWS} is outside 0 to {ROWS - 1}"),
+    "row negative": ({"items": [-1]}, rf"row -1 is outside 0 to {ROWS - 1}"),
+    "row twice": ({"items": [4, 9, 4]}, "row 4 is selected twice"),
+    "too many rows": ({"items": list(range(SELECT + 1))}, rf"{SELECT + 1} rows selected, the task allows {SELECT}"),
+    "rows are floats": ({"items": [1.0, 2.0]}, "integer rows expected, got float64"),
+    "rows are words": ({"items": ["one"]}, "integer rows expected"),
+    "rows are a matrix": ({"items": [[1, 2], [3, 4]]}, r"integer rows expected, got int64 \(2, 2\)"),
+    "rows are ragged": ({"items": [[1], [2, 3]]}, "'items'"),
+    "rows are nothing": ({"items": None}, "integer rows expected"),
+    "unknown block": ({"itmes": [1]}, r"has no block 'itmes'; it has \['items', 'head'\]"),
+    "rows of a dense block": ({"head": [1]}, "'head' is dense: it has no rows"),
+    "all of a sparse block": ({"items": ...}, "'items' is sparse: name its rows"),
+    "a good block beside a bad one": ({"items": [1], "tail": ...}, "has no block 'tail'"),
+}
+
+BAD_UPDATES = {
+    "no names of blocks": (([1], [[0.0]]), "names of blocks expected, as .*, got tuple"),
+    "not a number": ({"items": ([1], [[0.0, np.nan, 0.0]])}, r"nan at \[0, 1\] is not a finite number"),
+    "infinite": ({"head": np.array([0, 0, np.inf, 0, 0])}, r"inf at \[2\] is not a finite number"),
+    "too large": (
+        {"items": ([1], [[0.0, 0.0, 2 * LARGEST]])},
+        rf"{re.escape(str(2 * LARGEST))} at \[0, 2\] does not fit; the largest is {LARGEST:.17g}".replace("+", r"\+"),
+    ),
+    "too small": ({"head": np.full(HEAD, -2 * LARGEST)}, rf"-{re.escape(str(2 * LARGEST))} at \[0\] does not fit"),
+    "integer too large": ({"head": np.full(HEAD, 2**62)}, rf"{2**62} at \[0\] does not fit; the largest is"),
+    "too large for a double": ({"head": [1e308] * HEAD}, r"1e\+308 at \[0\] does not fit"),
+    "rows without values": ({"items": [1, 2]}, r"'items' is sparse: a pair \(rows, values\) expected"),
+    "no values": ({"items": ([1, 2], [])}, r"values of shape \(2, 3\) expected for 2 rows, got \(0,\)"),
+    "too few values": ({"items": ([1, 2], np.zeros((1, WIDTH)))}, r"shape \(2, 3\) expected for 2 rows, got \(1, 3\)"),
+    "too narrow": ({"items": ([1, 2], np.zeros((2, 1)))}, r"shape \(2, 3\) expected"),
+    "transposed": ({"items": ([1, 2], np.zeros((WIDTH, 2)))}, r"shape \(2, 3\) expected"),
+    "ragged values": ({"items": ([1, 2], [[0.0], [0.0, 1.0]])}, "'items'"),
+    "rows for a dense block": ({"head": FITTING}, "'head'"),
+    "dense of another size": ({"head": np.zeros(HEAD + 1)}, rf"'head': {HEAD} values expected, got shape \(6,\)"),
+    "dense as a matrix": ({"head": np.zeros((1, HEAD))}, r"got shape \(1, 5\)"),
+    "complex values": ({"head": np.zeros(HEAD, complex)}, "expected floats or integers, got dtype complex128"),
+    "words for values": ({"head": ["a"] * HEAD}, "expected floats or integers"),
+    "nothing for values": ({"head": [None] * HEAD}, "'head'"),
+    "unknown block": ({"tail": np.zeros(HEAD)}, "has no block 'tail'"),
+    "row too high": ({"items": ([ROWS], np.zeros((1, WIDTH)))}, rf"row {ROWS} is outside"),
+    "row twice": ({"items": ([1, 1], np.zeros((2, WIDTH)))}, "row 1 is selected twice"),
+    "a good block beside a bad one": ({"items": FITTING, "head": [np.nan] * HEAD}, "nan"),
+}
+
+
+# ---- what a caller does wrong
+
+
+@pytest.mark.parametrize("case", BAD_RETRIEVALS)
+async def test_a_bad_retrieval_is_refused_before_anything_is_sent(case):
+    rows, pattern = BAD_RETRIEVALS[case]
+    async with simulate(TASK, model(), seed=1) as network, network.client("carol") as carol:
+        before = len(network.transcript)
+        with pytest.raises(MisuseError, match=pattern):
+            await carol.retrieve(rows)
+        assert len(network.transcript) == before
+        await take_part(carol)
+        await honest_round(network, "carol")
+
+
+@pytest.mark.parametrize("case", BAD_UPDATES)
+async def test_a_bad_update_is_refused_before_anything_is_sent(case):
+    update, pattern = BAD_UPDATES[case]
+    async with simulate(TASK, model(), seed=2) as network, network.client("carol") as carol:
+        before = len(network.transcript)
+        with pytest.raises(MisuseError, match=pattern):
+            await carol.submit(update)
+        assert len(network.transcript) == before
+        await take_part(carol)
+        await honest_round(network, "carol")
+
+
+async def test_an_update_of_a_row_that_was_not_retrieved_is_refused_by_name():
+    async with simulate(TASK, model(), seed=3) as network, network.client("carol") as carol:
+        basket = Basket("carol")
+        await carol.retrieve({"items": basket.rows})
+        missing = next(row for row in range(ROWS) if row not in basket.rows)
+        with pytest.raises(MisuseError, match=rf"row {missing} was not retrieved in this round"):
+            await carol.submit({"items": ([missing], np.ones((1, WIDTH)))})
+        await carol.submit(basket.update)
+        await honest_round(network, "carol")
+
+
+@pytest.mark.parametrize("largest", [LARGEST, int(LARGEST), RingIntegers(TASK.largest_integer)], ids=type)
+async def test_the_largest_value_is_summed_exactly_by_as_many_as_allowed(largest):
+    kind, most = (RingIntegers, TASK.largest_integer) if isinstance(largest, RingIntegers) else (np.array, largest)
+    names = [f"client {number}" for number in range(TASK.max_clients)]
+    async with simulate(TASK, model(), seed=4) as network:
+        for name in names:
+            async with network.client(name) as client:
+                await client.submit({"items": ([0, 1], kind(np.array([[most] * WIDTH, [-most] * WIDTH])))})
+        outcome = await network.finish_round()
+        expected = len(names) * int(most * (1 if kind is RingIntegers else 2**16))
+        assert set(outcome.elements["items"][0].tolist()) == {expected}
+        assert set(outcome.elements["items"][1].tolist()) == {-expected}
+
+
+async def test_a_ninth_retrieval_in_one_round_is_refused_with_the_number():
+    async with simulate(TASK, model(), seed=5) as network, network.client("carol") as carol:
+        for _ in range(8):
+            await carol.retrieve({"items": Basket("carol").rows})
+        with pytest.raises(MisuseError, match="8 retrievals in one round are the most"):
+            await carol.retrieve({"items": [1]})
+        await carol.submit(Basket("carol").update)
+        await honest_round(network, "carol")
+
+
+async def test_a_client_that_is_not_connected_says_so():
+    async with simulate(TASK, model(), seed=6) as network:
+        carol = network.client("carol")
+        with pytest.raises(MisuseError, match="not connected"):
+            await carol.retrieve({"items": [1]})
+        with pytest.raises(MisuseError, match="not connected"):
+            await carol.submit({})
+        async with carol:
+            with pytest.raises(MisuseError, match="nothing has been submitted"):
+                await carol.outcome()
+        await honest_round(network)
+
+
+@pytest.mark.parametrize(
+    ("broken", "pattern"),
+    [
+        ({"items": model()["items"]}, r"blocks \['head', 'items'\] expected, got \['items'\]"),
+        ({**model(), "items": np.zeros((ROWS, 1))}, rf"shape \({ROWS}, {WIDTH}\) expected, got \({ROWS}, 1\)"),
+        ({**model(), "head": np.zeros(HEAD, complex)}, "dtype complex128 is not one of"),
+        ({**model(), "tail": np.zeros(1)}, r"got \['head', 'items', 'tail'\]"),
+    ],
+    ids=["missing", "shape", "dtype", "unknown"],
+)
+async def test_a_model_that_does_not_fit_the_task_is_refused(broken, pattern):
+    with pytest.raises(MisuseError, match=pattern):
+        async with simulate(TASK, broken, seed=7):
+            pytest.fail("the simulation started")
+
+
+# ---- what a client does wrong over the wire
+
+
+def with_bulk(change):
+    """A hook that changes the bulk of whatever carries some."""
+
+    async def hook(address, message, data):
+        bulk = bytes(decode(data, FromClient, "the test").bulk)
+        return b"".join(encode(message, change(bulk))) if bulk else data
+
+    return hook
+
+
+def with_bytes(change):
+    """A hook that changes the bytes of retrievals and submissions."""
+
+    async def hook(address, message, data):
+        return change(data) if isinstance(message, Retrieve | Submit) else data
+
+    return hook
+
+
+def with_field(kind, **fields):
+    """A hook that changes fields of one kind of message."""
+
+    async def hook(address, message, data):
+        if not isinstance(message, kind):
+            return data
+        bulk = decode(data, FromClient, "the test").bulk
+        return b"".join(encode(msgspec.structs.replace(message, **fields), bulk))
+
+    return hook
+
+
+def flipped(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+WIRE_FAULTS = {
+    "bulk cut short": (with_bulk(lambda bulk: bulk[:-1]), RequestDeniedError, "bytes .* expected"),
+    "bulk too long": (with_bulk(lambda bulk: bulk + b"\0"), RequestDeniedError, "bytes .* expected"),
+    "bulk altered": (with_bulk(flipped), RequestDeniedError, "the digest that you announced|does not match its digest"),
+    "bulk far too long": (with_bulk(lambda bulk: bulk + bytes(10**6)), ChannelError, None),
+    "bulk missing": (with_bulk(lambda bulk: b""), RequestDeniedError, "bytes .* expected"),
+    "message cut short": (with_bytes(lambda data: data[:-1]), ChannelError, None),
+    "message cut to nothing": (with_bytes(lambda data: b""), ChannelError, None),
+    "trailing bytes": (with_bytes(lambda data: data + b"\0"), ChannelError, None),
+    "not a message": (with_bytes(lambda data: b"\xc1" * 100), ChannelError, None),
+    "deeply nested": (with_bytes(lambda data: b"\x91" * 1000 + b"\xc0"), ChannelError, None),
+    "an announced giant": (with_bytes(lambda data: b"\xdf\xff\xff\xff\xff"), ChannelError, None),
+    "more than control": (
+        with_bytes(lambda data: b"\xc6\0\2\0\0" + bytes(2 * CONTROL_LIMIT)),
+        RequestDeniedError,
+        "no request of this task has 131,077 bytes",
+    ),
+    "seed of another client": (with_field(Retrieve | Submit, seed=bytes(16)), RequestDeniedError, "master seed"),
+    "seed of no length": (with_field(Retrieve | Submit, seed=b""), RequestDeniedError, "master seed"),
+    "another digest": (with_field(Retrieve | Submit, public_digest=bytes(32)), RequestDeniedError, "you announced"),
+    "query out of range": (with_field(Retrieve, query=9), RequestDeniedError, "numbered from 1 to 8, not 9"),
+    "query unknown": (with_field(Submit, query=7), RequestDeniedError, "retrieval 7.* is unknown"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WIRE_FAULTS)
+async def test_a_malformed_request_ends_for_its_sender_alone(case, autojump_clock):
+    fault, error, pattern = WIRE_FAULTS[case]
+    async with simulate(TASK, model(), seed=8) as network:
+        async with meddled(network.client("mallory"), outgoing=fault) as mallory:
+            with pytest.raises(error, match=pattern):
+                await take_part(mallory)
+        await honest_round(network)
+
+
+async def test_a_request_for_another_round_is_refused_as_closed():
+    async with simulate(TASK, model(), seed=9) as network:
+        hook = with_field(Retrieve | Submit, round_id=bytes(32))
+        async with meddled(network.client("mallory"), outgoing=hook) as mallory:
+            with pytest.raises(FslError, match="that round is not open"):
+                await take_part(mallory)
+        await honest_round(network)
+
+
+@pytest.fixture(params=["memory", "tcp"])
+def wires(request):
+    """Where the servers listen, on either transport."""
+    if request.param == "tcp":
+        return {}
+    shared = Network()
+    return {"transports": (shared, shared), "listen_at": ("S0", "S1")}
+
+
+@pytest.mark.parametrize("length", [0, 1, 4, 8, 9, 60, 1200, 70_000])
+async def test_random_bytes_at_the_port_disturb_nobody(nursery, wires, length):
+    draw = random.Random(length)
+    shop = Shop(nursery, **wires)
+    await shop.open()
+    for server in (0, 1):
+        for prefix in (b"", MAGIC, MAGIC + b"\0\1\1\1"):
+            stream = await shop.transports[server].connect(shop.addresses[server])
+            async with stream:
+                await send_quietly(stream, prefix + draw.randbytes(length))
+    async with shop.client("anna", **reach(wires)) as anna, shop.client("ben", **reach(wires)) as ben:
+        await take_part(anna)
+        await take_part(ben)
+        assert_exact(await shop.finish_round(), "anna", "ben")
+    assert shop.failures == []
+
+
+def reach(wires):
+    return {"transport": wires["transports"][0]} if wires else {}
+
+
+async def send_quietly(stream, data):
+    with suppress(trio.BrokenResourceError):  # the server had enough
+        await stream.send_all(data)
+
+
+async def test_random_messages_on_an_open_channel_disturb_nobody(nursery, wires):
+    shop = Shop(nursery, **wires)
+    await shop.open()
+    draw = random.Random(10)
+    for server in (0, 1):
+        for length in (0, 1, 50, 5_000):
+            async with await raw_channel(shop.client("mallory", **reach(wires)), server) as channel:
+                await channel.send(draw.randbytes(length))
+                with pytest.raises(ChannelError):
+                    await channel.receive(10**6)
+    async with shop.client("anna", **reach(wires)) as anna, shop.client("ben", **reach(wires)) as ben:
+        await take_part(anna)
+        await take_part(ben)
+        assert_exact(await shop.finish_round(), "anna", "ben")
+
+
+async def raw_channel(client: Client, server: int) -> SecureChannel:
+    """A channel with this client's keys, and nobody minding what is said on it."""
+    setup = client.setup
+    said = Credentials.of(setup.identity, setup.task.digest()).encode()
+    settings = HandshakeSettings(setup.identity.channel_secret, Role.CLIENT, setup.kind, setup.randomness, said)
+    return await setup.transport.dial(setup.addresses[server], setup.servers[server].channel, settings)
+
+
+# ---- who is who
+
+
+async def test_an_unknown_client_is_refused_with_its_key():
+    async with simulate(TASK, model(), seed=11) as network:
+        stranger = Identity.generate("stranger")
+        client = Client(replace(network.client("anna").setup, identity=stranger))
+        with pytest.raises(RefusedError, match=f"unknown client: key {key_prefix(stranger.public.channel)}"):
+            await client.open()
+        await honest_round(network)
+
+
+async def test_a_wrong_server_key_is_refused_before_the_client_says_who_it_is():
+    async with simulate(TASK, model(), seed=12) as network:
+        setup = network.client("carol").setup
+        for swapped in (setup.servers[::-1], (setup.servers[0], Identity.generate("S1").public)):
+            with pytest.raises(WrongServerKeyError, match="pinned key"):
+                await Client(replace(setup, servers=swapped)).open()
+        await honest_round(network)
+
+
+async def test_a_server_that_is_not_there_is_named_by_its_address():
+    async with simulate(TASK, model(), seed=13) as network:
+        setup = network.client("carol").setup
+        with pytest.raises(UnreachableError, match="nothing listens at 'S7'"):
+            await Client(replace(setup, addresses=("S0", "S7"))).open()
+        await honest_round(network)
+
+
+OTHER_TASKS = {
+    "min_clients": ({"min_clients": 3}, "min_clients is 2 there, 3 here"),
+    "ring": ({"ring": Ring(64, fraction_bits=17)}, "ring.fraction_bits is 16 there, 17 here"),
+    "security": ({"security": "semi-honest"}, "security is 'verified' there, 'semi-honest' here"),
+    "blocks": ({"blocks": (Sparse(name="items", rows=ROWS, select=4),)}, r"blocks\[0\]\.select is 8 there, 4 here"),
+}
+
+
+@pytest.mark.parametrize("field", OTHER_TASKS)
+async def test_another_task_is_refused_by_field_and_both_values(field):
+    fields, pattern = OTHER_TASKS[field]
+    task = msgspec.structs.replace(TASK, **fields)
+    async with simulate(TASK, model(), seed=14) as network:
+        with pytest.raises(MisuseError, match=f"S0 runs another task: .*{pattern}"):
+            await Client(replace(network.client("carol").setup, task=task)).open()
+        await honest_round(network)
+
+
+async def test_servers_with_unequal_models_both_end_with_the_digests(nursery):
+    for attempt in range(10):
+        network = Network()
+        other = model() | {"head": model()["head"] + attempt + 1}
+        shop = Shop(nursery, models=(model(), other), transports=(network, network), listen_at=("S0", "S1"))
+        await shop.open()
+        with trio.fail_after(5):
+            await shop.all_failed.wait()
+        for failure in shop.failures:
+            (violation,) = leaves(failure)
+            assert isinstance(violation, PeerViolationError)
+            assert re.search(r"holds another model: [0-9a-f]{16} there, [0-9a-f]{16} here", str(violation))
+        assert {leaf.peer for failure in shop.failures for leaf in leaves(failure)} == {"S0", "S1"}
+
+
+async def test_servers_with_different_tasks_do_not_work_together(nursery):
+    network = Network()
+    shop = Shop(nursery, transports=(network, network), listen_at=("S0", "S1"))
+    await shop.open_one(0)
+    shop.task = msgspec.structs.replace(TASK, min_clients=3)
+    await shop.open_one(1)
+    with trio.fail_after(5):
+        await shop.failed.wait()
+    (misuse,) = leaves(shop.failures[0])
+    assert isinstance(misuse, MisuseError)
+    assert "S0 serves another task: its digest is" in str(misuse)
+
+
+# ---- submitting twice
+
+
+async def test_the_same_submission_again_gets_the_same_receipts():
+    sent: dict[str, bytes] = {}
+
+    async def keep(address, message, data):
+        if isinstance(message, Submit):
+            sent[address] = data
+        return data
+
+    async with simulate(TASK, model(), seed=15) as network:
+        async with meddled(network.client("carol"), outgoing=keep) as carol:
+            await carol.retrieve({"items": Basket("carol").rows})
+            receipt = await carol.submit(Basket("carol").update)
+            for server in (0, 1):
+                async with await raw_channel(carol, server) as channel:
+                    await channel.send(sent[f"S{server}"])
+                    again = decode(await channel.receive(10**6), FromServer, f"S{server}").message
+                    assert isinstance(again, Receipt)
+                    assert (again.digest, again.signature) == (receipt.digest, receipt.signatures[server])
+        await honest_round(network, "carol")
+
+
+async def test_another_submission_of_one_client_is_a_conflict_and_the_first_one_counts():
+    async with simulate(TASK, model(), seed=16) as network:
+        async with network.client("carol") as carol, network.client("carol") as twin:
+            await take_part(carol, retrieves=False)
+            with pytest.raises(RequestDeniedError, match="conflict"):
+                await twin.submit({"head": np.ones(HEAD)})
+            assert carol.name == twin.name
+        await honest_round(network, "carol")
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_two_connections_of_one_client_at_once_count_at_most_once(seed, autojump_clock):
+    async with simulate(TASK, model(), seed=seed) as network:
+        async with network.client("carol") as one, network.client("carol") as other, trio.open_nursery() as nursery:
+            accepted, refused = [], []
+
+            async def submit(client, head):
+                try:
+                    await client.submit({"head": np.full(HEAD, head)})
+                    accepted.append(head)
+                except FslError as error:
+                    refused.append(error)
+
+            nursery.start_soon(submit, one, 1.0)
+            nursery.start_soon(submit, other, 2.0)
+            async with network.client("anna") as anna, network.client("ben") as ben:
+                await take_part(anna)
+                await take_part(ben)
+            outcome = await network.finish_round()
+        assert len(accepted) <= 1, f"seed {seed}"
+        assert len(accepted) + len(refused) == 2
+        assert outcome.clients == ("anna", "ben", "carol")[: 2 + len(accepted)]
+        expected = Basket("anna").head + Basket("ben").head + sum(accepted)
+        np.testing.assert_array_equal(outcome.update["head"], expected, err_msg=f"seed {seed}")

@@ -1,0 +1,620 @@
+"""Clients whose connections are cut, refused and slow: what was asked is asked again, the same, and counts once.
+
+Time is virtual. A cut happens once, at a given byte of all that one client sends and receives; the positions tried are
+those around every end of what goes over the wire in one go, in a round that is not cut.
+"""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import msgspec
+import pytest
+import trio
+
+from fsl_async.errors import FslError, MisuseError
+from fsl_async.randomness import SeededSource
+from fsl_async.wire.codec import encode
+from fsl_async.wire.messages import (
+    Answer,
+    AskOutcome,
+    Download,
+    Enter,
+    Hint,
+    Message,
+    Opened,
+    Receipt,
+    Refused,
+    Retrieve,
+    Submit,
+)
+from parties import Client, Network, RoundClosedError, simulate
+from parties.client.client import OutcomeUnknownError, ServerBusyError
+from parties.client.setup import ClientSetup
+from parties.identity.keys import Identity
+from parties.storage.store import MemoryStore
+from tests.support.shop import TASK, Hook, assert_exact, meddled, model, pass_on, take_part
+from transport import (
+    ConnectionLostError,
+    Kind,
+    KindMismatchError,
+    RefusedError,
+    Transport,
+    UnreachableError,
+    WrongServerKeyError,
+)
+
+# ---- cuts
+
+
+@dataclass
+class Scissors(Transport):
+    """Another transport, whose dialled connections are all cut when a number of bytes has gone over them.
+
+    Attributes:
+        inner: the other transport.
+        cut_at: after how many bytes of all connections, sent and received.
+        away: seconds for which nothing can be dialled after the cut.
+    """
+
+    inner: Transport
+    cut_at: float = float("inf")
+    away: float = 0.0
+    passed: int = 0
+    ends: list[int] = field(default_factory=list)
+    streams: list[trio.abc.Stream] = field(default_factory=list)
+    dialled: list[str] = field(default_factory=list)
+    until: float = 0.0
+
+    async def connect(self, address: str) -> trio.abc.Stream:
+        self.dialled.append(address)
+        if trio.current_time() < self.until:
+            raise UnreachableError(f"nothing listens at {address}, as the test wants it")
+        self.streams.append(await self.inner.connect(address))
+        return CutStream(self.streams[-1], self)
+
+    async def listen(self, address, service, *, task_status=trio.TASK_STATUS_IGNORED) -> None:
+        raise NotImplementedError
+
+    def left(self, size: int) -> int:
+        """How many of so many bytes still go through."""
+        return int(min(size, max(0, self.cut_at - self.passed)))
+
+    def note(self, size: int) -> None:
+        self.passed += size
+        self.ends.append(self.passed)
+
+    async def cut(self) -> None:
+        """Cut what is connected; what comes afterwards is whole."""
+        self.cut_at = float("inf")
+        self.until = trio.current_time() + self.away
+        for stream in self.streams:
+            await trio.aclose_forcefully(stream)
+        raise trio.BrokenResourceError("cut")
+
+
+class CutStream(trio.abc.Stream):
+    steady = True  # as the simulation's streams are that it cuts
+
+    def __init__(self, inner: trio.abc.Stream, scissors: Scissors) -> None:
+        self.inner = inner
+        self.scissors = scissors
+
+    async def send_all(self, data) -> None:
+        allowed = self.scissors.left(len(data))
+        with _as_broken():
+            await self.inner.send_all(data[:allowed])
+            self.scissors.note(allowed)
+            if allowed < len(data):
+                await self.scissors.cut()
+
+    async def receive_some(self, max_bytes=None) -> bytes:
+        with _as_broken():
+            data = await self.inner.receive_some(max_bytes)
+            allowed = self.scissors.left(len(data))
+            self.scissors.note(allowed)
+            if allowed < len(data):
+                await self.scissors.cut()
+            return data
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self.inner.wait_send_all_might_not_block()
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+
+class _as_broken:  # noqa: N801 - reads as a statement
+    """A stream that the cut has closed under somebody else looks like one that the network has lost."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind, error, traceback) -> None:
+        if isinstance(error, trio.ClosedResourceError):
+            raise trio.BrokenResourceError("cut") from error
+
+
+def cut(client: Client, **words) -> Client:
+    """A fresh client of the same name, keys and randomness, over scissors."""
+    return Client(replace(client.setup, transport=Scissors(client.setup.transport, **words)))
+
+
+async def finish_with(network: Network, *names: str) -> None:
+    """Ann and Ben submit, and the round is closed; it must be the exact sum over them and these."""
+    for name in ("ann", "ben"):
+        async with network.client(name) as client:
+            await take_part(client, retrieves=False)
+    assert_exact(await network.finish_round(), "ann", "ben", *names)
+
+
+async def ends_of_a_round() -> tuple[int, list[int]]:
+    """Where, in bytes, each thing ends that goes over the wire in a client's round; and where the connecting ends."""
+    async with simulate(TASK, model(), seed=1) as network, cut(network.client("carol")) as carol:
+        scissors = carol.setup.transport
+        connected = scissors.passed
+        await take_part(carol)
+        await finish_with(network, "carol")
+        await carol.outcome()
+        return connected, list(scissors.ends)
+
+
+@pytest.mark.parametrize(("offset", "away"), [(-1, 0.0), (0, 0.0), (-1, 3.0)])
+async def test_a_round_is_exact_wherever_a_client_s_connections_are_cut(offset, away, autojump_clock):
+    """And where nobody can be reached for a while afterwards; but nobody waits for servers it has never met."""
+    connected, ends = await ends_of_a_round()
+    assert len(ends) > 30
+    for end in ends[:-1]:
+        if away and end <= connected:
+            continue
+        async with (
+            simulate(TASK, model(), seed=1) as network,
+            cut(network.client("carol"), cut_at=end + offset, away=away) as carol,
+        ):
+            await take_part(carol)
+            assert carol.pending == 0
+            await finish_with(network, "carol")
+            assert (await carol.outcome()).counted
+            assert carol.setup.transport.cut_at == float("inf"), f"never cut at {end + offset}"
+            assert len(carol.setup.transport.dialled) > 2
+
+
+async def test_a_server_that_was_never_there_is_not_waited_for(autojump_clock):
+    async with simulate(TASK, model(), seed=1) as network:
+        carol = cut(network.client("carol"), until=float("inf"))
+        with pytest.raises(UnreachableError, match=r"^S0 \(S0\): nothing listens at S0"):
+            await carol.open()
+        assert trio.current_time() == 0
+        assert carol.setup.transport.dialled == ["S0"]
+
+
+async def test_a_server_that_was_there_in_an_earlier_life_is_waited_for(autojump_clock):
+    async with simulate(TASK, model(), seed=1) as network:
+        store = MemoryStore()
+        async with Client(replace(network.client("carol").setup, store=store)):
+            pass
+        carol = cut(network.client("carol"), until=20.0)
+        async with Client(replace(carol.setup, store=store)) as carol:
+            assert 20 <= trio.current_time() < 26
+            await take_part(carol)
+        await finish_with(network, "carol")
+
+
+# ---- patience
+
+
+def away_from(message: type[Message], *servers: str) -> tuple[Hook, list[float]]:
+    """A hook over which servers are lost (S1, unless told) from a message on, and the times at which it was tried."""
+    times: list[float] = []
+
+    async def lose(address: str, sent: Message, data: bytes) -> bytes:
+        if address in (servers or ("S1",)) and isinstance(sent, message):
+            times.append(trio.current_time())
+            raise ConnectionLostError("the peer vanished")
+        return data
+
+    return lose, times
+
+
+@pytest.mark.parametrize(
+    ("message", "doing"),
+    [
+        (Enter, "waiting for a round"),
+        (Retrieve, "retrieving rows"),
+        (Download, "downloading block 'head'"),
+        (Submit, "submitting"),
+    ],
+)
+async def test_when_patience_is_over_the_error_tells_everything(message, doing, autojump_clock):
+    lose, times = away_from(message, "S0")
+    async with (
+        simulate(TASK, model(), seed=1) as network,
+        meddled(network.client(await carried_by_s0(network)), outgoing=lose) as carol,
+    ):
+        with pytest.raises(ConnectionLostError) as caught:
+            await take_part(carol)
+    seconds = times[-1] - times[0]
+    assert 60 <= seconds < 61
+    assert 12 < len(times) < 30
+    assert max(later - earlier for earlier, later in itertools.pairwise(times)) <= 5
+    told = (
+        f"S0 (S0): {doing}: tried {len(times)} times in {seconds:.0f} s, last: the connection ended before the answer: "
+        "the server was stopped or restarted, or the network failed"
+    )
+    assert str(caught.value).partition("; the submission to round 1 may be counted")[0] == told
+    assert caught.value.in_doubt == (message is Submit)
+    assert isinstance(caught.value.__cause__, ConnectionLostError)
+    assert "vanished" not in str(caught.value)
+
+
+async def carried_by_s0(network: Network) -> str:
+    """A client's name whose downloads come from S0."""
+    config = (await network.servers[0].next_round(0)).config
+    return next(name for name in map("dora {}".format, range(64)) if config.carrier(name) == 0)
+
+
+@pytest.mark.parametrize("patience", [0.0, 1.0, 300.0])
+async def test_patience_is_the_caller_s_to_choose(patience, autojump_clock):
+    lose, times = away_from(Submit)
+    async with simulate(TASK, model(), seed=1) as network:
+        setup = replace(network.client("carol").setup, patience=patience)
+        async with meddled(Client(setup), outgoing=lose) as carol:
+            with pytest.raises(ConnectionLostError, match="tried once" if not patience else f"in {patience:.0f} s"):
+                await take_part(carol)
+    assert patience <= times[-1] - times[0] < patience + 0.1
+    assert (len(times) == 1) == (patience == 0)
+
+
+async def test_endless_patience_ends_with_the_caller_s(autojump_clock):
+    lose, times = away_from(Submit)
+    async with simulate(TASK, model(), seed=1) as network:
+        setup = replace(network.client("carol").setup, patience=float("inf"))
+        async with meddled(Client(setup), outgoing=lose) as carol:
+            with trio.move_on_after(500) as scope:
+                await take_part(carol)
+            assert scope.cancelled_caught
+            assert carol.pending == 1
+    assert times[-1] > 490
+
+
+@pytest.mark.parametrize("patience", [-1.0, float("nan")])
+async def test_patience_is_a_number_of_seconds(patience, autojump_clock):
+    async with simulate(TASK, model(), seed=1) as network:
+        with pytest.raises(MisuseError, match="patience is a number of seconds"):
+            replace(network.client("carol").setup, patience=patience)
+
+
+async def test_a_wait_that_the_servers_impose_takes_no_patience(autojump_clock):
+    """Connections are lost every minute, while a client waits an hour for the next round."""
+    async with simulate(TASK, model(), seed=1) as network, cut(network.client("carol")) as carol:
+        await take_part(carol)
+
+        async def lose_connections() -> None:
+            for _ in range(8):
+                await trio.sleep(60)
+                with suppress(trio.BrokenResourceError):
+                    await carol.setup.transport.cut()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(take_part, carol, wait=True))
+            await lose_connections()
+            await finish_with(network, "carol")
+        await finish_with(network, "carol")
+
+
+async def test_many_clients_do_not_come_back_all_at_once(autojump_clock):
+    async with simulate(TASK, model(), seed=1) as network:
+        firsts = []
+        for name in map("client {}".format, range(6)):
+            lose, times = away_from(Enter, "S0")
+            async with meddled(network.client(name), outgoing=lose) as client:
+                with trio.move_on_after(1):
+                    await client.retrieve({"items": [1]})
+            firsts.append(times[1] - times[0])
+        assert all(0.1 <= first <= 0.2 for first in firsts)
+        assert len(set(firsts)) == 6
+
+
+async def test_the_jitter_is_the_client_s_own_randomness_so_that_simulations_stay_reproducible(autojump_clock):
+    async def times_of(seed: int) -> list[float]:
+        lose, times = away_from(Submit)
+        async with (
+            simulate(TASK, model(), seed=seed) as network,
+            meddled(network.client("carol"), outgoing=lose) as carol,
+        ):
+            began = trio.current_time()
+            with pytest.raises(ConnectionLostError):
+                await take_part(carol)
+        return [round(time - began, 6) for time in times]
+
+    assert await times_of(3) == await times_of(3) != await times_of(4)
+
+
+# ---- never tried again
+
+
+def strangers(setup: ClientSetup) -> dict[type[FslError], ClientSetup]:
+    """Setups that no server takes, by what they must hear."""
+    wrong = Identity.generate("S0", SeededSource(9, "wrong")).public
+    other = msgspec.structs.replace(setup.task, min_clients=3)
+    return {
+        WrongServerKeyError: replace(setup, servers=(wrong, setup.servers[1])),
+        RefusedError: replace(setup, identity=Identity.generate("zoe", SeededSource(9, "zoe"))),
+        KindMismatchError: replace(setup, kind=Kind.LIVE),
+        MisuseError: replace(setup, task=other),
+    }
+
+
+@pytest.mark.parametrize("kind", [WrongServerKeyError, RefusedError, KindMismatchError, MisuseError])
+async def test_what_will_be_the_same_next_time_is_told_at_once(kind, autojump_clock):
+    """A wrong key is tried once more: a server that is killed in the middle of a handshake looks the same."""
+    async with simulate(TASK, model(), seed=1) as network:
+        transport = Scissors(network.client("carol").setup.transport)
+        client = Client(
+            replace(strangers(network.client("carol").setup)[kind], transport=transport, patience=float("inf"))
+        )
+        with pytest.raises(kind, match="S0"):
+            await client.open()
+        assert transport.dialled == ["S0"] * (2 if kind is WrongServerKeyError else 1)
+        assert trio.current_time() < 1
+
+
+# ---- busy
+
+
+def busy(message: type[Message], times: int, retry_after: int) -> tuple[dict[str, Hook], list[bytes], list[float]]:
+    """Hooks over which S1 says so often that it is busy; what was sent to it, and when."""
+    sent: list[bytes] = []
+    when: list[float] = []
+
+    async def note(address: str, said: Message, data: bytes) -> bytes:
+        if address == "S1" and isinstance(said, message):
+            sent.append(data)
+            when.append(trio.current_time())
+        return data
+
+    async def refuse(address: str, said: Message, data: bytes) -> bytes:
+        if address == "S1" and len(when) and len(when) <= times and not isinstance(said, Opened):
+            return b"".join(encode(Refused(reason="busy", explanation="no room", retry_after=retry_after)))
+        return data
+
+    return {"outgoing": note, "incoming": refuse}, sent, when
+
+
+@pytest.mark.parametrize("message", [Retrieve, Submit])
+async def test_a_busy_server_is_asked_again_when_it_says_with_the_same_bytes(message, autojump_clock):
+    hooks, sent, when = busy(message, 2, 7)
+    async with simulate(TASK, model(), seed=1) as network, meddled(network.client("carol"), **hooks) as carol:
+        await take_part(carol)
+        assert len(sent) == 3
+        assert len(set(sent)) == 1
+        assert all(7 < later - earlier < 9 for earlier, later in itertools.pairwise(when))
+        await finish_with(network, "carol")
+
+
+async def test_a_server_that_is_busy_for_longer_than_patience_is_told_at_once(autojump_clock):
+    hooks, sent, _ = busy(Retrieve, 9, 100)
+    async with simulate(TASK, model(), seed=1) as network, meddled(network.client("carol"), **hooks) as carol:
+        with pytest.raises(ServerBusyError, match=r"rows: tried once, last: .*no room.* after 100 s") as caught:
+            await take_part(carol)
+        assert (caught.value.retry_after, caught.value.reason) == (100, "busy")
+        assert len(sent) == 1
+
+
+# ---- a submission on its way
+
+
+async def stalled(
+    network: Network, name: str, message: type[Message], address: str = "S1"
+) -> tuple[Client, list[bytes]]:
+    """A client whose first message of a kind, sent or received, is never done; and what it sent."""
+    sent: list[bytes] = []
+    stalls = [address]
+
+    async def outgoing(to: str, said: Message, data: bytes) -> bytes:
+        if isinstance(said, Submit | Hint):
+            sent.append(data)
+        return await stall(to, said, data)
+
+    async def stall(to: str, said: Message, data: bytes) -> bytes:
+        if isinstance(said, message) and to in stalls:
+            stalls.clear()
+            await trio.sleep_forever()
+        return data
+
+    return meddled(network.client(name), outgoing=outgoing, incoming=stall), sent
+
+
+@pytest.mark.parametrize("address", ["S0", "S1"])
+@pytest.mark.parametrize("message", [Submit, Receipt])
+async def test_a_cancelled_submission_is_resumed_with_the_same_bytes(message, address, autojump_clock):
+    async with simulate(TASK, model(), seed=1) as network:
+        carol, sent = await stalled(network, "carol", message, address)
+        async with carol:
+            with trio.move_on_after(1) as scope:
+                await take_part(carol)
+            assert scope.cancelled_caught
+            assert carol.pending == carol.round_number == 1
+            for call in (lambda: carol.submit({}), lambda: carol.retrieve({"items": [1]})):
+                with pytest.raises(MisuseError, match=r"a submission to round 1 is pending, .* `resume` finishes it"):
+                    await call()
+            receipt = await carol.resume()
+            assert (receipt.number, carol.pending) == (1, 0)
+            assert all(len(signature) == 64 for signature in receipt.signatures)
+            assert len(set(sent)) == 2  # what goes to S0, and what goes to S1
+            with pytest.raises(MisuseError, match="no submission is pending"):
+                await carol.resume()
+            await finish_with(network, "carol")
+            assert (await carol.outcome()).counted
+
+
+async def test_a_submission_whose_patience_was_over_is_resumed(autojump_clock):
+    lose, times = away_from(Submit)
+    async with simulate(TASK, model(), seed=1) as network, meddled(network.client("carol"), outgoing=lose) as carol:
+        with pytest.raises(ConnectionLostError):
+            await take_part(carol)
+        carol.setup.transport.outgoing = pass_on
+        assert carol.pending == 1
+        before = len(times)
+        await carol.resume()
+        assert len(times) == before
+        await finish_with(network, "carol")
+        assert (await carol.outcome()).counted
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+async def test_a_submission_that_one_server_lacks_is_left_out_and_counts_once_in_the_next(missing, autojump_clock):
+    async with simulate(TASK, model(), seed=1) as network:
+        carol, _ = await stalled(network, "carol", Submit, f"S{missing}")
+        async with carol:
+            with trio.move_on_after(1):
+                await take_part(carol)
+            await finish_with(network)
+            with pytest.raises(RoundClosedError, match=r"round 1 has ended without this submission .* counts nowhere"):
+                await carol.resume()
+            assert carol.pending == 0
+            assert not (await carol.outcome()).counted
+            await take_part(carol)
+            await finish_with(network, "carol")
+            assert (await carol.outcome()).counted
+
+
+async def test_a_submission_whose_receipts_were_lost_and_whose_round_is_over_is_told_by_the_outcome(autojump_clock):
+    """Both servers have it; a client that only hears `round-closed` must not submit it again."""
+    async with simulate(TASK, model(), seed=1) as network:
+        carol, _ = await stalled(network, "carol", Receipt, "S1")
+        async with carol:
+            with trio.move_on_after(1):
+                await take_part(carol)
+            await finish_with(network, "carol")
+            receipt = await carol.resume()
+            assert receipt.signatures[1] == b""
+            assert len(receipt.signatures[0]) == 64
+            assert carol.pending == 0
+            assert (await carol.outcome()).counted
+            await take_part(carol)
+            assert carol.round_number == 2
+            await finish_with(network, "carol")
+
+
+async def test_receipts_are_lost_with_their_connections_and_the_round_ends_meanwhile(autojump_clock):
+    """The same without a cancellation: `submit` itself learns that it was counted."""
+    async with simulate(TASK, model(), seed=1) as network:
+        ended = trio.Event()
+
+        async def lose_receipt(address: str, said: Message, data: bytes) -> bytes:
+            if isinstance(said, Receipt) and not ended.is_set():
+                await ended.wait()
+                raise ConnectionLostError("lost")
+            return data
+
+        async with meddled(network.client("carol"), incoming=lose_receipt) as carol, trio.open_nursery() as nursery:
+            nursery.start_soon(take_part, carol)
+            await trio.sleep(1)
+            await finish_with(network, "carol")
+            ended.set()
+        assert carol.pending == 0
+
+
+async def test_a_pending_submission_whose_round_is_gone_does_not_stop_the_next_one(autojump_clock):
+    async with simulate(TASK, model(), seed=1) as network:
+        carol, _ = await stalled(network, "carol", Submit)
+        async with carol:
+            with trio.move_on_after(1):
+                await take_part(carol)
+            await finish_with(network)
+            await take_part(carol)
+            assert carol.round_number == 2
+            await finish_with(network, "carol")
+
+
+async def test_the_outcome_of_a_pending_submission_may_be_asked_for(autojump_clock):
+    async with simulate(TASK, model(), seed=1) as network:
+        carol, _ = await stalled(network, "carol", Submit, "S1")
+        async with carol:
+            with trio.move_on_after(1):
+                await take_part(carol)
+            await finish_with(network)
+            assert not (await carol.outcome()).counted
+            assert carol.pending == 0
+            await take_part(carol)
+            await finish_with(network, "carol")
+
+
+async def test_a_round_that_the_servers_have_forgotten_is_told_once(autojump_clock):
+    async def forget(address: str, said: Message, data: bytes) -> bytes:
+        if isinstance(said, AskOutcome):
+            return b"".join(encode(AskOutcome(bytes(32))))
+        return data
+
+    async with simulate(TASK, model(), seed=1) as network:
+        carol, _ = await stalled(network, "carol", Submit)
+        async with carol:
+            with trio.move_on_after(1):
+                await take_part(carol)
+            await finish_with(network)
+            meant, carol.setup.transport.outgoing = carol.setup.transport.outgoing, forget
+            with pytest.raises(OutcomeUnknownError, match="round 1 was counted cannot be learnt any more"):
+                await carol.submit({})
+            carol.setup.transport.outgoing = meant
+            await take_part(carol)
+            await finish_with(network, "carol")
+
+
+# ---- retrievals that fail
+
+
+@pytest.mark.parametrize("message", [Retrieve, Answer])
+async def test_a_cancelled_retrieval_goes_on_in_the_same_round_under_the_next_number(message, autojump_clock):
+    queries = []
+
+    async with simulate(TASK, model(), seed=1) as network:
+        carol, _ = await stalled(network, "carol", message)
+        async with carol:
+            with trio.move_on_after(1) as scope:
+                await take_part(carol)
+            assert scope.cancelled_caught
+            await take_part(carol)
+            assert carol.round_number == 1
+        queries = [note.message.query for note in network.transcript if isinstance(note.message, Retrieve)]
+        assert set(queries) == {1, 2}
+        await finish_with(network, "carol")
+
+
+async def test_after_a_cancelled_retrieval_one_may_submit_without_another(autojump_clock):
+    async with simulate(TASK, model(), seed=1) as network:
+        carol, _ = await stalled(network, "carol", Answer)
+        async with carol:
+            with trio.move_on_after(1):
+                await take_part(carol)
+            await take_part(carol, retrieves=False)
+        await finish_with(network, "carol")
+
+
+async def test_a_cancelled_retrieval_of_a_round_that_is_gone_is_followed_by_one_in_the_next(autojump_clock):
+    async with simulate(TASK, model(), seed=1) as network:
+        carol, _ = await stalled(network, "carol", Answer)
+        async with carol, network.client("anna") as anna:
+            with trio.move_on_after(1):
+                await take_part(carol)
+            await take_part(anna)
+            await finish_with(network, "anna")
+            await take_part(carol)
+            assert carol.round_number == 2
+        await finish_with(network, "carol")
+
+
+async def test_failed_retrievals_have_a_number_each_and_eight_are_the_most(autojump_clock):
+    lose, _ = away_from(Retrieve, "S0", "S1")
+    async with simulate(TASK, model(), seed=1) as network:
+        setup = replace(network.client("carol").setup, patience=0)
+        async with meddled(Client(setup), outgoing=lose) as carol:
+            for _ in range(8):
+                with pytest.raises(ConnectionLostError):
+                    await carol.retrieve({"items": [1]})
+            with pytest.raises(MisuseError, match="8 retrievals in one round are the most"):
+                await carol.retrieve({"items": [1]})
+            await take_part(carol, retrieves=False)
+        await finish_with(network, "carol")

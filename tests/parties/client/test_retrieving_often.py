@@ -1,0 +1,61 @@
+"""How often a client may retrieve: as often as the task says, in every round anew."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from fsl_async.errors import MisuseError
+from parties import RequestDeniedError, simulate
+from tests.support.shop import TASK, WIDTH, model, take_part
+
+
+@pytest.mark.parametrize("retrievals", [1, 3])
+@pytest.mark.parametrize("selection", ["adaptive", "fixed"])
+async def test_a_client_that_only_retrieves_begins_afresh_in_every_round(autojump_clock, retrievals, selection):
+    task = msgspec.structs.replace(TASK, retrievals=retrievals, selection=selection)
+    async with simulate(task, model(), seed=1) as network, network.client("reader") as reader:
+        for number in (1, 2, 3):
+            for _ in range(retrievals):
+                found = await reader.retrieve({"items": [1, 2]})
+                assert reader.round_number == number
+                np.testing.assert_array_equal(found["items"], network.model["items"][[1, 2]])
+            again = f"{retrievals} retrievals in one round .* which opens when round {number} is over"
+            with pytest.raises(MisuseError, match=again):
+                await reader.retrieve({"items": [1]})
+            async with network.client("anna") as anna, network.client("ben") as ben:
+                await take_part(anna, retrieves=False)
+                await take_part(ben, retrieves=False)
+            await network.finish_round()
+
+
+async def test_who_has_used_up_its_retrievals_may_still_submit_and_goes_on_when_the_round_is_over(autojump_clock):
+    task = msgspec.structs.replace(TASK, retrievals=1)
+    update = {"items": ([1, 2], np.ones((2, WIDTH)))}
+    network_of = simulate(task, model(), seed=1)
+    async with network_of as network, network.client("anna") as anna, network.client("ben") as ben:
+        await anna.retrieve({"items": [1, 2]})
+        await anna.submit(update)
+        await ben.retrieve({"items": [1, 2]})
+        await network.servers[0].abort_round(1, "the test wants the next one")
+        assert (await ben.submit(update)).number == 2
+
+
+async def test_a_session_s_rows_are_recalled_as_often_in_every_round(autojump_clock):
+    task = msgspec.structs.replace(TASK, retrievals=2, selection="fixed")
+    rows = {"items": np.array([1, 2])}
+    refused = r"at most 2 retrievals of one client .* ask again in the next round"
+    network_of = simulate(task, model(), seed=1)
+    async with network_of as network, network.client("reader") as reader, network.client("anna") as anna:
+        for number in (1, 2, 3):
+            for _ in range(2):
+                assert (await reader.retrieve(rows))["items"].shape == (2, WIDTH)
+            if number > 1:
+                with pytest.raises(RequestDeniedError, match=refused):
+                    await reader.retrieve(rows)
+            for client in (anna, reader):
+                await client.submit({"items": (rows["items"], np.zeros((2, WIDTH)))})
+            await network.finish_round()
+            await reader.outcome()
+            await anna.outcome()

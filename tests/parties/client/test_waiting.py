@@ -1,0 +1,102 @@
+"""Waits have an end: a call that would wait for the next round says so, and a simulation names a wait that has none."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+import trio
+
+from fsl_async import MisuseError, Ring, Sparse, Task
+from parties import Client, Network, simulate
+from tests.support.shop import TASK, honest_round, model, take_part
+
+UNITED = Task(
+    name="united",
+    blocks=[Sparse("items", rows=64, select=4)],
+    ring=Ring(64, fraction_bits=24),
+    alignment="union",
+    min_clients=2,
+    max_clients=4,
+)
+
+CALLS = {
+    "retrieve": lambda client, **wait: client.retrieve({"items": [1]}, **wait),
+    "submit": lambda client, **wait: client.submit({}, **wait),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+async def test_a_call_in_a_round_that_has_its_submission_says_what_to_call(
+    call, autojump_clock: trio.abc.Clock
+) -> None:
+    async with simulate(TASK, model(), seed=1) as network, network.client("carol") as carol:
+        await take_part(carol)
+        with pytest.raises(MisuseError, match=r"round 1 is open, .* `outcome` waits for its end, .* wait=True .*next"):
+            await call(carol)
+        await honest_round(network, "carol")
+        await call(carol)
+        assert carol.round_number == 2
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+async def test_the_next_round_is_waited_for_if_that_is_asked_for(call, autojump_clock: trio.abc.Clock) -> None:
+    async with simulate(TASK, model(), seed=1) as network, network.client("carol") as carol:
+        await take_part(carol)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: call(carol, wait=True))
+            await trio.sleep(3600)
+            assert carol.round_number == 0
+            await honest_round(network, "carol")
+        assert carol.round_number == 2
+
+
+async def test_a_union_is_not_waited_for_unless_that_is_asked_for(autojump_clock: trio.abc.Clock) -> None:
+    start = {"items": np.zeros(64)}
+    async with simulate(UNITED, start, seed=1) as net, net.client("ada") as ada, net.client("bob") as bob:
+        await unite(net, ada, bob)
+        with pytest.raises(
+            MisuseError, match=r"round 2 finds no union: .*`unite\(rows, wait=True\)` \(--wait-next\) waits"
+        ):
+            await ada.unite({"items": [1]})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: ada.unite({"items": [3]}, wait=True))
+            await trio.sleep(60)
+            with pytest.raises(Exception, match="0 clients are in"):
+                await net.finish_round()
+        assert ada.round_number == 3
+
+
+async def unite(net: Network, *clients: Client) -> None:
+    for client in clients:
+        await client.unite({"items": [1, 2]})
+    await net.finish_union()
+
+
+async def test_a_wait_that_nobody_can_end_is_named() -> None:
+    """By the clock of the wall, at once, and with another client connected who asks for nothing."""
+    started = time.monotonic()
+    async with simulate(TASK, model(), seed=1) as network, network.client("carol") as carol, network.client("dora"):
+        await take_part(carol)
+        for call in (carol.outcome, lambda: carol.submit({}, wait=True), lambda: carol.retrieve({}, wait=True)):
+            with pytest.raises(MisuseError, match=r"nobody is left who could end this wait; .*`net.finish_round\(\)`"):
+                await call()
+        await honest_round(network, "carol")
+        assert (await carol.outcome()).counted
+    assert time.monotonic() - started < 30
+
+
+async def test_a_wait_that_somebody_can_end_is_none_of_those(autojump_clock: trio.abc.Clock) -> None:
+    """A task that sleeps may yet close the round, and so may a thread."""
+    async with simulate(TASK, model(), seed=1) as network, network.client("carol") as carol:
+        await take_part(carol)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(carol.outcome)
+            await trio.sleep(7200)
+            await honest_round(network, "carol")
+        await take_part(carol)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(carol.outcome)
+            await trio.to_thread.run_sync(lambda: time.sleep(0.2))
+            await honest_round(network, "carol")

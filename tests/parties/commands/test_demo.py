@@ -1,0 +1,107 @@
+"""The demo, as `fsl-async demo` runs it: exact, better than before, and the same for the same seed."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from parties.command import main
+from parties.commands.report import ExitCode
+
+SMALL = ("--clients", "3", "--rounds", "2")
+
+
+@pytest.fixture
+def demo(monkeypatch, capsys):
+    """Runs the demo in this process; gives its exit code and what it said where."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fsl-async", "demo", *words])
+        with pytest.raises(SystemExit) as ending:
+            main()
+        said = capsys.readouterr()
+        return ending.value.code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def result(demo):
+    """The result of a demo."""
+
+    def run(*words: str) -> dict:
+        code, out, error = demo(*words, "--format", "json")
+        assert code == ExitCode.OK, error
+        envelope = json.loads(out)
+        assert (envelope["version"], envelope["command"]) == (1, "demo")
+        return envelope["result"]
+
+    return run
+
+
+def test_the_demo_learns_and_is_exact(result):
+    told = result(*SMALL)
+    assert told["exact"] is True
+    assert told["accuracy_after"] > told["accuracy_before"] + 0.1
+    assert told["accuracy_after"] > told["accuracy_majority"]
+    assert told["select"] / told["rows"] < 0.02
+    assert told["bytes_up_per_client_and_round"] < told["trivial_bytes_up"] / 10
+    assert told["bytes_down_per_client_and_round"] < told["trivial_bytes_down"] / 10
+    assert told["tree_bytes"] < told["bytes_up_per_client_and_round"]
+
+
+def without_seconds(told: dict) -> dict:
+    return {name: value for name, value in told.items() if name != "seconds"}
+
+
+def test_one_seed_gives_one_transcript_and_one_result(result):
+    first, again, other = (result(*SMALL, "--seed", seed) for seed in ("1", "1", "2"))
+    assert without_seconds(first) == without_seconds(again)
+    assert len(first["transcript"]) == 64
+    assert first["transcript"] != other["transcript"]
+    assert first["telling_words"] != other["telling_words"]
+
+
+def test_the_text_says_what_the_object_says(demo, result):
+    told = result(*SMALL)
+    code, out, _ = demo(*SMALL)
+    assert code == ExitCode.OK
+    for said in (
+        "3 clients, 2 rounds, memory",
+        f"{told['bytes_up_per_client_and_round']:,} bytes",
+        f"{told['bytes_down_per_client_and_round']:,} bytes",
+        f"{told['accuracy_after']:.1%}",
+        "yes, bit for bit",
+        *(" ".join(words) for words in told["telling_words"].values()),
+    ):
+        assert said in out
+    assert max(map(len, out.splitlines())) <= 120
+
+
+def test_a_single_differing_bit_is_a_failure(demo, monkeypatch):
+    from parties.commands.demo import run
+
+    def almost(*words):
+        model = dict(exact(*words))
+        name = next(iter(model))
+        model[name] = model[name].copy()
+        flat = model[name].reshape(-1)
+        flat[0] = np.nextafter(flat[0], np.float32(1))
+        return model
+
+    exact = run._in_the_clear
+    monkeypatch.setattr(run, "_in_the_clear", almost)
+    code, out, error = demo(*SMALL, "--format", "json")
+    assert code == ExitCode.ROUND
+    assert json.loads(out)["error"]["message"] in error
+    assert "differs from the one trained in the clear" in error
+
+
+def test_a_small_demo_over_tcp_is_exact_too(result):
+    """S0, S1 and both clients are processes of their own."""
+    told = result("--clients", "2", "--rounds", "1", "--transport", "tcp")
+    assert told["exact"] is True
+    assert told["transport"] == "tcp"
+    assert told["accuracy_after"] > told["accuracy_before"]
+    assert told["transcript"] == ""

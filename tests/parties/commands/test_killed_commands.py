@@ -1,0 +1,260 @@
+"""`fsl-async submit`, killed on its way: the same command again finishes what it began, and nothing counts twice.
+
+Real processes over TCP, ended by SIGKILL at each point where what a client keeps, or what a server has, is another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fsl_async.errors import ChannelError, FslError, PeerViolationError
+from parties.client.errors import OutcomeUnknownError, RoundClosedError, SumRefusedError
+from parties.commands import submitting
+from parties.commands.report import ExitCode
+from tests import ROOT
+from tests.support.shop import Basket, assert_exact
+from tests.support.town import Town
+
+KILLED = """
+    import os, signal, sys
+    from parties.client import client
+    from parties.client import state as client_state
+    from parties.client import requests
+    from parties.commands.report import Report
+
+    def dies(*words, **more):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def after(kind, name):
+        whole = getattr(kind, name)
+
+        async def half(*words, **more):
+            await whole(*words, **more)
+            dies()
+
+        setattr(kind, name, half)
+
+    point = sys.argv.pop(1)
+    if point == "before anything is kept":
+        client_state.ClientState.keep_draft = dies
+    elif point == "before the first byte":
+        after(client_state.ClientState, "keep_draft")
+    elif point == "before the first receipt is kept":
+        client_state.ClientState.keep_receipt = dies
+    elif point == "after the first receipt":
+        after(client_state.ClientState, "keep_receipt")
+    elif point == "after both receipts":
+        client.Client._deliver, whole = None, client.Client._deliver
+
+        async def deliver(*words):
+            await whole(*words)
+            dies()
+
+        client.Client._deliver = deliver
+    elif point == "before it tells":
+        Report.result = dies
+    elif point == "after it has told":
+        client.Client.note_told = dies
+    from parties.command import main
+    main()
+"""
+POINTS = (
+    "before the first byte",
+    "before the first receipt is kept",
+    "after the first receipt",
+    "after both receipts",
+    "before it tells",
+    "after it has told",
+)
+
+
+@pytest.fixture
+def town(tmp_path) -> Iterator[Town]:
+    with Town(tmp_path) as town:
+        for name in ("anna", "ben", "other"):
+            basket = Basket(name)
+            arrays = {"items.rows": basket.rows, "items.values": basket.values, "head": basket.head}
+            np.savez(town.folder / f"{name}.npz", **arrays)
+        yield town
+
+
+def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def words_of(command: str, name: str, *more: str) -> tuple[str, ...]:
+    return (command, "task.toml", "--identity", f"{name}.key", *more, "--format", "json")
+
+
+def submit(town: Town, name: str = "anna", update: str = "", *more: str) -> tuple[int, dict[str, Any], str]:
+    """The command, whole: its exit code, its JSON object, and its stderr."""
+    words = words_of("submit", name, "--update", f"{update or name}.npz", *more)
+    done = python(town.folder, "-m", "parties", *words)
+    return done.returncode, json.loads(done.stdout), done.stderr
+
+
+def kill(town: Town, point: str, name: str = "anna") -> None:
+    words = words_of("submit", name, "--update", f"{name}.npz")
+    done = python(town.folder, "-c", textwrap.dedent(KILLED), point, *words)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def others(town: Town, *names: str) -> None:
+    for name in names:
+        with town.connect(name) as client:
+            client.submit(Basket(name).update)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_the_same_command_again_finishes_what_was_begun(town, point):
+    kill(town, point)
+    code, said, error = submit(town)
+    assert code == ExitCode.OK, error
+    assert said["result"]["resumed"] is True
+    assert said["result"]["round"] == 1
+    assert "counted" not in said["result"]
+    others(town, "ben")
+    assert_exact(town.finish_round(), "anna", "ben")
+
+
+def test_what_was_killed_before_it_kept_anything_is_submitted_anew(town):
+    kill(town, "before anything is kept")
+    code, said, _ = submit(town)
+    assert (code, said["result"]["resumed"]) == (ExitCode.OK, False)
+    others(town, "ben")
+    assert_exact(town.finish_round(), "anna", "ben")
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_once_the_round_is_over_it_tells_what_became_of_it_and_submits_nothing(town, point):
+    kill(town, point)
+    others(town, "ben", "carol")
+    first = town.finish_round()
+    code, said, error = submit(town)
+    assert code == ExitCode.OK, error
+    result = said["result"]
+    assert (result["round"], result["resumed"]) == (1, True)
+    assert result["counted"] == ("anna" in first.clients)
+    others(town, "ben", "carol")
+    assert town.finish_round().clients == ("ben", "carol")
+
+
+def test_once_it_is_told_the_same_update_is_another_submission(town):
+    """As it is for whoever submits the same every round on purpose."""
+    kill(town, "after both receipts")
+    assert submit(town)[1]["result"]["resumed"] is True
+    others(town, "ben")
+    town.finish_round()
+    code, said, error = submit(town)
+    assert code == ExitCode.OK, error
+    assert (said["result"]["round"], said["result"]["resumed"]) == (2, False)
+
+
+@pytest.mark.parametrize("point", ["after the first receipt", "after both receipts"])
+def test_another_update_waits_until_the_first_one_is_finished_and_told(town, point):
+    kill(town, point)
+    others(town, "ben")
+    code, said, error = submit(town, "anna", "other")
+    assert code == ExitCode.MISUSE, said
+    assert "round 1" in said["error"]["message"]
+    assert "before this update, another one: round 1" in error
+    assert_exact(town.finish_round(), "anna", "ben")
+    code, said, error = submit(town, "anna", "other")
+    assert (code, said["result"]["round"]) == (ExitCode.OK, 2), error
+
+
+def test_resume_and_outcome_tell_what_submit_could_not(town):
+    kill(town, "before the first byte")
+    done = python(town.folder, "-m", "parties", *words_of("resume", "anna"))
+    assert json.loads(done.stdout)["result"]["round"] == 1, done.stderr
+    done = python(town.folder, "-m", "parties", *words_of("resume", "anna"))
+    assert done.returncode == ExitCode.MISUSE
+    assert "nothing to resume" in json.loads(done.stdout)["error"]["message"]
+    others(town, "ben")
+    town.finish_round()
+    done = python(town.folder, "-m", "parties", *words_of("outcome", "anna"))
+    result = json.loads(done.stdout)["result"]
+    assert result == {"round": 1, "counted": True, "reason": "", "clients": ["anna", "ben"]}
+
+
+def test_a_command_whose_time_is_over_says_that_its_update_may_count(town):
+    code, told, words = submit(town, "anna", "", "--wait", "--timeout", "4")
+    assert (code, told["error"]["kind"]) == (ExitCode.SENT, "TookTooLongError"), words
+    assert "may be counted" in told["error"]["message"]
+    others(town, "ben")
+    town.finish_round()
+    code, told, words = submit(town, "anna", "", "--wait")
+    assert code == ExitCode.OK, words
+    assert (told["result"]["resumed"], told["result"]["counted"]) == (True, True)
+
+
+class Teller:
+    """A client whose earlier submission, or present one, ends in an error; it writes down what is told and noted."""
+
+    untold, pending, bytes_sent = None, 0, 0
+
+    def __init__(self, form: str = "json") -> None:
+        self.form, self.seen = form, []
+
+    def failure(self, error: FslError) -> None:
+        self.seen.append("told")
+
+    async def note_told(self, *words: bytes) -> None:
+        self.seen.append("noted")
+
+
+@pytest.mark.parametrize(
+    ("error", "seen"),
+    [
+        (RoundClosedError("over"), ["told", "noted"]),
+        (OutcomeUnknownError("denied", 1, {}), ["told", "noted"]),
+        (SumRefusedError(1, "too much"), ["told", "noted"]),
+        (PeerViolationError("S0", "signed with another key"), []),
+        (ChannelError("away"), []),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_only_what_is_sure_is_noted_as_told_and_only_after_it_was(error, seen):
+    teller = Teller()
+
+    async def fails() -> None:
+        raise error
+
+    with pytest.raises(ExceptionGroup):
+        await submitting._submit_once(teller, teller, b"", fails, wait=False)
+    assert teller.seen == seen
+
+
+async def test_a_receipt_with_another_signature_leaves_the_submission_to_be_resumed():
+    teller = Teller()
+    teller.untold, teller.pending = SimpleNamespace(mark=b"the same", digest=b""), 1
+
+    async def resume() -> None:
+        raise PeerViolationError("S0", "signed its receipt with another key than the pinned one")
+
+    teller.resume = resume
+    with pytest.raises(ExceptionGroup):
+        await submitting._submit_once(teller, teller, b"the same", resume, wait=False)
+    assert teller.seen == []
+
+
+def test_retrieving_no_rows_is_a_mistake(town):
+    words = words_of("retrieve", "anna", "--block", "items", "--output", "rows.npz")
+    done = python(town.folder, "-m", "parties", *words)
+    assert done.returncode == ExitCode.MISUSE
+    assert "name its rows, as in --rows 3,17,99" in json.loads(done.stdout)["error"]["message"]

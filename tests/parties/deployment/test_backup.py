@@ -1,0 +1,472 @@
+"""`fsl-async backup`: a copy from which a server goes on with the same bytes, and nothing that is overwritten."""
+
+import json
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trio
+
+from fsl_async.errors import StorageError
+from parties import connect
+from parties.command import main
+from parties.commands.report import ExitCode
+from parties.deployment.connecting import free_addresses, server_setup
+from parties.files.models import load_model
+from parties.server.server import Server
+from parties.storage.sqlite_store import SqliteStore
+from parties.storage.store import DiskFullError
+from tests.support.shop import Basket, deploy, model
+
+NAMES = ("anna", "ben")
+WAITS = 60
+"""Seconds for a round of real servers."""
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """Two servers' files and two clients'."""
+    addresses = free_addresses(2)
+    deploy(tmp_path, addresses, NAMES)
+    for number, address in enumerate(addresses):
+        (tmp_path / f"S{number}.toml").write_text(
+            f'server = {number}\nidentity = "S{number}.key"\ntask = "task.toml"\nclients = "clients.toml"\n'
+            f'model = "model.npz"\nlisten = "{address}"\nstore = "S{number}.sqlite"\nthreads = 1\n'
+            "[rounds]\nclients = 2\n"
+        )
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder, monkeypatch, capsys):
+    """Runs `backup`, or `restore`, in this process: its exit code, JSON object or text, and complaint."""
+
+    def run(*words: str, form: str = "json") -> tuple[int, dict | str, str]:
+        monkeypatch.chdir(folder)
+        command = [] if words[0] == "restore" else ["backup"]
+        monkeypatch.setattr(sys, "argv", ["fsl-async", *command, *words, "--format", form])
+        with pytest.raises(SystemExit) as ending:
+            main()
+        said = capsys.readouterr()
+        return ending.value.code, json.loads(said.out) if form == "json" and said.out else said.out, said.err
+
+    return run
+
+
+@asynccontextmanager
+async def running(folder: Path) -> AsyncIterator[list[Server]]:
+    """Both servers, until the block ends."""
+    setups = [await server_setup(folder / f"S{number}.toml") for number in (0, 1)]
+    try:
+        async with trio.open_nursery() as nursery:
+            servers = [Server(setup) for setup in setups]
+            for server in servers:
+                await nursery.start(server.run)
+            yield servers
+            nursery.cancel_scope.cancel()
+    finally:
+        for setup in setups:
+            await setup.store.aclose()
+
+
+async def settled(servers: list[Server], rounds: int) -> None:
+    """Wait until both have kept that so many rounds are done; clients hear of it a moment before."""
+    with trio.fail_after(WAITS):
+        while [server.standing().rounds_done for server in servers] != [rounds, rounds]:  # noqa: ASYNC110 - two servers
+            await trio.sleep(0.01)
+
+
+async def take_part(folder: Path, *names: str) -> None:
+    async def submit(name: str) -> None:
+        async with connect(folder / "task.toml", folder / f"{name}.key") as client:
+            await client.submit(Basket(name).update)
+            assert (await client.outcome()).counted
+
+    async with trio.open_nursery() as nursery:
+        for name in names:
+            nursery.start_soon(submit, name)
+
+
+def test_a_server_goes_on_from_a_copy_that_was_made_while_it_ran(folder, run):
+    """One client's submission is in the copy; after the servers were stopped, the copies take the stores' place."""
+
+    async def copied_meanwhile() -> None:
+        async with running(folder) as servers:
+            await take_part(folder, *NAMES)
+            await settled(servers, 1)
+            async with connect(folder / "task.toml", folder / "anna.key") as client:
+                await client.submit(Basket("anna").update)
+                for number in (0, 1):
+                    before = (folder / f"S{number}.sqlite").stat().st_ino
+                    code, said, _ = run(f"S{number}.toml", f"copy-{number}.sqlite", "--model", f"model-{number}.npz")
+                    assert code == ExitCode.OK
+                    assert said["result"]["settled"] == 1
+                    assert (folder / f"S{number}.sqlite").stat().st_ino == before
+
+    async def second() -> None:
+        async with running(folder) as servers:
+            assert [server.standing().round.submissions for server in servers] == [1, 1]
+            await take_part(folder, "ben")
+            await settled(servers, 2)
+            now = model()
+            for name in NAMES * 2:
+                items = np.zeros_like(now["items"], dtype=np.float64)
+                items[Basket(name).rows] = Basket(name).values
+                now["items"] = (now["items"] + items).astype(np.float32)
+            np.testing.assert_array_equal(servers[0].model["items"], now["items"])
+
+    trio.run(copied_meanwhile)
+    for number in (0, 1):
+        copy = folder / f"copy-{number}.sqlite"
+        assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+        put_aside(folder, number)
+        code, said, _ = run("restore", f"S{number}.toml", copy.name)
+        assert (code, said["result"]["settled"], said["result"]["newest"]) == (ExitCode.OK, 1, True)
+        assert copy.exists()
+    trio.run(second)
+
+
+def put_aside(folder: Path, number: int, *, mark: bool = False) -> None:
+    """The store of a stopped server, without its mark or with it."""
+    (folder / "old").mkdir(exist_ok=True)
+    for left in folder.glob(f"S{number}.sqlite*"):
+        if mark or left.suffix != ".mark":
+            left.rename(folder / "old" / left.name)
+
+
+def test_what_is_printed_says_what_was_copied_and_how_to_go_on_from_it(folder, run):
+    async def a_round() -> None:
+        async with running(folder) as servers:
+            await take_part(folder, *NAMES)
+            await settled(servers, 1)
+
+    trio.run(a_round)
+    code, out, error = run("S0.toml", "copy.sqlite", "--model", "then.npz", form="text")
+    assert (code, error) == (ExitCode.OK, "")
+    first, *_, last = out.splitlines()
+    size = (folder / "copy.sqlite").stat().st_size
+    assert first == f"copy.sqlite: the store of S0 after round 1, {size:,} bytes, checked"
+    assert last == "then.npz: the model after round 1"
+    assert "`fsl-async restore` makes a store of it. The copy itself is refused by `serve`" in out
+    assert "If S0 has run since, do not" in out
+    code, said, _ = run("S1.toml", "other.sqlite")
+    assert code == ExitCode.OK
+    assert {key: said["result"][key] for key in ("server", "store", "copy", "settled", "model")} == {
+        "server": 1, "store": "S1.sqlite", "copy": "other.sqlite", "settled": 1, "model": "",
+    }  # fmt: skip
+    assert sorted(load_model(folder / "then.npz")) == ["head", "items"]
+    assert {path.name for path in folder.glob("*copy*")} == {"copy.sqlite"}
+
+
+@pytest.fixture
+def stopped(folder) -> Path:
+    """The folder after both servers have run for a moment."""
+
+    async def start() -> None:
+        async with running(folder):
+            pass
+
+    trio.run(start)
+    return folder
+
+
+@pytest.mark.parametrize("words", [["there"], ["copy.sqlite", "--model", "there"]], ids=["copy", "model"])
+def test_nothing_is_overwritten(stopped, run, words):
+    (stopped / "there").write_text("precious")
+    code, said, _ = run("S0.toml", *words)
+    assert code == ExitCode.STORAGE
+    assert "there exists already, and is not overwritten; name a new file" in said["error"]["message"]
+    assert (stopped / "there").read_text() == "precious"
+    assert not (stopped / "copy.sqlite").exists()
+
+
+def test_what_cannot_be_copied_is_named_and_nothing_stays(stopped, run, monkeypatch):
+    before = {path.name for path in stopped.iterdir()}
+    (stopped / "text.sqlite").write_text("not a store at all, but long enough for a header: " + "x" * 200)
+    with closing(sqlite3.connect(stopped / "theirs.sqlite")) as theirs:
+        theirs.execute("CREATE TABLE x (y)")
+    cases = {
+        "memory": (ExitCode.MISUSE, "the store is in memory: there is nothing to copy"),
+        "none.sqlite": (ExitCode.MISUSE, "none.sqlite: there is no store yet; the server makes it when it starts"),
+        "text.sqlite": (ExitCode.STORAGE, "text.sqlite is not a store"),
+        "theirs.sqlite": (ExitCode.STORAGE, "theirs.sqlite is not a store of fsl-async"),
+    }
+    for store, (expected, words) in cases.items():
+        monkeypatch.setenv("FSL_ASYNC_STORE", store)
+        code, said, error = run("S0.toml", "copy.sqlite")
+        assert code == expected
+        assert words in said["error"]["message"]
+        assert error.startswith("fsl-async backup: ")
+    monkeypatch.delenv("FSL_ASYNC_STORE")
+    code, said, _ = run("S0.toml", "copy.sqlite", "--model", "model.pt")
+    assert code == ExitCode.MISUSE
+    assert "its name must end in .npz or .safetensors" in said["error"]["message"]
+    code, said, _ = run("S0.toml", "nowhere/copy.sqlite")
+    assert code == ExitCode.STORAGE
+    assert "its folder does not exist" in said["error"]["message"]
+    assert {path.name for path in stopped.iterdir()} == before | {"text.sqlite", "theirs.sqlite"}
+
+
+async def test_a_clients_state_is_no_servers_store(stopped, run, monkeypatch):
+    store = await SqliteStore.open(stopped / "client.sqlite")
+    await store.aclose()
+    monkeypatch.setenv("FSL_ASYNC_STORE", "client.sqlite")
+    code, said, _ = run("S0.toml", "copy.sqlite")
+    assert code == ExitCode.STORAGE
+    assert "is not a server's store, or no server has been started with it yet" in said["error"]["message"]
+
+
+def test_a_damaged_store_is_found_out_and_no_copy_stays(stopped, run):
+    """A page in the middle is scribbled over: SQLite copies it without a look."""
+    path = stopped / "S0.sqlite"
+    content = bytearray(path.read_bytes())
+    page = 8192
+    for number in range(3, len(content) // page):
+        content[number * page : number * page + 64] = bytes(range(64))
+    path.write_bytes(content)
+    code, said, _ = run("S0.toml", "copy.sqlite")
+    assert code == ExitCode.STORAGE
+    assert "damaged" in said["error"]["message"]
+    assert not (stopped / "copy.sqlite").exists()
+
+
+# ---- what becomes of a copy
+
+
+async def one_round(folder: Path, number: int) -> None:
+    async with running(folder) as servers:
+        await take_part(folder, *NAMES)
+        await settled(servers, number)
+
+
+async def half_a_round(folder: Path) -> None:
+    """One of two submissions is in."""
+    async with running(folder) as servers:
+        async with connect(folder / "task.toml", folder / "anna.key") as client:
+            await client.submit(Basket("anna").update)
+        assert [server.standing().round.submissions for server in servers] == [1, 1]
+
+
+async def refused_at_start(folder: Path) -> str:
+    with pytest.raises(StorageError) as caught:
+        await server_setup(folder / "S0.toml")
+    return str(caught.value)
+
+
+def test_a_copy_is_refused_as_it_is(folder, run):
+    trio.run(one_round, folder, 1)
+    assert run("S0.toml", "copy.sqlite")[0] == ExitCode.OK
+    put_aside(folder, 0)
+    (folder / "copy.sqlite").rename(folder / "S0.sqlite")
+    assert "is a copy made by `fsl-async backup`" in trio.run(refused_at_start, folder)
+
+
+def test_a_server_does_not_go_on_from_a_copy_that_it_has_run_on_from(folder, run):
+    """Neither from one made by `backup` nor from one made by hand; it may have answered a round since."""
+    trio.run(half_a_round, folder)
+    assert run("S0.toml", "copy.sqlite")[0] == ExitCode.OK
+    by_hand = (folder / "S0.sqlite").read_bytes()
+    trio.run(take_part_and_end, folder)
+    put_aside(folder, 0)
+    code, said, _ = run("restore", "S0.toml", "copy.sqlite")
+    assert code == ExitCode.STORAGE
+    assert "copy.sqlite is older than what its server has done" in said["error"]["message"]
+    assert not (folder / "S0.sqlite").exists()
+    (folder / "S0.sqlite").write_bytes(by_hand)
+    words = trio.run(refused_at_start, folder)
+    assert "S0.sqlite is older than what this server has done" in words
+    assert "begin anew on both servers" in words
+
+
+async def take_part_and_end(folder: Path) -> None:
+    async with running(folder) as servers:
+        await take_part(folder, "ben")
+        await settled(servers, 1)
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_without_its_mark_a_restored_server_gives_up_the_round_that_was_on(folder, run, twice):
+    """Another sum of it may have been opened; the next round is a new one."""
+    trio.run(half_a_round, folder)
+    assert run("S0.toml", "copy.sqlite")[0] == ExitCode.OK
+    put_aside(folder, 0, mark=True)
+    code, out, _ = run("restore", "S0.toml", "copy.sqlite", form="text")
+    assert code == ExitCode.OK
+    assert "gives up the round that the copy had begun" in out
+    if twice:  # of the store itself, beside which there is a mark by now
+        assert run("restore", "S0.toml", "S0.sqlite")[0] == ExitCode.OK
+
+    async def goes_on() -> None:
+        async with running(folder) as servers:
+            with trio.fail_after(20):
+                while [server.standing().rounds_aborted for server in servers] != [1, 1]:  # noqa: ASYNC110 - two servers
+                    await trio.sleep(0.01)
+            past = (await servers[0].past_rounds())[0].report
+            assert past.aborted.startswith("S0 gave up: its store was made of a copy")
+            await take_part(folder, *NAMES)
+            await settled(servers, 1)
+
+    trio.run(goes_on)
+    trio.run(half_a_round, folder)  # opened since the restore: it goes on after a restart
+
+    async def again() -> None:
+        async with running(folder) as servers:
+            await take_part(folder, "ben")
+            await settled(servers, 2)
+
+    trio.run(again)
+
+
+def test_without_its_mark_a_restored_server_gives_up_the_round_that_it_was_tossing_for(folder, run):
+    """With its half of the toss a malicious peer could open that round as the same one again."""
+
+    async def half_a_toss() -> None:
+        setup = await server_setup(folder / "S0.toml")
+        async with trio.open_nursery() as nursery:
+            await nursery.start(Server(setup).run)
+            nursery.cancel_scope.cancel()
+        await setup.store.aclose()
+
+    async def goes_on() -> None:
+        async with running(folder) as servers:
+            with trio.fail_after(20):
+                while [server.standing().rounds_aborted for server in servers] != [1, 1]:  # noqa: ASYNC110 - likewise
+                    await trio.sleep(0.01)
+            await take_part(folder, *NAMES)
+            await settled(servers, 1)
+
+    trio.run(half_a_toss)
+    assert run("S0.toml", "copy.sqlite")[0] == ExitCode.OK
+    put_aside(folder, 0, mark=True)
+    assert run("restore", "S0.toml", "copy.sqlite")[0] == ExitCode.OK
+    trio.run(goes_on)
+
+
+def test_a_store_without_its_mark_is_made_one_where_it_lies(folder, run):
+    trio.run(one_round, folder, 1)
+    (folder / "S0.sqlite.mark").unlink()
+    assert "has no mark beside it" in trio.run(refused_at_start, folder)
+    code, said, _ = run("restore", "S0.toml", "S0.sqlite")
+    assert (code, said["result"]["newest"]) == (ExitCode.OK, False)
+    trio.run(one_round, folder, 2)
+
+
+@pytest.mark.parametrize("number", ["0", "1"])
+def test_what_is_restored_is_the_servers_own_and_overwrites_nothing(number, folder, run):
+    trio.run(one_round, folder, 1)
+    assert run(f"S{number}.toml", "copy.sqlite")[0] == ExitCode.OK
+    code, said, _ = run("restore", "S0.toml", "copy.sqlite")
+    assert code == ExitCode.STORAGE
+    assert "S0.sqlite exists; put it aside first" in said["error"]["message"]
+    put_aside(folder, 0, mark=True)
+    code, said, _ = run("restore", "S0.toml", "copy.sqlite")
+    assert (code == ExitCode.OK) == (number == "0")
+    assert number == "0" or "is a store of S1" in said["error"]["message"]
+    code, said, _ = run("restore", "S0.toml", "nowhere.sqlite")
+    assert code == ExitCode.MISUSE
+
+
+def test_a_copy_of_a_store_that_was_begun_anew_since_is_refused(folder, run):
+    trio.run(one_round, folder, 1)
+    assert run("S0.toml", "copy.sqlite")[0] == ExitCode.OK
+    for index in (0, 1):
+        put_aside(folder, index, mark=True)
+    for state in folder.glob("*.state*"):
+        state.unlink()  # as docs/operations.md has clients do
+    trio.run(one_round, folder, 1)
+    put_aside(folder, 0)
+    code, said, _ = run("restore", "S0.toml", "copy.sqlite")
+    assert code == ExitCode.STORAGE
+    assert "its server has begun anew since" in said["error"]["message"]
+
+
+def test_a_new_store_beside_the_mark_of_a_lost_one_is_refused(folder):
+    trio.run(one_round, folder, 1)
+    put_aside(folder, 0)
+    assert "is not the store that was used here last" in trio.run(refused_at_start, folder)
+
+
+@pytest.mark.parametrize("place", [0.2, 0.5, 0.9])
+def test_a_log_that_lost_a_part_is_found_out(place, folder):
+    """From a flipped bit on SQLite takes a log for cut off by a crash, and goes on as if nothing more had been said."""
+    store, log = folder / "S0.sqlite", folder / "S0.sqlite-wal"
+
+    async def killed() -> tuple[bytes, bytes]:
+        async with running(folder) as servers:
+            await take_part(folder, *NAMES)
+            await settled(servers, 1)
+            return store.read_bytes(), log.read_bytes()
+
+    at_death, logged = trio.run(killed)
+    store.write_bytes(at_death)
+    log.write_bytes(logged)
+    index = int(len(logged) * place)
+    log.write_bytes(logged[:index] + bytes([logged[index] ^ 1]) + logged[index + 1 :])
+    words = trio.run(refused_at_start, folder)
+    assert "S0.sqlite is older than what this server has done" in words
+    assert "S0.sqlite-wal) is missing or damaged" in words
+
+
+def test_a_mark_that_cannot_be_read_is_named(folder):
+    trio.run(one_round, folder, 1)
+    (folder / "S0.sqlite.mark").write_bytes(b"fsl-async mark 00")
+    assert "S0.sqlite.mark is damaged" in trio.run(refused_at_start, folder)
+
+
+# ---- a signal on the way
+
+ENDED_ON_ITS_WAY = """
+import os, signal
+import {module} as module
+real = module.connect
+def connect(path):
+    if path.name.startswith(".{prefix}"):
+        os.kill(os.getpid(), signal.{name})
+    return real(path)
+module.connect = connect
+from parties.command import main
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("command", ["backup", "restore"])
+def test_a_signal_on_the_way_leaves_nothing(command, name, stopped, run):
+    """Else a whole copy stays in a hidden file, with all secrets."""
+    if command == "restore":
+        run("S0.toml", "copy.sqlite")
+        put_aside(stopped, 0)
+    module, prefix = (
+        ("parties.storage.sqlite_file", "copy") if command == "backup" else ("parties.deployment.restore", "S0.sqlite")
+    )
+    before = {path.name for path in stopped.iterdir()}
+    script = ENDED_ON_ITS_WAY.format(module=module, prefix=prefix, name=name)
+    words = [sys.executable, "-c", script, command, "S0.toml", "copy.sqlite"]
+    ended = subprocess.run(words, cwd=stopped, capture_output=True, check=False, timeout=120)
+    assert ended.returncode == ExitCode.INTERRUPTED, ended.stderr.decode()
+    assert {path.name for path in stopped.iterdir()} - {"S0.sqlite.lock"} == before - {"S0.sqlite.lock"}
+
+
+# ---- a full disk at the start
+
+
+async def test_a_server_that_starts_on_a_full_disk_waits(stopped, monkeypatch, autojump_clock):
+    real, full = SqliteStore.open, [True] * 3
+
+    async def opened(path: Path, **words: bool) -> SqliteStore:
+        if full:
+            full.pop()
+            raise DiskFullError(f"{path}: the disk is full")
+        return await real(path, **words)
+
+    monkeypatch.setattr(SqliteStore, "open", opened)
+    setup = await server_setup(stopped / "S0.toml")
+    assert await setup.store.keys("standing") == ["standing"]
+    await setup.store.aclose()
+    assert not full

@@ -1,0 +1,370 @@
+"""Deployed for real: the README's guide to two hosts, word for word, with every party a process of its own."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fsl_async.errors import MisuseError
+from fsl_async.task import Task
+from parties.command import main
+from parties.commands.report import ExitCode
+from parties.deployment.connecting import (
+    Deployment,
+    ServerFile,
+    free_addresses,
+    server_setup,
+    to_toml,
+)
+from parties.files.models import load_model
+from parties.identity.keys import PublicIdentity
+from tests import ROOT
+from tests.support import guide
+from tests.support.shop import TASK, deploy, model
+
+ENDS_WITHIN = 120  # seconds for a process; a hang, not slowness, is what this is to end
+ITEMS, HEAD = (1000, 4), (3,)
+
+
+class Process:
+    """A `python -m parties` in a folder; killed at the end of the test if it still runs."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self.child = subprocess.Popen(
+            [sys.executable, "-m", "parties", *words],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def wait_for_line(self, pattern: str) -> str:
+        """Read stderr up to a line that matches."""
+        assert self.child.stderr is not None
+        for line in self.child.stderr:
+            if re.search(pattern, line):
+                return line
+        pytest.fail(f"ended with {self.child.wait()} before it said {pattern!r}")
+
+    def ended(self) -> tuple[int, str, str]:
+        """Its exit code, and all that it has said."""
+        out, error = self.child.communicate(timeout=ENDS_WITHIN)
+        return self.child.returncode, out, error
+
+
+@pytest.fixture
+def start() -> Iterator[type[Process]]:
+    """Starts processes that do not outlive the test."""
+    started: list[Process] = []
+
+    def begin(folder: Path, *words: str) -> Process:
+        started.append(Process(folder, *words))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.child.kill()
+        process.child.communicate()
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Runs a command in this process, in a folder; gives its exit code, its JSON object and its stderr."""
+
+    def run(folder: Path, *words: str) -> tuple[int, dict, str]:
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(sys, "argv", ["fsl-async", *words, "--format", "json"])
+        with pytest.raises(SystemExit) as ending:
+            main()
+        said = capsys.readouterr()
+        return ending.value.code, json.loads(said.out) if said.out else {}, said.err
+
+    return run
+
+
+HOSTS = {"s0": "on the first host", "s1": "on the second", "alice": "on each client", "bob": "on each client"}
+
+
+@pytest.fixture
+def hosts(tmp_path, command) -> dict[str, Path]:
+    """A folder for each party with the files that the guide gives it; keys made by the guide's commands."""
+    folders = {name: tmp_path / name for name in HOSTS}
+    for name, folder in folders.items():
+        folder.mkdir()
+        (words,) = [words for words, place in guide.commands() if words[1] == "keygen" and place == HOSTS[name]]
+        code, _, _ = command(folder, *[word.replace("alice", name) for word in words[1:]])
+        assert code == ExitCode.OK
+    public = {name: PublicIdentity.load(folder / f"{name}.pub") for name, folder in folders.items()}
+    addresses = free_addresses(2)
+    task = guide.file("task.toml")
+    for server, address in zip(("s0", "s1"), addresses, strict=True):
+        task = task.replace(f"{server}.example.org:7000", address)
+        task = task.replace(f"<channel of {server}.pub>", public[server].channel.hex())
+        task = task.replace(f"<statement of {server}.pub>", public[server].statement.hex())
+    listed = "".join(f"[[clients]]\n{(folders[name] / f'{name}.pub').read_text()}" for name in ("alice", "bob"))
+    for folder in folders.values():
+        (folder / "task.toml").write_text(task)
+    for number, (server, address) in enumerate(zip(("s0", "s1"), addresses, strict=True)):
+        text = guide.file("s0.toml").replace("0.0.0.0:7000", address).replace("s0.key", f"{server}.key")
+        (folders[server] / f"{server}.toml").write_text(text.replace("server = 0", f"server = {number}"))
+        (folders[server] / "clients.toml").write_text(listed)
+        np.savez(folders[server] / "model.npz", items=np.zeros(ITEMS, np.float32), head=np.ones(HEAD, np.float32))
+    for name in ("alice", "bob"):
+        update = {
+            "items.rows": [3, 10 + len(name)],
+            "items.values": np.full((2, 4), len(name) / 8),
+            "head": np.ones(HEAD),
+        }
+        np.savez(folders[name] / "update.npz", **update)
+    return folders
+
+
+def serving(start, hosts: dict[str, Path]) -> list[Process]:
+    servers = [start(hosts[name], "serve", f"{name}.toml", "--format", "json") for name in ("s0", "s1")]
+    for server in servers:
+        server.wait_for_line("listens at")
+    return servers
+
+
+def test_the_guide_to_two_hosts_works_as_it_is_written(hosts, start, command):
+    servers = serving(start, hosts)
+    retrieved = command(
+        hosts["alice"], "retrieve", "task.toml", "--identity", "alice.key", "--block", "items", "--rows", "3,5",
+        "--output", "rows.npz",
+    )  # fmt: skip
+    assert retrieved[0] == ExitCode.OK
+    assert retrieved[1]["result"]["shape"] == [2, 4]
+    np.testing.assert_array_equal(load_model(hosts["alice"] / "rows.npz")["values"], np.zeros((2, 4), np.float32))
+
+    (submit,) = [words[1:] for words, _ in guide.commands() if words[1] == "submit"]
+    clients = {
+        name: start(hosts[name], *[word.replace("alice", name) for word in submit], "--format", "json")
+        for name in ("alice", "bob")
+    }
+    for name, client in clients.items():
+        code, out, error = client.ended()
+        assert code == ExitCode.OK, error
+        envelope = json.loads(out)
+        assert (envelope["version"], envelope["command"]) == (1, "submit"), name
+        assert envelope["result"]["counted"]
+        assert envelope["result"]["clients"] == ["alice", "bob"]
+    for number, server in enumerate(servers):
+        code, out, error = server.ended()
+        assert code == ExitCode.OK, error
+        result = json.loads(out)["result"]
+        assert result.pop("state").startswith("resting after round 1")
+        assert result == {"server": number, "rounds_done": 1, "rounds_aborted": 0, "ending": "rounds-over"}
+        assert '"event": "round done"' in error
+    for name in ("s0", "s1"):
+        final = load_model(hosts[name] / "model-now.npz")
+        expected = np.zeros(ITEMS, np.float32)
+        for client in ("alice", "bob"):
+            expected[[3, 10 + len(client)]] += len(client) / 8
+        np.testing.assert_array_equal(final["items"], expected)
+        np.testing.assert_array_equal(final["head"], np.full(HEAD, 3, np.float32))
+
+
+def test_whoever_does_not_belong_is_turned_away_and_the_round_goes_on(hosts, start, command):
+    for name in ("s0", "s1"):  # this one host comes more often than five clients would
+        file = hosts[name] / f"{name}.toml"
+        file.write_text(file.read_text() + "\n[limits]\nburst = 50\n")
+    servers = serving(start, hosts)
+    submit = ("submit", "task.toml", "--update", "update.npz", "--identity")
+    alice = hosts["alice"]
+    task = (alice / "task.toml").read_text()
+
+    code, said, _ = command(alice, "keygen", "mallory.key")
+    assert code == ExitCode.OK
+    code, said, error = command(alice, *submit, "mallory.key")
+    assert (code, said["error"]["kind"]) == (ExitCode.CHANNEL, "RefusedError")
+    assert "mallory" in error or PublicIdentity.load(alice / "mallory.pub").channel.hex()[:16] in error
+
+    (alice / "other.toml").write_text(task.replace("select = 16", "select = 17"))
+    code, said, _ = command(alice, "submit", "other.toml", "--update", "update.npz", "--identity", "alice.key")
+    assert (code, said["error"]["code"]) == (ExitCode.MISUSE, 3)
+    assert "S0 runs another task: blocks" in said["error"]["message"]
+
+    s0 = PublicIdentity.load(hosts["s0"] / "s0.pub").channel.hex()
+    s1 = PublicIdentity.load(hosts["s1"] / "s1.pub").channel.hex()
+    (alice / "swapped.toml").write_text(task.replace(s0, "?").replace(s1, s0).replace("?", s1))
+    code, said, _ = command(alice, "submit", "swapped.toml", "--update", "update.npz", "--identity", "alice.key")
+    assert (code, said["error"]["kind"]) == (ExitCode.CHANNEL, "WrongServerKeyError")
+
+    assert command(alice, *submit, "alice.key")[0] == ExitCode.OK
+    code, said, _ = command(alice, *submit, "alice.key")
+    assert (code, said["error"]["kind"]) == (ExitCode.MISUSE, "MisuseError")
+    assert "this client has submitted to it" in said["error"]["message"]
+    code, said, _ = command(alice, *submit, "alice.key", "--no-state")  # other trees, hence other bytes
+    assert (code, said["error"]["kind"]) == (ExitCode.SENT, "RequestDeniedError")
+    assert "another submission of yours" in said["error"]["message"] or "conflict" in said["error"]["message"]
+
+    code, said, _ = command(hosts["bob"], *submit, "bob.key", "--wait")
+    assert code == ExitCode.OK
+    assert said["result"]["counted"]
+    assert [server.ended()[0] for server in servers] == [ExitCode.OK, ExitCode.OK]
+
+
+def test_servers_with_unequal_models_both_end_and_say_so(hosts, start):
+    np.savez(hosts["s1"] / "model.npz", items=np.ones(ITEMS, np.float32), head=np.ones(HEAD, np.float32))
+    servers = [start(hosts[name], "serve", f"{name}.toml", "--format", "json") for name in ("s0", "s1")]
+    for server in servers:
+        code, out, error = server.ended()
+        assert code == ExitCode.PEER, error
+        assert json.loads(out)["error"]["code"] == ExitCode.PEER
+        assert "holds another model" in json.loads(out)["error"]["message"]
+        assert "Traceback" not in error
+
+
+def test_an_interrupted_server_ends_with_130(hosts, start):
+    server = start(hosts["s0"], "serve", "s0.toml", "--format", "json")
+    server.wait_for_line("listens at")
+    server.child.send_signal(signal.SIGINT)
+    code, out, error = server.ended()
+    assert code == ExitCode.INTERRUPTED == 130
+    assert json.loads(out)["error"]["kind"] == "KeyboardInterrupt"
+    assert "Traceback" not in error
+
+
+def test_nobody_listening_is_told_by_address(hosts, command):
+    address = Deployment.load(hosts["alice"] / "task.toml").addresses[0]
+    code, said, _ = command(hosts["alice"], "submit", "task.toml", "--identity", "alice.key", "--update", "update.npz")
+    assert (code, said["error"]["kind"]) == (ExitCode.CHANNEL, "UnreachableError")
+    assert f"nothing listens at {address}" in said["error"]["message"]
+
+
+def test_a_server_with_others_keys_does_not_start(hosts, command):
+    shutil.copy(hosts["alice"] / "alice.key", hosts["s0"] / "s0.key")
+    (hosts["s0"] / "s0.key").chmod(0o600)
+    code, said, _ = command(hosts["s0"], "serve", "s0.toml")
+    assert code == ExitCode.MISUSE
+    assert "s0.key does not hold the keys that task.toml gives for server 0" in said["error"]["message"]
+
+
+# ---- the files
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A folder with a deployment's files, as `write_deployment` makes them."""
+    deploy(tmp_path, ("127.0.0.1:7000", "127.0.0.1:7001"), ("anna", "ben"))
+    (tmp_path / "server.toml").write_text(
+        'server = 0\nidentity = "S0.key"\ntask = "task.toml"\nclients = "clients.toml"\nmodel = "model.npz"\n'
+        'listen = "127.0.0.1:0"\nstore = "memory"\n'
+    )
+    return tmp_path
+
+
+async def test_a_written_deployment_is_read_back_as_it_was(folder):
+    deployment = Deployment.load(folder / "task.toml")
+    assert deployment.task == TASK
+    assert deployment.task.digest() == TASK.digest()
+    assert deployment.addresses == ("127.0.0.1:7000", "127.0.0.1:7001")
+    setup = await server_setup(folder / "server.toml")
+    assert setup.task == TASK
+    assert setup.peer.keys == deployment.identity(1).keys
+    assert "anna" in setup.registry
+    assert len(setup.registry) == 2
+    for name, array in model().items():
+        np.testing.assert_array_equal(setup.model[name], array)
+
+
+UNKNOWN_KEYS = {
+    "of the file": (
+        "task.toml",
+        "[task]\n",
+        "[tasks]\nname = 1\n[task]\n",
+        "unknown key 'tasks'; did you mean 'task'?",
+    ),
+    "of the task": (
+        "task.toml",
+        "min_clients",
+        "min_client",
+        "task: unknown key 'min_client'; did you mean 'min_clients'?",
+    ),
+    "of the ring": (
+        "task.toml",
+        "fraction_bits",
+        "fractions",
+        "task, ring: unknown key 'fractions'; did you mean 'fraction_bits'?",
+    ),
+    "of a block": ("task.toml", "width", "witdh", "task, blocks 1: unknown key 'witdh'; did you mean 'width'?"),
+    "of another kind of block": (
+        "task.toml",
+        "size = 5",
+        "size = 5\nrows = 5",
+        "task, blocks 2: unknown key 'rows'; known are name, size",
+    ),
+    "of a server's entry": (
+        "task.toml",
+        "address",
+        "adress",
+        "servers 1: unknown key 'adress'; did you mean 'address'?",
+    ),
+    "of a server's file": ("server.toml", "listen", "lisen", "unknown key 'lisen'; did you mean 'listen'?"),
+    "of its rounds": (
+        "server.toml",
+        "listen",
+        "rounds = {seconsd = 1.0}\nlisten",
+        "rounds: unknown key 'seconsd'; did you mean 'seconds'?",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNKNOWN_KEYS)
+async def test_an_unknown_key_is_refused_with_the_nearest_known_one(folder, case):
+    name, old, new, message = UNKNOWN_KEYS[case]
+    text = (folder / name).read_text()
+    assert old in text
+    (folder / name).write_text(text.replace(old, new, 1))
+    with pytest.raises(MisuseError, match=re.escape(message)):
+        await server_setup(folder / "server.toml")
+
+
+BAD_VALUES = {
+    "ring": ("task.toml", "bits = 64", "bits = 63", "bits must be 32, 64 or 128, not 63"),
+    "range": ("task.toml", "select = 8", "select = 8000", "select must be an integer from 1 to 300, not 8000"),
+    "type": ("task.toml", "select = 8", 'select = "eight"', "Expected `int`, got `str`"),
+    "choice": ("task.toml", '"verified"', '"verfied"', "Invalid enum value 'verfied'"),
+    "not TOML": ("task.toml", "[task]", "[task", "is not TOML"),
+    "server number": ("server.toml", "server = 0", "server = 2", "server must be a whole number from 0 to 1, not 2"),
+    "missing file": ("server.toml", "model.npz", "modle.npz", "modle.npz cannot be read as a model"),
+    "missing task": ("server.toml", "task.toml", "tusk.toml", "tusk.toml cannot be read"),
+    "no list": ("server.toml", 'clients = "clients.toml"\n', "", 'needs clients = "FILE"'),
+    "rounds": ("server.toml", "listen", "rounds = {clients = 99}\nlisten", "clients must be at most 6"),
+    "address": ("server.toml", '"127.0.0.1:0"', '"localhost"', "must be an address of the form host:port or"),
+    "key": ("task.toml", 'channel = "', 'channel = "0', "channel must be 64 hexadecimal digits"),
+    "another's name": ("clients.toml", '"ben"', '"anna"', "another client has this name or this key"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_VALUES)
+def test_a_value_out_of_its_range_is_refused_by_name(folder, case, command):
+    name, old, new, message = BAD_VALUES[case]
+    text = (folder / name).read_text()
+    assert old in text
+    (folder / name).write_text(text.replace(old, new, 1))
+    code, said, _ = command(folder, "serve", "server.toml")
+    assert code == ExitCode.MISUSE
+    assert message in said["error"]["message"]
+
+
+def test_every_readme_file_is_a_valid_one(tmp_path):
+    for kind, name in ((Deployment, "task.toml"), (ServerFile, "s0.toml")):
+        (tmp_path / name).write_text(guide.file(name))
+        kind.load(tmp_path / name)
+    assert isinstance(Deployment.load(tmp_path / "task.toml").task, Task)
+
+
+def test_tables_come_back_from_toml(tmp_path):
+    table = {"a": 1, "b": 'quo"te', "c": {"d": 1.5, "e": {"f": True}}, "g": [{"h": 1}, {"h": 2, "i": {"j": "k"}}]}
+    assert tomllib.loads(to_toml(table)) == table

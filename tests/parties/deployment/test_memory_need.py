@@ -1,0 +1,39 @@
+"""What a server's memory is reckoned to be, beside the peaks of real servers.
+
+Each peak is of `fsl-async serve` in a process of its own, its VmHWM after three rounds of two clients that retrieve and
+submit (Linux, glibc, Python 3.11); messages took a few megabytes, so they are left out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fsl_async.task import Dense, Ring, Sparse, Task
+from parties.deployment.memory_need import message_bytes, server_bytes
+
+MIB = 2**20
+LARGE = Sparse(name="items", rows=2**20, width=16, select=500)
+
+
+def task_of(block, bits):
+    return Task(name="need", blocks=(block,), ring=Ring(bits, fraction_bits=16), min_clients=2, max_clients=4)
+
+
+@pytest.mark.parametrize(
+    ("block", "bits", "dtype", "peak_mib"),
+    [
+        (LARGE, 32, np.float32, 1_594),
+        (LARGE, 64, np.float32, 2_170),
+        (Dense(name="head", size=2**24), 64, np.float32, 1_718),
+    ],
+)
+def test_what_is_reckoned_is_within_a_fifth_of_what_was_seen(block, bits, dtype, peak_mib):
+    reckoned = server_bytes(task_of(block, bits), {block.name: np.empty(0, dtype)}, 0) / MIB
+    assert 0.9 * peak_mib <= reckoned <= 1.2 * peak_mib
+
+
+def test_messages_have_what_is_given_or_what_two_of_the_longest_take():
+    task, model = task_of(LARGE, 64), {"items": np.empty(0, np.float32)}
+    assert message_bytes(task, model, None) == 2**28
+    assert message_bytes(task, model, 2**26) == 2**26

@@ -1,0 +1,490 @@
+"""`fsl-async serve` as a process: its signals, its files, and the ways in which it does not start."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trio
+
+from parties import connect
+from parties.command import main
+from parties.commands.report import ExitCode
+from parties.deployment.connecting import free_addresses
+from parties.files.models import checkpoints, load_model
+from parties.settings.lists import revoke_client
+from tests import ROOT
+from tests.support.shop import HEAD, ROWS, WIDTH, Basket, deploy, model
+from transport import RefusedError
+
+ENDS_WITHIN = 180  # seconds for a process that may have to compile; what this is to end is a hang
+NAMES = ("anna", "ben")
+
+
+class Serving:
+    """One `fsl-async serve`, with all that it says on stderr."""
+
+    def __init__(self, folder: Path, *words: str, **environment: str) -> None:
+        self.heard: list[str] = []
+        self.child = subprocess.Popen(
+            [sys.executable, "-m", "parties", "serve", *words, "--format", "json"],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.watchdog = threading.Timer(ENDS_WITHIN, self.child.kill)
+        self.watchdog.start()
+
+    def says(self, pattern: str) -> str:
+        """Read up to a line that matches."""
+        assert self.child.stderr is not None
+        for line in self.child.stderr:
+            self.heard.append(line)
+            if re.search(pattern, line):
+                return line
+        pytest.fail(f"ended with {self.child.wait()} before it said {pattern!r}: {''.join(self.heard)}")
+
+    def signalled(self, number: int) -> None:
+        self.child.send_signal(number)
+
+    def ended(self) -> tuple[int, dict, str]:
+        """Its exit code, its JSON object, and all that it has said."""
+        out, error = self.child.communicate(timeout=ENDS_WITHIN)
+        return self.child.returncode, json.loads(out) if out else {}, "".join(self.heard) + error
+
+
+@pytest.fixture
+def serve() -> Iterator[type[Serving]]:
+    started: list[Serving] = []
+
+    def begin(folder: Path, *words: str, **environment: str) -> Serving:
+        started.append(Serving(folder, *words, **environment))
+        return started[-1]
+
+    yield begin
+    for serving in started:
+        serving.watchdog.cancel()
+        serving.child.kill()
+        serving.child.communicate()
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A deployment on one host: two servers, two clients."""
+    addresses = free_addresses(2)
+    deploy(tmp_path, addresses, NAMES)
+    for server, address in enumerate(addresses):
+        (tmp_path / f"S{server}.toml").write_text(
+            f'server = {server}\nidentity = "S{server}.key"\ntask = "task.toml"\nclients = "clients.toml"\n'
+            f'model = "model.npz"\nlisten = "{address}"\nstore = "S{server}.sqlite"\nthreads = 1\n'
+            f'checkpoints = "models-{server}"\ncheckpoints_kept = 2\nsave_model = "now-{server}.npz"\n'
+            "[rounds]\nclients = 2\n"
+        )
+    for name in NAMES:
+        (tmp_path / f"{name}.toml").write_text(
+            f'task = "task.toml"\nidentity = "{name}.key"\nstate = "{name}.sqlite"\n'
+        )
+    return tmp_path
+
+
+async def take_part(folder: Path, name: str) -> None:
+    """A client's round, by its own file."""
+    async with connect(folder / f"{name}.toml") as client:
+        await client.submit(Basket(name).update)
+        assert (await client.outcome()).counted
+
+
+def expected(rounds: int) -> dict[str, np.ndarray]:
+    """The model after so many rounds of all clients' baskets."""
+    now = model()
+    for name in NAMES * rounds:
+        basket = Basket(name)
+        items, head = np.zeros((ROWS, WIDTH)), np.zeros(HEAD)
+        items[basket.rows], head = basket.values, basket.head
+        now = {"items": (now["items"] + items).astype(np.float32), "head": (now["head"] + head).astype(np.float32)}
+    return now
+
+
+async def both_rounds(folder: Path) -> None:
+    with trio.fail_after(ENDS_WITHIN):
+        async with trio.open_nursery() as nursery:
+            for name in NAMES:
+                nursery.start_soon(take_part, folder, name)
+
+
+def wait_for(path: Path) -> None:
+    """Wait until a file is there."""
+    for _ in range(100 * ENDS_WITHIN):
+        if path.exists():
+            return
+        time.sleep(0.01)
+    pytest.fail(f"{path} was not written")
+
+
+# ---- a life
+
+
+def test_a_server_is_stopped_and_goes_on_where_it_was(folder, serve):
+    """SIGTERM ends with 0, an open round is parked, the models are on disk, and the next start goes on from there.
+
+    A model file that was lost in between is written again at the start.
+    """
+    for start in (1, 2):
+        servers = [serve(folder, f"S{server}.toml") for server in (0, 1)]
+        for server in servers:
+            server.says('"event": "round (opened|resumed)"')
+        if start == 2:
+            wait_for(folder / "now-0.npz")
+            np.testing.assert_array_equal(load_model(folder / "now-0.npz")["items"], expected(1)["items"])
+        trio.run(both_rounds, folder)
+        for server in servers:
+            server.says('"event": "round done"')
+            server.says('"event": "round opened"')
+            server.signalled(signal.SIGTERM)
+        for number, server in enumerate(servers):
+            code, said, words = server.ended()
+            assert code == ExitCode.OK
+            assert f"stopped: round {start + 1} is parked, Open with 0 submissions; it goes on when" in words
+            assert said["result"] == {
+                "server": number,
+                "rounds_done": start,
+                "rounds_aborted": 0,
+                "ending": "stopped",
+                "state": f"round {start + 1}: Open",
+            }
+            made = checkpoints(folder / f"models-{number}")
+            assert [checkpoint.number for checkpoint in made] == list(range(1, start + 1))
+            for path in (made[-1].path, folder / f"now-{number}.npz"):
+                for block, array in load_model(path).items():
+                    np.testing.assert_array_equal(array, expected(start)[block], err_msg=block)
+        (folder / "now-0.npz").unlink()
+
+
+def test_a_server_that_waits_for_the_other_one_stops_at_once(folder, serve):
+    server = serve(folder, "S0.toml")
+    server.says("listens at")
+    started = time.monotonic()
+    server.signalled(signal.SIGTERM)
+    code, said, words = server.ended()
+    assert code == ExitCode.OK
+    assert said["result"]["ending"] == "stopped"
+    assert "asked to stop: the running round has 60 s to end" in words
+    assert "stopped: no round is open" in words
+    assert time.monotonic() - started < 60, "it waits for nothing"
+
+
+@pytest.mark.parametrize(("patience", "signals", "code"), [("0.5", 1, ExitCode.OK), ("600", 2, ExitCode.INTERRUPTED)])
+def test_a_round_that_cannot_end_is_parked_after_a_while_or_at_a_second_sigterm(folder, serve, patience, signals, code):
+    """S1 hangs when S0's round closes: S0 waits for it, but not for ever, and not if it is told twice."""
+    environment = {"FSL_ASYNC_ROUNDS_SECONDS": "2"}
+    servers = [serve(folder, f"S{server}.toml", "--stop-seconds", patience, **environment) for server in (0, 1)]
+    servers[0].says('"event": "round opened"')
+    servers[1].signalled(signal.SIGSTOP)
+    servers[0].says('"event": "round moved".*"state": "Closed"')
+    servers[0].signalled(signal.SIGTERM)
+    servers[0].says("asked to stop")
+    if signals == 2:
+        servers[0].signalled(signal.SIGTERM)
+    ended, said, words = servers[0].ended()
+    assert ended == code
+    if code == ExitCode.OK:
+        assert said["result"]["state"] == "round 1: Closed"
+        assert "stopped: round 1 is parked, Closed with 0 submissions; it goes on when" in words
+
+
+def test_a_round_that_is_on_its_way_to_its_sum_is_finished_first(folder, serve):
+    """S1 hangs when the round closes, S0 is asked to stop, S1 wakes: S0 ends with the round done, and says so."""
+    servers = [serve(folder, f"S{server}.toml") for server in (0, 1)]
+    for server in servers:
+        server.says('"event": "round opened"')
+
+    async def submit(name: str) -> None:
+        async with connect(folder / f"{name}.toml") as client:
+            await client.submit(Basket(name).update)
+
+    async def both() -> None:
+        await submit("anna")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(submit, "ben")
+            await trio.to_thread.run_sync(servers[0].says, '"event": "round moved"')  # to Closed, or on from there
+            servers[1].signalled(signal.SIGSTOP)
+            servers[0].signalled(signal.SIGTERM)
+            await trio.to_thread.run_sync(servers[0].says, "asked to stop")
+            servers[1].signalled(signal.SIGCONT)
+
+    trio.run(both)
+    code, said, words = servers[0].ended()
+    assert code == ExitCode.OK
+    assert said["result"] | {"state": ""} == {
+        "server": 0, "rounds_done": 1, "rounds_aborted": 0, "ending": "stopped", "state": "",
+    }  # fmt: skip
+    stopped = re.search(r'"stopped: round (1 is done|2 is parked)', words)  # the latter if S1 was stopped too late
+    assert stopped
+    assert words.index('"round done"') < stopped.start()
+    for block, array in load_model(folder / "now-0.npz").items():
+        np.testing.assert_array_equal(array, expected(1)[block], err_msg=block)
+
+
+@pytest.mark.parametrize("killed", [[0], [1], [0, 1]], ids=["S0", "S1", "both"])
+def test_a_server_that_was_killed_is_started_by_the_same_command_and_resumes(folder, serve, killed):
+    """One client's submission is acknowledged before; with the other one's, which comes after, the sum is whole."""
+    servers = [serve(folder, f"S{server}.toml") for server in (0, 1)]
+    for server in servers:
+        server.says('"event": "round opened"')
+
+    async def first() -> None:
+        async with connect(folder / "anna.toml") as client:
+            await client.submit(Basket("anna").update)
+
+    trio.run(first)
+    for number in killed:
+        servers[number].signalled(signal.SIGKILL)
+        assert servers[number].ended()[0] == -signal.SIGKILL
+    for number in killed:
+        servers[number] = serve(folder, f"S{number}.toml")
+    for number in killed:
+        servers[number].says('"event": "round resumed after a restart".*"round": 1, "state": "Open"')
+    trio.run(take_part, folder, "ben")
+    for number, server in enumerate(servers):
+        server.says('"event": "round done".*"counted": 2, "not_counted": 0')
+        server.says('"event": "round opened"')
+        server.signalled(signal.SIGTERM)
+        assert server.ended()[0] == ExitCode.OK
+        for block, array in load_model(folder / f"now-{number}.npz").items():
+            np.testing.assert_array_equal(array, expected(1)[block], err_msg=block)
+
+
+def test_a_client_that_is_revoked_while_the_server_runs_is_refused_and_the_rest_goes_on(folder, serve):
+    servers = [serve(folder, f"S{server}.toml") for server in (0, 1)]
+    for server in servers:
+        server.says('"event": "round opened"')
+
+    async def meet(name: str) -> None:
+        async with connect(folder / f"{name}.toml"):
+            pass
+
+    trio.run(meet, "anna")
+    (folder / "S0.toml").write_text((folder / "S0.toml").read_text().replace("clients = 2", "clients = 3") + "[log]\n")
+    revoke_client(folder / "clients.toml", "anna")
+    for server in servers:
+        server.signalled(signal.SIGHUP)
+        server.says('"event": "client revoked".*"client": "anna"')
+    with pytest.raises(RefusedError, match="of 'anna' was revoked at"):
+        trio.run(meet, "anna")
+    trio.run(meet, "ben")
+    (folder / "clients.toml").write_text("[[clients")
+    servers[0].signalled(signal.SIGHUP)
+    servers[0].says("is not TOML.*what was read before stays in force")
+    trio.run(meet, "ben")
+    servers[0].signalled(signal.SIGTERM)
+    _, _, words = servers[0].ended()
+    assert "changes of rounds.clients take effect when the server is started again" in words
+
+
+def test_a_reload_says_what_has_changed_and_what_waits_for_the_next_start(folder, serve):
+    """A louder log says so in its new voice, a quieter one in its old; a file that cannot be read changes nothing."""
+    server = serve(folder, "S0.toml", FSL_ASYNC_LOG_FORMAT="json")
+    server.says("listens at")
+    text = (folder / "S0.toml").read_text()
+
+    def reload(file: str, *said: str) -> None:
+        (folder / "S0.toml").write_text(file)
+        server.signalled(signal.SIGHUP)
+        for words in said:
+            server.says(words)
+
+    reload(text, "S0.toml has been read again: log.level is info as before")
+    reload(text + '[log]\nlevel = "error"\n', "log.level is error now, and was info")
+    reload(text + '[log]\nlevel = "debug"\n', "log.level is debug now, and was error")
+    reload(
+        text.replace("clients = 2", "clients = 3\nseconds = 60") + '[log]\nlevel = "debug"\n',
+        "log.level is debug as before",
+        '"level": "warning".*changes of rounds.clients, rounds.seconds take effect when the server is started again',
+    )
+    reload("server = nothing", "is not TOML.*what was read at the start stays in force")
+    reload(text + '[log]\nlevel = "error"\n', "log.level is error now, and was debug")
+    server.signalled(signal.SIGTERM)
+    code, _, words = server.ended()
+    assert code == ExitCode.OK
+    assert "asked to stop" not in words.split("and was debug")[1]
+
+
+# ---- whoever started it
+
+
+def test_a_supervisor_hears_when_the_server_is_ready_and_when_it_stops(folder, serve):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.bind(str(folder / "notify"))
+        supervisor.settimeout(ENDS_WITHIN)
+        server = serve(folder, "S0.toml", NOTIFY_SOCKET=str(folder / "notify"))
+        assert supervisor.recv(100) == b"READY=1"
+        host, port = re.search(r'^listen = "(.*):(\d+)"', (folder / "S0.toml").read_text(), re.MULTILINE).groups()
+        socket.create_connection((host, int(port))).close()
+        server.signalled(signal.SIGTERM)
+        assert supervisor.recv(100) == b"STOPPING=1"
+        assert server.ended()[0] == ExitCode.OK
+
+
+def test_a_supervisor_that_is_not_there_stops_nobody(folder, serve):
+    server = serve(folder, "S0.toml", NOTIFY_SOCKET="@nobody-listens-here")
+    server.says("NOTIFY_SOCKET cannot be told")
+    server.signalled(signal.SIGTERM)
+    assert server.ended()[0] == ExitCode.OK
+
+
+def test_a_server_leaves_no_core_dump(folder, serve):
+    server = serve(folder, "S0.toml")
+    server.says("listens at")
+    limits = Path(f"/proc/{server.child.pid}/limits").read_text()
+    assert re.search(r"^Max core file size +0 +0 ", limits, re.MULTILINE)
+
+
+def test_the_operators_port_and_token_come_and_go_with_the_server(folder, serve):
+    (address,) = free_addresses(1)
+    with (folder / "S0.toml").open("a") as file:
+        file.write(f'[operator]\nlisten = "{address}"\n')
+    server = serve(folder, "S0.toml")
+    server.says("the operator's page is at")
+    (token,) = folder.glob("*.operator-token")
+    assert token.stat().st_mode & 0o777 == 0o600
+    server.signalled(signal.SIGTERM)
+    assert server.ended()[0] == ExitCode.OK
+    assert not token.exists()
+
+
+# ---- not at all
+
+
+def test_a_store_in_memory_is_shouted_about(folder, serve):
+    server = serve(folder, "S0.toml", FSL_ASYNC_STORE="memory")
+    assert '"level": "warning"' in server.says("THE STORE IS IN MEMORY")
+
+
+@pytest.fixture
+def refused(folder, monkeypatch, capsys):
+    """Runs `serve` in this process, which must not start; its exit code, and why."""
+
+    def run(*words: str, **environment: str) -> tuple[int, str]:
+        monkeypatch.chdir(folder)
+        for variable, value in environment.items():
+            monkeypatch.setenv(variable, value)
+        monkeypatch.setattr(sys, "argv", ["fsl-async", "serve", *words, "--format", "json"])
+        with pytest.raises(SystemExit) as ending:
+            main()
+        said = capsys.readouterr()
+        return ending.value.code, json.loads(said.out)["error"]["message"] if said.out else said.err
+
+    return run
+
+
+def test_a_second_server_on_the_same_store_or_port_is_refused(folder, serve, refused):
+    serve(folder, "S0.toml").says("listens at")
+    code, words = refused("S0.toml")
+    assert code == ExitCode.STORAGE
+    assert re.search(r"S0\.sqlite is in use by another server \(process \d+\); stop that one", words)
+    code, words = refused("S0.toml", FSL_ASYNC_STORE="other.sqlite")
+    assert code == ExitCode.CHANNEL
+    assert "cannot listen at" in words
+    assert "is the port free?" in words
+
+
+def test_an_operators_port_in_use_is_refused(refused):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code, words = refused("S0.toml", FSL_ASYNC_OPERATOR_LISTEN=f"127.0.0.1:{taken.getsockname()[1]}")
+    assert code == ExitCode.CHANNEL
+    assert "the operator's port cannot listen at" in words
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "pattern"),
+    [
+        ({"FSL_ASYNC_STORE": "nowhere/S0.sqlite"}, ExitCode.STORAGE, "its folder does not exist"),
+        ({"FSL_ASYNC_STORE": "model.npz"}, ExitCode.STORAGE, "model.npz"),
+        ({"FSL_ASYNC_CHECKPOINTS": "model.npz"}, ExitCode.STORAGE, "model.npz, the folder of checkpoints"),
+        ({"FSL_ASYNC_IDENTITY": "S1.key"}, ExitCode.MISUSE, "does not hold the keys that task.toml gives for server 0"),
+        ({"FSL_ASYNC_MODEL": "task.toml"}, ExitCode.MISUSE, "task.toml cannot be read as a model"),
+        ({"FSL_ASYNC_CLIENTS": "none.toml"}, ExitCode.MISUSE, "none.toml cannot be read"),
+        ({"FSL_ASYNC_ROUNDS_CLIENTS": "7"}, ExitCode.MISUSE, "rounds.clients must be at most 6"),
+        ({"FSL_ASYNC_LIMITS_MEMORY_BYTES": "1"}, ExitCode.MISUSE, "memory_bytes is 1, and one request of this task"),
+        ({"FSL_ASYNC_LISTEN": "192.0.2.1:7000"}, ExitCode.CHANNEL, "is the address this host's"),
+    ],
+    ids=lambda value: "".join(value) if isinstance(value, dict) else None,
+)
+def test_what_is_wrong_is_named_and_ends_with_its_code(refused, changes, code, pattern):
+    ended, words = refused("S0.toml", **changes)
+    assert ended == code
+    assert re.search(pattern, words), words
+
+
+def test_a_wrong_flag_is_a_wrong_word(refused):
+    code, words = refused("S0.toml", "--stop-second", "3")
+    assert code == ExitCode.USAGE
+    assert "--stop-second" in words
+
+
+# ---- a server that waits for room on its disk
+
+ON_A_FULL_DISK = """
+from parties.storage.sqlite_store import SqliteStore
+from parties.storage.store import DiskFullError
+async def full(path, **words):
+    raise DiskFullError(f"{path}: the disk is full")
+SqliteStore.open = full
+from parties.command import main
+main()
+"""
+
+
+def test_a_server_that_waits_for_room_can_be_stopped(folder):
+    words = [sys.executable, "-c", ON_A_FULL_DISK, "serve", "S0.toml"]
+    child = subprocess.Popen(
+        words, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True
+    )
+    watchdog = threading.Timer(ENDS_WITHIN, child.kill)
+    watchdog.start()
+    assert child.stderr is not None
+    while "the server waits, and then starts" not in (line := child.stderr.readline()):
+        assert line, "it has ended"
+    child.send_signal(signal.SIGHUP)
+    child.send_signal(signal.SIGTERM)
+    _, error = child.communicate(timeout=ENDS_WITHIN)
+    watchdog.cancel()
+    assert child.returncode == ExitCode.INTERRUPTED, error
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell: not Linux")
+def test_a_server_holds_little_of_the_compiler_when_a_round_is_done(folder, serve):
+    servers = [serve(folder, f"S{server}.toml") for server in (0, 1)]
+    for server in servers:
+        server.says("listens at")
+
+    async def one_round() -> None:
+        with trio.fail_after(ENDS_WITHIN):
+            async with trio.open_nursery() as nursery:
+                for name in NAMES:
+                    nursery.start_soon(take_part, folder, name)
+
+    trio.run(one_round)
+    for server in servers:
+        for _ in range(100):
+            held = _held_of_files(server.child.pid)
+            if held < 60 << 20:
+                break
+            time.sleep(0.1)
+        assert held < 60 << 20, f"{held:,} bytes of programs and libraries"
+
+
+def _held_of_files(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) << 10 for line in status if line.startswith("RssFile:"))

@@ -1,0 +1,69 @@
+"""Asking the operator's port of a stage, without a socket."""
+
+from __future__ import annotations
+
+import json
+
+import h11
+import trio
+from trio.testing import memory_stream_pair
+
+from parties.operator.http import HttpLimits, attend
+from parties.operator.resources import Resources
+from parties.operator.token import OperatorToken
+from tests.parties.operator.stage import Stage
+
+LIMITS = HttpLimits()
+
+
+class Port:
+    """The port of a stage, without a socket.
+
+    Attributes:
+        stage: the server behind it.
+        token: the operator's, as a header.
+    """
+
+    def __init__(self, stage: Stage | None = None, *hosts: str) -> None:
+        self.stage = stage or Stage()
+        token = OperatorToken()
+        self.token = f"Bearer {token._text}"
+        self.resources = Resources(self.stage.operations, self.stage, token, hosts)
+
+    async def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, str], bytes]:
+        """One request on a connection of its own, through all of HTTP."""
+        client = h11.Connection(h11.CLIENT)
+        head = {"Host": "localhost", "Content-Length": str(len(body)), "Connection": "close"} | headers
+        request = h11.Request(method=method, target=path, headers=list(head.items()))
+        data = client.send(request) + (client.send(h11.Data(data=body)) if body else b"")
+        client.receive_data(await self.exchange(data + client.send(h11.EndOfMessage())))
+        client.receive_data(b"")
+        answer = client.next_event()
+        content = b""
+        while isinstance(event := client.next_event(), h11.Data):
+            content += bytes(event.data)
+        return answer.status_code, {k.decode(): v.decode() for k, v in answer.headers}, content
+
+    async def exchange(self, data: bytes) -> bytes:
+        """All that is answered to some bytes, after which the client says nothing more."""
+        ours, theirs = memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(attend, theirs, self.resources.answer, LIMITS)
+            await ours.send_all(data)
+            await ours.send_eof()
+            return await everything(ours)
+
+    async def json(self, path: str, status: int = 200) -> dict:
+        found, headers, body = await self.ask("GET", path)
+        assert (found, headers["content-type"]) == (status, "application/json"), body
+        return json.loads(body)
+
+
+async def everything(stream: trio.abc.ReceiveStream) -> bytes:
+    data = b""
+    try:
+        while piece := await stream.receive_some():
+            data += bytes(piece)
+    except trio.BrokenResourceError:
+        pass
+    return data

@@ -1,0 +1,171 @@
+"""What strangers cause does not fill the log, and who does not read it stops nobody."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from parties.events import ConnectionFailed, Enrolled, RequestRefused, Warned
+from parties.operator.log import Log
+from parties.operator.log_lines import Teller
+from parties.operator.pen import MOST_WAITING, ThreadedPen
+from parties.operator.repeats import FIRST, MINUTE, MOST_SOURCES, network_of
+from tests.parties.operator.paper import Paper
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def paper():
+    paper = Paper()
+    with paper.log.installed():
+        yield paper
+
+
+def failed(origin="203.0.113.9", kind="ConnectionLostError"):
+    return ConnectionFailed(origin=origin, kind=kind, explanation="the stream ended after 0 of 4 expected bytes")
+
+
+def test_one_address_that_connects_and_leaves_makes_a_few_lines_a_minute(paper):
+    clock = Clock()
+    teller = Teller("S0", clock)
+    for _ in range(60_000):
+        teller.hear(failed())
+        clock.now += 0.001
+    clock.now += MINUTE
+    teller.tick()
+    assert len(paper.lines) == FIRST + 1
+    summary = paper.lines[-1]
+    assert (summary["origin"], summary["kind"]) == ("203.0.113.0/24", "ConnectionLostError")
+    assert (summary["times"], summary["seconds"]) == (60_000 - FIRST, MINUTE)
+    assert "withheld" not in summary
+    teller.hear(failed())
+    assert len(paper.lines) == FIRST + 2  # a new minute
+
+
+def test_any_number_of_addresses_makes_so_many_lines_and_takes_so_much_memory(paper):
+    clock = Clock()
+    teller = Teller("S0", clock)
+    for number in range(100_000):
+        teller.hear(failed(f"{number % 200 + 1}.{number // 200 % 250}.7.9"))
+    clock.now += MINUTE
+    teller.tick()
+    assert len(paper.lines) <= MOST_SOURCES * (FIRST + 1) + 1
+    (others,) = (line for line in paper.lines if line.get("origin") == "others")
+    told = sum(line.get("times", 1) for line in paper.lines)
+    assert told == 100_000
+    assert others["times"] > 90_000
+
+
+def test_what_clients_and_full_disks_repeat_is_counted_too_and_the_audit_is_not(paper):
+    teller = Teller("S0", Clock())
+    for _ in range(100):
+        teller.hear(RequestRefused(client="mallory", reason="limit", explanation="too many"))
+        teller.hear(Warned(about="store", explanation="the disk is full"))
+        teller.hear(Enrolled(client="c", key="00"))
+    events = [line["event"] for line in paper.lines]
+    assert events.count("request refused") == events.count("warning") == FIRST
+    assert events.count("client enrolled") == 100
+
+
+@pytest.mark.parametrize(
+    ("origin", "network"),
+    [
+        ("203.0.113.9", "203.0.113.0/24"),
+        ("2001:db8:1:2::/64", "2001:db8:1::/48"),
+        ("memory-3", "memory-3"),
+        ("", ""),
+    ],
+)
+def test_addresses_of_one_network_are_one_source(origin, network):
+    assert network_of(origin) == network
+
+
+# ---- nobody reads
+
+
+def read_all(descriptor, lines):
+    with os.fdopen(descriptor, "rb") as stream:
+        lines.extend(stream)
+
+
+def test_a_log_that_nobody_reads_keeps_nobody_waiting_and_says_later_what_is_missing():
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as stream:
+        log = Log("S0", "json", "info", stream)
+        logger = logging.getLogger("parties.test")
+        with log.installed():
+            began = time.monotonic()
+            for _ in range(20_000):
+                logger.warning("x" * 1_000)
+            assert time.monotonic() - began < 60
+            lines: list[bytes] = []
+            reader = threading.Thread(target=read_all, args=(reading, lines))
+            reader.start()
+            log._pen.finish()
+            logger.warning("again")
+            log._pen.finish()
+    reader.join(10)
+    words = [json.loads(line)["event"] for line in lines]
+    assert words.pop() == "again"
+    losses = [int(line.split()[0]) for line in words if "lines of the log were lost here" in line]
+    assert losses, "more was written than waits"
+    assert sum(losses) + len(words) - len(losses) == 20_000
+    assert sum(map(len, lines)) <= MOST_WAITING + 2**17
+
+
+def test_a_closed_pipe_stops_nobody():
+    reading, writing = os.pipe()
+    os.close(reading)
+    pen = ThreadedPen(writing)
+    assert pen.write("nobody hears\n")
+    pen.finish()
+    assert pen.write("nor this\n")
+    pen.finish()
+    os.close(writing)
+
+
+def test_a_process_whose_stderr_is_closed_logs_nothing_and_goes_on():
+    program = """
+import logging
+from parties.operator.log import Log
+with Log("S0").installed():
+    logging.getLogger("parties.test").warning("words")
+print("went on")
+"""
+    done = subprocess.run(
+        ["/bin/sh", "-c", '"$0" -c "$1" 2>&-', sys.executable, program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "went on\n")
+
+
+def test_a_pipe_that_does_not_block_loses_no_lines():
+    """Whoever shares it may have made it so; its reader is slower than the lines come."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    pen = ThreadedPen(writing)
+    lines = [f"{number:099}\n" for number in range(5_000)]
+    for line in lines:
+        assert pen.write(line)
+    time.sleep(0.1)
+    read = []
+    with os.fdopen(reading) as stream:
+        reader = threading.Thread(target=lambda: read.extend(stream))
+        reader.start()
+        pen.finish()
+        os.close(writing)
+        reader.join()
+    assert read == lines

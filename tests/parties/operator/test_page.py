@@ -1,0 +1,330 @@
+"""The page in a real browser: what stands on it, that it lives, and that names stay names."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from fsl_async.errors import StorageError
+from fsl_async.protocols import round as protocol
+from parties.operator import serve_operator
+from parties.operator.metrics import EXCLUSIONS, STATES
+from tests import ROOT
+from tests.parties.operator.browser import MISSING, Browser, browser
+from tests.parties.operator.paper import Paper
+from tests.parties.operator.stage import NASTY, Stage, play_day
+
+PAGE = ROOT / "parties" / "operator" / "page"
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "never")
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory):
+    with browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def stage():
+    paper = Paper()
+    with paper.log.installed():
+        yield Stage(paper.log, now=time.time())
+
+
+@asynccontextmanager
+async def page(window: Browser, stage: Stage, tmp_path: Path) -> AsyncGenerator[str, None]:
+    """The stage's page, open in the window; whatever it asks for and complains of is checked at the end."""
+    async with trio.open_nursery() as nursery:
+        address = await nursery.start(
+            partial(serve_operator, stage.operations, stage, "127.0.0.1:0", tmp_path / "token")
+        )
+        await trio.to_thread.run_sync(window.open, f"http://{address}/")
+        await see(window, "document.getElementById('live').textContent === 'live'")
+        yield address
+        console, requests = await trio.to_thread.run_sync(lambda: (window.console(), window.requests()))
+        await trio.to_thread.run_sync(window.forget)
+        nursery.cancel_scope.cancel()
+    assert console == []
+    assert [url for url in requests if not url.startswith((f"http://{address}/", "about:"))] == []
+    assert len(requests) >= 6
+
+
+async def see(window: Browser, condition: str) -> object:
+    return await trio.to_thread.run_sync(window.wait_for, condition)
+
+
+async def run(window: Browser, script: str) -> object:
+    return await trio.to_thread.run_sync(window.run, script)
+
+
+def text(selector: str) -> str:
+    return f"document.querySelector({json.dumps(selector)}).textContent"
+
+
+def number(selector: str) -> str:
+    return f"document.querySelectorAll({json.dumps(selector)}).length"
+
+
+async def test_everything_that_happened_stands_on_the_page(window, stage, tmp_path):
+    play_day(stage, rounds=24)
+    async with page(window, stage, tmp_path):
+        await see(window, f"{number('#past tr')} === 24")
+        shown = await run(window, "return document.body.innerText")
+        for words in (
+            "S0 goods",
+            "S1 connected",
+            "Round 25",
+            "Clients submit.",
+            "closes in",
+            "37, at most 100",
+            "29 of 37",
+        ):
+            assert words in re.sub(r"\s+", " ", shown), words
+        figures = await run(window, "return [...document.querySelectorAll('.tile dd')].map(each => each.textContent)")
+        assert figures[:4] == ["22", "2", "23", "8"]
+        assert figures[4].endswith("MiB")
+        countdown = await run(window, f"return {text('#countdown')}")
+        minutes, seconds = map(int, countdown.split(":"))
+        assert 180 < 60 * minutes + seconds <= 204
+        assert await run(window, f"return {text('#path .now')}") == "Open"
+        assert "round 15: S1 was away when the time was over" in shown
+        assert "connection failed (HandshakeTimeoutError) ×2" in shown
+        assert await run(window, "return document.title") == "S0 · round 25 Open · fsl-async"
+
+
+async def test_charts_have_a_column_for_every_round_as_high_as_its_figures(window, stage, tmp_path):
+    play_day(stage, rounds=24)
+    async with page(window, stage, tmp_path):
+        await see(window, f"{number('#clients-chart g.column')} === 24")
+        heights = await run(
+            window,
+            "return [...document.querySelectorAll('#clients-chart g.column')].map(g => "
+            "['first', 'third'].map(look => Number(g.querySelector('rect.' + look)?.getAttribute('height') ?? 0)))",
+        )
+        figures = [(len(past.report.clients), len(past.report.excluded)) for past in stage.past]
+        unit = heights[1][0] / figures[1][0]
+        for (counted, lost), (first, third) in zip(figures, heights, strict=True):
+            assert first == pytest.approx(counted * unit, abs=0.6)
+            assert third == pytest.approx(lost * unit, abs=0.6)
+        assert await run(window, f"return {number('#clients-chart .cross')}") == 3, "two aborted rounds, one legend"
+        assert await run(window, f"return {number('#seconds-chart g.column')}") == 24
+        label = await run(window, "return document.querySelector('#seconds-chart svg').getAttribute('aria-label')")
+        assert "rounds 1 to 24" in label
+        await run(
+            window,
+            "document.querySelector('#clients-chart [data-round=\"7\"]').dispatchEvent(new Event('pointerenter'))",
+        )
+        assert await run(window, f"return {text('#clients-chart .reading')}") == "Round 7: aborted"
+
+
+async def test_names_are_shown_and_never_obeyed(window, stage, tmp_path):
+    stage.meet_peer()
+    stage.connect(NASTY)
+    stage.open_round(1)
+    stage.settle([NASTY], {"</td><script>alert(2)</script>": "proof"}, aborted="")
+    stage.open_round(2)
+    stage.settle([], {}, aborted=f"because {NASTY}")
+    async with page(window, stage, tmp_path):
+        await see(window, f"{number('#past tr')} === 2")
+        assert await run(window, f"return {text('#parties li:nth-child(2)')}") == NASTY
+        await run(window, "document.querySelectorAll('#past button')[1].click()")
+        await see(window, f"{number('#past td.names p')} === 2")
+        names = await run(window, f"return {text('#past td.names')}")
+        assert f"Counted: {NASTY}" in names
+        assert "Not counted: </td><script>alert(2)</script>, the proof did not hold" in names
+        assert f"aborted: because {NASTY}" in await run(window, f"return {text('#past')}")
+        assert await run(window, f"return {number('img')} + {number('body script')}") == 0
+
+
+async def test_the_page_lives(window, stage, tmp_path):
+    async with page(window, stage, tmp_path):
+        assert "S1, which is not connected" in await run(window, f"return {text('#waiting')}")
+        assert await run(window, f"return {text('#round-title')}") == "Between rounds"
+        assert "No round has been settled yet." in await run(window, f"return {text('#clients-chart .plot')}")
+        stage.meet_peer()
+        await see(window, f"{text('#peer')} === 'S1 connected'")
+        stage.open_round(1, seconds=float("inf"), minimum=3, maximum=5)
+        stage.connect("alice")
+        stage.submit("alice")
+        await see(window, f"{text('#submissions-words')} === '1, 3 needed'")
+        assert await run(window, f"return {text('#countdown-words')}") == "closes when enough clients are in"
+        for name in ("bob", "carol"):
+            stage.submit(name)
+        stage.evaluate("alice")
+        await see(window, f"{text('#evaluated-words')} === '1 of 3'")
+        bar = await run(window, "return document.querySelector('#submissions .fill').style.width")
+        assert bar == "60%"
+        stage.move("Committed", "S1's commitment")
+        await see(window, f"{text('#path .now')} === 'Committed'")
+        assert await run(window, f"return {text('#waiting')}") == "Waiting for S1's commitment"
+        stage.settle(["alice", "bob"], {"carol": "only_s0"})
+        await see(window, f"{number('#clients-chart g.column')} === 1 && {number('#past tr')} === 1")
+        assert await run(window, f"return {text('#done')}") == "1"
+        ticks = "[...document.querySelectorAll('#clients-chart text[text-anchor=end]')].map(each => each.textContent)"
+        assert await run(window, f"return {ticks}") == ["0", "1", "2", "3"]
+        stage.lose_peer()
+        await see(window, f"{text('#peer')} === 'S1 not connected'")
+        await see(window, f"{text('#troubles')}.includes('peer lost')")
+
+
+async def test_every_state_of_the_machine_has_its_words(window, stage, tmp_path):
+    stage.open_round(1)
+    async with page(window, stage, tmp_path):
+        for state in STATES[1:]:
+            stage.move(state)
+            await see(window, f"document.title === 'S0 · round 1 {state} · fsl-async'")
+            words = await run(window, f"return {text('#state')}")
+            assert words.endswith("."), f"{state} has no words"
+            steps = await run(
+                window, "return [...document.querySelectorAll('#path .now')].map(each => each.textContent)"
+            )
+            assert steps == ([] if state == "Aborted" else ["Closed" if state == "Closing" else state])
+
+
+async def test_a_row_unfolds_by_keyboard_and_stays_so_when_rounds_are_added(window, stage, tmp_path):
+    stage.open_round(1)
+    stage.settle(["alice"], {})
+    async with page(window, stage, tmp_path):
+        await see(window, f"{number('#past button')} === 1")
+        await run(window, "document.querySelector('#past button').focus()")
+        await trio.to_thread.run_sync(window.enter)
+        await see(window, f"{number('#past td.names')} === 1")
+        expanded = (
+            "document.querySelector('#past tr:last-child').previousElementSibling.querySelector('button').ariaExpanded"
+        )
+        assert await see(window, f"{expanded} === 'true'")
+        stage.open_round(2)
+        stage.settle(["bob"], {})
+        await see(window, f"{number('#past button')} === 2")
+        assert await run(window, f"return {text('#past td.names')}") == "Counted: alice"
+        await run(window, "document.querySelectorAll('#past button')[1].click()")
+        assert await run(window, f"return {number('#past td.names')}") == 0
+
+
+async def test_a_lost_server_is_seen_and_found_again(window, stage, tmp_path):
+    stage.meet_peer()
+    async with trio.open_nursery() as nursery:
+        port = partial(serve_operator, stage.operations, stage)
+        async with trio.open_nursery() as first:
+            address = await first.start(partial(port, "127.0.0.1:0", tmp_path / "token"))
+            await trio.to_thread.run_sync(window.open, f"http://{address}/")
+            await see(window, f"{text('#live')} === 'live'")
+            first.cancel_scope.cancel()
+        await see(window, f"{text('#live')}.includes('trying again')")
+        assert await run(window, "return document.getElementById('main').className") == "stale"
+        await nursery.start(partial(port, address, tmp_path / "token"))
+        await see(window, f"{text('#live')} === 'live' && document.getElementById('main').className === ''")
+        await trio.to_thread.run_sync(window.forget)
+        nursery.cancel_scope.cancel()
+
+
+async def test_rounds_that_cannot_be_read_are_asked_for_again(window, stage, tmp_path, monkeypatch):
+    async def fail(most: int, before: int = 0) -> None:
+        raise StorageError("the store cannot be read")
+
+    stage.open_round(1)
+    stage.settle(["alice"], {})
+    async with trio.open_nursery() as nursery:
+        with monkeypatch.context() as broken:
+            broken.setattr(stage, "past_rounds", fail)
+            address = await nursery.start(
+                partial(serve_operator, stage.operations, stage, "127.0.0.1:0", tmp_path / "token")
+            )
+            await trio.to_thread.run_sync(window.open, f"http://{address}/")
+            await see(window, f"{text('#live')} === 'past rounds cannot be read'")
+        stage.meet_peer()
+        await see(window, f"{text('#live')} === 'live' && {number('#past button')} === 1")
+        await trio.to_thread.run_sync(window.forget)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1180, 390])
+async def test_it_fits_the_screen_and_can_be_read(window, stage, tmp_path, scheme, width):
+    play_day(stage, rounds=24)
+    window.resize(width, 900)
+    window.prefer(scheme)
+    async with page(window, stage, tmp_path):
+        await see(window, f"{number('#past tr')} === 24")
+        picture = tmp_path / f"page-{scheme}-{width}.png"
+        await trio.to_thread.run_sync(window.screenshot, picture)
+        assert picture.read_bytes().startswith(b"\x89PNG")
+        assert picture.stat().st_size > 20_000
+        widest = await run(window, "return document.documentElement.scrollWidth")
+        assert widest <= width, "the page scrolls sideways"
+        for ratio, who in await run(window, CONTRAST):
+            assert ratio >= 4.5, f"{who}: contrast {ratio:.1f}"
+        dark = await run(window, "return getComputedStyle(document.body).backgroundColor")
+        assert (sum(map(int, re.findall(r"\d+", dark)[:3])) < 200) == (scheme == "dark")
+
+
+async def test_it_can_be_used_without_seeing_it(window, stage, tmp_path):
+    play_day(stage, rounds=2)
+    async with page(window, stage, tmp_path):
+        await see(window, f"{number('#past tr')} === 2")
+        assert await run(window, "return document.documentElement.lang") == "en"
+        unnamed = await run(
+            window,
+            "return [...document.querySelectorAll('button, [role=progressbar], [role=img], [role=region], section')]"
+            ".filter(each => !(each.ariaLabel || each.getAttribute('aria-labelledby') || each.textContent.trim()))"
+            ".map(each => each.outerHTML)",
+        )
+        assert unnamed == []
+        dangling = await run(
+            window,
+            "return [...document.querySelectorAll('[aria-labelledby]')]"
+            ".map(each => each.getAttribute('aria-labelledby')).filter(id => !document.getElementById(id))",
+        )
+        assert dangling == []
+        assert await run(window, "return document.querySelector('#submissions').getAttribute('aria-valuenow')") == "37"
+        levels = await run(window, "return [...document.querySelectorAll('h1, h2, h3')].map(each => each.tagName)")
+        assert levels[0] == "H1"
+        assert set(levels[1:]) == {"H2"}
+
+
+CONTRAST = """
+const channel = (value) => (value /= 255) <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
+const ground = (node) => {
+  for (; node; node = node.parentElement) {
+    const colour = parts(getComputedStyle(node).backgroundColor);
+    if (colour.length === 3 || colour[3] === 1) return colour;
+  }
+  return [255, 255, 255];
+};
+return [...document.querySelectorAll('body *')]
+  .filter(each => [...each.childNodes].some(node => node.nodeType === 3 && node.textContent.trim()))
+  .filter(each => each.offsetParent && !each.closest('svg') && !each.matches('.skip'))
+  .map(each => {
+    const [a, b] = [light(parts(getComputedStyle(each).color)), light(ground(each))];
+    return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), each.id || each.className || each.tagName];
+  });
+"""
+
+
+# ---- the files themselves
+
+
+def test_nothing_is_loaded_from_elsewhere_and_nothing_is_inline():
+    html = (PAGE / "index.html").read_text(encoding="utf-8")
+    assert not re.findall(r"<script(?![^>]*\bsrc=)", html)
+    assert not re.findall(r"\sstyle=|\son\w+=|<style", html)
+    for file in PAGE.iterdir():
+        words = file.read_text(encoding="utf-8")
+        assert re.findall(r"https?://[^\"')\s]+", words) in ([], ["http://www.w3.org/2000/svg"]), file
+        assert not re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", words), file
+
+
+def test_words_know_every_state_and_reason():
+    words = (PAGE / "words.js").read_text(encoding="utf-8")
+    for name in (*(state.__name__ for state in protocol.ACCEPTS), *EXCLUSIONS):
+        assert re.search(rf"^  {name}: ", words, re.MULTILINE), name

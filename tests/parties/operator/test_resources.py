@@ -1,0 +1,303 @@
+"""What the operator's port answers, and whom."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from fsl_async.errors import StorageError
+from parties.operator.http import with_json
+from parties.operator.resources import LONGEST_REASON, host_of
+from tests import ROOT
+from tests.parties.operator.asking import Port
+from tests.parties.operator.stage import NASTY, play_day
+
+
+@pytest.fixture
+def port() -> Port:
+    return Port()
+
+
+@pytest.fixture
+def autojump() -> MockClock:
+    return MockClock(autojump_threshold=0)
+
+
+# ---- what it shows
+
+
+async def test_the_status_says_how_the_server_stands(port):
+    play_day(port.stage, rounds=4)
+    status = await port.json("/status.json")
+    assert (status["version"], status["server"], status["task"]) == (1, "S0", "goods")
+    run = status["round"]
+    assert (run["number"], run["state"], run["submissions"], run["evaluated"]) == (5, "Open", 37, 29)
+    assert (run["minimum"], run["maximum"], run["closes_at"]) == (16, 100, port.stage.now - 96 + 300)
+    assert status["peer"] == {"name": "S1", "connected": True}
+    assert status["clients"]["connected"] == 23
+    assert NASTY in status["clients"]["names"]
+    assert status["rounds"] == {"done": 4, "aborted": 0}
+    assert status["memory"]["resident"] > 1e6
+    troubles = {each["about"]: each for each in status["troubles"]}
+    assert troubles["connection failed (HandshakeTimeoutError)"]["times"] == 2
+
+
+async def test_a_round_without_a_deadline_and_no_round_at_all(port):
+    assert (await port.json("/status.json"))["round"] is None
+    port.stage.open_round(1, seconds=float("inf"))
+    assert (await port.json("/status.json"))["round"]["closes_at"] is None
+
+
+async def test_past_rounds_in_short_and_one_in_full(port):
+    port.stage.open_round(1)
+    port.stage.settle(["alice", NASTY], {"bob": "proof"})
+    port.stage.open_round(2)
+    port.stage.settle([], {}, aborted="S1 was away\x1b[2J")
+    (first, second) = (await port.json("/rounds.json"))["rounds"]
+    assert (first["number"], first["counted"], first["not_counted"], first["aborted"]) == (1, 2, {"proof": 1}, "")
+    assert second["aborted"] == "S1 was away\\x1b[2J"
+    assert [each["number"] for each in (await port.json("/rounds.json?last=1"))["rounds"]] == [2]
+    whole = await port.json("/rounds/1.json")
+    assert whole["clients"] == sorted(["alice", NASTY])
+    assert whole["excluded"] == {"bob": "proof"}
+    assert whole["model"] == {"items": bytes(32).hex()}
+    assert "not settled" in (await port.json("/rounds/3.json", 404))["error"]
+
+
+async def test_only_those_rounds_are_read_that_are_shown(port):
+    """There may be a hundred thousand of them; who wants earlier ones goes back page by page."""
+    for number in range(1, 6):
+        port.stage.open_round(number)
+        port.stage.settle(["alice"], {})
+    last = (await port.json("/rounds.json?last=2"))["rounds"]
+    assert [each["number"] for each in last] == [4, 5]
+    assert port.stage.read == 2
+    before = (await port.json("/rounds.json?last=2&before=4"))["rounds"]
+    assert [each["number"] for each in before] == [2, 3]
+    await port.json("/rounds/2.json")
+    assert port.stage.read == 1
+    await port.json("/rounds.json")
+    assert port.stage.read == 200
+    assert "from 1 to 1000" in (await port.json("/rounds.json?last=1001", 400))["error"]
+    assert "the number of a round" in (await port.json("/rounds.json?before=0", 400))["error"]
+
+
+@pytest.mark.parametrize("last", ["0", "-1", "x", "1e3", "9999999", "²"])
+async def test_a_wrong_number_of_rounds_is_refused(port, last):
+    assert (
+        await port.ask("GET", f"/rounds.json?last={last}".encode().decode("ascii", "replace").replace("�", "%C2%B2"))
+    )[0] == 400
+
+
+async def test_metrics_come_as_prometheus_wants_them(port):
+    status, headers, body = await port.ask("GET", "/metrics")
+    assert (status, headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    assert b"\nfsl_peer_connected 0.0\n" in body
+
+
+async def test_ready_means_that_clients_can_be_served(port):
+    stage = port.stage
+    assert await port.json("/readyz", 503) == {"ready": False, "missing": ["S1 is not connected"]}
+    stage.open_round(1)
+    assert (await port.json("/readyz"))["ready"]
+    stage.move("Closed")
+    assert not (await port.json("/readyz", 503))["ready"]
+    stage.meet_peer()
+    assert (await port.json("/readyz"))["ready"]
+    stage.store = "the disk is full"
+    assert (await port.json("/readyz", 503))["missing"] == ["the store cannot be written: the disk is full"]
+
+
+async def test_healthy_means_that_the_event_loop_runs(port, autojump):
+    assert not (await port.json("/healthz", 503))["healthy"]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(port.stage.operations.lag.watch)
+        await trio.sleep(1)
+        assert (await port.json("/healthz"))["healthy"]
+        nursery.cancel_scope.cancel()
+    await trio.sleep(60)
+    assert "late" in (await port.json("/healthz", 503))["trouble"]
+
+
+async def test_every_file_of_the_page_is_served_and_nothing_else_of_the_package(port):
+    folder = ROOT / "parties" / "operator" / "page"
+    for file in folder.iterdir():
+        status, headers, body = await port.ask("GET", "/" if file.name == "index.html" else f"/{file.name}")
+        assert (status, body) == (200, file.read_bytes()), file
+        assert "text/" in headers["content-type"] or file.suffix == ".svg"
+    for path in (
+        "/../log.py",
+        "/%2e%2e/log.py",
+        "/page/index.html",
+        "/index.html",
+        "/etc/passwd",
+        "/page.js/",
+        "//page.js",
+    ):
+        assert (await port.ask("GET", path))[0] in (400, 404), path
+
+
+async def test_every_answer_has_the_headers_that_keep_pages_apart(port):
+    for method, path in (("GET", "/"), ("GET", "/status.json"), ("GET", "/nothing"), ("POST", "/rounds/1/abort")):
+        _, headers, _ = await port.ask(method, path)
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src 'self';" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["cache-control"] == "no-store"
+        assert not [name for name in headers if name.startswith("access-control")]
+
+
+async def test_head_is_get_without_the_body(port):
+    for path in ("/", "/status.json", "/metrics", "/events"):
+        status, headers, body = await port.ask("HEAD", path)
+        assert (status, body) == (200, b"")
+        assert path == "/events" or int(headers["content-length"]) > 0
+
+
+# ---- whom it answers
+
+
+@pytest.mark.parametrize(
+    ("host", "answered"),
+    [
+        ("localhost", True),
+        ("LocalHost:9464", True),
+        ("127.0.0.1:9464", True),
+        ("[::1]:9464", True),
+        ("192.0.2.7", True),
+        ("s0.example.org:9464", True),
+        ("evil.example", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1.evil.example", False),
+        ("evil.example:9464", False),
+        ("", False),
+        ("localhost:port", False),
+        ("localhost@evil.example", False),
+    ],
+)
+async def test_only_this_hosts_names_are_answered_to(host, answered):
+    port = Port(None, "s0.example.org")
+    status, _, body = await port.ask("GET", "/status.json", Host=host)
+    assert status == (200 if answered else 421)
+    assert answered or b"goods" not in body
+
+
+async def test_a_request_without_a_host_is_malformed_or_refused(port):
+    assert (await port.exchange(b"GET /status.json HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
+    assert (await port.exchange(b"GET /status.json HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 421 ")
+
+
+async def test_nothing_changes_without_the_token(port):
+    port.stage.open_round(1)
+    because = json.dumps({"because": "a trial"}).encode()
+    token = port.token
+    for wrong in (
+        "",
+        "Bearer",
+        "Bearer x",
+        token[:-1],
+        token + "0",
+        token.replace("Bearer", "bearer"),
+        "Basic eDp5",
+        token.upper(),
+    ):
+        headers = {"Authorization": wrong} if wrong else {}
+        for method, path in (("POST", "/rounds/1/abort"), ("PUT", "/log-level")):
+            status, found, body = await port.ask(method, path, because, **headers)
+            assert (status, found["www-authenticate"]) == (401, "Bearer"), wrong
+            assert token[7:].encode() not in body
+    assert port.stage.aborted == []
+    assert port.stage.log.level == "info"
+
+
+async def test_an_operator_gives_a_round_up_and_says_why(port):
+    port.stage.open_round(4)
+    headers = {"Authorization": port.token}
+    body = json.dumps({"because": "  wrong model "}).encode()
+    status, _, answer = await port.ask("POST", "/rounds/4/abort", body, **headers)
+    assert status == 202
+    assert json.loads(answer) == {"version": 1, "number": 4, "because": "wrong model"}
+    assert port.stage.aborted == [(4, "wrong model")]
+    status, _, answer = await port.ask("POST", "/rounds/5/abort", body, **headers)
+    assert (status, json.loads(answer)["error"]) == (409, "round 5 is not running")
+    for wrong in (
+        b"",
+        b"{}",
+        b"[]",
+        b'{"because": 3}',
+        b'{"because": ""}',
+        b"\xff",
+        b"[" * 4000,
+        json.dumps({"because": "x" * (LONGEST_REASON + 1)}).encode(),
+    ):
+        assert (await port.ask("POST", "/rounds/4/abort", wrong, **headers))[0] == 400
+    assert len(port.stage.aborted) == 1
+
+
+async def test_an_operator_changes_the_level_of_the_log(port):
+    headers = {"Authorization": port.token}
+    status, _, answer = await port.ask("PUT", "/log-level", b'{"level": "DEBUG"}', **headers)
+    assert (status, json.loads(answer)["level"], port.stage.log.level) == (200, "debug", "debug")
+    status, _, answer = await port.ask("PUT", "/log-level", b'{"level": "loud"}', **headers)
+    assert (status, port.stage.log.level) == (400, "debug")
+    assert "debug, info, warning, error" in json.loads(answer)["error"]
+
+
+async def test_errors_of_the_server_are_answers(port, monkeypatch):
+    async def fail(most: int, before: int = 0) -> None:
+        raise StorageError("the store cannot be read\x1b[2J")
+
+    monkeypatch.setattr(port.stage, "past_rounds", fail)
+    assert (await port.json("/rounds.json", 503))["error"] == "the store cannot be read\\x1b[2J"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "allow"),
+    [
+        ("DELETE", "/status.json", 405, "GET"),
+        ("GET", "/rounds/1/abort", 405, "POST"),
+        ("POST", "/log-level", 405, "PUT"),
+        ("OPTIONS", "/log-level", 405, "PUT"),
+        ("GET", "/rounds/0.json", 404, None),
+        ("GET", "/rounds/99999999999999999999.json", 404, None),
+        ("GET", "/rounds/1.json/x", 404, None),
+        ("POST", "/", 404, None),
+        ("GET", "*", 400, None),
+        ("GET", "http://evil.example/", 400, None),
+        ("GET", "http://[/", 400, None),
+    ],
+)
+async def test_other_methods_and_paths_are_refused(port, method, path, status, allow):
+    found, headers, _ = await port.ask(method, path)
+    assert (found, headers.get("allow")) == (status, allow)
+
+
+@pytest.mark.parametrize(
+    ("header", "host"),
+    [
+        ("localhost", "localhost"),
+        ("Localhost:80", "localhost"),
+        ("[::1]:80", "::1"),
+        ("[fe80::1%eth0]", "fe80::1%eth0"),
+        ("127.0.0.1", "127.0.0.1"),
+        ("a:b", ""),
+        ("[::1", ""),
+        ("::1", ""),
+        ("", ""),
+        ("a:123456", ""),
+    ],
+)
+def test_the_host_of_a_header(header, host):
+    assert host_of(header) == host
+
+
+def test_json_has_no_numbers_that_json_has_not():
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        with_json({"x": float("inf")})

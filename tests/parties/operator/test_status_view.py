@@ -1,0 +1,398 @@
+"""What an operator sees in a terminal, and tells a running server from there."""
+
+from __future__ import annotations
+
+import http.server
+import io
+import json
+import signal
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+from rich.console import Console
+
+from fsl_async.errors import ChannelError, MisuseError
+from parties.commands import operating as commands
+from parties.commands.application import app
+from parties.operator import serve_operator
+from parties.operator.queries import Inquiry
+from parties.operator.response_types import RoundsView, RoundView, RunningView, StatusView, TroubleView, read_answer
+from parties.operator.terminal import as_text, round_screen, rounds_table, status_screen, watch
+from parties.operator.views import round_view, rounds_view, status_view
+from tests.parties.operator.paper import Paper
+from tests.parties.operator.stage import NASTY, Stage, play_day
+from transport import ForeignPeerError, UnreachableError
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    paper = Paper()
+    with paper.log.installed():
+        yield Stage(paper.log)
+
+
+@asynccontextmanager
+async def serving(stage: Stage, token: Path) -> AsyncGenerator[str, None]:
+    async with trio.open_nursery() as nursery:
+        yield await nursery.start(partial(serve_operator, stage.operations, stage, "127.0.0.1:0", token))
+        nursery.cancel_scope.cancel()
+
+
+def views(stage: Stage) -> tuple[dict, list[dict]]:
+    return status_view(stage.standing(), stage.operations), rounds_view(stage.past)["rounds"]
+
+
+# ---- what is drawn
+
+
+def test_the_status_shows_the_round_the_parties_and_what_went_wrong(stage):
+    play_day(stage, rounds=24)
+    shown = as_text(status_screen(*views(stage)))
+    for words in (
+        "S0 goods  S1 connected  23 clients connected  22 rounds done, 2 aborted",
+        "round 25 (main): Open",
+        "37, at most 100",
+        "29 of 37",
+        "closes in 3:24",
+        "waiting for clients",
+        "connection failed (HandshakeTimeoutError) ×2: 203.0.113.9: no handshake in 10 s",
+        "round 15: S1 was away when the time was over",
+    ):
+        assert words in shown, f"{words!r} is not in\n{shown}"
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= 100
+    rounds = [line.split()[0] for line in lines if line.split()[1:2] == ["main"]]
+    assert rounds == [str(number) for number in range(17, 25)], "the latest ones"
+
+
+def test_bars_grow_with_what_is_in(stage):
+    stage.meet_peer()
+    stage.open_round(1, seconds=float("inf"), minimum=10, maximum=20)
+    empty = as_text(status_screen(*views(stage))).splitlines()
+    for name in "abcdefghij":
+        stage.submit(name)
+    half = as_text(status_screen(*views(stage))).splitlines()
+    (bar,) = (line for line in half if "submissions" in line)
+    (before,) = (line for line in empty if "submissions" in line)
+    assert "0, 10 needed, at most 20" in before
+    assert "10, at most 20" in bar
+    assert "━" not in before
+    (whole,) = (line for line in half if "evaluated" in line)
+    assert bar.count("━") == pytest.approx(whole.rindex("  0 of 10") * 0.4, abs=6), "half of what there is room for"
+    assert any("closes when enough clients are in" in line for line in half)
+
+
+def test_between_rounds_it_says_what_is_waited_for(stage):
+    shown = as_text(status_screen(*views(stage)))
+    assert "between rounds" in shown
+    assert "S1, which is not connected" in shown
+    assert "S1 not connected" in shown
+
+
+def test_one_round_is_shown_with_everybody_and_why(stage):
+    stage.open_round(3)
+    stage.settle(["alice", "bob"], {"carol": "mismatch"})
+    shown = as_text(round_screen(round_view(stage.past[0])))
+    assert "counted: alice, bob" in shown
+    assert "not counted: carol (mismatch)" in shown
+    assert f"model: items {bytes(32).hex()}" in shown
+
+
+def test_names_are_neither_markup_nor_escapes(stage):
+    names = [NASTY, "[bold red]x[/]", "tab\x1b[2Jend"]
+    stage.open_round(3)
+    stage.settle(names, {"[link]": "proof"})
+    stage.open_round(4)
+    stage.settle([], {}, aborted="[red]\x1b]0;title\x07")
+    for screen in (round_screen(round_view(stage.past[0])), rounds_table(rounds_view(stage.past)["rounds"])):
+        drawn = as_text(screen)
+        assert "\x1b" not in drawn
+        assert "\x07" not in drawn
+    shown = as_text(round_screen(round_view(stage.past[0])), width=200)
+    for name in (NASTY, "[bold red]x[/]", "tab\\x1b[2Jend", "[link]"):
+        assert name in shown
+
+
+class Screen(io.StringIO):
+    """What is drawn, and when something is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn = trio.Event()
+
+    def write(self, text: str) -> int:
+        self.drawn.set()
+        self.drawn = trio.Event()
+        return super().write(text)
+
+
+async def test_the_live_view_follows_the_server_and_outlives_its_restart(stage, tmp_path, monkeypatch):
+    monkeypatch.setattr("parties.operator.terminal.PERIOD", 0.01)
+    screen = Screen()
+    console = Console(file=screen, force_terminal=True, width=100, height=50, color_system=None)
+
+    async def shows(words: str) -> None:
+        with trio.fail_after(10):
+            while words not in screen.getvalue().rpartition("S0 goods")[2]:
+                await screen.drawn.wait()
+
+    async with trio.open_nursery() as nursery:
+        async with serving(stage, tmp_path / "token") as address:
+            nursery.start_soon(watch, Inquiry.of(f"http://{address}"), console)
+            await shows("between rounds")
+            stage.open_round(1)
+            stage.submit("alice")
+            await shows("1, 16 needed, at most 100")
+            stage.settle(["alice"], {})
+            await shows("1 rounds done")
+        await shows("the server does not answer")
+        async with trio.open_nursery() as again:
+            await again.start(partial(serve_operator, stage.operations, stage, address, tmp_path / "token"))
+            stage.open_round(2)
+            await shows("round 2 (main): Open")
+            again.cancel_scope.cancel()
+        nursery.cancel_scope.cancel()
+
+
+# ---- commands
+
+
+@asynccontextmanager
+async def deployed(stage: Stage, tmp_path: Path) -> AsyncGenerator[Path, None]:
+    """A server's file whose operator's port is a stage's, and the stage serving there."""
+    config = tmp_path / "s0.toml"
+    config.write_text(
+        'server = 0\nidentity = "s0.key"\ntask = "task.toml"\nmodel = "model.npz"\nlisten = "127.0.0.1:7000"\n'
+        'store = "s0.sqlite"\nclients = "clients.toml"\n\n[operator]\nlisten = "127.0.0.1:1"\n'
+    )
+    async with serving(stage, tmp_path / "s0.sqlite.operator-token") as address:
+        config.write_text(config.read_text().replace("127.0.0.1:1", address))
+        yield config
+
+
+async def called(capsys, command: Callable[[], int]) -> tuple[int, dict]:
+    code = await trio.to_thread.run_sync(command)
+    return code, json.loads(capsys.readouterr().out)
+
+
+def words(*line: object) -> Callable[[], int]:
+    return lambda: app([str(word) for word in line], exit_on_error=False, print_error=False)
+
+
+async def test_status_and_rounds_are_data_for_scripts(stage, tmp_path, capsys):
+    play_day(stage, rounds=4)
+    async with deployed(stage, tmp_path) as config:
+        code, found = await called(capsys, words("status", config, "--format", "json"))
+        assert (code, found["command"], found["result"]["round"]["number"]) == (0, "status", 5)
+        code, found = await called(capsys, words("rounds", "list", config, "--last", 2, "--format", "json"))
+        assert (code, [each["number"] for each in found["result"]["rounds"]]) == (0, [3, 4])
+        assert found["result"]["running"]["state"] == "Open"
+        code, found = await called(capsys, words("rounds", "show", config, 2, "--format", "json"))
+        assert (code, found["result"]["clients"]) == (0, list(stage.past[1].report.clients))
+        assert await trio.to_thread.run_sync(words("status", config)) == 0, "no terminal: shown once"
+        assert "round 5 (main): Open" in capsys.readouterr().out
+        assert await trio.to_thread.run_sync(words("rounds", "list", config)) == 0
+        assert "round 5 is running: Open" in capsys.readouterr().out
+
+
+def test_who_leaves_the_live_view_has_not_failed(monkeypatch, capsys):
+    async def look(inquiry: Inquiry, console: Console) -> None:
+        await trio.lowlevel.checkpoint()
+        signal.raise_signal(signal.SIGINT)
+        await trio.sleep_forever()
+
+    monkeypatch.setattr("parties.operator.terminal.watch", look)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert commands.status("http://127.0.0.1:9") == 0
+    assert capsys.readouterr().err == ""
+
+
+async def test_a_round_is_given_up_and_the_log_turned_up_from_the_command_line(stage, tmp_path, capsys):
+    stage.open_round(1)
+    async with deployed(stage, tmp_path) as config:
+        assert await trio.to_thread.run_sync(words("rounds", "abort", config, 1, "--because", "a trial")) == 0
+        assert stage.aborted == [(1, "a trial")]
+        assert capsys.readouterr().out == "round 1 is given up: a trial\n"
+        code, found = await called(capsys, words("rounds", "abort", config, 2, "--because", "x", "--format", "json"))
+        assert (code, found["error"]["message"]) == (7, "round 2 is not running")
+        code, found = await called(capsys, words("log-level", config, "warning", "--format", "json"))
+        assert (code, found["result"], stage.log.level) == (0, {"level": "warning"}, "warning")
+        code, found = await called(capsys, words("log-level", config, "loud", "--format", "json"))
+        assert code == 3
+        assert "debug, info, warning, error" in found["error"]["message"]
+
+
+async def test_a_url_does_for_looking_and_needs_a_token_for_more(stage, tmp_path, capsys):
+    stage.open_round(1)
+    async with deployed(stage, tmp_path) as config:
+        url = "http://" + config.read_text().rpartition('listen = "')[2].strip().strip('"')
+        assert (await called(capsys, words("status", url, "--format", "json")))[0] == 0
+        code, found = await called(capsys, words("rounds", "abort", url, 1, "--because", "x", "--format", "json"))
+        assert code == 3
+        assert "--token-file" in found["error"]["message"]
+        token = tmp_path / "s0.sqlite.operator-token"
+        line = words("rounds", "abort", url, 1, "--because", "x", "--token-file", token, "--format", "json")
+        assert (await called(capsys, line))[0] == 0
+        copy = tmp_path / "older"
+        copy.touch(mode=0o600)
+        copy.write_text("0" * 64)
+        line = words("log-level", url, "info", "--token-file", copy, "--format", "json")
+        code, found = await called(capsys, line)
+        assert code == 3
+        assert "does not hold the running server's token" in found["error"]["message"]
+
+
+async def test_a_server_that_does_not_run_is_said_to(stage, tmp_path, capsys):
+    async with deployed(stage, tmp_path) as config:
+        pass
+    code, found = await called(capsys, words("status", config, "--format", "json"))
+    assert (code, found["error"]["kind"]) == (4, "UnreachableError")
+    assert "is the server running" in found["error"]["message"]
+    code, found = await called(capsys, words("rounds", "abort", config, 1, "--because", "x", "--format", "json"))
+    assert code == 3
+    assert "is it running?" in found["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("http://", "the server's TOML file or http://host:port expected"),
+        ("https://localhost:80", "http://host:port expected"),
+        ("http://localhost:80/metrics", "http://host:port expected"),
+        ("no-such.toml", "cannot be read"),
+    ],
+)
+def test_what_is_no_server_is_refused(where, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MisuseError, match=words):
+        Inquiry.of(where)
+
+
+async def test_a_file_without_an_operators_port_says_what_to_add(stage, tmp_path):
+    async with deployed(stage, tmp_path) as config:
+        text = config.read_text()
+    config.write_text(text.partition("[operator]")[0])
+    with pytest.raises(MisuseError, match=r"add \[operator\] with listen"):
+        Inquiry.of(str(config))
+    config.write_text(text.partition("[operator]")[0] + '[operator]\nlisten = "127.0.0.1:0"\n')
+    with pytest.raises(MisuseError, match="the system chooses"):
+        Inquiry.of(str(config))
+
+
+@contextmanager
+def other_server(body: bytes) -> Iterator[str]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+FOREIGN = {
+    "a page": b"<html>hello</html>",
+    "a list": b"[1, 2]",
+    "no text": b"\xff\xfe",
+    "nothing": b"",
+    "another program's object": b'{"status": "ok"}',
+    "another release's status": b'{"version": 2}',
+    "lists in lists": b"[" * 100_000,
+    "objects in objects": b'{"a":' * 100_000,
+    "lists in what we do not know": b'{"version": 1, "more": ' + b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("body", FOREIGN.values(), ids=FOREIGN.keys())
+async def test_another_program_at_the_port_is_not_taken_for_ours(body):
+    with other_server(body) as url, pytest.raises(ForeignPeerError, match="is not an operator's port of fsl-async"):
+        await Inquiry.of(url).get("/status.json", StatusView)
+
+
+async def _answers(stream: trio.SocketStream, said: bytes) -> None:
+    await stream.receive_some()
+    await stream.send_all(said)
+
+
+@pytest.mark.parametrize(
+    ("length", "body"),
+    [(10**18, b'{"version": 1}'), (10**30, b""), (4, b'{"version": 1}')],
+)
+async def test_an_answer_need_not_be_as_long_as_it_says(length, body):
+    said = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (length, body)
+    async with trio.open_nursery() as nursery:
+        (listener, *_) = await nursery.start(partial(trio.serve_tcp, partial(_answers, said=said), 0, host="127.0.0.1"))
+        port = listener.socket.getsockname()[1]
+        with pytest.raises(ForeignPeerError):
+            await Inquiry.of(f"http://127.0.0.1:{port}").get("/status.json", StatusView)
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_answer_without_end_is_not_read_to_its_end(monkeypatch):
+    monkeypatch.setattr("parties.operator.queries.LONGEST", 100_000)
+    with other_server(b" " * 200_000) as url, pytest.raises(ForeignPeerError):
+        await Inquiry.of(url).get("/status.json", StatusView)
+
+
+def test_what_is_shown_is_what_is_demanded(stage):
+    """Every field that a view has is in its type, and no other, so that a command may rely on all of them."""
+    play_day(stage, rounds=24)
+    status = status_view(stage.standing(), stage.operations)
+    shown = {StatusView: status, RoundsView: rounds_view(stage.past), RoundView: round_view(stage.past[0])}
+    for kind, view in shown.items():
+        body = json.dumps(view).encode()
+        assert read_answer(body, kind) == view
+        assert view.keys() == kind.__annotations__.keys()
+        for name in view:
+            with pytest.raises(ValueError, match=name):
+                read_answer(json.dumps({key: view[key] for key in view if key != name}).encode(), kind)
+    assert status["round"].keys() == RunningView.__annotations__.keys()
+    assert status["troubles"][0].keys() == TroubleView.__annotations__.keys()
+
+
+def test_what_a_later_server_says_besides_is_let_through(stage):
+    view = {**rounds_view(stage.past), "more": {"of": ["it"]}}
+    assert read_answer(json.dumps(view).encode(), RoundsView) == view
+
+
+async def test_a_port_that_cannot_be_is_refused():
+    with pytest.raises(ChannelError):
+        await Inquiry.of("http://127.0.0.1:99999").get("/status.json", StatusView)
+
+
+async def test_something_that_speaks_no_http_is_not_taken_for_ours():
+    async def babble(stream: trio.SocketStream) -> None:
+        await stream.send_all(b"\x05\x00 SSH-2.0\r\n")
+
+    async with trio.open_nursery() as nursery:
+        (listener, *_) = await nursery.start(partial(trio.serve_tcp, babble, 0, host="127.0.0.1"))
+        port = listener.socket.getsockname()[1]
+        with pytest.raises(ChannelError):
+            await Inquiry.of(f"http://127.0.0.1:{port}").get("/status.json", StatusView)
+        nursery.cancel_scope.cancel()
+
+
+def test_an_address_nobody_listens_at(capsys):
+    with pytest.raises(UnreachableError, match=r"nothing answers at http://127\.0\.0\.1:9 "):
+        trio.run(Inquiry.of("http://127.0.0.1:9").get, "/status.json", StatusView)
+    assert commands.status("http://127.0.0.1:9", form="json") == 4
+    assert json.loads(capsys.readouterr().out)["error"]["kind"] == "UnreachableError"
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "1000000000"])
+def test_rounds_that_cannot_be_are_refused_before_anybody_is_asked(number, capsys):
+    assert commands.show("http://127.0.0.1:9", int(number), form="json") == 3
+    assert "numbered from 1" in json.loads(capsys.readouterr().out)["error"]["message"]

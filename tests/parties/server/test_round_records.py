@@ -1,0 +1,232 @@
+"""A round's records: what is read from the store, what memory holds meanwhile, and how much of it."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import trio
+from msgspec.structs import replace
+
+from fsl_async.config import RoundConfig, ServerKeys, describe_model
+from fsl_async.errors import StorageError
+from fsl_async.wire.public_part import Layout, Trees
+from parties.server.round import records as round_records
+from parties.server.round.assembly import RequestKey
+from parties.server.round.records import RoundRecords, StoredSubmission
+from parties.storage.store import Change, MemoryStore
+from tests.support.machine_scenes import key
+from tests.support.shop import TASK, model
+
+CONFIG = RoundConfig(
+    task=TASK,
+    number=1,
+    session=1,
+    hash_seed=key(1),
+    toss=(key(2), key(3)),
+    servers=(ServerKeys(key(4), key(5)), ServerKeys(key(6), key(7))),
+    model=describe_model(TASK, model()),
+)
+SIZE = Layout.submission(CONFIG.shape, Trees.OWN).size
+NAME = key(8)
+
+
+class Shelf(MemoryStore):
+    """A store that knows which public parts were read from it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[str] = []
+
+    async def blob(self, key: str) -> memoryview:
+        if "/parts/" in key:
+            self.read.append(key.split("/")[2])
+        return await super().blob(key)
+
+
+class FullShelf(Shelf):
+    """A store without room."""
+
+    async def commit(self, *changes: Change) -> None:
+        raise StorageError("the disk is full")
+
+
+async def no_session(client: str) -> None:
+    raise AssertionError(client)
+
+
+def records_on(store: MemoryStore) -> RoundRecords:
+    return RoundRecords(store, CONFIG, no_session)
+
+
+def content(number: int) -> bytes:
+    return np.random.default_rng(number).bytes(SIZE)
+
+
+def submit(client: str) -> RequestKey:
+    return RequestKey(client, "submit", 0)
+
+
+async def after(seconds: float, deed: Callable[[], None]) -> None:
+    await trio.sleep(seconds)
+    deed()
+
+
+async def forward_after(seconds: float, records: RoundRecords) -> None:
+    await trio.sleep(seconds)
+    await records.keep_part(submit("anna"), NAME, content(1))
+
+
+async def enter(records: RoundRecords, client: str) -> None:
+    """What a server stores once both halves of a submission have come."""
+    stored = StoredSubmission(
+        client=client,
+        name=key(9),
+        msk=bytes(16),
+        commitments=(key(10), key(11)),
+        tree=key(12),
+        trees=Trees.OWN,
+        query=0,
+        query_part=b"",
+        part=NAME,
+    )
+    await records.store.commit(*records.submission_changes(stored, b""))
+
+
+async def test_what_has_just_come_is_not_read_back_until_it_is_added():
+    records = records_on(store := Shelf())
+    await records.keep_part(submit("anna"), NAME, content(1))
+    await records.keep_request(submit("ben"), NAME, content(2))
+    for number, client in enumerate(("anna", "ben"), start=1):
+        await enter(records, client)
+        assert await records.part(submit(client), NAME) == content(number)
+        assert (await records.submission(client)).part.data == content(number)
+    assert store.read == []
+    assert (await records.submission("ben")).part.data == content(2)  # to be taken out of the sum, say
+    assert store.read == ["ben"]
+
+
+async def test_after_a_restart_what_was_stored_is_read():
+    store = Shelf()
+    await records_on(store).keep_request(submit("anna"), NAME, content(1))
+    again = records_on(store)
+    await enter(again, "anna")
+    assert (await again.submission("anna")).part.data == content(1)
+    assert store.read == ["anna"]
+
+
+async def test_a_forwarded_submission_is_on_loan_until_the_round_is_over():
+    records = records_on(store := Shelf())
+    await records.keep_part(submit("anna"), NAME, content(1))
+    await records.keep_request(submit("anna"), NAME)
+    await enter(records, "anna")
+    for _ in range(2):  # added, and taken out again
+        assert (await records.submission("anna")).part.data == content(1)
+    assert await records.parts() == []
+    records.let_go()
+    with pytest.raises(StorageError, match="not kept"):
+        await records.submission("anna")
+    assert store.read == ["anna"]
+
+
+async def test_without_room_for_a_loan_the_part_is_stored(monkeypatch):
+    monkeypatch.setattr(round_records, "LOAN_BYTES", SIZE * 3 // 2)
+    records = records_on(store := Shelf())
+    for number, client in enumerate(("anna", "ben"), start=1):
+        await records.keep_part(submit(client), NAME, content(number))
+        await records.keep_part(submit(client), NAME, content(number))  # a repeat takes no room
+        await enter(records, client)
+    assert [key.client for key, _ in await records.parts()] == ["ben"]
+    for number, client in enumerate(("anna", "ben"), start=1):
+        for _ in range(2):
+            assert (await records.submission(client)).part.data == content(number)
+    assert store.read == ["ben"]  # once it was added
+
+
+async def test_what_a_restart_has_lost_is_waited_for(autojump_clock):
+    store = Shelf()
+    before = records_on(store)
+    await before.keep_part(submit("anna"), NAME, content(1))
+    await before.keep_request(submit("anna"), NAME)
+    again = records_on(store)
+    await enter(again, "anna")
+    assert await again.requests() == [(submit("anna"), NAME)]
+    again.await_part(submit("anna"), NAME)
+    assert again.awaits(submit("anna"), NAME)
+    assert again.awaits_any
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(forward_after, 5.0, again)
+        assert (await again.submission("anna")).part.data == content(1)
+    assert trio.current_time() == 5.0
+    assert not again.awaits_any
+
+
+async def test_nobody_waits_for_a_part_when_the_round_is_over(autojump_clock):
+    records = records_on(Shelf())
+    records.await_part(submit("anna"), NAME)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(after, 5.0, records.let_go)
+        with pytest.raises(StorageError, match="not kept"):
+            await records.part(submit("anna"), NAME)
+
+
+async def test_trees_that_outlive_their_round_are_never_on_loan():
+    fixed = replace(CONFIG, task=replace(TASK, selection="fixed"))
+    records = RoundRecords(MemoryStore(), fixed, no_session)
+    await records.keep_part(submit("anna"), NAME, content(1))
+    assert [tuple(part) for part in await records.parts()] == [(submit("anna"), NAME)]
+
+
+async def test_what_could_not_be_stored_is_not_there(monkeypatch):
+    monkeypatch.setattr(round_records, "LOAN_BYTES", 0)
+    records = records_on(FullShelf())
+    for keeping in (records.keep_part, records.keep_request):
+        with pytest.raises(StorageError, match="full"):
+            await keeping(submit("anna"), NAME, content(1))
+        with pytest.raises(StorageError, match="not kept"):
+            await records.part(submit("anna"), NAME)
+
+
+async def test_a_retrieval_is_not_held():
+    records = records_on(store := Shelf())
+    query = RequestKey("anna", "retrieve", 1)
+    await records.keep_request(query, NAME, content(1))
+    assert await records.part(query, NAME) == content(1)
+    assert store.read == ["anna"]
+
+
+async def test_memory_is_bounded_and_used_again(monkeypatch):
+    """Two parts and a half fit: the third is read from the store, the fourth has the room of the first."""
+    monkeypatch.setattr(round_records, "AT_HAND_BYTES", SIZE * 5 // 2)
+    records = records_on(store := Shelf())
+    for number, client in enumerate(("anna", "ben", "carol"), start=1):
+        await records.keep_request(submit(client), NAME, content(number))
+        await records.keep_request(submit(client), NAME, content(number))  # a repeat takes no room
+        await enter(records, client)
+    await records.submission("anna")
+    await records.keep_request(submit("dora"), NAME, content(4))
+    await enter(records, "dora")
+    for number, client in ((2, "ben"), (3, "carol"), (4, "dora")):
+        assert (await records.submission(client)).part.data == content(number)
+    assert store.read == ["carol"]
+
+
+async def test_a_part_counts_with_the_message_that_it_keeps_alive(monkeypatch):
+    monkeypatch.setattr(round_records, "AT_HAND_BYTES", 2 * SIZE)
+    records = records_on(store := Shelf())
+    message = memoryview(bytearray(content(1) + bytes(2 * SIZE)))
+    await records.keep_request(submit("anna"), NAME, message[:SIZE])
+    assert await records.part(submit("anna"), NAME) == content(1)
+    assert store.read == ["anna"]
+
+
+async def test_what_is_held_cannot_be_written():
+    records = records_on(MemoryStore())
+    for client, keeping in (("anna", records.keep_part), ("ben", records.keep_request)):
+        await keeping(submit(client), NAME, bytearray(content(1)))
+        assert (await records.part(submit(client), NAME)).readonly
+
+
+async def test_names_of_stored_parts_are_unaffected():
+    records = records_on(MemoryStore())
+    await records.keep_request(submit("an/na"), NAME, content(1))
+    assert [tuple(part) for part in await records.parts()] == [(submit("an/na"), NAME)]

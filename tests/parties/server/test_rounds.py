@@ -1,0 +1,521 @@
+"""Rounds with real parties: who is counted and who is told why not, what an abort reveals, and how lost links heal."""
+
+import itertools
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+import trio
+import trio.testing
+
+from fsl_async.errors import FslError, PeerViolationError
+from fsl_async.ring import Ring
+from fsl_async.wire.codec import decode, encode
+from fsl_async.wire.messages import Answer, Commitment, Enter, Forward, FromClient, Message, Receipt, Share, Submit
+from fsl_async.wire.public_part import Layout, Trees
+from parties import AlreadyCountedError, RoundClosedError, simulate
+from parties.events import Happening, MessageReceived, MessageSent
+from parties.server.server import Schedule
+from tests.support.hand_made import name_of
+from tests.support.shop import (
+    ROWS,
+    TASK,
+    Basket,
+    Meddler,
+    Shop,
+    assert_exact,
+    honest_round,
+    leaves,
+    meddled,
+    model,
+    opened,
+    plain_sum,
+    take_part,
+)
+from transport import ConnectionLostError, Network, TcpTransport
+
+# ---- rounds
+
+
+@pytest.mark.parametrize(
+    ("bits", "security", "updates"),
+    list(itertools.product((32, 64, 128), ("verified", "semi-honest"), ("retrieved", "any"))),
+)
+async def test_every_kind_of_round_is_exact(bits, security, updates):
+    task = msgspec.structs.replace(TASK, ring=Ring(bits, fraction_bits=16), security=security, updates=updates)
+    names = ("anna", "ben", "carol")
+    async with simulate(task, model(), seed=bits) as network:
+        for round_number in (1, 2):
+            async with opened(*map(network.client, names)) as clients:
+                for client in clients:
+                    await take_part(client, retrieves=client.name != "carol")
+                outcome = await network.finish_round()
+                assert outcome.number == round_number
+                assert_exact(outcome, *names)
+                assert outcome.excluded == {}
+
+
+async def test_a_second_round_retrieves_the_model_that_the_first_has_changed():
+    async with simulate(TASK, model(), seed=1) as network, network.client("carol") as carol:
+        rows = Basket("carol").rows
+        first = await carol.retrieve({"items": rows, "head": ...})
+        np.testing.assert_array_equal(first["items"], model()["items"][rows])
+        await carol.submit(Basket("carol").update)
+        await honest_round(network, "carol")
+        second = await carol.retrieve({"items": rows, "head": ...})
+        changed = plain_sum(["anna", "ben", "carol"])
+        np.testing.assert_array_equal(second["items"], (model()["items"] + changed["items"]).astype(np.float32)[rows])
+        np.testing.assert_array_equal(second["head"], (model()["head"] + changed["head"]).astype(np.float32))
+        np.testing.assert_array_equal(second["items"], network.model["items"][rows])
+        assert second["items"].dtype == np.float32
+        assert not np.array_equal(first["items"], second["items"])
+
+
+async def test_both_servers_tell_of_the_same_messages_with_the_same_sizes():
+    """A size is the whole message's; the transcript has the bulk alone."""
+    told: tuple[list[Happening], list[Happening]] = ([], [])
+    async with simulate(TASK, model(), seed=31) as net:
+        for server, happenings in zip(net.servers, told, strict=True):
+            server.setup = replace(server.setup, observe=happenings.append)
+        await honest_round(net)
+        await trio.testing.wait_all_tasks_blocked()
+        names = ("S0", "S1")
+        for sender, receiver in (names, names[::-1]):
+            out = [
+                (happening.kind, happening.size)
+                for happening in told[names.index(sender)]
+                if isinstance(happening, MessageSent) and happening.receiver == receiver
+            ]
+            came = [
+                (happening.kind, happening.size)
+                for happening in told[names.index(receiver)]
+                if isinstance(happening, MessageReceived) and happening.sender == sender
+            ]
+            notes = [note for note in net.transcript if (note.sender, note.receiver) == (sender, receiver)][-len(out) :]
+            assert out == came
+            assert [kind for kind, _ in out] == [type(note.message).__name__ for note in notes]
+            for (_, size), note in zip(out, notes, strict=True):
+                assert size == sum(map(len, encode(note.message, bytes(note.bulk))))
+        submissions = [h for h in told[0] if isinstance(h, MessageReceived) and h.kind == "Submit"]
+        assert {happening.sender for happening in submissions} == {"anna", "ben"}
+
+
+async def test_rows_come_in_the_order_asked_and_bit_for_bit():
+    weights = np.random.default_rng(2).integers(0, 2**32, size=(ROWS, 3), dtype=np.uint32).view(np.float32)
+    weights[~np.isfinite(weights)] = -0.0
+    async with simulate(TASK, model() | {"items": weights}, seed=2) as network, network.client("carol") as carol:
+        for rows in ([7, 3, 299, 0], [5], []):
+            found = (await carol.retrieve({"items": rows}))["items"]
+            assert found.tobytes() == weights[rows].tobytes()
+
+
+async def test_an_error_of_the_caller_leaves_a_simulation_as_it_is():
+    with pytest.raises(KeyError, match="mine"):
+        async with simulate(TASK, model(), seed=3) as network, network.client("carol"):
+            raise KeyError("mine")
+
+
+async def test_one_client_may_be_called_from_several_tasks():
+    async with simulate(TASK, model(), seed=4) as network:
+        async with network.client("carol") as carol, trio.open_nursery() as nursery:
+            for rows in ([1, 2], [3], [4, 5, 6]):
+                nursery.start_soon(check_rows, carol, rows)
+        await honest_round(network)
+
+
+async def check_rows(client, rows):
+    found = await client.retrieve({"items": rows})
+    np.testing.assert_array_equal(found["items"], model()["items"][rows])
+
+
+async def test_two_rounds_over_tcp_are_exact_and_leave_both_servers_with_one_model(nursery):
+    shop = Shop(nursery)
+    await shop.open()
+    names = ("anna", "ben", "carol")
+    async with opened(*map(shop.client, names)) as clients:
+        for _ in range(2):
+            for client in clients:
+                await take_part(client)
+            assert_exact(await shop.finish_round(), *names)
+            for client in clients:
+                outcome = await client.outcome()
+                assert (outcome.counted, outcome.clients) == (True, names)
+    first, second = (server.model for server in shop.servers)
+    for block in first:
+        np.testing.assert_array_equal(first[block], second[block])
+
+
+# ---- when rounds close
+
+
+async def test_rounds_close_by_count_or_by_time_and_end_after_as_many_as_asked(nursery, autojump_clock):
+    network = Network()
+    schedule = Schedule(clients=2, seconds=60, rounds=2)
+    shop = Shop(nursery, transports=(network, network), listen_at=("S0", "S1"), schedule=schedule)
+    await shop.open()
+    async with opened(*(shop.client(name, transport=network) for name in ("anna", "ben"))) as (anna, ben):
+        await take_part(anna)
+        await take_part(ben)  # the second of two: the round closes at once
+        assert (await anna.outcome()).counted
+        assert trio.current_time() < 60
+        await take_part(anna)
+        outcome = await anna.outcome()  # alone: the round closes a minute after it opened
+        assert not outcome.counted
+        assert trio.current_time() >= 60
+    settled = [report async for report in shop.servers[0].settlements()]
+    assert [bool(report.aborted) for report in settled] == [False, True]
+
+
+# ---- who is counted, and who is told why not
+
+
+async def test_too_few_clients_reveal_nothing_and_the_next_round_opens():
+    async with simulate(TASK, model(), seed=5) as network, network.client("carol") as carol:
+        await take_part(carol)
+        with pytest.raises(FslError, match=r"round 1 was aborted: .*1 clients are in with both servers, at least 2"):
+            await network.finish_round()
+        outcome = await carol.outcome()
+        assert not outcome.counted
+        assert "at least 2 are needed" in outcome.reason
+        assert outcome.clients == ()
+        spoken = {type(note.message) for note in network.transcript}
+        assert not spoken & {Share, Commitment}
+        np.testing.assert_array_equal(network.model["items"], model()["items"])
+        await take_part(carol)
+        assert (await honest_round(network, "carol")).number == 2
+
+
+async def test_a_client_without_a_valid_proof_is_left_out_and_told_so():
+    announced, ready = [], trio.Event()
+
+    async def forge(address: str, message: Message, data: bytes) -> bytes:
+        """Spoil one proof, and announce the spoiled part to both servers."""
+        if not isinstance(message, Submit):
+            return data
+        bulk = bytearray(decode(data, FromClient, "the test").bulk)
+        if bulk:
+            layout = Layout.submission(TASK, Trees.RETRIEVAL if message.query else Trees.OWN)
+            bulk[layout.size - 1] ^= 1  # the part ends with the proofs
+            announced.append(name_of(layout, bulk[: layout.size]))
+            ready.set()
+        await ready.wait()
+        return b"".join(encode(msgspec.structs.replace(message, public_digest=announced[0]), bulk))
+
+    async with (
+        simulate(TASK, model(), seed=6) as network,
+        meddled(network.client("mallory"), outgoing=forge) as mallory,
+    ):
+        with pytest.raises(PeerViolationError, match="acknowledged another submission"):
+            await take_part(mallory)
+        outcome = await honest_round(network)
+        assert outcome.excluded == {"mallory": "proof"}
+        told = await mallory.outcome()
+        assert (told.counted, told.reason, told.clients) == (False, "proof", ("anna", "ben"))
+
+
+@pytest.fixture
+async def shop(nursery) -> Shop:
+    """Two servers in memory."""
+    network = Network()
+    shop = Shop(nursery, transports=(network, network), listen_at=("S0", "S1"))
+    await shop.open()
+    return shop
+
+
+async def carried_by(shop: Shop, server: int) -> str:
+    """A client's name whose public part goes to that server in the open round."""
+    config = (await shop.servers[0].next_round(0)).config
+    return next(name for name in map("dora {}".format, range(64)) if config.carrier(name) == server)
+
+
+@pytest.mark.parametrize("carrier", [0, 1])
+@pytest.mark.parametrize("reached", [0, 1])
+async def test_a_submission_that_reached_one_server_alone_is_left_out_with_the_reason(
+    shop, autojump_clock, carrier, reached
+):
+    network = shop.transports[0]
+
+    async def stall(address: str, message: Message, data: bytes) -> bytes:
+        if isinstance(message, Submit) and address != f"S{reached}":
+            await trio.sleep_forever()
+        return data
+
+    name = await carried_by(shop, carrier)
+    others = (shop.client(each, transport=network) for each in ("anna", "ben"))
+    async with opened(*others, shop.client(name, transport=Meddler(network, outgoing=stall))) as (*honest, dora):
+        with trio.move_on_after(1) as scope:
+            await take_part(dora)
+        assert scope.cancelled_caught
+        for client in honest:
+            await take_part(client)
+        before = trio.current_time()
+        outcome = await shop.finish_round()
+        waited = trio.current_time() - before
+        assert_exact(outcome, "anna", "ben")
+        # The other server has the public part from the carrier, but not the client's own word for it; where the
+        # carrier was not reached, nobody has the part, and no server lists the client.
+        listed = reached == carrier
+        assert outcome.excluded == ({name: f"only_s{carrier}"} if listed else {})
+        # S0 closed first and froze its list: S1 waits for what S0 has, S0 does not wait for what S1 has.
+        assert (waited >= shop.schedule.grace) == (listed and carrier == 0)
+        told = await dora.outcome()
+        assert (told.counted, told.clients) == (False, ("anna", "ben"))
+        assert told.reason == (f"only_s{carrier}" if listed else "not submitted in time")
+
+
+async def test_a_straggler_that_the_first_server_has_is_waited_for(shop, autojump_clock):
+    """S0 closes while the submission is still on its way to S1; within the grace period it is taken there."""
+    network = shop.transports[0]
+
+    async def delay(address: str, message: Message, data: bytes) -> bytes:
+        if isinstance(message, Submit) and address == "S1":
+            await trio.sleep(2)
+        return data
+
+    name = await carried_by(shop, 0)
+    clients = [shop.client(each, transport=network) for each in ("anna", "ben")]
+    late = shop.client(name, transport=Meddler(network, outgoing=delay))
+    async with opened(*clients, late), trio.open_nursery() as nursery:
+        for client in (*clients, late):
+            nursery.start_soon(take_part, client)
+        await trio.sleep(1)
+        outcome = await shop.finish_round()
+        assert_exact(outcome, "anna", "ben", name)
+        assert 2 <= trio.current_time() < 3
+
+
+async def test_a_submission_after_the_round_closed_is_told_and_counts_in_the_next(shop, autojump_clock):
+    network = shop.transports[0]
+    gate = trio.Event()
+
+    async def hold(address: str, message: Message, data: bytes) -> bytes:
+        if isinstance(message, Submit):
+            await gate.wait()
+        return data
+
+    async def submit_late(client) -> None:
+        with pytest.raises(RoundClosedError):
+            await take_part(client)
+
+    late = shop.client("carol", transport=Meddler(network, outgoing=hold))
+    async with opened(*(shop.client(each, transport=network) for each in ("anna", "ben")), late) as clients:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(submit_late, late)
+            for client in clients[:2]:
+                await take_part(client)
+            assert_exact(await shop.finish_round(), "anna", "ben")
+            gate.set()
+        for client in clients:
+            await take_part(client)
+        assert_exact(await shop.finish_round(), "anna", "ben", "carol")
+
+
+# ---- clients that go away
+
+
+async def test_a_client_that_vanishes_after_retrieving_is_not_missed():
+    async with simulate(TASK, model(), seed=7) as network:
+        async with network.client("carol") as carol:
+            await carol.retrieve({"items": Basket("carol").rows})
+        outcome = await honest_round(network)
+        assert outcome.excluded == {}
+
+
+async def test_a_client_that_comes_back_may_retrieve_again_and_counts_once():
+    async with simulate(TASK, model(), seed=8) as network:
+        async with network.client("carol") as carol:
+            await carol.retrieve({"items": Basket("carol").rows})
+        async with network.client("carol") as carol:
+            await take_part(carol)
+        await honest_round(network, "carol")
+
+
+async def test_waiting_for_the_next_round_can_be_cancelled_and_tried_again(autojump_clock):
+    async with simulate(TASK, model(), seed=9) as network, network.client("carol") as carol:
+        await take_part(carol)
+        for _ in range(6):  # more often than one key may have connections
+            with trio.move_on_after(1) as scope:
+                await carol.retrieve({"items": [1]}, wait=True)
+            assert scope.cancelled_caught
+        await honest_round(network, "carol")
+        await take_part(carol)
+        await honest_round(network, "carol")
+
+
+@pytest.mark.parametrize("kind", [Answer, Receipt, Enter, Submit])
+async def test_a_client_cancelled_in_the_middle_goes_on_with_the_next_round(shop, autojump_clock, kind):
+    """Whatever a cancelled call has left on its way, no later call takes it for its own reply."""
+    network = shop.transports[0]
+    stalled = []
+
+    async def stall_once(address: str, message: Message, data: bytes) -> bytes:
+        if isinstance(message, kind) and not stalled:
+            stalled.append(address)
+            await trio.sleep_forever()
+        return data
+
+    meddler = Meddler(network, outgoing=stall_once, incoming=stall_once)
+    others = (shop.client(each, transport=network) for each in ("anna", "ben"))
+    async with opened(*others, shop.client("carol", transport=meddler)) as (anna, ben, carol):
+        with trio.move_on_after(1) as scope:
+            await take_part(carol)
+        assert scope.cancelled_caught
+        assert stalled
+        for client in (anna, ben):
+            await take_part(client)
+        both = kind is Receipt  # both servers had the submission; only the client does not know
+        assert_exact(await shop.finish_round(), "anna", "ben", *(["carol"] if both else []))
+        if both:
+            with pytest.raises(AlreadyCountedError):
+                await take_part(carol)
+        for client in (anna, ben, carol):
+            await take_part(client)
+        assert_exact(await shop.finish_round(), "anna", "ben", "carol")
+        assert (await carol.outcome()).counted
+
+
+async def test_a_client_whose_connection_broke_connects_again(shop, autojump_clock):
+    network = shop.transports[0]
+    broken = []
+
+    async def break_once(address: str, message: Message, data: bytes) -> bytes:
+        if isinstance(message, Answer) and not broken:
+            broken.append(address)
+            raise ConnectionLostError("the cable was pulled")
+        return data
+
+    meddler = Meddler(network, incoming=break_once)
+    others = (shop.client(each, transport=network) for each in ("anna", "ben"))
+    async with opened(*others, shop.client("carol", transport=meddler, patience=0)) as (anna, ben, carol):
+        with pytest.raises(ConnectionLostError):
+            await take_part(carol)
+        for client in (anna, ben):
+            await take_part(client)
+        assert_exact(await shop.finish_round(), "anna", "ben")
+        for client in (anna, ben, carol):
+            await take_part(client)
+        assert_exact(await shop.finish_round(), "anna", "ben", "carol")
+        assert len(meddler.channels) in (3, 4)  # the other request may have been under way
+        assert carol.bytes_sent == sum(channel.bytes_sent for channel in meddler.channels)
+
+
+# ---- a link between the servers that breaks
+
+PEER_MESSAGES = [
+    "TossCommitment",
+    "TossReveal",
+    "Forward",
+    "RosterList",
+    "Proofs",
+    "Commitment",
+    "Share",
+    "Conclusion",
+]
+
+
+@pytest.mark.parametrize("direction", ["outgoing", "incoming"])
+@pytest.mark.parametrize("lost", PEER_MESSAGES)
+@pytest.mark.parametrize("occurrence", [1, 2])
+async def test_the_link_between_the_servers_breaks_and_heals(nursery, autojump_clock, lost, direction, occurrence):
+    """Lose one message with the connection that carried it, in the first or the second round: both rounds are exact."""
+    network = Network()
+    seen = itertools.count(1)
+
+    async def break_link(address: str, message: Message, data: bytes) -> bytes | None:
+        if type(message).__name__ == lost and next(seen) == occurrence:
+            await meddler.channels[-1].inner.aclose()
+            return None
+        return data
+
+    meddler = Meddler(network, **{direction: break_link})
+    shop = Shop(nursery, transports=(network, meddler), listen_at=("S0", "S1"))
+    await shop.open()
+    names = ("anna", "ben", "carol", "dora", "emil")
+    with trio.fail_after(300):
+        async with opened(*(shop.client(name, transport=network) for name in names)) as clients:
+            for _ in range(2):
+                for client in clients:
+                    await take_part(client)
+                assert_exact(await shop.finish_round(), *names)
+    assert next(seen) > occurrence, f"no {lost} was {direction}"
+    assert len(meddler.channels) == 2
+    assert shop.failures == []
+
+
+async def test_the_link_heals_over_tcp_too(nursery):
+    meddler = Meddler(TcpTransport())
+    shop = Shop(nursery, transports=(TcpTransport(), meddler))
+    await shop.open()
+    async with opened(*map(shop.client, ("anna", "ben"))) as (anna, ben):
+        await take_part(anna)
+        await meddler.channels[-1].aclose()
+        await take_part(ben)
+        assert_exact(await shop.finish_round(), "anna", "ben")
+    assert len(meddler.channels) == 2
+    assert shop.failures == []
+
+
+async def test_an_abort_that_is_lost_with_the_link_is_repeated(nursery, autojump_clock):
+    network = Network()
+    losses = itertools.count()
+
+    async def break_link(address: str, message: Message, data: bytes) -> bytes | None:
+        if type(message).__name__ in ("Abort", "RosterList") and next(losses) < 2:
+            await meddler.channels[-1].inner.aclose()
+            return None
+        return data
+
+    meddler = Meddler(network, outgoing=break_link, incoming=break_link)
+    shop = Shop(nursery, transports=(network, meddler), listen_at=("S0", "S1"))
+    await shop.open()
+    async with opened(*(shop.client(name, transport=network) for name in ("anna", "ben"))) as (anna, ben):
+        await take_part(anna)
+        with pytest.raises(FslError, match="at least 2 are needed"), trio.fail_after(300):
+            await shop.finish_round()
+        for client in (anna, ben):
+            await take_part(client)
+        with trio.fail_after(300):
+            assert_exact(await shop.finish_round(), "anna", "ben")
+    assert shop.failures == []
+
+
+async def test_a_peer_that_does_not_follow_the_protocol_ends_the_server_with_its_name(nursery, autojump_clock):
+    """A share that does not match its commitment halts, and the error says whose it was."""
+    network = Network()
+
+    async def lie(address: str, message: Message, data: bytes) -> bytes:
+        return data[:-1] + bytes([data[-1] ^ 1]) if isinstance(message, Share) else data
+
+    shop = Shop(nursery, transports=(network, Meddler(network, incoming=lie)), listen_at=("S0", "S1"))
+    await shop.open()
+    async with opened(*(shop.client(name, transport=network) for name in ("anna", "ben"))) as clients:
+        for client in clients:
+            await take_part(client)
+        nursery.start_soon(shop.servers[0].close_round)
+        with trio.fail_after(60):
+            await shop.failed.wait()
+    (violation,) = leaves(shop.failures[0])
+    assert isinstance(violation, PeerViolationError)
+    assert violation.peer == "S0"
+    assert "does not match its commitment" in str(violation)
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_forwarded_part_that_the_carrier_changed_is_refused_to_its_client(nursery, autojump_clock):
+    """The other server has the digest from the client itself: a carrier cannot add anything to a hint unseen."""
+    network = Network()
+
+    async def change(address: str, message: Message, data: bytes) -> bytes:
+        tampered = isinstance(message, Forward) and message.purpose == "submit"
+        return data[:-1] + bytes([data[-1] ^ 1]) if tampered else data
+
+    meddler = Meddler(network, incoming=change, outgoing=change)
+    shop = Shop(nursery, transports=(network, meddler), listen_at=("S0", "S1"))
+    await shop.open()
+    async with opened(*(shop.client(name, transport=network) for name in ("anna", "ben"))) as clients:
+        for client in clients:
+            with pytest.raises(FslError, match="is not the one you announced"):
+                await take_part(client)
+        with pytest.raises(FslError, match="0 clients are in with both servers"):
+            await shop.finish_round()

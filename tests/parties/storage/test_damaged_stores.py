@@ -1,0 +1,306 @@
+"""Stores with damaged content: whatever is read, the answer is a `StorageError` that says what cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+
+import msgspec
+import numpy as np
+import pytest
+
+from fsl_async.config import BlockModel, RoundConfig, ServerKeys
+from fsl_async.errors import PeerViolationError, StorageError
+from fsl_async.protocols import alignment, session, toss
+from fsl_async.ring import Ring
+from fsl_async.task import Dense, Sparse, Task
+from parties.client import state as client_state
+from parties.client.session import KeptSession
+from parties.client.state import ClientState
+from parties.client.submission import KeptDraft
+from parties.client.trees import KeptPlanting, Planting
+from parties.compute import InlineLane
+from parties.events import PastRound
+from parties.identity.keys import Identity, Registry
+from parties.outcome import RoundReport
+from parties.server import admission as enrolment
+from parties.server import sessions
+from parties.server.admission import Enrolment, ListOnly
+from parties.server.evidence import Evidence, EvidenceBook
+from parties.server.history import History, Restore, Standing
+from parties.server.round import records
+from parties.server.round import run as rounds
+from parties.server.round import toss as tossing
+from parties.server.round.records import RoundRecords, StoredSubmission
+from parties.server.round.toss import TossRun
+from parties.server.sessions import Sessions
+from parties.storage.decoding import read_kept
+from parties.storage.store import MemoryStore, Put, Record, Store
+
+TASK = Task(
+    name="goods", blocks=[Sparse("items", rows=40, select=3), Dense("head", size=2)], ring=Ring(64), min_clients=2
+)
+ALICE = Identity("alice", bytes([1]) * 32, bytes([2]) * 32)
+KEYS = ServerKeys(bytes([3]) * 32, bytes([4]) * 32)
+CONFIG = RoundConfig(
+    task=TASK,
+    number=3,
+    session=3,
+    hash_seed=bytes(32),
+    toss=(bytes(32), bytes(32)),
+    servers=(KEYS, KEYS),
+    model=(BlockModel("items", "f4", bytes(32)), BlockModel("head", "f4", bytes(32))),
+)
+MODEL = {"items": np.zeros((40, 1), np.float32), "head": np.zeros(2, np.float32)}
+FRESH = Standing(task=TASK.canonical(), server=0, keys=KEYS, alignment=alignment.Everything())
+ROUND = "round-00000003"
+
+encode = msgspec.msgpack.encode
+
+
+async def _no_session(client: str):
+    raise PeerViolationError(client, "has no session")
+
+
+class NoLink:
+    peer = "S1"
+
+    def post(self, message) -> None:
+        pass
+
+
+def _client(store: Store) -> Awaitable[object]:
+    return ClientState(store, ALICE.public, TASK, InlineLane()).load()
+
+
+async def _origin(store: Store) -> None:
+    await store.commit(Put("session/alice/state", encode(session.Standing(2, 3, bytes(32)))))
+    sessions = Sessions(TASK, store)
+    await sessions.restore()
+    await sessions.of(CONFIG, "alice")
+
+
+def _records(store: Store) -> RoundRecords:
+    return RoundRecords(store, CONFIG, _no_session)
+
+
+PLACES: dict[str, tuple[Callable[[bytes], Put | Record], Callable[[Store], Awaitable[object]]]] = {
+    "client's owner": (lambda data: Put("owner", data), _client),
+    "standing": (lambda data: Put("standing", data), lambda store: History(store).open(FRESH, MODEL)),
+    "settled rounds": (lambda data: Put("past/00000003", data), lambda store: History(store).past(3, 1)),
+    "one settled round": (lambda data: Put("past/00000003", data), lambda store: History(store).number(3)),
+    "opening": (lambda data: Put(f"{ROUND}/opened", data), lambda store: History(store).opened_at(3, 1.0)),
+    "evidence": (lambda data: Record("evidence", data), lambda store: EvidenceBook(store).restore()),
+    "enrolments": (
+        lambda data: Record("enrolment", data),
+        lambda store: Enrolment("S0", bytes(32), Registry(), ListOnly(), store).restore(),
+    ),
+    "requests": (lambda data: Record(f"{ROUND}/requests", data), lambda store: _records(store).requests()),
+    "submission": (
+        lambda data: Put(f"{ROUND}/submissions/alice", data),
+        lambda store: _records(store).submission("alice"),
+    ),
+    "session's state": (lambda data: Put("session/alice/state", data), lambda store: Sessions(TASK, store).restore()),
+    "session's origin": (lambda data: Put("session/alice/00000002/origin", data), _origin),
+    "toss": (
+        lambda data: Record(f"{ROUND}/toss", data),
+        lambda store: TossRun.begin(0, 3, bytes(32), bytes, store, NoLink()),
+    ),
+}
+DAMAGE = {
+    "nothing": b"",
+    "no MessagePack": b"\xc1",
+    "cut": b"\x82\xa4type",
+    "another type": b"\x93\x01\x02\x03",
+    "a text that is none": b"\x81\xa4\xff\xfe\xfd\xfc\x01",
+    "trailing bytes": b"\xc0\xc0",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+@pytest.mark.parametrize("place", PLACES)
+async def test_what_cannot_be_read_is_the_stores_error(place, damage):
+    write, read = PLACES[place]
+    store = MemoryStore()
+    await store.commit(write(damage))
+    with pytest.raises(StorageError, match=r"cannot be read: .*damaged or was written by another release"):
+        await read(store)
+
+
+def test_what_was_kept_is_read():
+    assert read_kept(encode(FRESH), Standing, "the standing") == FRESH
+
+
+# ---- values that can be read and make no sense
+
+
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        (("<f4", (40, 2)), "cannot reshape"),
+        (("O", (40, 1)), "no model has this type"),
+        (("<f4\n(", (40, 1)), "no model has this type"),
+        (("<f4", (2**40, 2**40)), ""),
+    ],
+    ids=["another shape", "objects", "no type", "absurd shape"],
+)
+async def test_an_array_of_another_form_is_the_stores_error(form, words):
+    store = MemoryStore()
+    await History(store).open(FRESH, MODEL)
+    standing = read_kept(await store.blob("standing"), Standing, "the standing")
+    damaged = msgspec.structs.replace(standing, forms=standing.forms | {"model/items": form})
+    await store.commit(Put("standing", encode(damaged)))
+    with pytest.raises(StorageError, match=f"model/items in the store is no array .*{words}"):
+        await History(store).open(FRESH, MODEL)
+
+
+@pytest.mark.parametrize("task", [b"", TASK.canonical()[:-1] + b"\xcc\x08"], ids=["none", "another form"])
+async def test_a_task_that_cannot_be_read_is_the_stores_error(task):
+    store = MemoryStore()
+    await store.commit(Put("standing", encode(msgspec.structs.replace(FRESH, task=task))))
+    with pytest.raises(StorageError, match="the store belongs to another task: the store: sent a task that"):
+        await History(store).open(FRESH, MODEL)
+    owner = await _owner_with(task)
+    with pytest.raises(StorageError, match="this client's state cannot be read"):
+        await _client(owner)
+
+
+async def _owner_with(task: bytes) -> MemoryStore:
+    store = await _owned()
+    plain = msgspec.msgpack.decode(await store.blob("owner"))
+    await store.commit(Put("owner", encode(plain | {"task": task})))
+    return store
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (np.array([40], np.uint32).tobytes(), "row 40 is outside 0 to 39"),
+        (np.array([1, 1], np.uint32).tobytes(), "row 1 is selected twice"),
+        (np.arange(4, dtype=np.uint32).tobytes(), "4 rows selected, the task allows 3"),
+        (bytes(5), "5 bytes are no list of rows"),
+    ],
+    ids=["too high", "twice", "too many", "cut"],
+)
+async def test_rows_that_no_client_has_are_the_stores_error(rows, words):
+    kept = Planting.fresh(CONFIG, {0: np.array([1, 5], np.uint32)}, bytes).kept()
+    store = await _with_session(msgspec.structs.replace(kept, rows={0: rows}))
+    with pytest.raises(StorageError, match=f"this client's state cannot be read: .*{words}"):
+        await _client(store)
+
+
+async def test_trees_of_another_task_are_the_stores_error():
+    larger = msgspec.structs.replace(TASK, blocks=(Sparse("items", rows=2**31, select=2**20), TASK.blocks[1]))
+    kept = Planting.fresh(CONFIG, {0: np.array([1, 5], np.uint32)}, bytes).kept()
+    config = msgspec.structs.replace(CONFIG, task=larger)
+    store = await _with_session(msgspec.structs.replace(kept, config=config.canonical()))
+    with pytest.raises(StorageError, match="it has trees of another task"):
+        await _client(store)
+
+
+async def _with_session(planting) -> MemoryStore:
+    store = await _owned()
+    kept = KeptSession(session.Standing(3, 4, bytes(32)), planting, (bytes(32), bytes(32)))
+    await store.commit(Put("session", encode(kept)))
+    return store
+
+
+async def _owned() -> MemoryStore:
+    store = MemoryStore()
+    await ClientState(store, ALICE.public, TASK, InlineLane()).claim()
+    return store
+
+
+async def test_a_toss_of_another_round_is_the_stores_error():
+    store = MemoryStore()
+    await store.commit(Record(f"{ROUND}/toss", encode(toss.Half(0, -3, bytes(32), bytes(32), bytes(32)))))
+    with pytest.raises(StorageError, match="is of S0 in round -3"):
+        await TossRun.begin(0, 3, bytes(32), bytes, store, NoLink())
+
+
+async def test_an_enrolment_that_contradicts_another_is_the_stores_error():
+    store = MemoryStore()
+    for channel in (b"a", b"b"):
+        entry = {"name": "alice", "channel": channel * 32, "statement": bytes(32), "token": b""}
+        await store.record("enrolment", encode(entry))
+    with pytest.raises(StorageError, match="another client has this name"):
+        await Enrolment("S0", bytes(32), Registry(), ListOnly(), store).restore()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["alice/retrieve--5/ab", "alice/retrieve-1-2/ab", "alice/submit-0/xy", "alice/submit-0/abc", "submit-0/ab", "a/b"],
+)
+async def test_a_name_of_no_part_is_the_stores_error(name):
+    store = MemoryStore()
+    await store.commit(Put(f"{ROUND}/parts/bob/retrieve-3/{'ab' * 32}", b"part"))
+    (known,) = await _records(store).parts()
+    assert known == (("bob", "retrieve", 3), bytes.fromhex("ab" * 32))
+    await store.commit(Put(f"{ROUND}/parts/{name}", b"part"))
+    with pytest.raises(StorageError, match="names no public part"):
+        await _records(store).parts()
+
+
+# ---- records of another release
+
+
+STORED = [
+    *(Standing, Restore, PastRound, Evidence, StoredSubmission, KeptSession, KeptDraft, KeptPlanting, session.Session),
+    *(toss.Half, rounds._EVENTS, tossing._Said, records._Request, sessions._Origin, enrolment._Enrolled),
+    *(client_state._Owner, client_state._KeptRetrieval, client_state._OnItsWay | client_state._Received),
+]
+
+
+def structs(kind: object) -> Iterator[msgspec.inspect.StructType]:
+    """All structs that a type holds, in itself or in what it holds."""
+    match msgspec.inspect.type_info(kind) if not isinstance(kind, msgspec.inspect.Type) else kind:
+        case msgspec.inspect.StructType(fields=fields) as struct:
+            yield struct
+            inner = [found.type for found in fields]
+        case msgspec.inspect.UnionType(types=inner) | msgspec.inspect.TupleType(item_types=inner):
+            pass
+        case msgspec.inspect.DictType(key_type=key, value_type=value):
+            inner = [key, value]
+        case (
+            msgspec.inspect.ListType(item_type=item)
+            | msgspec.inspect.VarTupleType(item_type=item)
+            | msgspec.inspect.FrozenSetType(item_type=item)
+        ):
+            inner = [item]
+        case _:
+            inner = []
+    for held in inner:
+        yield from structs(held)
+
+
+@pytest.mark.parametrize("kind", STORED, ids=str)
+def test_nothing_that_is_stored_is_dropped_because_it_is_not_known(kind):
+    assert list(structs(kind))
+    assert [struct.cls for struct in structs(kind) if not struct.forbid_unknown_fields] == []
+
+
+async def test_a_record_with_a_field_of_another_release_is_not_read():
+    store = MemoryStore()
+    await History(store).open(FRESH, MODEL)
+    later = msgspec.msgpack.decode(encode(FRESH)) | {"later": 1}
+    await store.commit(Put("standing", encode(later)))
+    with pytest.raises(StorageError, match=r"unknown field `later`.*written by another release"):
+        await History(store).open(FRESH, MODEL)
+
+
+# ---- a clock that is put back
+
+
+async def test_a_round_that_opened_in_the_future_opened_now():
+    """Else it would close when the clock has come there again: in 37 years, say."""
+    history = History(MemoryStore())
+    assert await history.opened_at(3, 2e9) == 2e9
+    assert await history.opened_at(3, 2.1e9) == 2e9
+    assert await history.opened_at(3, 8e8) == 8e8
+
+
+def test_no_round_lasts_less_than_no_time():
+    report = RoundReport(
+        round_id=bytes(32), number=1, aborted="", clients=(), excluded={}, model=CONFIG.model, union=()
+    )
+    past = PastRound(report=report, phase="main", opened_at=2e9, settled_at=8e8, evaluating=0.0)
+    assert past.seconds == 0.0

@@ -1,0 +1,243 @@
+"""The pytest plugin as its users meet it: projects of their own, run by pytest inside pytest."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+
+import pytest
+
+import parties.testing.chart.chart
+import parties.testing.world  # noqa: F401 - imported once here, and not anew in every project
+
+pytest_plugins = ["pytester"]
+
+INSTALLED = "fsl-async" in importlib.metadata.entry_points(group="pytest11").names
+LOADED = () if INSTALLED else ("-p", "parties.testing.plugin")
+
+PROJECT = """
+import numpy as np
+import pytest
+
+from fsl_async import Ring, Sparse, Task
+from parties.testing import AtTime, Crash, Delay, Schedule
+
+TASK = Task(name="mine", blocks=[Sparse("items", rows=16, select=2)], ring=Ring(32), min_clients=2, max_clients=5)
+MODEL = {"items": np.zeros((16, 1), np.int64)}
+FAULTS = [Crash("S0", AtTime(0.5), down=1.0), Delay("anna", connection=99, seconds=3.0)]
+
+async def take_part(client):
+    if client.pending:
+        await client.resume()
+    else:
+        await client.submit({"items": ([1, 2], np.ones((2, 1), np.int64))})
+
+async def a_round(fsl_world, faults=(), **options):
+    names = ("anna", "ben")
+    schedule = Schedule(clients=2, rounds=1)
+    async with fsl_world(TASK, MODEL, faults=faults, schedule=schedule, clients=names, **options) as world:
+        for name in names:
+            world.start(name, take_part)
+        await world.wait_settled(1)
+        return world
+"""
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester) -> pytest.Pytester:
+    """A project with a settings file of its own."""
+    pytester.makeini("[pytest]\ntrio_mode = true\naddopts = --strict-markers\nfilterwarnings = error\n")
+    return pytester
+
+
+def run(project: pytest.Pytester, *arguments: str) -> tuple[pytest.RunResult, str]:
+    result = project.runpytest_inprocess(*LOADED, *arguments)
+    return result, result.stdout.str()
+
+
+def account(output: str) -> str:
+    """What a report says of a world."""
+    return output.partition("- simulated world, ")[2].partition("\n===")[0]
+
+
+def written(project: pytest.Pytester, tests: str) -> None:
+    project.makepyfile(test_mine=PROJECT + tests)
+
+
+def test_a_world_is_there_for_the_asking(project: pytest.Pytester) -> None:
+    written(
+        project,
+        """
+async def test_a_round(fsl_world, fsl_seed, autojump_clock):
+    world = await a_round(fsl_world)
+    assert world.seed == fsl_seed == 0
+    assert world.settled[0][1].clients == ("anna", "ben")
+    assert not any(ended for ended in world.ended)
+    assert world.process("anna").lives == 1, "both servers listen before the first client comes"
+
+async def test_a_seed_of_its_own(fsl_world, autojump_clock):
+    assert (await a_round(fsl_world, seed=12)).seed == 12
+""",
+    )
+    result, output = run(project)
+    result.assert_outcomes(passed=2)
+    assert "fsl-async: seed 0 (--fsl-seed chooses one, --fsl-seeds how many)" in output
+
+
+def test_a_failure_tells_the_seed_the_faults_and_the_end_of_the_chart(project: pytest.Pytester) -> None:
+    written(
+        project,
+        """
+async def test_a_round(fsl_world, autojump_clock):
+    world = await a_round(fsl_world, FAULTS)
+    assert world.settled[0][1].clients == ("anna",), "as I had hoped"
+""",
+    )
+    result, output = run(project, "--fsl-seed", "5")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*simulated with*",
+            "seed 5; again with: pytest 'test_mine.py::test_a_round[[]seed5[]]' --fsl-seed 5",
+            "*simulated world, seed 5*",
+            "faults:",
+            "  struck   Crash(party='S0', place=AtTime(seconds=0.5), down=1.0)",
+            "  not yet  Delay(party='anna', connection=99, seconds=3.0)",
+            "*seconds   S0*anna*ben*S1*",
+            "*rows before)",
+            "*round 1 settled: anna, ben*",
+        ]
+    )
+    charts = re.findall(r"^ +\d+\.\d{3}", output, re.MULTILINE)
+    assert charts
+    chart = account(output).partition("the end of what happened:")[2]
+    assert chart.count("\n") > 20
+    assert max(map(len, chart.splitlines())) <= 100
+
+
+def test_the_replay_line_replays(project: pytest.Pytester) -> None:
+    written(
+        project,
+        """
+@pytest.mark.fsl_seeds(3)
+@pytest.mark.parametrize("word", ["a b", "c"])
+async def test_a_round(fsl_world, fsl_seed, word, autojump_clock):
+    await a_round(fsl_world)
+    assert (fsl_seed, word) != (2, "a b")
+""",
+    )
+    result, output = run(project)
+    result.assert_outcomes(passed=5, failed=1)
+    (replay,) = re.findall(r"again with: pytest '(.*)' --fsl-seed 2$", output, re.MULTILINE)
+    again, output_again = run(project, replay, "--fsl-seed", "2")
+    again.assert_outcomes(failed=1)
+    assert account(output_again) == account(output)
+    assert "settled" in account(output)
+
+
+def test_an_error_comes_out_of_a_world_as_it_is(project: pytest.Pytester) -> None:
+    written(
+        project,
+        """
+async def test_raises(fsl_world, autojump_clock):
+    with pytest.raises(LookupError, match="mine"):
+        async with fsl_world(TASK, MODEL):
+            raise LookupError("mine")
+
+async def test_a_client_fails(fsl_world, autojump_clock):
+    async def take_part(client):
+        raise LookupError("my client's")
+    with pytest.raises(LookupError, match="my client's"):
+        async with fsl_world(TASK, MODEL) as world:
+            world.start("anna", take_part)
+            await world.wait_settled(1)
+""",
+    )
+    result, _ = run(project)
+    result.assert_outcomes(passed=2)
+
+
+def test_a_world_without_its_clock_is_refused_at_once(project: pytest.Pytester) -> None:
+    written(
+        project,
+        """
+async def test_no_clock(fsl_world):
+    await a_round(fsl_world)
+""",
+    )
+    result, output = run(project)
+    result.assert_outcomes(failed=1)
+    assert "ask for the fixture `autojump_clock`" in output
+    assert "seed 0; again with" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "seeds"),
+    [
+        ((), [0, 1, 2, 3]),
+        (("--fsl-seed", "9"), [9]),
+        (("--fsl-seeds", "2"), [0, 1]),
+        (("--fsl-seed", "7", "--fsl-seeds", "3"), [7, 8, 9]),
+    ],
+    ids=["as marked", "one", "fewer", "from one on"],
+)
+def test_which_seeds_a_test_runs_with(project: pytest.Pytester, arguments: tuple[str, ...], seeds: list[int]) -> None:
+    written(project, "\n@pytest.mark.fsl_seeds(4)\ndef test_seed(fsl_seed):\n    print(f'ran with {fsl_seed}')\n")
+    result, output = run(project, "-s", *arguments)
+    result.assert_outcomes(passed=len(seeds))
+    assert [int(seed) for seed in re.findall(r"ran with (\d+)", output)] == seeds
+
+
+def test_a_test_may_choose_its_seeds_itself(project: pytest.Pytester) -> None:
+    written(
+        project,
+        "\n@pytest.mark.parametrize('fsl_seed', [3, 8])\ndef test_seed(fsl_seed):\n    assert fsl_seed in (3, 8)\n",
+    )
+    result, _ = run(project)
+    result.assert_outcomes(passed=2)
+
+
+def test_seeds_by_name_alone(project: pytest.Pytester) -> None:
+    written(project, "\ndef test_seed(request):\n    assert request.getfixturevalue('fsl_seed') == 6\n")
+    run(project, "--fsl-seed", "6")[0].assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("marker", ["fsl_seeds", "fsl_seeds(0)", "fsl_seeds('3')", "fsl_seeds(n=3)", "fsl_seeds(1, 2)"])
+def test_a_wrong_marker_is_told(project: pytest.Pytester, marker: str) -> None:
+    written(project, f"\n@pytest.mark.{marker}\ndef test_seed(fsl_seed):\n    pass\n")
+    result, output = run(project)
+    assert result.ret != 0
+    assert "takes one number of seeds, 1 or more" in output
+
+
+@pytest.mark.parametrize("words", ["0", "-3", "many"])
+def test_a_wrong_number_of_seeds_is_told(project: pytest.Pytester, words: str) -> None:
+    result = project.runpytest_inprocess(*LOADED, f"--fsl-seeds={words}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert words in result.stderr.str()
+
+
+def test_other_projects_do_not_notice(project: pytest.Pytester) -> None:
+    project.makepyfile("def test_mine():\n    assert 1 == 2\n")
+    result, output = run(project)
+    result.assert_outcomes(failed=1)
+    lines = [line for line in output.splitlines() if "fsl" in line]
+    assert [line.partition(":")[0] for line in lines] in ([], ["plugins"])
+    assert "simulated" not in output
+
+
+def test_nothing_heavy_is_imported_when_pytest_starts() -> None:
+    heavy = "{'trio', 'numpy', 'numba', 'msgspec', 'nacl', 'fsl_async'}"
+    script = f"import sys, parties.testing.plugin; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_pytest_finds_the_plugin_by_itself(project: pytest.Pytester) -> None:
+    if not INSTALLED:
+        pytest.skip("this environment's metadata of the package are older than the plugin: install it again")
+    result = project.runpytest_subprocess("--fixtures", "-q")
+    assert "fsl_world" in result.stdout.str()
+    assert "fsl_seed" in result.stdout.str()

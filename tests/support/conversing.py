@@ -1,0 +1,175 @@
+"""A server of one counter, whose clients are channels in the hands of a test."""
+
+import random
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+import pytest
+import trio
+
+from fsl_async.errors import ChannelError, FslError
+from fsl_async.wire.codec import decode, encode
+from fsl_async.wire.messages import (
+    AskOutcome,
+    AskTask,
+    Enter,
+    FromServer,
+    Opened,
+    Receipt,
+    Refused,
+    Submit,
+    TaskIs,
+)
+from parties.server.clients.connection import ConversationLimits, Conversations
+from parties.server.round.assembly import RequestRefusedError
+from parties.server.round.quota import AbuseError
+from transport import (
+    HandshakeSettings,
+    KeyPair,
+    Kind,
+    Network,
+    Role,
+    SecureChannel,
+    Service,
+)
+
+BULK = 300_000
+LONGER = 500_000
+ROUND = bytes(32)
+
+
+def settings(name, role):
+    pair = KeyPair.generate(random.Random(name).randbytes)
+    return HandshakeSettings(pair.private, role, Kind.SIMULATION, random.Random(name).randbytes), pair.public
+
+
+SERVER, SERVER_KEY = settings("server", Role.SERVER_0)
+
+
+class Counter:
+    """Answers clients by hand: a submission with a receipt, Enter and AskOutcome when it is told to."""
+
+    def __init__(self):
+        self.sizes = {BULK, LONGER}
+        self.opened = trio.Event()
+        self.working = trio.Event()
+        self.working.set()
+        self.waiting = 0
+        self.content = b""
+        self.begun = []
+
+    def bulk_sizes(self):
+        return frozenset(self.sizes)
+
+    @contextmanager
+    def arriving(self, client):
+        self.begun.append(client)
+        yield
+        self.begun.remove(client)
+
+    async def reply(self, client, message, bulk, room):
+        match message:
+            case AskTask():
+                try:
+                    await room(len(self.content))
+                except RequestRefusedError as refusal:
+                    return refusal.message, b""
+                return TaskIs(b"a task"), self.content
+            case Submit(query=8):
+                raise AbuseError(client, Refused(reason="limit", explanation="far too much"))
+            case Submit():
+                await self.working.wait()
+                return Receipt(round_id=ROUND, digest=b"", signature=bytes(bulk[:4])), self.content
+            case Enter() | AskOutcome():
+                return await self.long_poll()
+
+    async def long_poll(self):
+        self.waiting += 1
+        try:
+            await self.opened.wait()
+        finally:
+            self.waiting -= 1
+        return Opened(b"a configuration"), b""
+
+
+@dataclass
+class House:
+    """A server of one counter, and what it saw."""
+
+    nursery: trio.Nursery
+    limits: ConversationLimits = field(default_factory=ConversationLimits)
+    counter: Counter = field(default_factory=Counter)
+    network: Network = field(default_factory=Network)
+    failures: list[FslError] = field(default_factory=list)
+    taken: list = field(default_factory=list)
+    sent: list = field(default_factory=list)
+    names: dict = field(default_factory=dict)
+    left: list = field(default_factory=list)
+    longest_answer: int = 0
+
+    async def open(self, longest=LONGER):
+        self.conversations = Conversations(
+            self.counter,
+            longest,
+            self.longest_answer,
+            self.limits,
+            lambda *words: self.taken.append(words),
+            lambda *words: self.sent.append(words),
+        )
+        service = Service(SERVER, self._admit, self._serve, observe=lambda origin, error: self.failures.append(error))
+        await self.nursery.start(self.network.listen, "S0", service)
+
+    async def dial(self, name="anna") -> SecureChannel:
+        own, key = settings(name, Role.CLIENT)
+        self.names[key] = name
+        return await self.network.dial("S0", SERVER_KEY, own)
+
+    async def _admit(self, key, payload):
+        return b""
+
+    async def _serve(self, channel):
+        try:
+            await self.conversations.hold(channel, self.names[channel.peer_key])
+        finally:
+            self.left.append((self.names[channel.peer_key], trio.current_time()))
+
+
+async def house_with(nursery, **limits):
+    house = House(nursery, ConversationLimits(**limits))
+    await house.open()
+    return house
+
+
+def submit(size=BULK, query=0, byte=1):
+    message = Submit(
+        round_id=ROUND,
+        query=query,
+        seed=bytes(16),
+        commitments=(bytes(32), bytes(32)),
+        public_digest=bytes(32),
+        dense_digest=bytes(32),
+    )
+    return encode(message, bytes([byte]) * size)
+
+
+async def reply(channel):
+    return decode(await channel.receive(10**6), FromServer, "S0").message
+
+
+async def ask(channel, *parts):
+    await channel.send(*parts)
+    return await reply(channel)
+
+
+def records(channel, parts):
+    """A message's records, to be sent one by one."""
+    return list(channel._writer.message(parts))
+
+
+async def until_lost(channel, portions):
+    """Sends ready-made bytes, a portion a second, until the server has had enough."""
+    with suppress(ChannelError):
+        for portion in portions:
+            await channel._wire.send(portion)
+            await trio.sleep(1)
+        pytest.fail("the server took everything")

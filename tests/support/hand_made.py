@@ -1,0 +1,131 @@
+"""Requests made by hand, and sent to one server alone: what a client can do that does not keep to the rules."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from fsl_async.client.planting import MasterSeeds, plant
+from fsl_async.client.upload import (
+    dense_digest,
+    dense_shares,
+    public_digest,
+    retrieval_part,
+    submission_part,
+    tree_digest,
+)
+from fsl_async.config import RoundConfig
+from fsl_async.digests import Buffer
+from fsl_async.wire.codec import decode, encode
+from fsl_async.wire.messages import FromServer, Message, Retrieve, Submit
+from fsl_async.wire.public_part import Layout, Trees
+from parties.client.client import Client
+from parties.identity.tokens import voucher
+from parties.server.admission import Credentials
+from tests.support.shop import HEAD, WIDTH
+from tests.support.shop import ROWS as SHOP_ROWS
+from transport import Channel, HandshakeSettings, Role
+
+ROWS = np.array([3, 5], dtype=np.uint32)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request as both servers get it.
+
+    Attributes:
+        messages: to S0 and to S1.
+        bulk: to S0 and to S1; one of the two is empty.
+    """
+
+    messages: tuple[Message, Message]
+    bulk: tuple[bytes, bytes]
+
+
+def submission(config: RoundConfig, client: str, value: int = 1) -> Request:
+    """A sound submission of a client called so: the same value in two rows, and in every weight of the head."""
+    ring, carrier = config.task.ring, config.carrier(client)
+    grove = plant(config, {0: ROWS}, MasterSeeds.fresh(os.urandom), os.urandom)
+    most = config.task.largest_integer
+    elements = ring.encode(np.full((2, WIDTH), float(value)), most)
+    head = {0: ring.encode(np.full(HEAD, float(value)), most)}
+    part = submission_part(config, client, grove, {0: (ROWS, elements)}, Trees.OWN)
+    shares, salt = dense_shares(config, grove, carrier, head)
+    first, second = (
+        Submit(
+            round_id=config.round_id(),
+            query=0,
+            seed=seed,
+            commitments=grove.seeds.commitments(config.round_id(), client),
+            public_digest=name_of(Layout.submission(config.shape, Trees.OWN), part),
+            dense_digest=dense_digest(shares, grove.seeds.msk[carrier]),
+            dense_salt=salt,
+        )
+        for seed in grove.seeds.msk
+    )
+    return Request((first, second), _to_carrier(carrier, bytes(part) + shares))
+
+
+def retrieval(config: RoundConfig, client: str, query: int = 1) -> Request:
+    """A sound retrieval of two rows."""
+    grove = plant(config, {0: ROWS}, MasterSeeds.fresh(os.urandom), os.urandom)
+    part = retrieval_part(config, grove)
+    first, second = (
+        Retrieve(
+            round_id=config.round_id(),
+            query=query,
+            seed=seed,
+            commitments=grove.seeds.commitments(config.round_id(), client),
+            public_digest=name_of(Layout.retrieval(config.shape), part),
+        )
+        for seed in grove.seeds.msk
+    )
+    return Request((first, second), _to_carrier(config.carrier(client), bytes(part)))
+
+
+def name_of(layout: Layout, part: Buffer) -> bytes:
+    """The digest of a public part, as whoever has all of its bytes finds it."""
+    return public_digest(layout, part, tree_digest(layout, part))
+
+
+def _to_carrier(carrier: int, bulk: bytes) -> tuple[bytes, bytes]:
+    return (bulk, b"") if carrier == 0 else (b"", bulk)
+
+
+def added_by(value: int) -> dict[str, np.ndarray]:
+    """What `submission` adds to the sum."""
+    items = np.zeros((SHOP_ROWS, WIDTH))
+    items[ROWS] = value
+    return {"items": items, "head": np.full(HEAD, float(value))}
+
+
+async def post(channel: Channel, request: Request, server: int) -> None:
+    """Send one server's half of a request."""
+    await channel.send(*encode(request.messages[server], request.bulk[server]))
+
+
+async def reply(channel: Channel) -> Message:
+    """The next message that comes."""
+    message: Message = decode(await channel.receive(10**6), FromServer, "the server").message
+    return message
+
+
+async def ask(channel: Channel, request: Request, server: int) -> Message:
+    """Send one server's half of a request, and wait for its reply."""
+    await post(channel, request, server)
+    return await reply(channel)
+
+
+@asynccontextmanager
+async def connected(client: Client, server: int, payload: bytes | None = None) -> AsyncIterator[Channel]:
+    """A channel to one server with this client's keys, nothing said on it; with a payload of the test's own, or its."""
+    setup = client.setup
+    shown = voucher(setup.token, server) if setup.token else b""
+    said = Credentials.of(setup.identity, setup.task.digest(), shown).encode() if payload is None else payload
+    settings = HandshakeSettings(setup.identity.channel_secret, Role.CLIENT, setup.kind, setup.randomness, said)
+    async with await setup.transport.dial(setup.addresses[server], setup.servers[server].channel, settings) as channel:
+        yield channel

@@ -1,0 +1,329 @@
+"""Every state and event of every protocol machine, reached the way parties reach them, for the tests of the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fsl_async import Dense, Ring, Sparse, Task
+from fsl_async.config import BlockModel, RoundConfig, ServerKeys
+from fsl_async.protocols import alignment, assembly, client, session, toss
+from fsl_async.protocols import round as round
+from fsl_async.protocols.machine import Event, State
+from fsl_async.union import UnionBlock
+
+Pairs = Mapping[tuple[type[State], type[Event]], type[State]]
+
+
+def key(number: int) -> bytes:
+    """Something of 32 bytes."""
+    return bytes([number]) * 32
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One machine: an example of each state and event, and where each accepted pair leads.
+
+    Attributes:
+        name: the machine.
+        table: its declared table.
+        step: its step with everything else bound.
+        states: one example of every state.
+        events: one example of every event; a peer's event says what the states have heard.
+        arrives: the state that each pair of an example's state and event leads to, for exactly the pairs of the table.
+        harmless: pairs outside the table that change nothing, as a resend.
+    """
+
+    name: str
+    table: Mapping[type[State], frozenset[type[Event]]]
+    step: Callable[[Any, Event], State]
+    states: Mapping[type[State], State]
+    events: Mapping[type[Event], Event]
+    arrives: Pairs
+    harmless: frozenset[tuple[type[State], type[Event]]] = frozenset()
+
+    @property
+    def declared(self) -> set[tuple[type[State], type[Event]]]:
+        """All pairs of the table."""
+        return {(state, event) for state, events in self.table.items() for event in events}
+
+
+def _by_type(items: Iterable[Any]) -> dict[Any, Any]:
+    return {type(item): item for item in items}
+
+
+# ---- toss
+
+
+def toss_halves() -> tuple[toss.Committing, toss.Committing]:
+    """Both servers' beginnings of round 3."""
+    return toss.begin(0, 3, key(9), key(1), key(2)), toss.begin(1, 3, key(9), key(3), key(4))
+
+
+def _toss_scene() -> Scene:
+    ours, theirs = toss_halves()
+    commitment, reveal = toss.PeerTossCommitment(theirs.half.commitment(), key(9)), toss.PeerTossReveal(key(3), key(4))
+    revealing = toss.step(ours, commitment, "S1")
+    tossed = toss.step(revealing, reveal, "S1")
+    return Scene(
+        name="toss",
+        table=toss.ACCEPTS,
+        step=lambda state, event: toss.step(state, event, "S1"),
+        states=_by_type((ours, revealing, tossed)),
+        events=_by_type((commitment, reveal)),
+        arrives={
+            (toss.Committing, toss.PeerTossCommitment): toss.Revealing,
+            (toss.Revealing, toss.PeerTossReveal): toss.Tossed,
+        },
+        harmless=frozenset(
+            {
+                (toss.Revealing, toss.PeerTossCommitment),
+                (toss.Tossed, toss.PeerTossCommitment),
+                (toss.Tossed, toss.PeerTossReveal),
+            }
+        ),
+    )
+
+
+# ---- assembly
+
+
+def _assembly_scene() -> Scene:
+    a = assembly
+    return Scene(
+        name="assembly",
+        table=a.ACCEPTS,
+        step=a.step,
+        states=_by_type(
+            (
+                a.Expecting(),
+                a.DirectOnly(key(1)),
+                a.PublicOnly(key(1)),
+                a.Assembled(key(1)),
+                a.Mismatched(key(2), key(3)),
+            )
+        ),
+        events=_by_type((a.Direct(key(1)), a.Public(key(1)))),
+        arrives={
+            (a.Expecting, a.Direct): a.DirectOnly,
+            (a.Expecting, a.Public): a.PublicOnly,
+            (a.DirectOnly, a.Public): a.Assembled,
+            (a.PublicOnly, a.Direct): a.Assembled,
+        },
+        harmless=frozenset(
+            {
+                (a.DirectOnly, a.Direct),
+                (a.PublicOnly, a.Public),
+                (a.Assembled, a.Direct),
+                (a.Assembled, a.Public),
+            }
+        ),
+    )
+
+
+# ---- round
+
+ALICE, BOB, CAROL = key(10), key(11), key(12)
+TERMS = round.Terms(round_id=key(0), server=0, minimum=2, verified=True)
+SEMI_HONEST = round.Terms(round_id=key(0), server=0, minimum=2, verified=False)
+ENTRIES = {"alice": ALICE, "bob": BOB}
+PROOFS = {"alice": key(20), "bob": key(21)}
+SHARE, NONCE, PEER_SHARE, PEER_NONCE, OUTCOME = (key(number) for number in range(30, 35))
+PEER_COMMITMENT = round.share_commitment(TERMS, 1, ENTRIES, PEER_SHARE, PEER_NONCE)
+
+SUBMITTED = round.Submitted("bob", BOB)
+PEER_ROSTER = round.PeerRoster(ENTRIES)
+HAPPY_PATH: tuple[Event, ...] = (
+    round.Submitted("alice", ALICE),
+    SUBMITTED,
+    round.CloseRound(),
+    PEER_ROSTER,
+    round.Evaluated(PROOFS),
+    round.PeerProofs(PROOFS),
+    round.Summed(SHARE, NONCE),
+    round.PeerCommitment(PEER_COMMITMENT),
+    round.PeerShare(PEER_SHARE, PEER_NONCE),
+    round.Applied(OUTCOME),
+    round.PeerConclusion(OUTCOME),
+)
+
+
+def states_of_a_round() -> list[Any]:
+    """Every state of a verified round on S0."""
+    states: list[Any] = [round.Open()]
+    for event in HAPPY_PATH:
+        states.append(round.step(states[-1], event, TERMS))
+    closing = round.step(round.Open({"alice": ALICE}), PEER_ROSTER, TERMS)
+    return [*states, closing, round.step(states[3], round.GaveUp("tired"), TERMS)]
+
+
+def _round_scene() -> Scene:
+    r = round
+    before_committed = (r.Open, r.Closed, r.Closing, r.Rostered, r.Proved, r.Verified)
+    after_closing = (r.Rostered, r.Proved, r.Verified, r.Committed, r.Revealed, r.Combined, r.Concluded, r.Done)
+    heard_in = {
+        r.PeerRoster: (r.Closing, *after_closing),
+        r.PeerProofs: after_closing[2:],
+        r.PeerCommitment: after_closing[4:],
+        r.PeerShare: after_closing[5:],
+        r.PeerConclusion: after_closing[7:],
+    }
+    late = {
+        (state, event)
+        for event in (r.PeerRoster, r.PeerProofs, r.PeerCommitment, r.PeerShare, r.PeerConclusion)
+        for state in (*heard_in[event], r.Aborted)
+    }
+    return Scene(
+        name="round",
+        table=r.ACCEPTS,
+        step=lambda state, event: r.step(state, event, TERMS),
+        states=_by_type(states_of_a_round()),
+        events=_by_type((*HAPPY_PATH, r.GraceOver(), r.GaveUp("tired"), r.PeerAbort("S1 gave up: tired"))),
+        arrives={
+            (r.Open, r.Submitted): r.Open,
+            (r.Open, r.CloseRound): r.Closed,
+            (r.Open, r.PeerRoster): r.Rostered,
+            (r.Closed, r.PeerRoster): r.Rostered,
+            (r.Closing, r.Submitted): r.Rostered,
+            (r.Closing, r.GraceOver): r.Aborted,
+            (r.Rostered, r.Evaluated): r.Proved,
+            (r.Proved, r.PeerProofs): r.Verified,
+            (r.Verified, r.Summed): r.Committed,
+            (r.Committed, r.PeerCommitment): r.Revealed,
+            (r.Revealed, r.PeerShare): r.Combined,
+            (r.Combined, r.Applied): r.Concluded,
+            (r.Concluded, r.PeerConclusion): r.Done,
+            (r.Committed, r.PeerAbort): r.Aborted,
+            **{(state, event): r.Aborted for state in before_committed for event in (r.GaveUp, r.PeerAbort)},
+        },
+        harmless=frozenset(
+            late
+            | {(state, r.GraceOver) for state in (*after_closing, r.Aborted)}
+            | {(r.Aborted, event) for event in (r.PeerAbort, r.Evaluated, r.Summed)}
+        ),
+    )
+
+
+# ---- client
+
+
+def config_of(number: int = 4, **changes: Any) -> RoundConfig:
+    """A small round."""
+    fields: dict[str, Any] = {
+        "task": Task(name="t", blocks=(Sparse("a", rows=8, select=2), Dense("d", size=3)), ring=Ring(64)),
+        "number": number,
+        "session": number,
+        "hash_seed": key(1),
+        "toss": (key(2), key(3)),
+        "servers": (ServerKeys(key(4), key(5)), ServerKeys(key(6), key(7))),
+        "model": (BlockModel("a", "f4", key(8)), BlockModel("d", "f8", key(9))),
+    }
+    return RoundConfig(**(fields | changes))
+
+
+def _client_scene() -> Scene:
+    c = client
+    config = config_of()
+    return Scene(
+        name="client",
+        table=c.ACCEPTS,
+        step=c.step,
+        states=_by_type(
+            (
+                c.Outside(3),
+                c.HalfEntered(3, 0, config),
+                c.Inside(config),
+                c.Retrieving(config, c.SESSION, frozenset({0})),
+                c.Holding(config, c.SESSION),
+                c.Submitting(config, ALICE, frozenset({0})),
+                c.Submitted(config, ALICE),
+                c.Over(4),
+            )
+        ),
+        events=_by_type(
+            (
+                c.Announced(1, config),
+                c.Ask(),
+                c.Recollect(),
+                c.Answered(1, c.SESSION),
+                c.Submit(ALICE),
+                c.Receipted(1, ALICE),
+                c.Finish(),
+                c.RoundGone(),
+                c.Leave(),
+            )
+        ),
+        arrives={
+            (c.Outside, c.Announced): c.HalfEntered,
+            (c.HalfEntered, c.Announced): c.Inside,
+            (c.HalfEntered, c.Leave): c.Outside,
+            (c.Inside, c.Ask): c.Retrieving,
+            (c.Inside, c.Recollect): c.Retrieving,
+            (c.Inside, c.Submit): c.Submitting,
+            (c.Inside, c.RoundGone): c.Outside,
+            (c.Inside, c.Leave): c.Outside,
+            (c.Retrieving, c.Answered): c.Holding,
+            (c.Retrieving, c.Ask): c.Retrieving,
+            (c.Retrieving, c.Recollect): c.Retrieving,
+            (c.Retrieving, c.Submit): c.Submitting,
+            (c.Retrieving, c.RoundGone): c.Outside,
+            (c.Retrieving, c.Leave): c.Outside,
+            (c.Holding, c.Ask): c.Retrieving,
+            (c.Holding, c.Recollect): c.Retrieving,
+            (c.Holding, c.Submit): c.Submitting,
+            (c.Holding, c.RoundGone): c.Outside,
+            (c.Holding, c.Leave): c.Outside,
+            (c.Submitting, c.Receipted): c.Submitted,
+            (c.Submitting, c.Finish): c.Over,
+            (c.Submitting, c.Leave): c.Outside,
+            (c.Submitted, c.Finish): c.Over,
+            (c.Submitted, c.Leave): c.Outside,
+            (c.Over, c.Leave): c.Outside,
+        },
+    )
+
+
+# ---- session and alignment
+
+
+def _session_scene() -> Scene:
+    s = session
+    return Scene(
+        name="session",
+        table=s.ACCEPTS,
+        step=lambda state, event: s.step(state, event, "alice"),
+        states=_by_type((s.Absent(), s.Planted(5, ALICE), s.Standing(3, 4, BOB))),
+        events=_by_type((s.Brought(5, ALICE), s.Hinted(5, ALICE), s.Counted(5), s.Dropped(5))),
+        arrives={
+            (s.Absent, s.Brought): s.Planted,
+            (s.Planted, s.Brought): s.Planted,
+            (s.Planted, s.Counted): s.Standing,
+            (s.Planted, s.Dropped): s.Absent,
+            (s.Standing, s.Brought): s.Planted,
+            (s.Standing, s.Hinted): s.Standing,
+            (s.Standing, s.Counted): s.Standing,
+            (s.Standing, s.Dropped): s.Standing,
+        },
+    )
+
+
+def _alignment_scene() -> Scene:
+    a = alignment
+    union = (UnionBlock("a", 3, key(1)),)
+    return Scene(
+        name="alignment",
+        table=a.ACCEPTS,
+        step=a.step,
+        states=_by_type((a.Everything(), a.Seeking(), a.Aligned(union, stays=False))),
+        events=_by_type((a.UnionFound(union, stays=False), a.UnionLost(), a.MainSettled())),
+        arrives={
+            (a.Everything, a.MainSettled): a.Everything,
+            (a.Seeking, a.UnionFound): a.Aligned,
+            (a.Seeking, a.UnionLost): a.Seeking,
+            (a.Aligned, a.MainSettled): a.Seeking,
+        },
+    )
+
+
+SCENES = (_toss_scene(), _assembly_scene(), _round_scene(), _client_scene(), _session_scene(), _alignment_scene())

@@ -1,0 +1,312 @@
+"""A little shop: the task, the parties and the ways to meddle with them that the tests of the parties share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import trio
+
+from fsl_async.ring import Ring
+from fsl_async.task import Dense, Sparse, Task
+from fsl_async.wire.codec import decode
+from fsl_async.wire.messages import FromClient, FromPeer, FromServer, Message
+from parties.client.client import Client, ClientSetup
+from parties.compute import ComputeLane, InlineLane
+from parties.deployment.connecting import write_deployment
+from parties.files.models import save_model
+from parties.identity.keys import Identity, PublicIdentity, Registry
+from parties.outcome import RoundOutcome
+from parties.server.server import Schedule, Server, ServerSetup, silent
+from parties.simulation.network import Network
+from parties.storage.store import MemoryStore
+from transport import Channel, Kind, Limits, TcpTransport, Transport
+
+ROWS, WIDTH, SELECT, HEAD = 300, 3, 8, 5
+TASK = Task(
+    name="shop",
+    blocks=(Sparse(name="items", rows=ROWS, width=WIDTH, select=SELECT), Dense(name="head", size=HEAD)),
+    ring=Ring(64, fraction_bits=16),
+    min_clients=2,
+    max_clients=6,
+)
+FOR_EVER = Schedule(clients=10**6)
+LIBERAL = Limits(handshakes_per_second=10_000, burst=10_000, per_key=64)
+
+
+def model() -> dict[str, np.ndarray]:
+    """Every weight another float32 with an exact binary fraction, so that sums are exact in any order."""
+    return {
+        "items": np.arange(ROWS * WIDTH, dtype=np.float32).reshape(ROWS, WIDTH) / 4,
+        "head": np.arange(HEAD, dtype=np.float32) - 2,
+    }
+
+
+@dataclass
+class Basket:
+    """What one client submits, derived from its name."""
+
+    name: str
+    rows: np.ndarray = field(init=False)
+    values: np.ndarray = field(init=False)
+    head: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        draw = np.random.default_rng(list(self.name.encode()))
+        self.rows = draw.choice(ROWS, size=int(draw.integers(1, SELECT + 1)), replace=False)
+        self.values = draw.integers(-(2**20), 2**20, size=(len(self.rows), WIDTH)) / 2**16
+        self.head = draw.integers(-(2**20), 2**20, size=HEAD) / 2**16
+
+    @property
+    def update(self) -> dict[str, Any]:
+        return {"items": (self.rows, self.values), "head": self.head}
+
+
+def deploy(folder: Path, addresses: Sequence[str], clients: Iterable[str]) -> None:
+    """Write the files that all parties share, the secret keys of all of them, and the model."""
+    identities = [Identity.generate(name) for name in ("S0", "S1", *clients)]
+    for identity in identities:
+        identity.save(folder / f"{identity.name}.key")
+    public = [identity.public for identity in identities]
+    write_deployment(folder, TASK, public[:2], addresses, public[2:])
+    save_model(folder / "model.npz", model())
+
+
+def plain_sum(names: Iterable[str]) -> dict[str, np.ndarray]:
+    """The sum of the baskets of those names, added in the clear."""
+    items, head = np.zeros((ROWS, WIDTH)), np.zeros(HEAD)
+    for basket in map(Basket, names):
+        items[basket.rows] += basket.values
+        head += basket.head
+    return {"items": items, "head": head}
+
+
+def assert_exact(outcome: RoundOutcome, *names: str) -> None:
+    """The outcome is the exact sum over exactly these clients."""
+    assert outcome.clients == tuple(sorted(names))
+    for block, expected in plain_sum(names).items():
+        np.testing.assert_array_equal(outcome.update[block], expected, err_msg=block)
+
+
+async def take_part(client: Client, *, retrieves: bool = True, wait: bool = False) -> None:
+    """One client's round: retrieve its rows, check them against the model it was told of, submit its basket."""
+    basket = Basket(client.name)
+    if retrieves:
+        found = await client.retrieve({"items": basket.rows, "head": ...}, wait=wait)
+        assert found["items"].shape == (len(basket.rows), WIDTH)
+    await client.submit(basket.update, wait=wait)
+
+
+async def honest_round(network: Network, *also: str) -> RoundOutcome:
+    """Two honest clients, anna and ben, in the round that is open; it must count them, and `also`, exactly."""
+    async with network.client("anna") as anna, network.client("ben") as ben:
+        await take_part(anna)
+        await take_part(ben)
+    outcome = await network.finish_round()
+    assert_exact(outcome, "anna", "ben", *also)
+    return outcome
+
+
+# ---- meddling
+
+Hook = Callable[[str, Message, bytes], Awaitable[bytes | None]]
+"""Takes the address dialled, a message and its bytes; gives the bytes that go on, or None to lose them."""
+
+
+async def pass_on(address: str, message: Message, data: bytes) -> bytes | None:
+    """Meddles with nothing."""
+    return data
+
+
+class Meddler(Transport):
+    """Another transport whose dialled channels' messages go through two hooks."""
+
+    def __init__(self, inner: Transport, *, outgoing: Hook = pass_on, incoming: Hook = pass_on) -> None:
+        self.inner = inner
+        self.outgoing = outgoing
+        self.incoming = incoming
+        self.channels: list[Channel] = []
+
+    async def connect(self, address: str) -> trio.abc.Stream:
+        return await self.inner.connect(address)
+
+    async def listen(self, address, service, *, task_status=trio.TASK_STATUS_IGNORED) -> None:
+        await self.inner.listen(address, service, task_status=task_status)
+
+    async def dial(self, address, *words) -> Channel:
+        channel = MeddledChannel(await self.inner.dial(address, *words), address, self)
+        self.channels.append(channel)
+        return channel
+
+
+class MeddledChannel(Channel):
+    def __init__(self, inner: Channel, address: str, meddler: Meddler) -> None:
+        self.inner = inner
+        self.address = address
+        self.meddler = meddler
+        self.peer_key = inner.peer_key
+        self.handshake_hash = inner.handshake_hash
+        self.held: list[bytearray] = []
+
+    @property
+    def bytes_sent(self) -> int:
+        return self.inner.bytes_sent
+
+    @property
+    def bytes_received(self) -> int:
+        return self.inner.bytes_received
+
+    async def send(self, *parts, **words) -> None:
+        data = b"".join(parts)
+        message = decode(data, FromClient | FromPeer, "the test").message
+        changed = await self.meddler.outgoing(self.address, message, data)
+        if changed is not None:
+            await self.inner.send(changed, **words)
+
+    async def awaited(self, *words) -> int:
+        return await self.inner.awaited(*words)
+
+    async def beat(self) -> None:
+        await self.inner.beat()
+
+    async def announced(self, **words) -> int:
+        return await self.inner.announced(**words)
+
+    async def receive(self, limit: int, **words) -> bytearray:
+        """A message that a hook is cancelled over is kept: a receive that is cancelled loses nothing."""
+        while True:
+            if not self.held:
+                self.held.append(await self.inner.receive(limit, **words))
+            message = decode(self.held[0], FromServer | FromPeer, "the test").message
+            changed = await self.meddler.incoming(self.address, message, bytes(self.held[0]))
+            self.held.clear()
+            if changed is not None:
+                return bytearray(changed)
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+
+def meddled(client: Client, **hooks: Hook) -> Client:
+    """A fresh client of the same name, keys and randomness, whose messages go through hooks."""
+    return Client(replace(client.setup, transport=Meddler(client.setup.transport, **hooks)))
+
+
+# ---- servers and clients made by hand
+
+
+@dataclass
+class Shop:
+    """Two servers, made by hand, and what is needed to make their clients.
+
+    Attributes:
+        nursery: where both run; ends with the test.
+        transports: through which S0 and S1 dial and listen.
+        failures: what each server ended with, if it ended.
+    """
+
+    nursery: trio.Nursery
+    task: Task = TASK
+    models: tuple[dict[str, np.ndarray], dict[str, np.ndarray]] = field(default_factory=lambda: (model(), model()))
+    transports: tuple[Transport, Transport] = field(default_factory=lambda: (TcpTransport(), TcpTransport()))
+    listen_at: tuple[str, str] = ("127.0.0.1:0", "127.0.0.1:0")
+    schedule: Schedule = FOR_EVER
+    lane: ComputeLane = field(default_factory=InlineLane)
+    registry: Registry = field(default_factory=Registry)
+    servers: list[Server] = field(default_factory=list)
+    addresses: list[str] = field(default_factory=list)
+    failures: list[BaseException] = field(default_factory=list)
+    failed: trio.Event = field(default_factory=trio.Event)
+    all_failed: trio.Event = field(default_factory=trio.Event)
+
+    def __post_init__(self) -> None:
+        self.identities = (Identity.generate("S0"), Identity.generate("S1"))
+        self.known: dict[str, Identity] = {}
+
+    async def open(self) -> None:
+        for index in (0, 1):
+            await self.open_one(index)
+
+    async def open_one(self, index: int) -> None:
+        server = Server(self.setup_of(index))
+        self.servers.append(server)
+        self.addresses.append(await self.nursery.start(self._run, server))
+
+    async def _run(self, server: Server, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+        try:
+            await server.run(task_status=task_status)
+        except Exception as error:
+            self.failures.append(error)
+            self.failed.set()
+            if len(self.failures) == 2:
+                self.all_failed.set()
+
+    def setup_of(self, index: int) -> ServerSetup:
+        return ServerSetup(
+            task=self.task,
+            index=index,
+            identity=self.identities[index],
+            peer=self.identities[1 - index].public,
+            peer_address=self.addresses[0] if index else "",
+            registry=self.registry,
+            model=self.models[index],
+            address=self.listen_at[index],
+            transport=self.transports[index],
+            store=MemoryStore(),
+            lane=self.lane,
+            randomness=os.urandom,
+            kind=Kind.LIVE,
+            schedule=self.schedule,
+            limits=LIBERAL,
+            clock=trio.current_time,
+        )
+
+    def client(self, name: str, **changes: Any) -> Client:
+        if name not in self.known:
+            self.known[name] = Identity.generate(name)
+            self.registry.add(self.known[name].public)
+        servers: tuple[PublicIdentity, PublicIdentity] = (self.identities[0].public, self.identities[1].public)
+        setup = ClientSetup(
+            task=self.task,
+            identity=self.known[name],
+            servers=servers,
+            addresses=(self.addresses[0], self.addresses[1]),
+            transport=TcpTransport(),
+            lane=self.lane,
+            randomness=os.urandom,
+            kind=Kind.LIVE,
+            watch=silent,
+        )
+        return Client(replace(setup, **changes))
+
+    async def finish_round(self) -> RoundOutcome:
+        """Close the open round at S0; both servers must tell the same outcome."""
+        runs = [await server.next_round(0) for server in self.servers]
+        outcome = await self.servers[0].close_round()
+        other = await self.servers[1].settled_outcome(runs[1])
+        assert outcome.clients == other.clients
+        return outcome
+
+
+def leaves(error: BaseException) -> list[BaseException]:
+    """The errors in a group and in the groups in it."""
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    return [leaf for inner in error.exceptions for leaf in leaves(inner)]
+
+
+@asynccontextmanager
+async def opened(*clients: Client) -> AsyncIterator[tuple[Client, ...]]:
+    """Several clients, connected for as long as the block lasts."""
+    for client in clients:
+        await client.open()
+    try:
+        yield clients
+    finally:
+        for client in clients:
+            await client.aclose()

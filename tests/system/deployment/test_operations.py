@@ -1,0 +1,322 @@
+"""docs/operations.md, section by section: what it describes is brought about, what it says is typed, and all is well.
+
+A section's scenario first breaks something, or lets something happen; `carry_out` then types the section's commands, on
+the terminals of those whom it names. Whatever the section has in double quotes somebody must have seen by its end.
+"""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trio
+
+from fsl_async.errors import ChannelError
+from parties.deployment.connecting import Deployment
+from parties.files.models import load_model, save_model
+from parties.identity.keys import Identity
+from parties.server.admission import Credentials
+from tests import ROOT
+from tests.system.deployment.terminals import SERVE, Terminals, terminals
+from tests.system.deployment.walkthrough import has_seen, quoted, sections, steps, walk
+from transport import HandshakeSettings, Kind, Role
+from transport.handshake import initiate
+from transport.wire import Wire
+
+PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+SECTIONS = sections(PAGE)
+
+BOTH_STOP = "kill %1; wait %1"
+
+Scenario = Callable[[Terminals], None]
+SCENARIOS: dict[str, Scenario] = {}
+
+
+def scenario(title: str) -> Callable[[Scenario], Scenario]:
+    """Names the section that a scenario is for."""
+
+    def register(function: Scenario) -> Scenario:
+        SCENARIOS[title] = function
+        return function
+
+    return register
+
+
+def carry_out(site: Terminals, title: str) -> None:
+    """Do what a section says."""
+    walk(steps(SECTIONS[title]), site, site.typed)
+
+
+@pytest.fixture
+def site(tmp_path) -> Iterator[Terminals]:
+    with terminals(tmp_path) as made:
+        yield made
+
+
+@pytest.mark.parametrize("title", SECTIONS)
+def test_the_section_works_as_it_is_written(site, title):
+    SCENARIOS[title](site)
+    for words in quoted(SECTIONS[title]):
+        assert has_seen(words, site.seen()), f"{title} quotes {words!r}, which nobody has seen:\n{site.seen()}"
+
+
+def test_what_no_section_says_is_not_rehearsed_either():
+    assert SCENARIOS.keys() == SECTIONS.keys()
+
+
+# ---- from day to day
+
+
+@scenario("How it stands")
+def _(site: Terminals) -> None:
+    site.serve()
+    site.round(1, "alice", "bob")
+    carry_out(site, "How it stands")
+
+
+@scenario("Backup")
+def _(site: Terminals) -> None:
+    """After the copy that the section makes first come two rounds; then somebody starts S0 from it all the same, and
+    from a store that was copied by hand."""
+    site.serve()
+    site.round(1, "alice", "bob")
+    carry_out(site, "Backup")
+    assert (site.home("s0") / "s0-copy.sqlite").stat().st_mode & 0o777 == 0o600
+    copied = load_model(site.home("s0") / "model-copy.npz")["items"]
+    np.testing.assert_array_equal(copied, load_model(site.models("s0")[-1])["items"])
+    site.round(2, "alice", "bob")
+    site.round(3, "bob", "alice")
+    site.assert_sum(*["alice", "bob"] * 3)
+    site.type("s0", BOTH_STOP)
+    site.type("s0", "mkdir aside; mv s0.sqlite aside/; cp s0-copy.sqlite s0.sqlite; fsl-async serve s0.toml", code=6)
+    site.type("s0", "rm s0.sqlite; fsl-async restore s0.toml s0-copy.sqlite", code=6)
+    site.type("s0", "cp old/s0.sqlite s0.sqlite; fsl-async serve s0.toml", code=6)
+
+
+@scenario("Both servers begin anew")
+def _(site: Terminals) -> None:
+    site.serve()
+    site.round(1, "alice", "bob")
+    site.type("alice", "fsl-async submit alice.toml --update update.npz")  # of a round that is lost
+    carry_out(site, "Both servers begin anew")
+    site.type("bob", "mv bob.sqlite bob.sqlite.old")
+    site.round(1, "alice", "bob")
+    site.assert_sum(*["alice", "bob"] * 2)
+
+
+@scenario("Upgrade")
+def _(site: Terminals) -> None:
+    site.serve()
+    site.type("alice", "fsl-async submit alice.toml --update update.npz")
+    carry_out(site, "Upgrade")
+    site.round(1, "bob")
+    site.assert_sum("alice", "bob")
+
+
+@scenario("New keys for a client")
+def _(site: Terminals) -> None:
+    site.serve()
+    carry_out(site, "New keys for a client")
+    assert "was revoked at" in site.type("alice", "fsl-async submit alice.toml --update update.npz", code=4)
+    site.type("alice", "fsl-async submit alice-2.toml --update update.npz")
+    site.round(1, "bob")
+    site.assert_sum("alice", "bob")
+
+
+@scenario("New keys for a server")
+def _(site: Terminals) -> None:
+    site.serve()
+    site.round(1, "alice", "bob")
+    site.type("bob", "cp task.toml task.old.toml")
+    carry_out(site, "New keys for a server")
+    carry_out(site, "Both servers begin anew")
+    site.type("bob", "mv bob.sqlite bob.sqlite.old")
+    site.type("bob", "fsl-async submit task.old.toml --identity bob.key --update update.npz --patience 0", code=4)
+    site.round(1, "alice", "bob")
+    site.assert_sum(*["alice", "bob"] * 2)
+
+
+# ---- when something goes wrong
+
+
+@scenario("S1 is down")
+def _(site: Terminals) -> None:
+    site.serve()
+    site.type("alice", "fsl-async submit alice.toml --update update.npz")
+    site.type("s1", "kill -KILL %1")
+    site.until(lambda: has_seen("peer lost", site.seen()), "s0")
+    carry_out(site, "S1 is down")
+    site.round(1, "bob")
+    site.assert_sum("alice", "bob")
+
+
+@scenario("A round is to be given up")
+def _(site: Terminals) -> None:
+    site.serve()
+    site.type("alice", "fsl-async submit alice.toml --update update.npz")
+    carry_out(site, "A round is to be given up")
+    site.round(2, "alice", "bob")
+    site.assert_sum("alice", "bob")
+
+
+@scenario("A slow client")
+def _(site: Terminals) -> None:
+    site.serve()
+    site.round(1, "alice", "bob")
+    with pytest.raises(ExceptionGroup) as ended:
+        trio.run(begin_a_request_and_stall, site.home("alice"))
+    assert ended.group_contains(ChannelError) or ended.group_contains(trio.BrokenResourceError)
+    site.until(lambda: has_seen("connection failed", site.seen()), "s0")
+    carry_out(site, "A slow client")
+    site.until(lambda: has_seen("take effect when the server is started again", site.seen()), "s0")
+
+
+class StallingStream(trio.abc.Stream):
+    """A stream that at some time sends only the beginning of what it is given."""
+
+    def __init__(self, inner: trio.SocketStream) -> None:
+        self._inner = inner
+        self.stalls = False
+
+    async def send_all(self, data: bytes) -> None:
+        if self.stalls:
+            await self._inner.send_all(data[: len(data) // 2])
+            await trio.sleep_forever()
+        await self._inner.send_all(data)
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        return bytes(await self._inner.receive_some(max_bytes))
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._inner.wait_send_all_might_not_block()
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+async def begin_a_request_and_stall(home: Path) -> None:
+    """Shake hands with S0, send half of a message, and wait until S0 has had enough."""
+    deployment, identity = Deployment.load(home / "task.toml"), Identity.load(home / "alice.key")
+    settings = HandshakeSettings(
+        private_key=identity.channel_secret,
+        role=Role.CLIENT,
+        kind=Kind.LIVE,
+        randomness=os.urandom,
+        payload=Credentials.of(identity, deployment.task.digest()).encode(),
+    )
+    host, _, port = deployment.addresses[0].rpartition(":")
+    async with StallingStream(await trio.open_tcp_stream(host, int(port))) as stream:
+        channel = await initiate(Wire(stream), deployment.identity(0).channel, settings)
+        async with trio.open_nursery() as nursery:
+            stream.stalls = True
+            nursery.start_soon(channel.send, bytes(10_000))
+            await channel.receive(0)
+
+
+@scenario("A disk is full")
+def _(site: Terminals) -> None:
+    """The disk fills up when the round is open; the clients wait until there is room."""
+    with disk_of_its_own(site, "s0", megabytes=64):
+        site.serve()
+        ballast = site.home("s0") / "old" / "ballast"
+        fill_up(ballast)
+        with ThreadPoolExecutor() as pool:
+            both = pool.submit(site.round, 1, "alice", "bob")
+            site.until(lambda: fill_up(ballast) or has_seen(FULL, site.seen()), "s0")
+            carry_out(site, "A disk is full")
+            both.result()
+        site.assert_sum("alice", "bob")
+        site.type("s0", BOTH_STOP)
+
+
+FULL = "the disk is full, and nothing of this was kept"
+
+
+def fill_up(ballast: Path) -> None:
+    """Let a file take what room there is; a store whose log was emptied meanwhile has given some back."""
+    with suppress(OSError), ballast.open("ab", buffering=0) as file:
+        while True:
+            file.write(bytes(65_536))
+
+
+@contextmanager
+def disk_of_its_own(site: Terminals, name: str, megabytes: int) -> Iterator[None]:
+    """A server's home, all but its log, lies on a small disk while the block lasts."""
+    if os.geteuid() != 0:
+        pytest.skip("a disk of its own needs root")
+    home, aside = site.home(name), site.folder / "aside"
+    (site.folder / "log").touch()
+    (home / f"{name}.log").symlink_to(site.folder / "log")
+    shutil.copytree(home, aside, symlinks=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "none", home], check=True)
+    try:
+        shutil.copytree(aside, home, symlinks=True, dirs_exist_ok=True)
+        (home / "old").mkdir()
+        site.type(name, f"cd {home}")
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", home], check=True)
+
+
+@scenario("A clock is wrong")
+def _(site: Terminals) -> None:
+    site.serve()
+    carry_out(site, "A clock is wrong")
+    site.round(1, "alice", "bob")
+
+
+@scenario("A client's key is compromised")
+def _(site: Terminals) -> None:
+    site.serve()
+    site.type("bob", "fsl-async submit bob.toml --update update.npz")
+    carry_out(site, "A client's key is compromised")
+    site.type("bob", "fsl-async retrieve bob.toml --block items --rows 3 --output rows.npz", code=4)
+    site.round(1, "alice")
+    site.assert_sum("alice", "bob")
+
+
+@scenario("A server's key is compromised")
+def _(site: Terminals) -> None:
+    site.serve()
+    carry_out(site, "A server's key is compromised")
+
+
+@scenario("A disk fails")
+def _(site: Terminals) -> None:
+    """The store is a device whose first byte cannot be read, as that of a broken disk."""
+    site.type("s0", "ln -s /proc/self/mem s0.sqlite; fsl-async serve s0.toml", code=6)
+
+
+@scenario("A store is damaged")
+def _(site: Terminals) -> None:
+    """A bit of the model has flipped."""
+    site.serve()
+    site.round(1, "alice", "bob")
+    site.type("s0", BOTH_STOP)
+    with closing(sqlite3.connect(site.home("s0") / "s0.sqlite")) as connection:
+        connection.create_function("flip", 1, lambda data: bytes([data[0] ^ 4]) + data[1:])
+        model = "(SELECT id FROM kept WHERE key = CAST('model/items' AS BLOB))"
+        connection.execute(f"UPDATE chunk SET data = flip(data) WHERE kept = {model}")
+        connection.commit()
+    carry_out(site, "A store is damaged")
+
+
+@scenario("A store is lost")
+def _(site: Terminals) -> None:
+    site.serve()
+    site.type("s0", f"{BOTH_STOP}; rm s0.sqlite-*; head --bytes 100000 /dev/urandom > s0.sqlite")
+    carry_out(site, "A store is lost")
+
+
+@scenario("A server has stopped with code 5")
+def _(site: Terminals) -> None:
+    save_model(site.home("s1") / "model.npz", {"items": np.ones((200, 2))})
+    for name in ("s0", "s1"):
+        site.type(name, f"{SERVE} {name}.toml 2>> {name}.log &")
+    carry_out(site, "A server has stopped with code 5")

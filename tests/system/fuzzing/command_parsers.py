@@ -1,0 +1,241 @@
+"""What commands read besides files of their own: the command line, the environment, and a running server's answers."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable
+from functools import cache
+from http.client import HTTPConnection
+from typing import Any
+
+import numpy as np
+from rich.console import RenderableType
+
+from fsl_async.errors import FslError, MisuseError
+from parties.client.arguments import encoded_updates, wanted_rows
+from parties.commands import clients
+from parties.events import PastRound, RoundStanding, ServerStanding
+from parties.files.models import load_model
+from parties.operator import Log, Operations, OperationsSetup
+from parties.operator.http import with_json
+from parties.operator.queries import Inquiry
+from parties.operator.recent_problems import Trouble
+from parties.operator.response_types import VERSION, Aborting, LogLevel, RoundsView, RoundView, StatusView
+from parties.operator.terminal import as_text, round_screen, rounds_table, status_screen
+from parties.operator.token import OperatorToken, read_operator_token
+from parties.operator.views import round_view, rounds_view, status_view
+from parties.settings.party_file import ServerFile
+
+from .file_parsers import SERVER_TOML
+from .message_parsers import REPORT
+from .parser import SLOW, Parser
+from .samples import TASK, key, workplace
+
+__all__ = ["PARSERS"]
+
+MISUSE = (MisuseError,)
+
+# ---- a running server's answers
+
+PORT = "127.0.0.1:9464"
+
+
+class _Said:
+    """A connection on which a server has already said all that it is going to say."""
+
+    def __init__(self, words: bytes) -> None:
+        self._words = words
+
+    def sendall(self, data: bytes) -> None:
+        """Nobody listens."""
+
+    def makefile(self, mode: str) -> io.BytesIO:
+        return io.BytesIO(self._words)
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class _Overheard(Inquiry):
+    """Asks a server whose answer stands in the input."""
+
+    def __init__(self, words: bytes) -> None:
+        super().__init__(PORT, None)
+        self._words = words
+
+    def _dial(self) -> HTTPConnection:
+        connection = HTTPConnection(self._address)
+        connection.sock = _Said(self._words)
+        return connection
+
+
+def _draw_status(view: StatusView) -> RenderableType:
+    return status_screen(view, [])
+
+
+def _draw_rounds(view: RoundsView) -> RenderableType:
+    return rounds_table(view["rounds"])
+
+
+KINDS: tuple[tuple[type, Callable[[Any], RenderableType]], ...] = (
+    (StatusView, _draw_status),
+    (RoundsView, _draw_rounds),
+    (RoundView, round_screen),
+    (Aborting, lambda view: f"{view['number']} {view['because']!r}"),
+    (LogLevel, lambda view: view["level"]),
+)
+
+
+def _hear(data: bytes) -> None:
+    """The first byte says what was asked; an answer to it can be drawn, and printed as JSON."""
+    kind, draw = KINDS[int.from_bytes(data[:1], "big") % len(KINDS)]
+    view = _Overheard(data[1:])._ask_plainly(kind, "GET", "/")
+    drawn = as_text(draw(view))
+    assert not re.search(r"[\x00-\x09\x0b-\x1f]", drawn), "a control character comes through"
+    assert json.loads(json.dumps(view)) == view
+
+
+@cache
+def _operations() -> Operations:
+    operations = Operations(OperationsSetup(0, "goods", Log("S0", "json", stream=io.StringIO()), clock=lambda: 5.0))
+    trouble = Trouble(about="store", explanation="full", level="warning")
+    operations.troubles.hear = lambda *_: None
+    operations.troubles._by_kind["store"] = trouble
+    return operations
+
+
+def _answers() -> list[bytes]:
+    run = RoundStanding(
+        number=4,
+        round_id=key(1),
+        phase="main",
+        state="Open",
+        opened_at=1.0,
+        closes_at=9.0,
+        submissions=2,
+        evaluated=1,
+        minimum=2,
+        maximum=6,
+        waiting_for="clients",
+    )
+    standing = ServerStanding(
+        server=0,
+        task="goods",
+        peer_connected=True,
+        clients_connected=1,
+        round=run,
+        waiting_for="",
+        rounds_done=3,
+        rounds_aborted=1,
+    )
+    past = PastRound(report=REPORT, phase="main", opened_at=1.0, settled_at=2.0, evaluating=0.5)
+    views = (
+        status_view(standing, _operations()),
+        rounds_view([past]),
+        round_view(past),
+        Aborting(version=VERSION, number=3, because="a trial"),
+        LogLevel(version=VERSION, level="info"),
+    )
+    return [bytes([number]) + _answered(view) for number, view in enumerate(views)]
+
+
+def _answered(view: object) -> bytes:
+    body = bytes(with_json(view).body)
+    return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+HTTP_WORDS = (
+    b"HTTP/1.1 100 Continue\r\n\r\n",
+    b"HTTP/1.1 503 \r\n",
+    b"HTTP/1.0 401 \r\n",
+    b"Transfer-Encoding: chunked\r\n",
+    b"Content-Length: 999999999999999999\r\n",
+    b"ffffffffffffffff\r\n",
+    b'{"error": "',
+)
+
+# ---- the command line and the environment
+
+
+def _read_rows(data: bytes) -> None:
+    words = data.decode("utf-8", "surrogateescape")
+    if words.startswith("@"):  # the name of a file, which is not to be just any
+        path = workplace() / "rows.json"
+        path.write_bytes(data[1:])
+        words = f"@{path}"
+    wanted_rows(TASK, {"items": clients.rows_from(words)})
+
+
+def _read_where(data: bytes) -> None:
+    assert repr(Inquiry.of("http://" + data.decode("utf-8", "surrogateescape")))
+
+
+def _read_environment(data: bytes) -> None:
+    """Lines of NAME=VALUE, as a process has them."""
+    path = workplace() / "server.toml"
+    path.write_text(SERVER_TOML, encoding="utf-8")
+    lines = data.replace(b"\0", b"").decode("utf-8", "surrogateescape").split("\n")
+    ServerFile.load(path, {name: value for name, _, value in (line.partition("=") for line in lines)})
+
+
+def _environments() -> list[bytes]:
+    settings = {"ROUNDS_CLIENTS": "5", "ROUNDS_SECONDS": "1.5", "LOG_LEVEL": "info", "STORE": "store.db"}
+    return ["\n".join(f"FSL_ASYNC_{name}={value}" for name, value in settings.items()).encode(), b"HOME=/root"]
+
+
+# ---- files that commands are given
+
+
+def _read_operator_token(data: bytes) -> None:
+    path = workplace() / "operator-token"
+    path.write_bytes(data)
+    path.chmod(0o600)
+    assert OperatorToken().opens(b"Bearer " + read_operator_token(path).encode()) is False
+
+
+def _operator_tokens() -> list[bytes]:
+    path = workplace() / "sample-token"
+    OperatorToken().write(path)
+    return [path.read_bytes()]
+
+
+def _read_update(data: bytes) -> None:
+    path = workplace() / "update.npz"
+    path.write_bytes(data)
+    encoded_updates(TASK, clients.updates_from(TASK, load_model(path)))
+
+
+def _update() -> list[bytes]:
+    rows, values = np.array([1, 5]), np.array([[0.5, 1.0], [2.0, -1.0]])
+    made = []
+    elements = {"items.rows": rows, "items.elements": values.astype(int), "head": np.ones(3, np.int8)}
+    for arrays in ({"items.rows": rows, "items.values": values, "head": np.ones(3)}, elements):
+        np.savez(file := io.BytesIO(), **arrays)
+        made.append(file.getvalue())
+    return made
+
+
+PARSERS = (
+    Parser(
+        "operator-answer",
+        _hear,
+        _answers,
+        (FslError,),
+        share=SLOW,
+        words=(*HTTP_WORDS, b"1e308", b"9223372036854775808", b"null", b"\\u001b"),
+    ),
+    Parser("operator-url", _read_where, lambda: [PORT.encode(), b"[::1]:1/", b"example.org:80"], MISUSE, longest=600),
+    Parser("operator-token", _read_operator_token, _operator_tokens, MISUSE, "operator-token", share=SLOW, longest=200),
+    Parser("rows", _read_rows, lambda: [b"3,17,9", b"@[3, 17, 9]"], MISUSE, share=10 * SLOW),
+    Parser(
+        "environment",
+        _read_environment,
+        _environments,
+        MISUSE,
+        share=SLOW,
+        words=(b"FSL_ASYNC_LIMITS_CONNECTIONS=", b"FSL_ASYNC_ROUNDS_SECONDS=", b"FSL_ASYNC_", b"nan", b"1e999"),
+    ),
+    Parser("update-file", _read_update, _update, MISUSE, share=SLOW, memory_per_byte=2_048),
+)

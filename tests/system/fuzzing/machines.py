@@ -1,0 +1,309 @@
+"""Protocol machines driven by bytes: what must hold of them whatever order things happen in.
+
+A byte chooses what happens next, the byte after it between variants. Local events are those that an honest server of
+its own would report in that state; what the peer says is anything, also as encoded messages. A machine may refuse an
+event in two ways and in no other, and after a refusal its state is what it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Union
+
+import msgspec
+
+from fsl_async.errors import PeerViolationError
+from fsl_async.protocols import assembly, session, toss
+from fsl_async.protocols import round as protocol
+from fsl_async.protocols.machine import Event, UnexpectedEvent
+from fsl_async.wire.codec import decode, encode
+from fsl_async.wire.entries import unpack_entries
+from fsl_async.wire.messages import Abort, Commitment, Conclusion, FromPeer, Proofs, RosterList, Share
+
+from .message_parsers import PEER_MESSAGES
+from .parser import SLOW, Parser
+from .samples import key
+
+__all__ = ["PARSERS"]
+
+NAMES = ("alice", "bob", "carol")
+TERMS = (
+    protocol.Terms(round_id=key(0), server=0, minimum=2, verified=True),
+    protocol.Terms(round_id=key(0), server=1, minimum=2, verified=False),
+)
+REFUSALS = (PeerViolationError, UnexpectedEvent)
+EVENTS: Any = Union[tuple(dict.fromkeys(event for _, event in protocol.TRANSITIONS))]  # noqa: UP007 - from a table
+
+
+class Bytes:
+    """The input, taken byte by byte; zeros follow it."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._place = 0
+
+    def __bool__(self) -> bool:
+        return self._place < len(self._data)
+
+    def take(self) -> int:
+        self._place += 1
+        return self._data[self._place - 1] if self._place <= len(self._data) else 0
+
+    def take_many(self, count: int) -> bytes:
+        self._place += count
+        return self._data[self._place - count : self._place]
+
+
+# ---- a round
+
+
+def _entries(variant: int) -> dict[str, bytes]:
+    """A list of clients: which of them, and whether their digests are the usual ones."""
+    return {
+        name: key(100 + place + (variant >> 3 + place & 1) * 10)
+        for place, name in enumerate(NAMES)
+        if variant >> place & 1
+    }
+
+
+def _counted(state: protocol.Round) -> dict[str, bytes]:
+    return dict(getattr(state, "counted", {}))
+
+
+def _proofs(state: protocol.Round, variant: int) -> dict[str, bytes]:
+    """A proof for each client of the roster; of some another one than the usual."""
+    roster = sorted(getattr(state, "roster", {}))
+    return {name: key(200 + (variant >> place & 1)) for place, name in enumerate(roster)}
+
+
+def _commitment(state: protocol.Round, terms: protocol.Terms, variant: int) -> bytes:
+    if variant % 4 == 3:
+        return key(variant)
+    return protocol.share_commitment(terms, 1 - terms.server, _counted(state), key(variant % 4), key(1))
+
+
+def _said(data: bytes, peer: str) -> Event:
+    """The event that a message of the peer's stands for, as the server takes it."""
+    message, bulk = decode(data, FromPeer, peer)
+    match message:
+        case RosterList():
+            return protocol.PeerRoster(unpack_entries(bulk, 6, peer))
+        case Proofs():
+            return protocol.PeerProofs(unpack_entries(bulk, 6, peer))
+        case Commitment(commitment=commitment):
+            return protocol.PeerCommitment(commitment)
+        case Share(nonce=nonce):
+            return protocol.PeerShare(bytes(bulk), nonce)
+        case Conclusion(outcome=outcome):
+            return protocol.PeerConclusion(outcome)
+        case Abort(explanation=explanation):
+            return protocol.PeerAbort(explanation)
+    raise PeerViolationError(peer, "says nothing that belongs to a round")
+
+
+def _round_event(state: protocol.Round, terms: protocol.Terms, source: Bytes) -> Event:
+    kind, variant = source.take() % 14, source.take()
+    match kind:
+        case 0:
+            return protocol.Submitted(NAMES[variant % 3], key(100 + variant % 3 + (variant >> 7) * 10))
+        case 1:
+            return protocol.CloseRound()
+        case 2:
+            return protocol.GraceOver()
+        case 3:
+            return protocol.PeerRoster(_entries(variant))
+        case 4:
+            return protocol.Evaluated(_proofs(state, variant) if terms.verified else {})
+        case 5:
+            return protocol.PeerProofs(_proofs(state, variant) if variant < 128 else _entries(variant))
+        case 6:
+            return protocol.Summed(key(40), key(41))
+        case 7:
+            return protocol.PeerCommitment(_commitment(state, terms, variant))
+        case 8:
+            return protocol.PeerShare(key(variant % 4), key(1))
+        case 9:
+            return protocol.Applied(key(50))
+        case 10:
+            return protocol.PeerConclusion(key(50 + (variant & 1)))
+        case 11:
+            return protocol.GaveUp("tired" * variant)
+        case 12:
+            return protocol.PeerAbort("é" * variant)
+        case _:
+            return _said(source.take_many(variant), terms.peer)
+
+
+RANK = {kind: place for place, kind in enumerate(protocol.ACCEPTS)}
+
+
+class _Witness:
+    """What one server lets the other one see of a round, and what may never be seen."""
+
+    def __init__(self, terms: protocol.Terms) -> None:
+        self._terms = terms
+        self._sent: dict[str, bytes] = {}
+
+    def look(self, before: protocol.Round, after: protocol.Round) -> None:
+        assert RANK[type(after)] >= RANK[type(before)] or isinstance(before, protocol.Closing)
+        if isinstance(after, protocol.Aborted):
+            assert not isinstance(before, protocol.Revealed | protocol.Combined | protocol.Concluded | protocol.Done)
+        if isinstance(after, protocol.Revealed | protocol.Combined):
+            assert len(after.counted) >= self._terms.minimum
+        for effect in protocol.effects(after, self._terms):
+            match effect:
+                case protocol.Send(message=message, bulk=bulk):
+                    self._once(b"".join(encode(message, bulk)), type(message).__name__)
+                case protocol.SendShare(message=message, share=share):
+                    assert not isinstance(after, protocol.BEFORE_REVEALED)
+                    self._once(message.nonce + share, "share")
+                case _:
+                    pass
+
+    def _once(self, said: bytes, kind: str) -> None:
+        assert self._sent.setdefault(kind, said) == said, f"two different {kind}s"
+
+
+def _run_round(data: bytes) -> None:
+    source = Bytes(data)
+    terms = TERMS[source.take() & 1]
+    state: protocol.Round = protocol.Open()
+    witness, journal = _Witness(terms), []
+    while source:
+        try:
+            event = _round_event(state, terms, source)
+            after = protocol.step(state, event, terms)
+        except REFUSALS:
+            continue
+        if after != state:
+            journal.append(msgspec.msgpack.encode(event))
+        witness.look(state, after)
+        state = after
+    _replay(journal, state, terms)
+
+
+def _replay(journal: list[bytes], reached: protocol.Round, terms: protocol.Terms) -> None:
+    """A server that restarts comes to the state where it was."""
+    state: protocol.Round = protocol.Open()
+    for entry in journal:
+        state = protocol.step(state, msgspec.msgpack.decode(entry, type=EVENTS), terms)
+    assert state == reached
+
+
+def _whole_rounds() -> list[bytes]:
+    """A round that is done, verified and not, and one that is aborted."""
+    submitted = bytes([0, 0, 0, 1])
+    done = bytes([1, 0, 3, 3, 4, 0, 5, 0, 6, 0, 7, 2, 8, 2, 9, 0, 10, 0])
+    roster = b"".join(encode(*PEER_MESSAGES[3]))
+    return [
+        bytes([0]) + submitted + done,
+        bytes([1]) + submitted + done.replace(bytes([5, 0]), b""),
+        bytes([0]) + submitted + bytes([3, 7, 2, 0, 11, 1]),
+        bytes([0]) + submitted + bytes([13, len(roster)]) + roster,
+    ]
+
+
+# ---- the smaller machines
+
+
+def _run(begin: Callable[[], Any], step: Callable[[Any, Event], Any], events: Callable[[Bytes], Event]) -> Any:
+    """A parser of bytes into events of a machine; a refusal must leave the state as it was."""
+
+    def run(data: bytes) -> None:
+        source, state = Bytes(data), begin()
+        while source:
+            event, before = events(source), msgspec.msgpack.encode(state)
+            try:
+                state = step(state, event)
+            except REFUSALS:
+                assert msgspec.msgpack.encode(state) == before
+
+    return run
+
+
+HALVES = tuple(toss.begin(server, 3, key(9), key(server + 1), key(2)) for server in (0, 1))
+
+
+def _toss_event(source: Bytes) -> Event:
+    kind, variant = source.take() % 2, source.take()
+    theirs = HALVES[1].half
+    if kind:
+        return toss.PeerTossReveal(key(2 + variant % 3), source.take_many(variant) if variant > 9 else theirs.nonce)
+    commitment = theirs.commitment() if variant % 3 else key(variant)
+    return toss.PeerTossCommitment(commitment, key(9) if variant % 5 else key(variant))
+
+
+def _step_toss(state: toss.Toss, event: Event) -> toss.Toss:
+    after = toss.step(state, event, "S1")
+    said = toss.effects(after)
+    assert len(said) in (1, 2)
+    if isinstance(after, toss.Committing):
+        assert all(not hasattr(message, "seed") for message in said)
+    return after
+
+
+def _assembly_event(source: Bytes) -> Event:
+    kind, variant = source.take() % 2, source.take()
+    return (assembly.Direct if kind else assembly.Public)(key(variant % 3))
+
+
+def _step_assembly(state: assembly.Assembly, event: Event) -> assembly.Assembly:
+    after = assembly.step(state, event)
+    assert (assembly.known_digest(after) == b"") == isinstance(after, assembly.Expecting)
+    return after
+
+
+def _session_event(source: Bytes) -> Event:
+    kind, epoch = source.take() % 4, source.take() % 6
+    match kind:
+        case 0:
+            return session.Brought(epoch, key(source.take() % 3))
+        case 1:
+            return session.Hinted(epoch, key(source.take() % 3))
+        case 2:
+            return session.Counted(epoch)
+        case _:
+            return session.Dropped(epoch)
+
+
+def _step_session(state: session.Session, event: Event) -> session.Session:
+    after = session.step(state, event, "alice")
+    for epoch in _epochs(state):
+        assert all(later >= epoch for later in _epochs(after))
+    if _epochs(after) == _epochs(state) != []:
+        assert getattr(after, "hint", None) == getattr(state, "hint", None), "two hints for one epoch"
+    return after
+
+
+def _epochs(state: session.Session) -> list[int]:
+    return [state.epoch] if isinstance(state, session.Planted | session.Standing) else []
+
+
+def _pairs(*pairs: tuple[int, ...]) -> bytes:
+    return bytes(number for pair in pairs for number in pair)
+
+
+PARSERS = (
+    Parser("round-machine", _run_round, _whole_rounds, (), share=10 * SLOW, longest=128),
+    Parser(
+        "toss-machine",
+        _run(lambda: HALVES[0], _step_toss, _toss_event),
+        lambda: [_pairs((0, 1), (1, 0), (0, 1))],
+        (),
+        longest=128,
+    ),
+    Parser(
+        "assembly-machine",
+        _run(assembly.Expecting, _step_assembly, _assembly_event),
+        lambda: [_pairs((0, 1), (1, 1), (1, 2))],
+        (),
+        longest=64,
+    ),
+    Parser(
+        "session-machine",
+        _run(session.Absent, _step_session, _session_event),
+        lambda: [_pairs((0, 1, 1), (2, 1), (1, 2, 2), (2, 2))],
+        (),
+        longest=128,
+    ),
+)

@@ -1,0 +1,250 @@
+"""Messages and what travels in them: a client's, a server's, the other server's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fsl_async.config import RoundConfig
+from fsl_async.digests import Domain
+from fsl_async.errors import MisuseError, PeerViolationError
+from fsl_async.task import Task
+from fsl_async.union import UnionBlock, pack_union, unpack_union
+from fsl_async.wire.codec import decode, encode
+from fsl_async.wire.entries import pack_entries, unpack_entries
+from fsl_async.wire.messages import (
+    Abort,
+    Answer,
+    AskOutcome,
+    AskTask,
+    Block,
+    Commitment,
+    Conclusion,
+    Download,
+    Enter,
+    Finished,
+    Forward,
+    FromClient,
+    FromPeer,
+    FromServer,
+    Hint,
+    Known,
+    Message,
+    Opened,
+    Proofs,
+    Recall,
+    Receipt,
+    Refused,
+    Retrieve,
+    RosterList,
+    Share,
+    Submit,
+    TaskIs,
+    TossCommitment,
+    TossReveal,
+)
+from fsl_async.wire.public_part import Layout, Trees, first_padding
+from parties.identity.keys import verify
+from parties.identity.tokens import read_token
+from parties.outcome import RoundReport
+from parties.server.admission import Credentials
+
+from .parser import SLOW, Parser
+from .samples import ALICE, CONFIG, TASK, UNION_CONFIG, key
+
+__all__ = ["PARSERS", "PEER_MESSAGES", "REPORT"]
+
+PAIR = (key(1), key(2))
+REPORT = RoundReport(
+    round_id=CONFIG.round_id(),
+    number=3,
+    aborted="",
+    clients=("alice", "bob"),
+    excluded={"carol": "only_s0"},
+    model=CONFIG.model,
+    union=(UnionBlock("items", 5, key(3)),),
+)
+
+CLIENT_MESSAGES: tuple[tuple[Message, bytes], ...] = (
+    (AskTask(), b""),
+    (Enter(7), b""),
+    (Retrieve(round_id=key(1), query=1, seed=bytes(16), commitments=PAIR, public_digest=key(2)), bytes(50)),
+    (Recall(key(1), key(2)), b""),
+    (Download(round_id=key(1), block="head"), b""),
+    (Download(round_id=key(1), block="items", union=True), b""),
+    (
+        Submit(round_id=key(1), query=1, seed=bytes(16), commitments=PAIR, public_digest=key(2), dense_digest=key(3)),
+        bytes(50),
+    ),
+    (Hint(key(1), key(2), dense_digest=key(3)), bytes(50)),
+    (AskOutcome(key(1)), b""),
+)
+SERVER_MESSAGES: tuple[tuple[Message, bytes], ...] = (
+    (TaskIs(TASK.canonical()), b""),
+    (Opened(CONFIG.canonical()), b""),
+    (Answer(round_id=key(1), query=1), bytes(48)),
+    (Block(round_id=key(1), block="head"), bytes(12)),
+    (Receipt(round_id=key(1), digest=key(2), signature=bytes(64)), b""),
+    (Finished(round_id=key(1), signature=bytes(64)), REPORT.canonical()),
+    (Refused(reason="busy", explanation="come back", retry_after=30), b""),
+)
+PEER_MESSAGES: tuple[tuple[Message, bytes], ...] = (
+    (TossCommitment(number=3, commitment=key(1), model=key(2)), b""),
+    (TossReveal(number=3, seed=key(1), nonce=key(2)), b""),
+    (Forward(round_id=key(1), client="alice", purpose="retrieve", query=1), bytes(50)),
+    (RosterList(key(1)), pack_entries({"alice": key(2)})),
+    (Proofs(key(1)), pack_entries({"alice": key(2)})),
+    (Commitment(key(1), key(2)), b""),
+    (Share(key(1), key(2)), bytes(200)),
+    (Conclusion(key(1), key(2)), b""),
+    (Abort(key(1), "the operator gave it up"), b""),
+    (Known(settled=2, last=key(1), present=key(2), said=3, heard=2, toss=key(3), peer_toss=key(4)), b""),
+)
+
+
+def _written(messages: Sequence[tuple[Message, bytes]]) -> list[bytes]:
+    return [b"".join(encode(message, bulk)) for message, bulk in messages]
+
+
+def _words(messages: Sequence[tuple[Message, bytes]]) -> tuple[bytes, ...]:
+    """Names of fields and messages as they stand on the wire, and MessagePack's headers with extreme lengths."""
+    names = {field for message, _ in messages for field in message.__struct_fields__}
+    tags = {str(message.__struct_config__.tag) for message, _ in messages}
+    texts = tuple(bytes([0xA0 | len(name)]) + name.encode() for name in sorted(names | tags | {"type"}))
+    return texts + EXTREMES
+
+
+EXTREMES = tuple(
+    bytes([header]) + length
+    for header, size in ((0xC4, 1), (0xC5, 2), (0xC6, 4), (0xD9, 1), (0xDB, 4), (0xDC, 2), (0xDD, 4), (0xDF, 4))
+    for length in (bytes(size), b"\xff" * size, b"\x7f" + b"\xff" * (size - 1))
+)
+
+
+def _reader(union: Any) -> Any:
+    def read(data: bytes) -> None:
+        received = decode(data, union, "S1")
+        again = decode(b"".join(encode(received.message, received.bulk)), union, "S1")
+        assert again == received
+        assert len(received.bulk) <= len(data)
+
+    return read
+
+
+# ---- what travels in messages
+
+
+def _read_entries(data: bytes) -> None:
+    entries = unpack_entries(data, 100_000, "S1")
+    assert pack_entries(entries) == data
+    assert list(entries) == sorted(entries)
+
+
+def _read_round(data: bytes) -> None:
+    config = RoundConfig.parse(data, "S1")
+    assert config.canonical() == data
+    assert config.shape.canonical()
+
+
+def _read_task(data: bytes) -> None:
+    task = Task.parse(data, "S1")
+    assert task.canonical() == data
+    assert task.largest_integer * task.max_clients < 2 ** (task.ring.bits - 1)
+
+
+def _read_report(data: bytes) -> None:
+    report = RoundReport.parse(data, 100_000, "S1")
+    assert RoundReport.parse(report.canonical(), 100_000, "S1") == report
+
+
+def _read_credentials(data: bytes) -> None:
+    credentials = Credentials.decode(data)
+    credentials.is_signed_for(key(1))
+    assert Credentials.decode(credentials.encode()) == credentials
+
+
+UNION_ROWS = 300
+
+
+def _read_union(data: bytes) -> None:
+    rows = unpack_union(data, UNION_ROWS, "S1")
+    assert pack_union(rows, UNION_ROWS) == data
+    assert (np.diff(rows.astype(np.int64)) > 0).all()
+
+
+def _unions() -> list[bytes]:
+    some = (np.array([], np.uint32), np.array([0, 7, 299], np.uint32), np.arange(200, dtype=np.uint32))
+    return [pack_union(rows, UNION_ROWS) for rows in some]
+
+
+_LAYOUTS = (Layout.retrieval(TASK), *(Layout.submission(TASK, trees) for trees in Trees))
+
+
+def _read_part(data: bytes) -> None:
+    """A public part of whatever layout fits its size, as a server looks at it before it takes it."""
+    for layout in _LAYOUTS:
+        if layout.size == len(data):
+            pieces = layout.split(memoryview(data))
+            assert sum(map(len, pieces.values())) == len(data)
+            first_padding(TASK, layout, memoryview(data))
+
+
+def _read_signature(data: bytes) -> None:
+    """Statement key, signature, statement: all of them a peer's."""
+    assert not verify(data[:32], data[32:96], Domain.RECEIPT, data[96:]) or len(data) >= 96
+
+
+def _signed() -> list[bytes]:
+    return [ALICE.public.statement + ALICE.sign(Domain.RECEIPT, b"words") + b"words"]
+
+
+def _read_token_text(data: bytes) -> None:
+    assert len(read_token(data.decode("utf-8", "replace"))) == 16
+
+
+def _many_entries() -> list[bytes]:
+    return [pack_entries({}), pack_entries({f"client {number}": key(number) for number in range(20)})]
+
+
+PEER = (PeerViolationError,)
+
+PARSERS = (
+    Parser(
+        "from-client", _reader(FromClient), lambda: _written(CLIENT_MESSAGES), PEER, "S1", words=_words(CLIENT_MESSAGES)
+    ),
+    Parser(
+        "from-server", _reader(FromServer), lambda: _written(SERVER_MESSAGES), PEER, "S1", words=_words(SERVER_MESSAGES)
+    ),
+    Parser("from-peer", _reader(FromPeer), lambda: _written(PEER_MESSAGES), PEER, "S1", words=_words(PEER_MESSAGES)),
+    Parser("entries", _read_entries, _many_entries, PEER, "S1", words=EXTREMES),
+    Parser(
+        "round-configuration",
+        _read_round,
+        lambda: [CONFIG.canonical(), UNION_CONFIG.canonical()],
+        PEER,
+        "S1",
+        words=EXTREMES,
+    ),
+    Parser("task", _read_task, lambda: [TASK.canonical(), UNION_CONFIG.task.canonical()], PEER, "S1", words=EXTREMES),
+    Parser("report", _read_report, lambda: [REPORT.canonical()], PEER, "S1", words=EXTREMES),
+    Parser(
+        "credentials",
+        _read_credentials,
+        lambda: [Credentials.of(ALICE, TASK.digest(), bytes(16)).encode()],
+        (MisuseError,),
+        "credentials",
+        words=EXTREMES,
+    ),
+    Parser("union", _read_union, _unions, PEER, "S1", longest=400, words=(b"\x00", b"\x01", b"\xff" * 4 + b"\x7f")),
+    Parser(
+        "public-part",
+        _read_part,
+        lambda: [bytes(layout.size) for layout in _LAYOUTS],
+        PEER,
+        longest=2 * max(layout.size for layout in _LAYOUTS),
+    ),
+    Parser("signature", _read_signature, _signed, PEER, share=SLOW, longest=200),
+    Parser("token", _read_token_text, lambda: [b"0123-4567 89abcdef 0123456789ABCDEF"], (MisuseError,), "token"),
+)

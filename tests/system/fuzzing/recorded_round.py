@@ -1,0 +1,144 @@
+"""A round's journal read back from a store: entries that anything may have happened to, taken again as after a restart.
+
+The input is a row of entries, each behind its length in two bytes. What an honest round has recorded leads through all
+its states, and the shares that it names are in the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from fsl_async.digests import Domain, digest
+from fsl_async.errors import StorageError
+from fsl_async.protocols import round as protocol
+from fsl_async.protocols.machine import Event
+from fsl_async.server.aggregation import CellMemory
+from fsl_async.wire.public_part import share_bytes
+from parties.compute import InlineLane
+from parties.events import unobserved
+from parties.server.evidence import EvidenceBook
+from parties.server.round.records import RoundRecords
+from parties.server.round.run import RoundRun, Terms, Tools
+from parties.storage.store import Keep, MemoryStore, Record
+
+from .channel_parsers import at_once
+from .parser import SLOW, Parser
+from .samples import CONFIG, key, repeating
+
+__all__ = ["PARSERS"]
+
+PREFIX = f"round-{CONFIG.number:08}"
+TERMS = protocol.Terms(CONFIG.round_id(), 0, CONFIG.task.min_clients, CONFIG.task.verified)
+MODEL = {"items": np.zeros((40, 2), np.float32), "head": np.zeros(3, np.float32)}
+BEGUN = Terms(
+    config=CONFIG,
+    server=0,
+    proof_key=key(12),
+    model=MODEL,
+    union={},
+    opened_at=1.0,
+    closes_at=2.0,
+    enough=2,
+)
+SHARES = tuple(bytes([number]) * share_bytes(CONFIG.shape) for number in (0, 1))
+NAMES = tuple(digest(Domain.SHARE, share) for share in SHARES)
+
+
+class _Lane(InlineLane):
+    """Computes at once, outside of any event loop."""
+
+    async def run(self, work):
+        return work()
+
+
+class _Link:
+    """A link to the peer on which nothing is said."""
+
+    peer = "S1"
+
+
+async def _no_session(client: str):
+    raise AssertionError("no session is asked for")
+
+
+async def _unreported(round_id: bytes, event: Event) -> None:
+    raise AssertionError("nothing is computed")
+
+
+def _tools(store: MemoryStore) -> Tools:
+    return Tools(
+        nursery=None,
+        lane=_Lane(),
+        memory=CellMemory(),
+        evidence=EvidenceBook(store),
+        known=lambda name: True,
+        randomness=repeating(1),
+        link=_Link(),
+        report=_unreported,
+        observe=unobserved,
+        clock=lambda: 3.0,
+        grace=1.0,
+        patience=1.0,
+    )
+
+
+def _entries(data: bytes) -> Iterator[bytes]:
+    while data:
+        size = int.from_bytes(data[:2], "big")
+        yield data[2 : 2 + size]
+        data = data[2 + size :]
+
+
+def _read_events(data: bytes) -> None:
+    """Take the entries again; the state that they lead to has effects, and a settled round an account."""
+    store = MemoryStore()
+    shares = (Keep(f"{PREFIX}/share/{name.hex()}", share) for name, share in zip(NAMES, SHARES, strict=True))
+    at_once(store.commit(*shares, *(Record(f"{PREFIX}/events", entry) for entry in _entries(data))))
+    run = RoundRun(BEGUN, RoundRecords(store, CONFIG, _no_session), _tools(store))
+    at_once(run._replay())
+    assert protocol.effects(run.state, run.terms) is not None
+    if isinstance(run.state, protocol.Done | protocol.Aborted):
+        assert run.settled.is_set()
+        assert bool(run.report().aborted) == isinstance(run.state, protocol.Aborted)
+
+
+def _written(events: Sequence[Event]) -> bytes:
+    entries = [msgspec.msgpack.encode(event) for event in events]
+    return b"".join(len(entry).to_bytes(2, "big") + entry for entry in entries)
+
+
+def _journals() -> list[bytes]:
+    """A round that is done, one that the peer closes first, and two that are given up."""
+    clients = {"alice": key(100), "bob": key(101)}
+    proofs = {client: key(200) for client in clients}
+    submitted = [protocol.Submitted(client, submission) for client, submission in clients.items()]
+    agreed = [*submitted, protocol.CloseRound(), protocol.PeerRoster(clients)]
+    done = [
+        *agreed,
+        protocol.Evaluated(proofs),
+        protocol.PeerProofs(proofs),
+        protocol.Summed(NAMES[0], key(1)),
+        protocol.PeerCommitment(protocol.share_commitment(TERMS, 1, clients, NAMES[1], key(2))),
+        protocol.PeerShare(NAMES[1], key(2)),
+        protocol.Applied(key(50)),
+        protocol.PeerConclusion(key(50)),
+    ]
+    late = [submitted[0], protocol.PeerRoster(clients), submitted[1]]
+    given_up = [*agreed, protocol.GaveUp("no disk")]
+    return [_written(events) for events in (done, late, given_up, [protocol.PeerAbort("S1 gave up: no disk")])]
+
+
+PARSERS = (
+    Parser(
+        "server-round-events",
+        _read_events,
+        _journals,
+        (StorageError,),
+        source=PREFIX,
+        share=10 * SLOW,
+        words=tuple(b"\xa4type" + msgspec.msgpack.encode(event.__name__) for _, event in protocol.TRANSITIONS),
+    ),
+)

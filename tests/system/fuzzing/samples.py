@@ -1,0 +1,76 @@
+"""A task, a round, parties and their keys, all of them fixed: what the parsers' valid examples are made of."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from fsl_async import Dense, Ring, Sparse, Task
+from fsl_async.config import BlockModel, RoundConfig
+from fsl_async.union import UnionBlock
+from parties.identity.keys import Identity
+
+__all__ = ["ALICE", "CONFIG", "SERVERS", "TASK", "UNION_CONFIG", "key", "repeating", "workplace"]
+
+
+def key(number: int) -> bytes:
+    """Something of 32 bytes."""
+    return bytes([number]) * 32
+
+
+def repeating(number: int):
+    """Randomness that is none."""
+    return lambda size: bytes([number]) * size
+
+
+SERVERS = (Identity("S0", key(1), key(2)), Identity("S1", key(3), key(4)))
+ALICE = Identity("alice", key(5), key(6))
+
+TASK = Task(
+    name="goods",
+    blocks=[Sparse("items", rows=40, width=2, select=3), Dense("head", size=3)],
+    ring=Ring(64, fraction_bits=16),
+    min_clients=2,
+    max_clients=6,
+)
+CONFIG = RoundConfig(
+    task=TASK,
+    number=3,
+    session=3,
+    hash_seed=key(7),
+    toss=(key(8), key(9)),
+    servers=(SERVERS[0].public.keys, SERVERS[1].public.keys),
+    model=(BlockModel("items", "f4", key(10)), BlockModel("head", "f4", key(11))),
+)
+UNION_CONFIG = RoundConfig(
+    task=Task(
+        name="aligned",
+        blocks=[Sparse("items", rows=300, select=8)],
+        ring=Ring(128),
+        selection="fixed",
+        updates="any",
+        alignment="union",
+        security="semi-honest",
+        largest=2.5,
+    ),
+    number=2**32,
+    session=1,
+    hash_seed=key(12),
+    toss=(key(13), key(14)),
+    servers=(SERVERS[0].public.keys, SERVERS[1].public.keys),
+    model=(BlockModel("items", "u1", key(15)),),
+    union=(UnionBlock("items", 17, key(16)),),
+    plain=(BlockModel("items", "u1", key(17)),),
+)
+
+
+@cache
+def workplace() -> Path:
+    """A folder of this process's own."""
+    folder = tempfile.TemporaryDirectory(prefix="fsl-async-fuzzing-")
+    _KEPT.append(folder)
+    return Path(folder.name)
+
+
+_KEPT: list[tempfile.TemporaryDirectory[str]] = []

@@ -1,0 +1,342 @@
+"""What a store gives back: every kind of value, blob and journal entry, and the file itself with damaged bytes.
+
+A store's content is written by the party itself, so damage and other releases are the threat here, not an enemy; the
+answer is a `StorageError` that a user can act on, or a refusal of what is another party's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from fsl_async.errors import MisuseError, PeerViolationError, StorageError
+from fsl_async.protocols import alignment, session, toss
+from fsl_async.wire.public_part import Trees
+from parties.client.session import KeptSession
+from parties.client.state import ClientState
+from parties.client.submission import KeptDraft, Words
+from parties.client.trees import Planting
+from parties.compute import InlineLane
+from parties.events import PastRound
+from parties.identity.keys import Registry
+from parties.server.admission import Anyone, Enrolment
+from parties.server.evidence import Evidence, EvidenceBook
+from parties.server.history import History, Standing
+from parties.server.round.records import RoundRecords, StoredSubmission
+from parties.server.round.toss import TossRun
+from parties.server.sessions import Sessions
+from parties.storage.sqlite_connections import Commit, ReadingEnd, WritingEnd
+from parties.storage.store import Keep, MemoryStore, Put, Record, Store
+
+from .channel_parsers import at_once
+from .message_parsers import REPORT
+from .parser import HEAVY, SLOW, Parser
+from .samples import ALICE, CONFIG, SERVERS, TASK, key, repeating, workplace
+
+__all__ = ["PARSERS"]
+
+Restore = Callable[[Store], Coroutine[Any, Any, object]]
+
+encode = msgspec.msgpack.encode
+
+
+class _Calm(MemoryStore):
+    """A store in memory with one thing in it."""
+
+    def __init__(self, change: Put | Record, *others: Put | Record) -> None:
+        super().__init__()
+        at_once(self.commit(change, *others))
+
+
+def _value(place: str, restore: Restore, *others: Put | Record) -> Callable[[bytes], None]:
+    """A parser of what lies at a place of a store."""
+    return lambda data: at_once(restore(_Calm(Put(place, data), *others)))
+
+
+def _entry(journal: str, restore: Restore, *before: Put | Record) -> Callable[[bytes], None]:
+    """A parser of a journal's entry."""
+
+    def read(data: bytes) -> None:
+        store = _Calm(*before, Record(journal, data)) if before else _Calm(Record(journal, data))
+        at_once(restore(store))
+
+    return read
+
+
+# ---- a client's state
+
+
+class _Lane(InlineLane):
+    """Computes at once, outside of any event loop."""
+
+    async def run(self, work: Callable[[], Any]) -> Any:
+        return work()
+
+
+def _load_state(store: Store) -> Coroutine[Any, Any, object]:
+    return ClientState(store, ALICE.public, TASK, _Lane()).load()
+
+
+def _fresh_state() -> bytes:
+    store = MemoryStore()
+    at_once(ClientState(store, ALICE.public, TASK, _Lane()).claim())
+    return bytes(at_once(store.blob("owner")))
+
+
+OWNER = Put("owner", _fresh_state())
+WORDS = Words(
+    digest=key(1),
+    trees=Trees.OWN,
+    query=0,
+    seeds=(bytes(16), bytes(16)),
+    commitments=(key(2), key(3)),
+    public_digest=key(4),
+    dense_digest=b"",
+    dense_salt=b"",
+)
+SUBMISSIONS = (
+    {"type": "ended", "config": CONFIG.canonical(), "digest": key(1), "mark": key(2)},
+    {"type": "received", "config": CONFIG.canonical(), "digest": key(1), "mark": key(2)},
+    {"type": "on-its-way", "draft": KeptDraft(CONFIG.canonical(), WORDS, {0: bytes(64)}, key(2), {"items": [3]})},
+)
+
+
+def _planting() -> Planting:
+    rows = {0: np.array([1, 5, 9], dtype=np.uint32)}
+    return Planting.fresh(CONFIG, rows, repeating(40))
+
+
+def _sessions_of_client() -> list[bytes]:
+    state = session.Standing(3, 4, key(1))
+    return [encode(KeptSession(state, _planting().kept(), (key(2), key(3))))]
+
+
+def _retrievals() -> list[bytes]:
+    return [encode({"config": CONFIG.canonical(), "query": 1})]
+
+
+# ---- a server's
+
+FRESH = Standing(
+    task=TASK.canonical(), server=0, keys=SERVERS[0].public.keys, alignment=alignment.Everything(), session=2
+)
+MODEL = {"items": np.zeros((40, 2), np.float32), "head": np.zeros(3, np.float32)}
+PAST = PastRound(report=REPORT, phase="main", opened_at=1.0, settled_at=2.5, evaluating=0.25)
+
+
+def _open_history(store: Store) -> Coroutine[Any, Any, object]:
+    return History(store).open(FRESH, MODEL)
+
+
+def _standings() -> list[bytes]:
+    store = MemoryStore()
+    at_once(_open_history(store))
+    return [bytes(at_once(store.blob("standing")))]
+
+
+_ARRAYS = (Put("model/items", MODEL["items"].tobytes()), Put("model/head", MODEL["head"].tobytes()))
+
+
+async def _past(store: Store) -> None:
+    history = History(store)
+    await history.number(3)
+    assert len(await history.past(3, 1)) == 1
+
+
+async def _opened(store: Store) -> None:
+    assert isinstance(await History(store).opened_at(3, 1.0), float)
+
+
+async def _evidence(store: Store) -> None:
+    book = EvidenceBook(store)
+    await book.restore()
+    assert len(await book.entries()) == 1
+
+
+EVIDENCE = Evidence(number=3, about="alice", kind="two-hints", first=key(1), second=key(2), words="twice")
+
+
+async def _no_session(client: str) -> Any:
+    raise PeerViolationError(client, "has no session")
+
+
+def _records(store: Store) -> RoundRecords:
+    return RoundRecords(store, CONFIG, _no_session)
+
+
+async def _requests(store: Store) -> None:
+    for known in await _records(store).requests():
+        assert known.key.purpose in ("retrieve", "submit")
+
+
+def _read_part_name(data: bytes) -> None:
+    store = _Calm(Put(f"{ROUND}/parts/{data.decode('utf-8', 'replace')}", b"part"))
+    assert len(at_once(_records(store).parts())) == 1
+
+
+async def _submission(store: Store) -> None:
+    await _records(store).submission("alice")
+
+
+STORED = StoredSubmission(
+    client="alice",
+    name=key(1),
+    msk=bytes(16),
+    commitments=(key(2), key(3)),
+    tree=key(4),
+    trees=Trees.OWN,
+    query=0,
+    query_part=b"",
+    part=key(5),
+)
+ROUND = "round-00000003"
+PART = (Put(f"{ROUND}/parts/alice/submit-0/{key(5).hex()}", b"part"), Put(f"{ROUND}/dense/alice", b"dense"))
+SESSION = "session/alice"
+STANDING = session.Standing(2, 3, key(1))
+
+
+async def _session_state(store: Store) -> None:
+    await Sessions(TASK, store).restore()
+
+
+async def _session_origin(store: Store) -> None:
+    sessions = Sessions(TASK, store)
+    await sessions.restore()
+    await sessions.of(CONFIG, "alice")
+
+
+ORIGIN = {
+    "msk": bytes(16),
+    "commitments": (key(1), key(2)),
+    "tree": key(3),
+    "trees": Trees.OWN,
+    "phase": "main",
+}
+
+
+class _Link:
+    """A link to the peer on which nothing is said."""
+
+    peer = "S1"
+
+    def post(self, message: Any) -> None:
+        """Forget it."""
+
+
+async def _toss(store: Store) -> None:
+    await TossRun.begin(0, 3, key(9), repeating(1), store, _Link())
+
+
+async def _last_toss(store: Store) -> None:
+    await TossRun.last(store, _Link())
+
+
+HALF, PEER_HALF = (toss.begin(server, 3, key(9), key(1), key(2)).half for server in (0, 1))
+TOSSED = toss.PeerTossCommitment(PEER_HALF.commitment(), key(9))
+
+
+async def _enrolled_before(store: Store) -> None:
+    enrolment = Enrolment("S0", TASK.digest(), Registry(), Anyone(), store)
+    await enrolment.restore()
+
+
+ENROLLED = {"name": "alice", "channel": key(1), "statement": key(2), "token": b""}
+
+
+# ---- the file
+
+SQLITE = "store.db"
+
+
+def _write_store(path: Path) -> None:
+    for left in path.parent.glob(f"{path.name}*"):
+        left.unlink()
+    with closing(WritingEnd(path)) as end:
+        changes = (Put("value", bytes(300)), Keep("blob", bytes(9_000)), Record("journal", b"entry"))
+        end.transact([Commit.of(changes)])
+
+
+def _stores() -> list[bytes]:
+    path = workplace() / f"sample-{SQLITE}"
+    _write_store(path)
+    return [path.read_bytes()]
+
+
+def _read_store(data: bytes) -> None:
+    """Open the file, read what is in it, write to it, and tidy up."""
+    path = workplace() / SQLITE
+    for left in path.parent.glob(f"{path.name}*"):
+        left.unlink()
+    path.write_bytes(data)
+    with closing(WritingEnd(path)) as writing, closing(ReadingEnd(path)) as reading:
+        reading.entries("journal")
+        for name in reading.keys(""):
+            reading.blob(name)
+        writing.transact([Commit.of((Put("value", bytes(10)), Record("journal", b"more")))])
+        writing.tidy()
+
+
+KEPT = (StorageError, MisuseError)
+DAMAGED = (StorageError,)
+
+
+def _parser(name: str, read: Callable[[bytes], object], samples: Any, **more: Any) -> Parser:
+    made = samples if callable(samples) else lambda: [encode(sample) for sample in samples]
+    return Parser(name, read, made, **{"errors": DAMAGED, **more})
+
+
+PARSERS = (
+    _parser("state-owner", _value("owner", _load_state), lambda: [bytes(OWNER.data)], errors=KEPT),
+    _parser("state-session", _value("session", _load_state, OWNER), _sessions_of_client, share=SLOW),
+    _parser("state-retrieval", _value("retrieval", _load_state, OWNER), _retrievals, share=SLOW),
+    _parser(
+        "state-submission",
+        _value("submission", _load_state, OWNER, Put("bulk/part", b"part"), Put("bulk/shares", b"")),
+        SUBMISSIONS,
+    ),
+    _parser("server-standing", _value("standing", _open_history, *_ARRAYS), _standings),
+    _parser(
+        "server-model",
+        _value("model/items", _open_history, Put("standing", _standings()[0]), *_ARRAYS[1:]),
+        lambda: [_ARRAYS[0].data],
+    ),
+    _parser("server-past", _value("past/00000003", _past), [PAST]),
+    _parser("server-opened", _value(f"{ROUND}/opened", _opened), [1.5], longest=32),
+    _parser("server-evidence", _entry("evidence", _evidence), [EVIDENCE]),
+    _parser("server-enrolled", _entry("enrolment", _enrolled_before), [ENROLLED]),
+    _parser("server-request", _entry(f"{ROUND}/requests", _requests), [("alice", "submit", 0, key(5), key(6))]),
+    _parser("server-part-name", _read_part_name, lambda: [b"alice%2F/retrieve-1/" + b"ab" * 32], longest=128),
+    _parser("server-submission", _value(f"{ROUND}/submissions/alice", _submission, *PART), [STORED]),
+    _parser("server-session", _value(f"{SESSION}/state", _session_state), [STANDING, session.Planted(3, key(1))]),
+    _parser(
+        "server-session-origin",
+        _value(
+            f"{SESSION}/00000002/origin",
+            _session_origin,
+            Put(f"{SESSION}/state", encode(STANDING)),
+            Put(f"{SESSION}/00000002/trees", b"trees"),
+        ),
+        [ORIGIN],
+    ),
+    _parser("server-toss-half", _entry(f"{ROUND}/toss", _toss), [HALF]),
+    _parser(
+        "server-toss-said",
+        _entry(f"{ROUND}/toss", _toss, Record(f"{ROUND}/toss", encode(HALF))),
+        [TOSSED],
+    ),
+    _parser("server-last-toss", _value("last-toss", _last_toss), [[encode(HALF)], [encode(HALF), encode(TOSSED)]]),
+    _parser(
+        "store-file",
+        _read_store,
+        _stores,
+        source=SQLITE,
+        share=HEAVY,
+        longest=2**18,
+        memory=2**23,
+    ),
+)

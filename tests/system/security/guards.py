@@ -1,0 +1,680 @@
+"""Every check, taken out one at a time: `python -m tests.system.security.guards` prints which tests notice.
+
+A guard is one line of the program and what it becomes without its check. The tree is copied, the line changed in the
+copy, and the guard's tests run there; the copy is put right again before the next. A guard that no test misses is a
+failure of this command, and so is a test that fails with all checks in place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress
+from rich.table import Table
+
+from tests import ROOT
+
+__all__ = ["GUARDS", "Guard", "failing"]
+
+COPIED = ("fsl_async", "transport", "parties", "tests", "docs", "pyproject.toml")
+
+LIMIT = "--timeout=200"
+"""Seconds for one test: without a check it may wait for ever, and that tells as much as a failure."""
+
+BYZANTINE = "tests/system/security/test_byzantine_server.py"
+EQUIVOCATION = "tests/system/security/test_equivocation.py"
+LEAKAGE = "tests/system/security/test_leakage.py"
+STORED = "tests/system/security/test_stored_words.py"
+ONE_FORM = "tests/transport/test_one_form_of_a_key.py"
+REFUSED = "tests/system/security/test_refused_sums.py"
+MALFORMED = "tests/system/security/test_malformed_trees.py"
+PLAIN = "tests/fsl_async/test_plain_union_rounds.py"
+ABSENCE = "tests/system/security/test_absence.py"
+WORDS = "tests/system/security/test_words_of_servers.py"
+REPEATED = "tests/system/security/test_repeated_rounds.py"
+REPETITION = "tests/system/security/test_repetition.py"
+PUT_BACK = "tests/system/security/test_put_back.py"
+TRANSCRIPTS = "tests/fsl_async/protocols/test_transcripts_round.py"
+BACKUP = "tests/parties/deployment/test_backup.py"
+TAMPERING = "tests/transport/test_tampering.py"
+RECORDS = "tests/transport/test_records.py"
+BACKUPS = "tests/parties/deployment/test_backup.py"
+MEETING = "tests/parties/server/test_reconciliation.py"
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A check in one line.
+
+    Attributes:
+        name: what it guards.
+        path: where it stands.
+        line: the part of the line that changes; it must be there exactly once.
+        without: what it becomes.
+        tests: where it should be missed.
+    """
+
+    name: str
+    path: str
+    line: str
+    without: str
+    tests: tuple[str, ...]
+
+
+ROUND, EFFECTS, TOSS, ASSEMBLY = (
+    f"fsl_async/protocols/{name}.py" for name in ("round/transitions", "round/side_effects", "toss", "assembly")
+)
+SESSION, MACHINE, CLIENT_MACHINE = (f"fsl_async/protocols/{name}.py" for name in ("session", "machine", "client"))
+RECEPTION, RUN, SERVER = (f"parties/server/{name}.py" for name in ("clients/requests", "round/run", "server"))
+ACTOR, FORWARDING, DESK = (f"parties/server/{name}.py" for name in ("actor", "peer/forwarding", "round/assembly"))
+DOWNLOADS, ENTRANCE, ENDING = (f"parties/client/{name}.py" for name in ("downloads", "round_entry", "statements"))
+CLIENT, PARTICIPANT = (f"parties/client/{name}.py" for name in ("client", "participant"))
+RESTORING = "parties/deployment/restore.py"
+UPLOAD, SELECTION, CONFIG = (f"fsl_async/{name}.py" for name in ("client/upload", "client/planting", "config"))
+ENROLMENT = "parties/server/admission.py"
+NOISE, ENTRIES = "transport/noise.py", "fsl_async/wire/entries.py"
+RECORDS_OF_ROUNDS = "parties/server/round/records.py"
+CONTRIBUTIONS = "fsl_async/server/contributions.py"
+
+GUARDS = (
+    # trees
+    Guard("proof digests are compared", ROUND, "if same(state.proofs[client], theirs[client])}", "}", (EQUIVOCATION,)),
+    Guard(
+        "κ is bound to the seeds' commitments",
+        UPLOAD,
+        "parts = (config.round_id(), client.encode(), tree, *commitments)",
+        "parts = (config.round_id(), client.encode(), tree)",
+        (MALFORMED,),
+    ),
+    Guard(
+        "κ is bound to the trees",
+        UPLOAD,
+        "parts = (config.round_id(), client.encode(), tree, *commitments)",
+        "parts = (config.round_id(), client.encode(), *commitments)",
+        (MALFORMED,),
+    ),
+    Guard(
+        "κ is bound to the client",
+        UPLOAD,
+        "parts = (config.round_id(), client.encode(), tree, *commitments)",
+        "parts = (config.round_id(), tree, *commitments)",
+        (MALFORMED,),
+    ),
+    Guard(
+        "seed commitments are bound to the round",
+        SELECTION,
+        "msk, round_id, client.encode(), bytes([server]))",
+        "msk, client.encode(), bytes([server]))",
+        (MALFORMED,),
+    ),
+    Guard("padding is zero", RECEPTION, "if padded is not None:", "if False:", (EQUIVOCATION,)),
+    # what clients send
+    Guard(
+        "a seed is the committed one",
+        RECEPTION,
+        "or not same(expected, message.commitments[self._index]):",
+        "or False:",
+        (EQUIVOCATION,),
+    ),
+    Guard(
+        "a dense share is the announced one",
+        RECEPTION,
+        "if is_carrier and not same(",
+        "if False and not same(",
+        (EQUIVOCATION, "tests/parties/client/test_bad_input.py"),
+    ),
+    Guard(
+        "both halves of a request agree", ASSEMBLY, "if same(announced, received) else", "if True else", (EQUIVOCATION,)
+    ),
+    Guard(
+        "a mismatch said again is harmless",
+        ASSEMBLY,
+        "case Mismatched(received=known), Public(public_digest=again) if known == again:",
+        "case Mismatched(received=known), Public(public_digest=again) if False:",
+        ("tests/fsl_async/protocols/test_transcripts.py",),
+    ),
+    Guard(
+        "one submission per client",
+        RUN,
+        "if known != submission:",
+        "if False:",
+        (EQUIVOCATION, "tests/parties/client/test_bad_input.py"),
+    ),
+    Guard(
+        "a request is for the open round",
+        SERVER,
+        "and run.round_id == round_id and (run.admits(client) or run.has(client)):",
+        "and (run.admits(client) or run.has(client)):",
+        (EQUIVOCATION,),
+    ),
+    Guard(
+        "a submission covers the dense share",
+        UPLOAD,
+        "identity, public, tree, *commitments, dense)",
+        "identity, public, tree, *commitments)",
+        (EQUIVOCATION,),
+    ),
+    Guard(
+        "a submission covers both seeds",
+        UPLOAD,
+        "identity, public, tree, *commitments, dense)",
+        "identity, public, tree, dense)",
+        (EQUIVOCATION,),
+    ),
+    Guard("an epoch has one hint", SESSION, "if event.hint != hint:", "if False:", (EQUIVOCATION,)),
+    Guard(
+        "epochs rise",
+        SESSION,
+        "if event.epoch < epoch:",
+        "if False:",
+        ("tests/fsl_async/protocols/test_transcripts.py", EQUIVOCATION),
+    ),
+    Guard("a conversion key serves one epoch", CONFIG, 'self.epoch.to_bytes(8, "little"),', "", (LEAKAGE,)),
+    Guard("a conversion key hides one payload", CONFIG, "            salt,\n", "", (REPETITION, PUT_BACK)),
+    Guard(
+        "a dense mask serves one epoch",
+        UPLOAD,
+        'Domain.DENSE_MASK, epoch.to_bytes(8, "little"), salt, key=msk',
+        "Domain.DENSE_MASK, salt, key=msk",
+        (LEAKAGE,),
+    ),
+    Guard(
+        "a dense mask hides one payload",
+        UPLOAD,
+        "dense_mask(config.shape, grove.seeds.msk[1 - carrier], config.epoch, salt)",
+        'dense_mask(config.shape, grove.seeds.msk[1 - carrier], config.epoch, b"")',
+        (REPETITION,),
+    ),
+    Guard("a salt is nobody's to guess", UPLOAD, 'key=b"".join(grove.seeds.msk))', 'key=b"")', (REPETITION,)),
+    Guard(
+        "rows outside a union are left out in silence",
+        CLIENT,
+        "index: (self._downloads.named(config, index, rows[within[index]]), values[within[index]])",
+        "index: (self._downloads.named(config, index, rows), values)",
+        (ABSENCE,),
+    ),
+    Guard(
+        "unions are downloaded whole",
+        DOWNLOADS,
+        "entry.digest) for entry in config.union}",
+        "entry.digest) for entry in ()}",
+        (LEAKAGE,),
+    ),
+    Guard(
+        "all that moves plainly is downloaded",
+        DOWNLOADS,
+        "zip(config.shape.plain_blocks(), config.plain, strict=True)",
+        "zip((item for item in config.shape.plain_blocks() if item[0] in wanted), config.plain)",
+        (PLAIN,),
+    ),
+    Guard(
+        "a mask hides one payload of rows that move plainly",
+        UPLOAD,
+        '_salt(config, grove, b"dense", elements)',
+        '_salt(config, grove, b"dense", _dense(config.shape, dense, {}))',
+        (REPETITION,),
+    ),
+    Guard(
+        "who moves rows plainly in a verified task can change no more of them",
+        "fsl_async/plain_union.py",
+        'if task.verified or task.selection == "fixed":',
+        'if task.selection == "fixed":',
+        ("tests/fsl_async/test_union.py", PLAIN),
+    ),
+    Guard(
+        "rows that move plainly may be updated only where they were retrieved",
+        UPLOAD,
+        "            _places_among(grove.rows[index], rows, block.name, config.task)\n",
+        "",
+        (PLAIN,),
+    ),
+    # rounds
+    Guard(
+        "a roster has equal digests",
+        ROUND,
+        "if theirs.get(client) == ours[client]}",
+        "if client in theirs}",
+        (EQUIVOCATION, TRANSCRIPTS),
+    ),
+    Guard("a roster has enough clients", ROUND, "if len(roster) < terms.minimum:", "if False:", (BYZANTINE,)),
+    Guard(
+        "enough clients are left after verification",
+        ROUND,
+        "if len(counted) < terms.minimum:",
+        "if False:",
+        (TRANSCRIPTS,),
+    ),
+    Guard("proofs are of the roster", ROUND, "if theirs.keys() != state.roster.keys():", "if False:", (BYZANTINE,)),
+    Guard(
+        "nobody says two things in one place",
+        MACHINE,
+        "if before is not None and before != event.content():",
+        "if False:",
+        (BYZANTINE,),
+    ),
+    Guard(
+        "a share matches its commitment",
+        ROUND,
+        "if not same(state.peer_commitment, expected):",
+        "if False:",
+        (BYZANTINE,),
+    ),
+    Guard(
+        "a commitment names the roster",
+        EFFECTS,
+        "bytes([server]), roster, share, nonce)",
+        "bytes([server]), share, nonce)",
+        (TRANSCRIPTS,),
+    ),
+    Guard(
+        "a commitment names the server",
+        EFFECTS,
+        "terms.round_id, bytes([server]), roster,",
+        "terms.round_id, roster,",
+        (TRANSCRIPTS,),
+    ),
+    Guard(
+        "no share comes early",
+        RUN,
+        "case Share() if isinstance(self._state, protocol.BEFORE_REVEALED):",
+        "case Share() if False:",
+        (BYZANTINE,),
+    ),
+    Guard("a share has its size", RECORDS_OF_ROUNDS, "if len(share) != expected:", "if False:", (BYZANTINE,)),
+    Guard("who gives up says why", ROUND, "if not explanation:", "if False:", (BYZANTINE, TRANSCRIPTS)),
+    Guard("outcomes agree", ROUND, "if outcome != theirs:", "if False:", (BYZANTINE,)),
+    Guard("models agree", TOSS, "if model != half.model:", "if False:", (BYZANTINE,)),
+    Guard(
+        "a seed tossed is the committed one",
+        TOSS,
+        "if not same(expected, _commit(1 - half.server, half.number, seed, nonce)):",
+        "if False:",
+        (BYZANTINE,),
+    ),
+    Guard("a toss is for the present round", ACTOR, "if message.number > number:", "if False:", (BYZANTINE,)),
+    Guard(
+        "a carrier forwards for its own clients",
+        FORWARDING,
+        "if config.carrier(message.client) == server:",
+        "if False:",
+        (BYZANTINE,),
+    ),
+    Guard(
+        "of what is forwarded for a request one part is stored",
+        FORWARDING,
+        "if run.desk.wants(key, name) or run.records.awaits(key, name):",
+        "if not run.desk.has_public(key, name):",
+        (STORED,),
+    ),
+    Guard(
+        "parts are stored for known clients",
+        FORWARDING,
+        "if not known or not run.desk.has_place(message.client):",
+        "if not run.desk.has_place(message.client):",
+        (STORED,),
+    ),
+    Guard(
+        "the peer forwards for so many clients that have not come",
+        DESK,
+        "if client not in self._came and len(self._expected) < self._places:",
+        "if client not in self._came:",
+        (STORED,),
+    ),
+    Guard(
+        "a sum is what its clients can have contributed",
+        CONTRIBUTIONS,
+        "if weights.size and not -most",
+        "if False and not -most",
+        (REFUSED,),
+    ),
+    Guard(
+        "a key enrols once",
+        ENROLMENT,
+        "if self._enrolled.by_channel(key) is not None:",
+        "if False:",
+        ("tests/parties/server/test_admission.py",),
+    ),
+    Guard(
+        "a static key has one form",
+        NOISE,
+        'if not is_public_key(self._remote["s"]):',
+        "if False:",
+        (ONE_FORM,),
+    ),
+    Guard(
+        "names on a roster name clients",
+        ENTRIES,
+        "if client in SERVERS or not is_name(client):",
+        "if False:",
+        (STORED,),
+    ),
+    Guard(
+        "a share is judged before it is stored",
+        RUN,
+        "if protocol.step(self._state, said, self.terms) != self._state:",
+        "if True:",
+        (STORED,),
+    ),
+    Guard(
+        "what is ahead of its turn is said once",
+        MACHINE,
+        "if type(other) is type(event) and other != event:",
+        "if False:",
+        (STORED,),
+    ),
+    Guard("a forwarded part has its size", FORWARDING, "if size not in sizes:", "if False:", (BYZANTINE,)),
+    Guard(
+        "a round is one that both know",
+        ACTOR,
+        "if round_id not in self._over:\n            raise PeerViolationError(",
+        "if False:\n            raise PeerViolationError(",
+        (BYZANTINE,),
+    ),
+    Guard(
+        "servers run one task",
+        SERVER,
+        "if payload != self.setup.task.digest():\n                return Refusal",
+        "if False:\n                return Refusal",
+        (BYZANTINE,),
+    ),
+    # what servers tell clients
+    Guard("servers announce one round", CLIENT_MACHINE, "if difference is not None:", "if False:", (BYZANTINE,)),
+    Guard(
+        "a round has the pinned keys",
+        ENTRANCE,
+        "if config.servers != tuple(identity.keys for identity in self._setup.servers):",
+        "if False:",
+        (BYZANTINE,),
+    ),
+    Guard(
+        "a receipt is signed",
+        ENDING,
+        "if not verify(setup.servers[server].statement, receipt.signature,",
+        "if False and not verify(setup.servers[server].statement, receipt.signature,",
+        (BYZANTINE,),
+    ),
+    Guard(
+        "an outcome is signed",
+        ENDING,
+        "if not verify(key, finished.message.signature,",
+        "if False and not verify(key, finished.message.signature,",
+        (BYZANTINE,),
+    ),
+    Guard(
+        "outcomes told are equal",
+        ENDING,
+        "if not _same_ending(reports[0], reports[1]):",
+        "if False:",
+        (BYZANTINE, REPEATED),
+    ),
+    Guard(
+        "one server's word does not end a submission",
+        CLIENT,
+        "receipt = await self._receipt_by_outcome(self._drafts[draft.words.digest], closed)",
+        "raise",
+        (REPEATED,),
+    ),
+    Guard(
+        "a server's words are printed and not obeyed",
+        "parties/client/errors.py",
+        "explanation = printable(message.explanation)",
+        "explanation = message.explanation",
+        (WORDS,),
+    ),
+    Guard("one server's account decides nothing", ENDING, "if len(accounts) < 2:", "if not accounts:", (REPEATED,)),
+    Guard(
+        "an error says that a submission has left",
+        PARTICIPANT,
+        "error.in_doubt = config.number",
+        "pass",
+        (REPEATED,),
+    ),
+    Guard(
+        "that a pending submission was counted is told",
+        PARTICIPANT,
+        "raise AlreadyCountedError(_receipt_of(draft), outcome)",
+        "pass",
+        (REPEATED,),
+    ),
+    Guard(
+        "a command whose time is over says that a submission has left",
+        "parties/commands/connecting.py",
+        "undecided = client.undecided",
+        "undecided = client.pending",
+        ("tests/parties/commands/test_killed_commands.py",),
+    ),
+    # stores
+    Guard(
+        "no older copy is restored",
+        RESTORING,
+        "if last.transactions > then.transactions:",
+        "if False:",
+        (BACKUP,),
+    ),
+    Guard(
+        "a restored server gives up what its copy had begun",
+        RESTORING,
+        "gives_up=begun and not newest",
+        "gives_up=False",
+        (BACKUP,),
+    ),
+    Guard(
+        "a dense block is the announced one",
+        DOWNLOADS,
+        "if not same(digest(Domain.MODEL, ",
+        "if False and not same(digest(Domain.MODEL, ",
+        (BYZANTINE,),
+    ),
+    Guard(
+        "a union is the announced one",
+        DOWNLOADS,
+        "if not same(digest(Domain.UNION, ",
+        "if False and not same(digest(Domain.UNION, ",
+        (BYZANTINE,),
+    ),
+    Guard(
+        "a request that breaks off counts",
+        "parties/server/round/quota.py",
+        'self._count(client, Counted.UNFINISHED, "")',
+        "pass",
+        ("tests/parties/server/test_limits.py",),
+    ),
+    Guard(
+        "room is lent only where all that have begun can end",
+        "parties/server/clients/memory_budget.py",
+        "if missing > free:",
+        "if False:",
+        ("tests/parties/server/clients/test_memory_budget.py",),
+    ),
+    Guard(
+        "who is slowest makes room",
+        "parties/server/clients/memory_budget.py",
+        "slowest.scope.cancel()",
+        "pass",
+        ("tests/parties/server/clients/test_memory_budget.py",),
+    ),
+    Guard(
+        "who was nearly there and does not end makes room",
+        "parties/server/clients/memory_budget.py",
+        "return left if seconds < self.spared else inf",
+        "return left",
+        ("tests/parties/server/clients/test_memory_budget.py",),
+    ),
+    Guard(
+        "a silent peer is taken for lost",
+        "transport/channel.py",
+        "elif trio.current_time() - heard_at >= SILENCE:",
+        "elif False:",
+        ("tests/parties/server/clients/test_silence.py",),
+    ),
+    # what lies on a server's disk
+    Guard(
+        "a round that a copy had begun is given up however often it was restored",
+        "parties/server/history.py",
+        "return any(restore.gives_up and restore.settled == settled for restore in restores)",
+        "return bool(restores) and restores[-1].gives_up and restores[-1].settled == settled",
+        ("tests/parties/deployment/test_backup.py",),
+    ),
+    Guard(
+        "what is read back is what was written",
+        "parties/storage/sqlite_connections.py",
+        "if _digest(name, data) != written:",
+        "if False:",
+        ("tests/parties/storage/test_damaged_files.py",),
+    ),
+    Guard(
+        "names are found as they were written",
+        "parties/storage/sqlite_file.py",
+        'if found != "ok":  # of what is found by its name',
+        "if False:",
+        ("tests/parties/storage/test_damaged_files.py",),
+    ),
+    Guard("a copy is no store", "parties/storage/sqlite_file.py", "if application == COPY:", "if False:", (BACKUPS,)),
+    Guard(
+        "a store is not older than its mark",
+        "parties/storage/mark.py",
+        "if life.transactions < last.transactions:",
+        "if False:",
+        (BACKUPS,),
+    ),
+    Guard("a store has a mark", "parties/storage/mark.py", "if not marked:", "if False:", (BACKUPS,)),
+    Guard(
+        "the mark is the store's own",
+        "parties/storage/mark.py",
+        "if last.identity != life.identity:",
+        "if False:",
+        (BACKUPS,),
+    ),
+    Guard(
+        "no copy of before a new beginning is restored",
+        "parties/deployment/restore.py",
+        "if last.identity != then.identity:",
+        "if False:",
+        (BACKUPS,),
+    ),
+    Guard(
+        "a round of which nobody knows what was said is given up",
+        ACTOR,
+        "if accepted and await self._history.gives_up(self._standing.settled):",
+        "if False:",
+        (BACKUPS,),
+    ),
+    Guard(
+        "a server whose own store is behind ends",
+        "fsl_async/protocols/reconciliation.py",
+        "if why := _behind(ours, theirs):",
+        'if why := "":',
+        (MEETING,),
+    ),
+    Guard(
+        "nobody listens to a server whose store is behind",
+        ACTOR,
+        "case FromPeer() | Forwarded() if not self._meeting.listens:",
+        "case FromPeer() | Forwarded() if False:",
+        (MEETING,),
+    ),
+    Guard(
+        "what the other server heard is known to have been said",
+        "fsl_async/protocols/reconciliation.py",
+        "if one.said < other.heard:",
+        "if False:",
+        (MEETING,),
+    ),
+    Guard(
+        "a file has one name",
+        "parties/files/disk.py",
+        "if path.is_file() and names > 1:",
+        "if False:",
+        ("tests/parties/storage/test_sqlite_store.py",),
+    ),
+    Guard(
+        "a sum that the model cannot hold is refused",
+        "fsl_async/model_numbers.py",
+        "    if beyond:",
+        "    if False:",
+        ("tests/fsl_async/test_model_numbers.py",),
+    ),
+    Guard(
+        "a key is revoked by its beginning, too",
+        "parties/identity/keys.py",
+        "self._revoked.get(key) or self._revoked.get(key[: PREFIX_DIGITS // 2])",
+        "self._revoked.get(key)",
+        ("tests/parties/server/test_token_clients.py",),
+    ),
+)
+
+
+def failing(guard: Guard, tree: Path) -> list[str]:
+    """Run a guard's tests in a copied tree without it; the tests that fail.
+
+    Raises:
+        LookupError: the line is not there exactly once: the catalogue has fallen behind the program.
+    """
+    file = tree / guard.path
+    whole = file.read_text(encoding="utf-8")
+    if whole.count(guard.line) != 1:
+        raise LookupError(f"{guard.name}: {guard.line!r} stands {whole.count(guard.line)} times in {guard.path}")
+    file.write_text(whole.replace(guard.line, guard.without), encoding="utf-8")
+    try:
+        return failures(guard.tests, tree)
+    finally:
+        file.write_text(whole, encoding="utf-8")
+
+
+def failures(tests: tuple[str, ...], tree: Path) -> list[str]:
+    """Run test files in a copied tree; the tests that fail.
+
+    Raises:
+        LookupError: they could not be run.
+    """
+    command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-p", "no:cacheprovider", LIMIT, *tests]
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False, timeout=3600)
+    if done.returncode not in (0, 1):
+        raise LookupError(f"{tests} could not be run\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return re.findall(r"^FAILED \S+::(\S.*?)(?: - .*)?$", done.stdout, re.MULTILINE)
+
+
+def copied(to: Path) -> None:
+    """Copy what the tests need."""
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, to / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, to / name)
+
+
+def main() -> int:
+    """Run the command; the exit code tells whether every guard was missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="guards with this in their name")
+    arguments = parser.parse_args()
+    chosen = [guard for guard in GUARDS if arguments.only in guard.name]
+    table = Table("guard", "where", "failing tests", "the first of them", title="checks removed one at a time")
+    unnoticed = 0
+    with tempfile.TemporaryDirectory() as folder, Progress(console=Console(stderr=True)) as progress:
+        copied(Path(folder))
+        broken = failures(tuple(sorted({test for guard in chosen for test in guard.tests})), Path(folder))
+        if broken:
+            raise SystemExit(f"with all checks in place these fail: {', '.join(broken)}")
+        for guard in progress.track(chosen):
+            found = failing(guard, Path(folder))
+            unnoticed += not found
+            table.add_row(guard.name, guard.path, str(len(found)), escape(found[0]) if found else "NONE")
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    console.print(table)
+    console.print(f"{len(chosen) - unnoticed} of {len(chosen)} guards: a test notices their absence")
+    return 1 if unnoticed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,282 @@
+"""Malicious servers that lie to clients: the protocol between the servers is kept, what clients are told is not.
+
+Each lets a first round come to its sum, if the honest server takes part in that, and tells clients something else, so
+that they send the same values again; then it leaves one of them out of the next sum.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import msgspec
+import numpy as np
+import trio
+
+from fsl_async.digests import Domain
+from fsl_async.errors import MisuseError
+from fsl_async.protocols import round as protocol
+from fsl_async.protocols.machine import Event
+from fsl_async.wire.messages import (
+    Abort,
+    AskOutcome,
+    Finished,
+    Hint,
+    Message,
+    Receipt,
+    Refused,
+    Retrieve,
+    RosterList,
+    Share,
+    Submit,
+)
+from parties.outcome import RoundReport
+from parties.server.clients.connection import Reply, Room
+from parties.server.clients.requests import Reception
+from parties.server.server import ServerSetup
+
+from .byzantine import CLIENTS, VICTIM, Byzantine, Said, at_once, flipped
+
+__all__ = ["MARKED", "REPEATERS", "DropsFromTheUnion", "MarksARow", "Repeater"]
+
+MARKED, MARK = 7, 2**62
+"""A row, and the error that is added to its first weight: more than all clients together can have added."""
+
+LATE = 100.0
+"""Seconds that an answer is kept back: longer than a caller here waits."""
+
+
+class Lips(Reception):
+    """Answers clients as a malicious server would rather."""
+
+    owner: Repeater
+
+    async def reply(self, client: str, message: Message, bulk: memoryview, room: Room) -> Reply:
+        return await self.owner.answer(client, message, await super().reply(client, message, bulk, room))
+
+
+class Repeater(Byzantine):
+    """A malicious server that may answer clients otherwise.
+
+    Attributes:
+        sums: by round's name, the sums that it has seen.
+    """
+
+    def __init__(self, setup: ServerSetup) -> None:
+        super().__init__(setup)
+        answerer = self._conversations.answerer
+        answerer.__class__ = Lips
+        answerer.owner = self  # type: ignore[attr-defined]
+        self.sums: dict[bytes, dict[str, np.ndarray]] = {}
+
+    async def _take_own(self, round_id: bytes, event: Event) -> None:
+        if isinstance(event, protocol.Applied):
+            with suppress(MisuseError):  # it is refused
+                self.sums |= {run.round_id: run.outcome().elements for run in self.running()}
+        await super()._take_own(round_id, event)
+
+    async def answer(self, client: str, message: Message, reply: Reply) -> Reply:
+        """What a client is answered in place of an honest answer."""
+        changed = self.tell(client, message, reply[0])
+        self.fired |= changed is not reply[0]
+        return reply if changed is reply[0] else (changed, b"")
+
+    def tell(self, client: str, message: Message, reply: Message) -> Message:
+        """What a client is told in place of an answer; another one goes without bulk."""
+        return reply
+
+    def number(self) -> int:
+        """The round that is on."""
+        return self._number()
+
+
+class DropsLater(Repeater):
+    """Counts everybody in the first round, and not the victim in the next: what differs is the victim's."""
+
+    def hear(self, event: Event) -> tuple[Event, ...]:
+        dropped = isinstance(event, protocol.Submitted) and event.client == VICTIM and self.number() > 1
+        return () if dropped else (event,)
+
+
+class AnswersRoundClosed(DropsLater):
+    """Lists everybody's submission, and says that the round has closed."""
+
+    def tell(self, client: str, message: Message, reply: Message) -> Message:
+        if isinstance(reply, Receipt) and self.number() == 1 and self.is_told(client):
+            return Refused(reason="round-closed", explanation="that round is not open; enter the next one")
+        return reply
+
+    def is_told(self, client: str) -> bool:
+        """Whether this client is among those."""
+        return True
+
+
+class AnswersHalfRoundClosed(AnswersRoundClosed):
+    def is_told(self, client: str) -> bool:
+        return client in CLIENTS[::2]
+
+
+class SaysBusy(DropsLater):
+    """Lists everybody's submission, and says that there is no room for it, again and again."""
+
+    def tell(self, client: str, message: Message, reply: Message) -> Message:
+        if isinstance(message, Submit | Hint) and isinstance(reply, Receipt | Refused) and self.number() == 1:
+            return Refused(reason="busy", explanation="no room", retry_after=7)
+        return reply
+
+
+class SaysBusyForEver(Repeater):
+    """Takes nobody's submission for want of room, it says; whoever has stored it all the same is listed."""
+
+    def tell(self, client: str, message: Message, reply: Message) -> Message:
+        if isinstance(message, Submit | Hint):
+            return Refused(reason="busy", explanation="no room", retry_after=7)
+        return reply
+
+
+class DeniesTheOutcome(DropsLater):
+    """Knows of no round that is over."""
+
+    def tell(self, client: str, message: Message, reply: Message) -> Message:
+        if isinstance(reply, Finished):
+            return Refused(reason="round-closed", explanation="that round is unknown here")
+        return reply
+
+
+class ClosesAndDenies(DeniesTheOutcome):
+    """Says that the round has closed without a submission that it has listed, and then knows of no such round."""
+
+    def tell(self, client: str, message: Message, reply: Message) -> Message:
+        if isinstance(reply, Receipt):
+            return Refused(reason="round-closed", explanation="that round is not open; enter the next one")
+        return super().tell(client, message, reply)
+
+
+class TellsOneAnother(DropsLater):
+    """Signs for the victim alone that it was not counted."""
+
+    async def answer(self, client: str, message: Message, reply: Reply) -> Reply:
+        if client == VICTIM and isinstance(reply[0], Finished):
+            self.fired = True
+            return self._not_counted(client, bytes(reply[1]))
+        return await super().answer(client, message, reply)
+
+    def _not_counted(self, client: str, told: bytes) -> Reply:
+
+        report = RoundReport.parse(told, self.setup.task.max_clients, "the test")
+        others = tuple(name for name in report.clients if name != client)
+        lie = msgspec.structs.replace(report, clients=others, excluded={client: "only_s0"}).canonical()
+        return Finished(round_id=report.round_id, signature=self.sign(Domain.OUTCOME, lie)), lie
+
+
+class ReplaysAnOldOutcome(DropsLater):
+    """Tells of every round what it signed of the first."""
+
+    def __init__(self, setup: ServerSetup) -> None:
+        super().__init__(setup)
+        self._first: list[tuple[Message, bytes]] = []
+
+    async def answer(self, client: str, message: Message, reply: Reply) -> Reply:
+        if not isinstance(reply[0], Finished):
+            return reply
+        self._first = self._first or [(reply[0], bytes(reply[1]))]
+        self.fired |= self._first[0][1] != bytes(reply[1])
+        return self._first[0]
+
+
+class SignsLate(DropsLater):
+    """Lets everybody wait for an outcome for longer than any of them waits."""
+
+    async def answer(self, client: str, message: Message, reply: Reply) -> Reply:
+        if isinstance(message, AskOutcome) and self.number() <= 2:
+            self.fired = True
+            await trio.sleep(LATE)
+        return reply
+
+
+class GivesUpAfterTheHints(Repeater):
+    """Has everybody's submission, and gives the round up: what clients send again must be worth nothing to it."""
+
+    def say(self, message: Message, bulk: bytes) -> Said:
+
+        if isinstance(message, RosterList) and self.number() == 1:
+            message, bulk = Abort(message.round_id, f"S{self.setup.index} gave up: no more"), b""
+        yield message, bulk
+
+
+class DeniesARetrieval(Repeater):
+    """Answers nobody's retrieval in the first round."""
+
+    def tell(self, client: str, message: Message, reply: Message) -> Message:
+        if isinstance(message, Retrieve) and self.number() == 1:
+            return Refused(reason="round-closed", explanation="that round is not open; enter the next one")
+        return reply
+
+
+class KeepsItsShare(Repeater):
+    """Sees the sum and shows nobody its share; then answers that the round has closed."""
+
+    def say(self, message: Message, bulk: bytes) -> Said:
+
+        if not isinstance(message, Share):
+            yield message, bulk
+
+    def tell(self, client: str, message: Message, reply: Message) -> Message:
+        if isinstance(reply, Receipt | Finished):
+            return Refused(reason="round-closed", explanation="that round is not open; enter the next one")
+        return reply
+
+
+class SpoilsTheSum(DropsLater):
+    """Adds so much to its share that the sum, which it has seen by then, is good for nothing."""
+
+    def hear(self, event: Event) -> tuple[Event, ...]:
+        if isinstance(event, protocol.Summed) and self.number() == 1:
+            event = with_error(self, event, 0)
+        return super().hear(event)
+
+
+# ---- presence
+
+
+def with_error(server: Repeater, event: protocol.Summed, row: int) -> protocol.Summed:
+    """A server's share with an error at one row."""
+    records = server.running()[0].records
+    share = np.frombuffer(at_once(records.share(event.share)), "<u8").copy()
+    share[row * 2 : row * 2 + 1] += np.uint64(MARK)  # as a ring does, without a warning
+    return protocol.Summed(at_once(records.keep_share(share.tobytes())), event.nonce)
+
+
+class MarksARow(Repeater):
+    """Adds an error to its share at one row, before it commits, and then watches who stays away."""
+
+    def hear(self, event: Event) -> tuple[Event, ...]:
+        if isinstance(event, protocol.Summed) and self.number() == 1:
+            event = with_error(self, event, MARKED)
+        return (event,)
+
+
+class DropsFromTheUnion(Repeater):
+    """Leaves the victim out of every union, and then watches whether it stays away."""
+
+    def hear(self, event: Event) -> tuple[Event, ...]:
+        unites = any(run.config.phase == "union" for run in self.running())
+        if isinstance(event, protocol.Submitted) and event.client == VICTIM and unites:
+            event = protocol.Submitted(VICTIM, flipped(event.digest))
+        return (event,)
+
+
+REPEATERS: dict[str, type[Repeater]] = {
+    "answers round-closed after listing": AnswersRoundClosed,
+    "answers round-closed to half of the clients": AnswersHalfRoundClosed,
+    "says busy after listing": SaysBusy,
+    "says busy for ever": SaysBusyForEver,
+    "denies the outcome": DeniesTheOutcome,
+    "answers round-closed and denies the outcome": ClosesAndDenies,
+    "tells one client that it was not counted": TellsOneAnother,
+    "replays an old outcome": ReplaysAnOldOutcome,
+    "signs an outcome late": SignsLate,
+    "gives up after the hints": GivesUpAfterTheHints,
+    "denies a retrieval": DeniesARetrieval,
+    "spoils the sum": SpoilsTheSum,
+    "keeps its share, and denies the round": KeepsItsShare,
+}

@@ -1,0 +1,328 @@
+"""Clients that tell the two servers different things, or the same thing twice: left out, refused, and remembered.
+
+Every test ends with an honest round: whatever the client did, both servers go on and count everybody else exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+import trio
+
+from fsl_async.client.planting import seed_commitment
+from fsl_async.client.upload import dense_digest
+from fsl_async.config import RoundConfig
+from fsl_async.digests import Domain, digest
+from fsl_async.protocols import session as protocol
+from fsl_async.wire.messages import Message, Receipt, Refused
+from fsl_async.wire.public_part import Layout, Trees
+from parties import simulate
+from parties.server.evidence import Evidence, EvidenceBook
+from parties.server.round.assembly import ContradictionError
+from parties.server.sessions import Sessions
+from parties.simulation.network import Network
+from parties.storage.store import MemoryStore
+from tests.support.hand_made import Request, ask, connected, name_of, retrieval, submission
+from tests.support.shop import TASK, honest_round, model
+
+MALLORY = "mallory"
+
+
+async def present(network: Network) -> RoundConfig:
+    return (await network.servers[0].next_round(0)).config
+
+
+async def send(network: Network, request: Request, name: str = MALLORY, servers=(0, 1)) -> list[Message]:
+    """Send a request to both servers at once, over that client's channels; their replies."""
+    replies: dict[int, Message] = {}
+
+    async def one(server: int) -> None:
+        async with connected(network.client(name), server) as channel:
+            replies[server] = await ask(channel, request, server)
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            for server in servers:
+                nursery.start_soon(one, server)
+    return [replies[server] for server in servers]
+
+
+def told(request: Request, server: int, **changes) -> Request:
+    """The same request, but for what one server is told."""
+    messages = list(request.messages)
+    messages[server] = msgspec.structs.replace(messages[server], **changes)
+    return replace(request, messages=(messages[0], messages[1]))
+
+
+def carrying(request: Request, bulk: bytes) -> Request:
+    """The same request with other content for the carrier."""
+    return replace(request, bulk=(bulk, b"") if request.bulk[0] else (b"", bulk))
+
+
+def flipped(data: bytes, place: int = 0) -> bytes:
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+def excluded(network: Network) -> list[dict[str, str]]:
+    """Whom each server says it has left out of the last round."""
+    return [list(server._over.values())[-1].report.excluded for server in network.servers]
+
+
+async def evidence(network: Network, server: int, kind: str) -> list[Evidence]:
+    return [entry for entry in await network.servers[server].evidence.entries() if entry.kind == kind]
+
+
+def reason(reply: Message) -> str:
+    assert isinstance(reply, Refused), reply
+    return reply.reason
+
+
+@pytest.mark.parametrize("make", [submission, retrieval])
+async def test_a_part_other_than_the_announced_one_is_refused_where_it_would_mislead(make, seed, autojump_clock):
+    async with simulate(TASK, model(), seed) as network:
+        config = await present(network)
+        carrier = config.carrier(MALLORY)
+        honest = make(config, MALLORY)
+        lie = told(honest, 1 - carrier, public_digest=flipped(honest.messages[carrier].public_digest))
+        replies = await send(network, lie)
+        assert not isinstance(replies[carrier], Refused)
+        assert reason(replies[1 - carrier]) == "malformed"
+        (entry,) = await evidence(network, 1 - carrier, "two-parts")
+        assert (entry.number, entry.about) == (1, f"{MALLORY} or S{carrier}")
+        assert f"one of them has lied, 'mallory' or S{carrier}" in entry.words
+        assert entry.first == flipped(entry.second)
+        await honest_round(network)
+        if make is submission:
+            assert excluded(network) == [{MALLORY: f"only_s{carrier}"}] * 2
+
+
+async def test_a_mismatch_sent_again_stops_no_server(seed, autojump_clock):
+    """The carrier forwards what it has again; the other server knows it already and takes it for no violation."""
+    async with simulate(TASK, model(), seed) as network:
+        config = await present(network)
+        carrier = config.carrier(MALLORY)
+        honest = submission(config, MALLORY)
+        lie = told(honest, 1 - carrier, public_digest=bytes(32))
+        for _ in range(3):
+            await send(network, lie)
+        assert len(await evidence(network, 1 - carrier, "two-parts")) == 1
+        await honest_round(network)
+
+
+async def test_a_part_other_than_announced_to_its_carrier_is_not_forwarded(seed, autojump_clock):
+    async with simulate(TASK, model(), seed) as network:
+        config = await present(network)
+        carrier = config.carrier(MALLORY)
+        honest = submission(config, MALLORY)
+        (reply,) = await send(network, carrying(honest, flipped(honest.bulk[carrier])), servers=(carrier,))
+        assert reason(reply) == "malformed"
+        assert "S0" not in reply.explanation
+        assert "S1" not in reply.explanation
+        (entry,) = await evidence(network, carrier, "false-digest")
+        assert (entry.about, entry.first) == (MALLORY, honest.messages[carrier].public_digest)
+        assert "S0" not in entry.words
+        assert "S1" not in entry.words
+        assert not any(type(note.message).__name__ == "Forward" for note in network.transcript)
+        await honest_round(network)
+
+
+@pytest.mark.parametrize("what", ["dense digest", "the other server's commitment"])
+async def test_different_submissions_at_the_two_servers_leave_the_roster(what, seed, autojump_clock):
+    async with simulate(TASK, model(), seed) as network:
+        config = await present(network)
+        other = 1 - config.carrier(MALLORY)
+        honest = submission(config, MALLORY)
+        message = honest.messages[other]
+        commitments = list(message.commitments)
+        commitments[1 - other] = flipped(commitments[1 - other])
+        changes = {
+            "dense digest": {"dense_digest": flipped(message.dense_digest)},
+            "the other server's commitment": {"commitments": tuple(commitments)},
+        }
+        replies = await send(network, told(honest, other, **changes[what]))
+        receipts = [reply.digest for reply in replies if isinstance(reply, Receipt)]
+        assert len(set(receipts)) == 2
+        await honest_round(network)
+        assert excluded(network) == [{MALLORY: "mismatch"}] * 2
+        (first,), (second,) = [await evidence(network, server, "two-digests") for server in (0, 1)]
+        assert [first.about, second.about] == [f"{MALLORY} or S1", f"{MALLORY} or S0"]
+        assert (first.first, first.second) == (second.second, second.first) == tuple(receipts)
+
+
+async def test_a_seed_that_is_not_the_committed_one_is_refused(seed, autojump_clock):
+    async with simulate(TASK, model(), seed) as network:
+        config = await present(network)
+        carrier = config.carrier(MALLORY)
+        honest = submission(config, MALLORY)
+        (reply,) = await send(network, told(honest, carrier, seed=bytes(16)), servers=(carrier,))
+        assert reason(reply) == "malformed"
+        assert "master seed" in reply.explanation
+        await honest_round(network)
+
+
+async def test_a_dense_share_that_is_not_the_announced_one_is_refused(seed, autojump_clock):
+    async with simulate(TASK, model(), seed) as network:
+        config = await present(network)
+        carrier = config.carrier(MALLORY)
+        honest = submission(config, MALLORY)
+        changed = carrying(honest, flipped(honest.bulk[carrier], len(honest.bulk[carrier]) - 1))
+        (reply,) = await send(network, changed, servers=(carrier,))
+        assert reason(reply) == "malformed"
+        assert "dense share" in reply.explanation
+        await honest_round(network)
+
+
+async def test_the_same_part_with_other_words_is_a_conflict(seed, autojump_clock):
+    async with simulate(TASK, model(), seed) as network:
+        config = await present(network)
+        other = 1 - config.carrier(MALLORY)
+        honest = submission(config, MALLORY)
+        first = await send(network, honest)
+        (reply,) = await send(network, told(honest, other, dense_digest=bytes(32)), servers=(other,))
+        assert reason(reply) == "conflict"
+        (entry,) = await evidence(network, other, "two-contents")
+        assert entry.first == first[other].digest
+        outcome = await network.servers[0].next_round(0)
+        assert outcome.state.entries == {MALLORY: entry.first}
+
+
+async def test_trees_of_another_seed_fail_verification_on_both_servers(seed, autojump_clock):
+    async with simulate(TASK, model(), seed) as network:
+        config = await present(network)
+        lie = to_carrier(bound_anew(submission(config, MALLORY), config, MALLORY, seed_0=bytes(16)), config, MALLORY)
+        replies = await send(network, lie)
+        assert [type(reply) for reply in replies] == [Receipt, Receipt]
+        await honest_round(network)
+        assert excluded(network) == [{MALLORY: "proof"}] * 2
+        (first,), (second,) = [await evidence(network, server, "proof") for server in (0, 1)]
+        assert (first.first, first.second) == (second.second, second.first)
+
+
+def bound_anew(request: Request, config: RoundConfig, name: str, seed_0: bytes = b"") -> Request:
+    """The same content in this round and under this name, with commitments that fit."""
+    seeds = (seed_0 or request.messages[0].seed, request.messages[1].seed)
+    commitments = tuple(seed_commitment(seeds[b], config.round_id(), name, b) for b in (0, 1))
+    for server in (0, 1):
+        request = told(request, server, round_id=config.round_id(), seed=seeds[server], commitments=commitments)
+    return request
+
+
+async def test_a_second_submission_is_a_conflict_and_the_first_one_counts(seed, autojump_clock):
+    async with simulate(TASK, model(), seed) as network:
+        config = await present(network)
+        carrier = config.carrier(MALLORY)
+        replies = [(await send(network, submission(config, MALLORY, i), servers=(carrier,)))[0] for i in range(4)]
+        assert isinstance(replies[0], Receipt)
+        assert [reason(reply) for reply in replies[1:]] == ["conflict"] * 3
+        assert len(await evidence(network, carrier, "two-contents")) == 1
+        await honest_round(network)
+        assert excluded(network) == [{MALLORY: f"only_s{carrier}"}] * 2
+
+
+async def test_a_submission_of_an_earlier_round_is_refused_and_bound_anew_fails_verification(seed, autojump_clock):
+    async with simulate(TASK, model(), seed) as network:
+        old = submission(await present(network), MALLORY)
+        await honest_round(network)
+        config = await present(network)
+        assert [reason(reply) for reply in await send(network, old)] == ["round-closed"] * 2
+        renamed = told(told(old, 0, round_id=config.round_id()), 1, round_id=config.round_id())
+        for server in (0, 1):
+            (reply,) = await send(network, renamed, servers=(server,))
+            assert "master seed" in reply.explanation
+        await send(network, to_carrier(bound_anew(old, config, MALLORY), config, MALLORY))
+        await honest_round(network)
+        assert excluded(network) == [{MALLORY: "proof"}] * 2
+
+
+def to_carrier(request: Request, config: RoundConfig, name: str) -> Request:
+    """The content to whoever carries for this client in this round, with a dense digest that fits."""
+    bulk, carrier = request.bulk[0] or request.bulk[1], config.carrier(name)
+    dense = bulk[Layout.submission(TASK, Trees.OWN).size :]
+    fitting = dense_digest(dense, request.messages[carrier].seed)
+    request = replace(request, bulk=(bulk, b"") if carrier == 0 else (b"", bulk))
+    return told(told(request, 0, dense_digest=fitting), 1, dense_digest=fitting)
+
+
+async def test_a_submission_for_no_round_is_refused(seed, autojump_clock):
+    async with simulate(TASK, model(), seed) as network:
+        honest = submission(await present(network), MALLORY)
+        nowhere = digest(Domain.ROUND, b"nowhere")
+        replies = await send(network, told(told(honest, 0, round_id=nowhere), 1, round_id=nowhere))
+        assert [reason(reply) for reply in replies] == ["round-closed"] * 2
+        await honest_round(network)
+
+
+async def test_another_clients_submission_counts_for_nobody_but_that_client(seed, autojump_clock):
+    async with simulate(TASK, model(), seed) as network:
+        config = await present(network)
+        names = [name for name in ("mallory", "mal", "mara") if config.carrier(name) == config.carrier("carol")]
+        theirs = submission(config, "carol")
+        carrier = config.carrier("carol")
+        (reply,) = await send(network, theirs, names[0], servers=(carrier,))
+        assert reason(reply) == "malformed"
+        assert "master seed" in reply.explanation
+        replies = await send(network, bound_anew(theirs, config, names[0]), names[0])
+        assert [type(reply) for reply in replies] == [Receipt, Receipt]
+        await honest_round(network)
+        assert excluded(network) == [{names[0]: "proof"}] * 2
+
+
+async def test_padding_is_refused_by_the_carrier_and_goes_no_further(seed, autojump_clock):
+    async with simulate(TASK, model(), seed) as network:
+        config = await present(network)
+        carrier = config.carrier(MALLORY)
+        honest = submission(config, MALLORY)
+        piece = next(p for p in Layout.submission(TASK, Trees.OWN).pieces if p.kind == "tree")
+        part = bytearray(honest.bulk[carrier])
+        part[piece.stop - 1] ^= 0x80
+        layout = Layout.submission(TASK, Trees.OWN)
+        announced = name_of(layout, part[: layout.size])
+        lie = told(told(carrying(honest, bytes(part)), 0, public_digest=announced), 1, public_digest=announced)
+        (reply,) = await send(network, lie, servers=(carrier,))
+        assert reason(reply) == "malformed"
+        assert "padding" in reply.explanation
+        assert not any(type(note.message).__name__ == "Forward" for note in network.transcript)
+        await honest_round(network)
+
+
+def test_a_second_hint_for_an_epoch_is_refused_with_both_digests():
+    sessions = Sessions(TASK, MemoryStore())
+    sessions.take(MALLORY, protocol.Brought(3, bytes(32)))
+    sessions.take(MALLORY, protocol.Brought(3, bytes(32)))
+    for event in (protocol.Brought(3, b"\x01" * 32), protocol.Brought(2, b"\x01" * 32)):
+        with pytest.raises(ContradictionError) as caught:
+            sessions.take(MALLORY, event)
+        assert (caught.value.kind, caught.value.first, caught.value.second) == ("two-hints", bytes(32), b"\x01" * 32)
+
+
+async def test_evidence_is_kept_once_per_round_party_and_kind_and_survives_its_book():
+    store = MemoryStore()
+    book = EvidenceBook(store)
+    entries = [
+        Evidence(number=number, about=about, kind=kind, first=b"\x01", second=b"\x02", words="seen")
+        for number in (1, 2)
+        for about in ("alice", "S1")
+        for kind in ("two-contents", "proof")
+    ]
+    for entry in np.repeat(np.array(entries, dtype=object), 3):
+        await book.keep(entry)
+    assert await EvidenceBook(store).entries() == entries
+
+
+async def test_evidence_has_no_secrets(seed, autojump_clock):
+    async with simulate(TASK, model(), seed) as network:
+        config = await present(network)
+        first, second = submission(config, MALLORY, 1), submission(config, MALLORY, 2)
+        carrier = config.carrier(MALLORY)
+        await send(network, told(first, 1 - carrier, dense_digest=bytes(32)))
+        await send(network, second, servers=(carrier,))
+        await honest_round(network)
+        secrets = [message.seed for request in (first, second) for message in request.messages]
+        secrets += [request.bulk[carrier][place:][:16] for request in (first, second) for place in (0, -16)]
+        for server in network.servers:
+            kept = b"".join(await server.setup.store.entries("evidence"))
+            assert kept
+            assert not any(secret in kept for secret in secrets)

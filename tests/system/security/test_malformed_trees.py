@@ -1,0 +1,124 @@
+"""Malformed trees: the servers' verdict is the truth about every submission, and what they reject leaves the sum.
+
+The full number of trials is run by `python -m tests.system.security.trials`; here every kind is tried a few times.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from fsl_async.client.planting import seed_commitment
+from fsl_async.client.upload import tag_keys
+from fsl_async.digests import Domain, digest
+from fsl_async.wire.public_part import Layout, Trees, first_padding
+
+from .forgeries import MALFORMATIONS, TASKS, Judges, Malformation, Workshop, honest, round_of
+from .trials import try_honest, try_malformed
+
+TRIALS = 24
+
+
+def named(malformation: Malformation) -> str:
+    return malformation.name
+
+
+@pytest.mark.parametrize("malformation", MALFORMATIONS, ids=named)
+def test_every_malformed_submission_is_rejected(malformation: Malformation, seed: int) -> None:
+    *_, tally = try_malformed(malformation, TRIALS, seed)
+    assert (tally.trials, tally.rejected) == (TRIALS, TRIALS)
+    assert tally.inconsistent == (TRIALS if malformation.trees else 0)
+
+
+@pytest.mark.parametrize("malformation", MALFORMATIONS, ids=named)
+def test_the_verdict_is_the_truth_also_where_an_attempt_spoils_nothing(malformation: Malformation, seed: int) -> None:
+    workshop = Workshop(TASKS[0], seed + 1)
+    for forgery in itertools.islice(workshop.attempts(malformation), 12):
+        assert workshop.judges.accept(forgery) == forgery.sound(), malformation.name
+
+
+def test_some_attempts_do_spoil_nothing(seed: int) -> None:
+    """What lies beyond a bin's last position is never evaluated, so it need not be sound; the test above sees such."""
+    workshop = Workshop(TASKS[0], seed)
+    attempts = [next(workshop.attempts(kind)) for kind in MALFORMATIONS[:4] for _ in range(20)]
+    assert 0 < sum(forgery.sound() for forgery in attempts) < len(attempts)
+
+
+def test_honest_submissions_are_accepted_also_of_dummies_alone(seed: int) -> None:
+    *_, (submissions, judged, accepted) = try_honest(1500, seed)
+    assert submissions > 16
+    assert accepted == judged >= 1500
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_a_rejected_submission_leaves_no_trace_in_the_sum(task, seed: int) -> None:
+    workshop = Workshop(task, seed)
+    good, bad = workshop.submission(workshop.config), next(workshop.spoil(MALFORMATIONS[4]))
+    alone, both = Judges(workshop.config), Judges(workshop.config)
+    assert alone.accept(good)
+    assert both.accept(good)
+    assert not both.accept(bad)
+    for server, aggregate in enumerate(both.servers):
+        aggregate.negate()
+        both.proof(server, bad)
+        aggregate.negate()
+        assert aggregate.share() == alone.servers[server].share()
+
+
+def test_proofs_depend_on_the_key_that_clients_never_learn(seed: int) -> None:
+    workshop = Workshop(TASKS[0], seed)
+    submission = workshop.submission(workshop.config)
+    other = Judges(workshop.config, b"another toss")
+    assert other.accept(submission)
+    assert other.proof(0, submission) != workshop.judges.proof(0, submission)
+
+
+def test_the_tag_key_is_bound_to_round_client_trees_and_both_seeds() -> None:
+    config, tree = round_of(TASKS[0], 2), digest(Domain.TREE, b"trees")
+    commitments = [seed_commitment(bytes(16), config.round_id(), "alice", server) for server in (0, 1)]
+    other = seed_commitment(b"\x01" * 16, config.round_id(), "alice", 0)
+    variants = [
+        tag_keys(config, "alice", tree, commitments),
+        tag_keys(round_of(TASKS[0], 3, session=2), "alice", tree, commitments),
+        tag_keys(config, "bob", tree, commitments),
+        tag_keys(config, "alice", digest(Domain.TREE, b"others"), commitments),
+        tag_keys(config, "alice", tree, [other, commitments[1]]),
+        tag_keys(config, "alice", tree, [commitments[0], other]),
+    ]
+    keys = [key for pair in variants for key in pair]
+    assert len(set(keys)) == len(keys)
+
+
+def test_seed_commitments_are_bound_to_seed_round_client_and_server() -> None:
+    base = (bytes(16), b"round", "alice", 0)
+    changes = [(b"\x01" * 16, *base[1:]), (base[0], b"other", *base[2:]), (*base[:2], "bob", 0), (*base[:3], 1)]
+    assert len({seed_commitment(*arguments) for arguments in (base, *changes)}) == 5
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_a_bit_in_the_padding_of_packed_bits_is_found_wherever_it_is(task, seed: int) -> None:
+    workshop = Workshop(task, seed)
+    layout = Layout.submission(task, Trees.OWN)
+    part = bytearray(next(honest(workshop)).public_part())
+    assert first_padding(task, layout, memoryview(part)) is None
+    for key, forest in workshop.submission(workshop.config).forests.items():
+        start = next(piece.start for piece in layout.pieces if (piece.key, piece.kind) == (key, "tree"))
+        spare = -forest.trees % 8
+        for level, bit in itertools.product(range(forest.depth), range(8 - spare, 8)):
+            row = -(-forest.trees // 8)
+            last = start + forest.word_bytes + (level + 1) * row - 1
+            part[last] ^= 1 << bit
+            assert first_padding(task, layout, memoryview(part)) == (key, "tree")
+            part[last] ^= 1 << bit
+
+
+def test_a_forger_satisfies_the_servers_at_the_leaf_it_chooses(seed: int) -> None:
+    """The forgeries are as good as they claim: with one leaf left over, the proof made anew is accepted."""
+    workshop = Workshop(TASKS[1], seed)
+    forgery = workshop.submission(workshop.config)
+    for grown in forgery.grown.values():
+        grown.corrections = np.zeros_like(grown.corrections)
+    assert not workshop.judges.accept(forgery)
+    assert workshop.judges.accept(forgery.prove(workshop.rng))

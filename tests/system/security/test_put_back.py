@@ -1,0 +1,122 @@
+"""A client's state, copied before a submission and put back: no two hints that a server could subtract come of it."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+
+from fsl_async.wire.public_part import Layout, Trees
+from parties import Client, RequestDeniedError, simulate
+from parties.client.client import SubmissionReceipt
+from parties.client.submission import Draft
+from parties.storage.store import MemoryStore
+from tests.support.shop import TASK, Basket, model
+
+
+class Kept(Client):
+    """A client whose submissions are looked at, and not sent."""
+
+    async def _deliver(self, draft: Draft) -> SubmissionReceipt:
+        raise LookupError(draft)
+
+
+async def drafted(client: Client, values: float) -> Draft:
+    update = {"items": (Basket("ada").rows, np.full(Basket("ada").values.shape, values))}
+    with pytest.raises(LookupError) as caught:
+        await client.submit(update)
+    return caught.value.args[0]
+
+
+def hints(draft: Draft) -> np.ndarray:
+    pieces = Layout.submission(draft.config.shape, draft.words.trees).split(memoryview(draft.part))
+    return np.concatenate([np.frombuffer(piece, "<u8") for (_, kind), piece in pieces.items() if kind == "hint"])
+
+
+async def test_outside_a_session_a_client_put_back_submits_on_trees_of_its_own(autojump_clock):
+    async with simulate(TASK, model(), seed=1) as network:
+        store = MemoryStore()
+        async with Kept(replace(network.client("ada").setup, store=store)) as ada:
+            await ada.retrieve({"items": Basket("ada").rows})
+            copy = deepcopy_of(store)
+            first = await drafted(ada, 1.0)
+        async with Kept(replace(network.client("ada").setup, store=copy)) as ada:
+            second = await drafted(ada, 2.0)
+    assert (first.words.trees, second.words.trees) == (Trees.RETRIEVAL, Trees.OWN)
+    assert first.config.round_id() == second.config.round_id()
+    assert not set(first.words.seeds) & set(second.words.seeds)
+
+
+async def test_in_a_session_other_values_have_other_masks(autojump_clock):
+    task = msgspec.structs.replace(TASK, selection="fixed")
+    async with simulate(task, model(), seed=1) as network:
+        store = MemoryStore()
+        async with (
+            Client(replace(network.client("ada").setup, store=store)) as ada,
+            network.client("ben") as ben,
+            network.client("carol") as carol,
+        ):
+            for client in (ada, ben, carol):
+                await client.submit({"items": (Basket("ada").rows, Basket("ada").values)})
+            await network.finish_round()
+            assert (await ada.outcome()).counted
+        drafts = []
+        for values in (1.0, 2.0, 1.0):
+            async with Kept(replace(network.client("ada").setup, store=deepcopy_of(store))) as ada:
+                drafts.append(await drafted(ada, values))
+    first, second, again = drafts
+    assert {draft.words.trees for draft in drafts} == {Trees.SESSION}
+    assert first.words.commitments == second.words.commitments
+    unit = int(task.ring.encode(np.ones(1), task.largest_integer).reshape(-1)[0])
+    differences = hints(second) - hints(first)
+    assert not np.isin(differences, np.array([0, unit, -unit % 2**64], dtype=np.uint64)).any()
+    assert bytes(again.part) == bytes(first.part)
+
+
+@pytest.mark.parametrize("request_kind", ["retrieve", "submit"])
+async def test_a_session_that_was_replaced_is_hinted_at_no_more(request_kind, autojump_clock):
+    """The servers hold the trees of a newer session: hints at the old ones would be no values, in silence."""
+    task = msgspec.structs.replace(TASK, selection="fixed")
+    update = {"items": (Basket("ada").rows, np.full(Basket("ada").values.shape, 3.0))}
+    async with simulate(task, model(), seed=1) as network:
+        store = MemoryStore()
+        setup = replace(network.client("ada").setup, store=store)
+        async with Client(setup) as ada, network.client("ben") as ben, network.client("carol") as carol:
+            for client in (ada, ben, carol):
+                await client.submit(update)
+            await network.finish_round()
+            assert (await ada.outcome()).counted
+            copy = deepcopy_of(store)
+            ada.forget_session()
+            for client in (ada, ben, carol):
+                await client.submit(update)
+            await network.finish_round()
+            async with Client(replace(setup, store=copy)) as put_back:
+                with pytest.raises(RequestDeniedError, match=r"no-session.*your next call begins a new session"):
+                    await (
+                        put_back.retrieve({"items": Basket("ada").rows[:1]})
+                        if request_kind == "retrieve"
+                        else put_back.submit(update)
+                    )
+            async with Client(replace(setup, store=copy)) as put_back:  # and another process knows that, too
+                for client in (ben, carol):
+                    await client.submit(update)
+                if request_kind == "submit":
+                    await network.finish_round()
+                    assert not (await put_back.outcome()).counted
+                    for client in (ben, carol):
+                        await client.submit(update)
+                await put_back.submit(update)
+                outcome = await network.finish_round()
+            np.testing.assert_array_equal(outcome.update["items"][Basket("ada").rows], 9.0)
+
+
+def deepcopy_of(store: MemoryStore) -> MemoryStore:
+    """What a backup of a client's state is."""
+    copy = MemoryStore()
+    copy._blobs = {name: memoryview(bytes(data)) for name, data in store._blobs.items()}
+    copy._journals = deepcopy(store._journals)
+    return copy

@@ -1,0 +1,99 @@
+"""Two submissions on the same trees in one epoch, as of a client that was started again from a copy of what it kept.
+
+Servers that follow the protocol refuse the second one. One that does not has both, and must learn no more from them
+than from two submissions on trees of their own: without salts their difference is that of the values, in every bin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from msgspec.structs import replace as replaced
+
+from fsl_async import Dense, Ring, Sparse, Task
+from fsl_async.client.planting import MasterSeeds
+from fsl_async.client.upload import dense_shares, submission_part
+from fsl_async.config import BlockModel
+from fsl_async.union import UnionBlock
+from fsl_async.wire.public_part import Layout, Trees, forests_of
+from tests.support.rounds import Round
+
+ROWS = np.array([3, 50, 171], dtype=np.uint32)
+TASK = Task(
+    name="words",
+    blocks=(Sparse("words", rows=300, select=6, width=2), Dense("head", size=8)),
+    ring=Ring(64),
+    selection="fixed",
+)
+
+
+@pytest.fixture
+def round_() -> Round:
+    model = {"words": np.zeros((300, 2), np.float32), "head": np.zeros(8, np.float32)}
+    return Round(TASK, model, seed=5)
+
+
+def hints(round_: Round, grove, value: int, trees: Trees = Trees.SESSION) -> dict[str, np.ndarray]:
+    """Salts and hints of a submission of one value in every row."""
+    elements = TASK.ring.encode(np.full((len(ROWS), 2), value), TASK.largest_integer)
+    part = submission_part(round_.config, "ada", grove, {0: (ROWS, elements)}, trees)
+    found = {"salt": [], "hint": []}
+    for (_, kind), piece in Layout.submission(TASK, trees).split(memoryview(part)).items():
+        found.setdefault(kind, []).append(np.frombuffer(piece, np.uint8))
+    return {kind: np.concatenate(pieces) for kind, pieces in found.items() if pieces}
+
+
+@pytest.mark.parametrize("trees", list(Trees))
+def test_other_values_on_the_same_trees_are_hidden_by_other_masks(round_: Round, trees: Trees) -> None:
+    grove = round_.plant({"words": ROWS})
+    first, second = hints(round_, grove, 1, trees), hints(round_, grove, 2, trees)
+    assert not np.array_equal(first["salt"], second["salt"])
+    elements = [part["hint"].view("<u8").reshape(-1, 2) for part in (first, second)]
+    assert len(elements[0]) == sum(forest.trees for _, forest in forests_of(TASK))
+    difference = elements[1] - elements[0]
+    assert not np.isin(difference, np.array([0, 1, 2**64 - 1], dtype=np.uint64)).any()
+
+
+def test_the_same_values_on_the_same_trees_are_the_same_bytes(round_: Round) -> None:
+    grove = round_.plant({"words": ROWS})
+    first, second = hints(round_, grove, 1), hints(round_, grove, 1)
+    assert all(np.array_equal(first[kind], second[kind]) for kind in ("salt", "hint"))
+
+
+def test_dense_values_too(round_: Round) -> None:
+    grove = round_.plant({"words": ROWS})
+    shares = []
+    for value in (1, 2, 1):
+        dense = {0: TASK.ring.encode(np.full(8, value), TASK.largest_integer)}
+        shares.append(np.frombuffer(dense_shares(round_.config, grove, 0, dense)[0], "<u8"))
+    assert np.array_equal(shares[0], shares[2])
+    assert not np.isin(shares[1] - shares[0], np.array([0, 1], dtype=np.uint64)).any()
+
+
+def test_values_of_rows_that_move_plainly_too(round_: Round) -> None:
+    """Beside dense values that are the same both times."""
+    grove = round_.plant({"words": ROWS})
+    config = replaced(
+        round_.config, union=(UnionBlock("words", 3, bytes(32)),), plain=(BlockModel("words", "f4", bytes(32)),)
+    )
+    dense = {0: TASK.ring.encode(np.full(8, 1), TASK.largest_integer)}
+    shares = []
+    for value in (1, 2, 1):
+        plain = {0: TASK.ring.encode(np.full(6, value), TASK.largest_integer)}
+        shares.append(np.frombuffer(dense_shares(config, grove, 0, dense, plain)[0], "<u8"))
+    assert len(shares[0]) == 8 + 6
+    assert np.array_equal(shares[0], shares[2])
+    assert not np.isin(shares[1] - shares[0], np.array([0, 1], dtype=np.uint64)).any()
+
+
+@pytest.mark.parametrize("server", [0, 1])
+def test_a_salt_cannot_be_found_from_one_server_s_seed_and_a_guess_of_the_values(round_: Round, server: int) -> None:
+    grove = round_.plant({"words": ROWS})
+    seeds = list(grove.seeds.msk)
+    seeds[server] = bytes(16)
+    other = replace(grove, seeds=MasterSeeds((seeds[0], seeds[1])))
+    assert not np.array_equal(hints(round_, grove, 1)["salt"], hints(round_, other, 1)["salt"])
+    dense = {0: TASK.ring.encode(np.full(8, 1), TASK.largest_integer)}
+    assert dense_shares(round_.config, grove, 0, dense)[1] != dense_shares(round_.config, other, 0, dense)[1]

@@ -1,0 +1,512 @@
+"""Bugs to plant in the real code, one rule of it broken by each: what the laboratory must find.
+
+A bug is a change of a few words in one function or two, written as what stands there and what stands there instead. So
+it breaks the code as it is now; when that changes under it, planting fails and says so, and nothing seems to be found
+that is not there any more.
+"""
+
+from __future__ import annotations
+import __future__
+
+import importlib
+import inspect
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+import pytest
+
+__all__ = ["BUGS", "Bug", "Edit", "planted"]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change of one function.
+
+    Attributes:
+        where: its module, a colon, and its name there.
+        old: words of it, which stand there once.
+        new: what takes their place.
+    """
+
+    where: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A rule that is broken.
+
+    Attributes:
+        name: what the code does then.
+        breaks: which rule that is.
+        edits: how it is made to.
+        alone: whether honest parties alone show it; else it takes a malicious client or server.
+    """
+
+    name: str
+    breaks: str
+    edits: tuple[Edit, ...]
+    alone: bool = True
+
+
+@contextmanager
+def planted(bug: Bug) -> Iterator[None]:
+    """Within this context the code has the bug.
+
+    Raises:
+        LookupError: the code is not what the bug was made for.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for where in dict.fromkeys(edit.where for edit in bug.edits):
+            _make(where, [edit for edit in bug.edits if edit.where == where], patch)
+        yield
+
+
+def _make(where: str, edits: list[Edit], patch: pytest.MonkeyPatch) -> None:
+    """Give a function another code: it stays the same function, for whoever has imported it by name has it as well."""
+    function = _find(where)
+    source = textwrap.dedent(inspect.getsource(function))
+    for edit in edits:
+        source = _changed(source, edit)
+    made: dict[str, Any] = {}
+    code = compile(source, where, "exec", flags=__future__.annotations.compiler_flag)
+    exec(code, function.__globals__, made)
+    patch.setattr(function, "__code__", inspect.unwrap(made[function.__name__]).__code__)
+
+
+def _changed(source: str, edit: Edit) -> str:
+    """The source with the edit made; further lines of it are indented as the one that it begins in."""
+    first = edit.old.partition("\n")[0]
+    if source.count(first) >= 1:
+        line = source[: source.index(first)].rpartition("\n")[2]
+        indent = line[: len(line) - len(line.lstrip())]
+        old, new = (text.replace("\n", f"\n{indent}") for text in (edit.old, edit.new))
+        if source.count(old) == 1:
+            return source.replace(old, new)
+    raise LookupError(f"{edit.where} has not once what the bug changes: {edit.old!r}; plant it otherwise")
+
+
+def _find(where: str) -> FunctionType:
+    module, _, path = where.partition(":")
+    found: Any = importlib.import_module(module)
+    for name in path.split("."):
+        found = getattr(found, name)
+    if not isinstance(found, FunctionType):
+        raise LookupError(f"{where} is no function; plant it otherwise")
+    return found
+
+
+# ---- where the rules are kept
+
+TAKE = "parties.server.round.run:RoundRun.take"
+RECORD = "await self.records.own.commit(Record(self._journal, msgspec.msgpack.encode(event)))"
+RECEIPT = "parties.server.clients.requests:Reception._receipt"
+ROUND = "fsl_async.protocols.round.transitions"
+SETTLE = "parties.server.server:Server._settle"
+SETTLING = "await self._store.commit(*changes, *settling, await self._tosses[-1].remembered())"
+SUBMIT = "parties.client.client:Client._submit"
+
+
+def _unrecorded(event: str) -> Edit:
+    return Edit(TAKE, RECORD, f"if not isinstance(event, protocol.{event}):\n    {RECORD}")
+
+
+BUGS = (
+    # ---- durable first, visible second
+    Bug(
+        "a receipt before the list is written",
+        "nothing is acknowledged that a crash may take back",
+        (
+            Edit(
+                TAKE,
+                RECORD,
+                "if isinstance(event, protocol.Submitted):\n    self._entered.add(event.client)\n    self._wake()\n"
+                + RECORD,
+            ),
+        ),
+    ),
+    Bug(
+        "a receipt before the submission is written",
+        "a submission is in the store before it is acknowledged",
+        (
+            Edit(
+                RECEIPT,
+                "try:\n    changes = ",
+                "await self._server.post_event(run.round_id, protocol.Submitted(client, name))\ntry:\n    changes = ",
+            ),
+        ),
+    ),
+    Bug(
+        "acts before it records",
+        "an event is recorded, then adopted, then acted upon",
+        (
+            Edit(TAKE, RECORD, "pass"),
+            Edit(
+                TAKE,
+                "self._begin_effects(before, event)",
+                f"self._begin_effects(before, event)\n{RECORD}",
+            ),
+        ),
+    ),
+    Bug(
+        "a list that is closed but not recorded",
+        "one roster per round, also after a restart",
+        (_unrecorded("CloseRound"),),
+    ),
+    Bug(
+        "the peer's list is not recorded",
+        "what the peer has said is recorded before it is acted upon",
+        (_unrecorded("PeerRoster"),),
+    ),
+    Bug("a share's nonce is not recorded", "one commitment per round, also after a restart", (_unrecorded("Summed"),)),
+    Bug(
+        "the peer's commitment is not recorded",
+        "a share is revealed only when the peer's commitment is durable",
+        (_unrecorded("PeerCommitment"),),
+    ),
+    Bug(
+        "a toss that is not recorded",
+        "a server that restarts tosses the same again",
+        (
+            Edit(
+                "parties.server.round.toss:TossRun.begin",
+                "await store.commit(Record(journal, *recorded))",
+                "pass",
+            ),
+        ),
+    ),
+    Bug(
+        "the peer's half of a toss is not recorded",
+        "what the peer has said is recorded before it is acted upon",
+        (
+            Edit(
+                "parties.server.round.toss:TossRun.take",
+                "await self._store.commit(Record(_journal(self.number), msgspec.msgpack.encode(event)))",
+                "pass",
+            ),
+        ),
+    ),
+    Bug(
+        "the model is settled before its round's number",
+        "settling a round is one commit",
+        (
+            Edit(
+                SETTLE,
+                SETTLING,
+                f"await self._store.commit(*(change for change in settling[3:] if hasattr(change, 'key')))\n{SETTLING}",
+            ),
+        ),
+    ),
+    Bug(
+        "a round's number is settled before its model",
+        "settling a round is one commit",
+        (
+            Edit(
+                SETTLE,
+                SETTLING,
+                "await self._store.commit(*changes, *settling[:3], await self._tosses[-1].remembered())\n"
+                "await self._store.commit(*settling)",
+            ),
+        ),
+    ),
+    Bug(
+        "erases a round before it is settled",
+        "what a restart needs is erased only by the commit that makes it needless",
+        (
+            Edit(
+                SETTLE,
+                SETTLING,
+                "from parties.storage.store import Erase\n"
+                "remembered = await self._tosses[-1].remembered()\n"
+                "await self._store.commit(Erase(f'{run.records.prefix}/'))\n"
+                "await self._store.commit(*changes, *settling, remembered)",
+            ),
+        ),
+    ),
+    Bug(
+        "a commit returns before it is synced",
+        "when a commit returns, it is durable",
+        (Edit("parties.testing.disk:DiskStore.commit", "self._disk.sync()", "pass"),),
+    ),
+    Bug(
+        "a torn entry is taken for a whole one",
+        "a store goes back to its last whole entry",
+        (
+            Edit(
+                "parties.testing.disk:_whole_entries",
+                " or zlib.crc32(body) != checksum",
+                "",
+            ),
+        ),
+    ),
+    # ---- who is counted
+    Bug(
+        "a receipt for who is not on the list",
+        "a receipt is sent only when the submission stands in the round's list",
+        (Edit(RECEIPT, "if not await run.entered(client):", "if False:"),),
+    ),
+    Bug(
+        "counts whom only one server has",
+        "the roster is what both servers hold",
+        (
+            Edit(
+                f"{ROUND}:_agree",
+                "if theirs.get(client) == ours[client]",
+                "if theirs.get(client, ours[client]) == ours[client]",
+            ),
+        ),
+    ),
+    Bug(
+        "counts submissions whose digests differ",
+        "the roster is what both servers hold with equal digests",
+        (Edit(f"{ROUND}:_agree", "if theirs.get(client) == ours[client]", "if client in theirs"),),
+        alone=False,
+    ),
+    Bug(
+        "no minimum for a roster",
+        "nothing is revealed below the minimum",
+        (Edit(f"{ROUND}:_agree", "if len(roster) < terms.minimum:", "if not roster:"),),
+    ),
+    Bug(
+        "no minimum after verification",
+        "nothing is revealed below the minimum, also when proofs have failed",
+        (Edit(f"{ROUND}:_verify", "if len(counted) < terms.minimum:", "if not counted:"),),
+        alone=False,
+    ),
+    Bug(
+        "counts whose proof fails",
+        "who is not proved is not counted",
+        (Edit(f"{ROUND}:_verify", "if same(state.proofs[client], theirs[client])", ""),),
+        alone=False,
+    ),
+    Bug(
+        "leaves in the sum who is not counted",
+        "the sum is that of the roster",
+        (Edit("parties.server.round.accumulation:Adder.share", "if unwanted:", "if False:"),),
+    ),
+    Bug(
+        "adds submissions once more after a restart",
+        "a submission is added once",
+        (
+            Edit(
+                "parties.server.round.run:RoundRun.begin",
+                "self._adder.put(client)",
+                "self._adder.put(client)\nself._adder.put(client)",
+            ),
+        ),
+    ),
+    Bug(
+        "takes submissions after the list is sent",
+        "the first server to close freezes its list",
+        (
+            Edit(
+                "parties.server.round.run:RoundRun.admits",
+                "case protocol.Open():",
+                "case protocol.Open() | protocol.Closed():",
+            ),
+            Edit(
+                f"{ROUND}:step",
+                "case Open(entries=entries), CloseRound():",
+                "case Closed(entries=entries), Submitted(client=client, digest=submission):\n"
+                "    return Closed(_enter(entries, client, submission).entries)\n"
+                "case Open(entries=entries), CloseRound():",
+            ),
+        ),
+    ),
+    # ---- the sum
+    Bug(
+        "reveals with its commitment",
+        "a share is revealed only after the peer's commitment",
+        (
+            Edit(
+                "fsl_async.protocols.round.side_effects:effects",
+                "*_send_proofs(state.proofs, terms),\n_send_commitment(state, terms),",
+                "*_send_proofs(state.proofs, terms),\n_send_commitment(state, terms),\n"
+                "_send_share(state.share, state.nonce, terms),",
+            ),
+        ),
+    ),
+    Bug(
+        "takes a share that was not committed to",
+        "a share that does not match its commitment halts",
+        (Edit(f"{ROUND}:_combine", "if not same(state.peer_commitment, expected):", "if False:"),),
+        alone=False,
+    ),
+    Bug(
+        "gives up after it has committed",
+        "who has committed does not give up any more",
+        (
+            Edit(
+                "parties.server.server:Server._take_own",
+                "case protocol.GaveUp() if protocol.GaveUp not in protocol.ACCEPTS[type(run.state)]:",
+                "case protocol.GaveUp() if protocol.GaveUp not in protocol.ACCEPTS[type(run.state)] "
+                "and not isinstance(run.state, protocol.Committed | protocol.Revealed):",
+            ),
+            Edit(
+                TAKE,
+                "if type(event) not in protocol.ACCEPTS[type(self._state)] and accepted_later(",
+                "if type(event) not in protocol.ACCEPTS[type(self._state)] and "
+                "not isinstance(event, protocol.GaveUp) and accepted_later(",
+            ),
+            Edit(
+                f"{ROUND}:step",
+                "if GaveUp in ACCEPTS[type(state)]:",
+                "if GaveUp in ACCEPTS[type(state)] or isinstance(state, Committed | Revealed):",
+            ),
+        ),
+    ),
+    # ---- going on
+    Bug(
+        "says nothing again when the servers have met",
+        "each time the servers meet, each says again what the other may lack",
+        (Edit("parties.server.server:Server._take_all", "self._resend()", "pass"),),
+    ),
+    Bug(
+        "takes for known what a restart has lost",
+        "a part that was on loan is taken again when its carrier forwards it again",
+        (
+            Edit(
+                "parties.server.peer.forwarding:take_in",
+                "if run.desk.wants(key, name) or run.records.awaits(key, name):",
+                "if run.desk.wants(key, name):",
+            ),
+        ),
+    ),
+    Bug(
+        "does not wait for what a restart has lost",
+        "a server evaluates when it has all that it needs",
+        (Edit("parties.server.round.run:RoundRun._restore_desk", "self.records.await_part(key, part)", "pass"),),
+    ),
+    Bug(
+        "does not repeat its last words",
+        "a server that has settled a round still tells the peer how it ended",
+        (Edit("parties.server.server:Server._resend", "self._link.post(_last_words(past.report))", "pass"),),
+    ),
+    Bug(
+        "does not repeat its half of a toss",
+        "each time the servers meet, each says again what the other may lack",
+        (Edit("parties.server.server:Server._resend", "toss.resend()", "pass"),),
+    ),
+    Bug(
+        "drops what is on its way when it is sent",
+        "a message stays among the effects until an answer proves that the peer has it",
+        (
+            Edit(
+                "fsl_async.protocols.round.side_effects:effects",
+                "case Committed():\n    return (\n        _send_roster(state.entries, terms),\n"
+                "        *_send_proofs(state.proofs, terms),\n",
+                "case Committed():\n    return (\n",
+            ),
+        ),
+    ),
+    Bug(
+        "nobody is woken when a submission is in",
+        "whoever waits for a round is woken when it changes",
+        (Edit("parties.server.round.run:RoundRun._wake", "self._changed.set()", "pass"),),
+    ),
+    Bug(
+        "nobody is woken when a round is settled",
+        "whoever waits for a round's end is woken by it",
+        (Edit("parties.server.round.run:RoundRun._tell", "self.settled.set()", "pass"),),
+    ),
+    Bug(
+        "nobody is woken when a round opens",
+        "whoever waits for a round is woken when one opens",
+        (Edit("parties.server.server:Server._open_if_tossed", "opened.set()", "pass"),),
+    ),
+    Bug(
+        "waits for stragglers for ever",
+        "submissions that only the peer holds are waited for no longer than the grace period",
+        (Edit("parties.server.round.run:RoundRun._perform", "start(self._wait_for_grace)", "pass"),),
+    ),
+    Bug(
+        "keeps two parts of one request",
+        "what the peer forwards is judged before it is stored, so that a restart finds no contradiction",
+        (
+            Edit(
+                "parties.server.round.assembly:Desk.wants",
+                "return wanted and self._coming.setdefault(key, part) == part",
+                "return True",
+            ),
+        ),
+        alone=False,
+    ),
+    # ---- clients
+    Bug(
+        "forgets its draft",
+        "a submission's bytes are kept before the first of them is sent",
+        (Edit(SUBMIT, "await self._state.keep_draft(draft, session)", "pass"),),
+    ),
+    Bug(
+        "takes a lost receipt for a refusal",
+        "a submission that a server may have is not given up before its round's outcome is known",
+        (
+            Edit(
+                "parties.client.client:Client._deliver",
+                "receipt = await self._receipt_by_outcome(self._drafts[draft.words.digest], closed)",
+                "await self._settle(draft.config, protocol.Leave(), counted=False); raise",
+            ),
+        ),
+    ),
+    Bug(
+        "believes one server that a round has closed",
+        "once a byte of a submission has left, only what both servers have signed says that it counts nowhere",
+        (
+            Edit(
+                "parties.client.participant:Participant._receipt_by_outcome",
+                "outcome = await self._learn_outcome()",
+                "await self._settle(draft.config, protocol.Leave(), counted=False); raise error",
+            ),
+        ),
+        alone=False,
+    ),
+    Bug(
+        "submits again what was counted",
+        "who calls again after an interruption is told that the submission was counted",
+        (Edit("parties.client.participant:Participant._end_pending", "if outcome.counted:", "if False:"),),
+    ),
+    Bug(
+        "erases a submission at its first receipt",
+        "a submission's bytes are kept until both servers have it",
+        (
+            Edit(
+                "parties.client.state:ClientState.keep_receipt",
+                'await self._store.commit(_put("submission", _OnItsWay(draft.kept())))',
+                'await self._store.commit(_put("submission", _OnItsWay(draft.kept())), Erase("bulk/"))',
+            ),
+        ),
+    ),
+    Bug(
+        "keeps trees that were not counted",
+        "a session stands only once the submission that brought its trees was counted",
+        (
+            Edit(
+                "parties.client.session:settled",
+                "protocol.Counted(epoch) if counted else protocol.Dropped(epoch)",
+                "protocol.Counted(epoch)",
+            ),
+        ),
+    ),
+    Bug(
+        "loses trees that were counted",
+        "trees of submissions that were counted stay",
+        (
+            Edit(
+                "parties.server.sessions:Sessions.settle",
+                "await self._keep_trees(epoch, phase, await fetch(client))",
+                "pass",
+            ),
+        ),
+    ),
+    Bug(
+        "believes one server's account",
+        "an outcome counts only if both servers tell it",
+        (Edit("parties.client.statements:learn_outcome", "if not _same_ending(reports[0], reports[1]):", "if False:"),),
+        alone=False,
+    ),
+)

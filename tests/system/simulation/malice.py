@@ -1,0 +1,109 @@
+"""Malice in trials: a malicious server or client in a share of them, from the catalogues of the security tests.
+
+`draw` extends what `parties.testing.trials.trial` draws for a seed, and `run` has the malicious parties played. At most
+one server is malicious, as everywhere; clients may be as many as there are. The other faults of a trial stay in half of
+the cases, so that honest parties meet malice while they are killed and started again as well.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from fsl_async.protocols.machine import Event
+from fsl_async.wire.messages import Message
+from parties.simulation.network import SERVERS
+from parties.testing.faults import Fault, MaliciousClient, MaliciousServer
+from parties.testing.trials import trial as trials
+from parties.testing.trials.members import Member
+from parties.testing.trials.trial import NAMES, Trial, Verdict
+from parties.testing.world import MakeServer
+from tests.system.security.catalogue import MUTATIONS, REPEATERS, Byzantine
+
+from .villains import Villain, villainies
+
+__all__ = ["NOT_DRAWN", "SERVER_MUTATIONS", "draw", "play", "run"]
+
+SERVERS_SHARE = 0.1
+CLIENTS_SHARE = 0.2
+
+NOT_HERE = ("inserts a client", "adds an error to its share", "spoils the sum")
+"""These write into a store in memory as they speak; here stores are on disks, and a write takes time."""
+
+NOT_DRAWN = ("aborts without a reason", *(name for name in REPEATERS if name not in NOT_HERE))
+"""These came later, and are drawn where malice is sure: a longer list would give seeds other trials than before."""
+
+MISSING = (LookupError, ValueError, RuntimeError, AssertionError)
+"""What a mutant ends with that was made for five clients and one task, and finds others: it then speaks honestly."""
+
+SERVER_MUTATIONS: dict[str, type[Byzantine]] = {
+    name: mutant
+    for name, mutant in ({mutation.name: mutation.mutant for mutation in MUTATIONS} | REPEATERS).items()
+    if name not in NOT_HERE
+}
+
+
+def draw(seed: int, *, surely: bool = False) -> Trial:
+    """The trial of a seed, with malice in some.
+
+    Args:
+        seed: decides all of it.
+        surely: whether there is to be malice in every one.
+    """
+    trial, rng = trials.draw(seed), Random(f"{seed}/malice")
+    chance, keeps = rng.random(), rng.random() < 0.5
+    chance *= SERVERS_SHARE + CLIENTS_SHARE if surely else 1
+    malicious: tuple[Fault, ...] = ()
+    if chance < SERVERS_SHARE:
+        malicious = (MaliciousServer(rng.choice(SERVERS), rng.choice(_drawn())),)
+        if surely and Random(f"{seed}/later").random() < 0.5:
+            malicious = (MaliciousServer(rng.choice(SERVERS), rng.choice(NOT_DRAWN)),)
+    elif chance < SERVERS_SHARE + CLIENTS_SHARE:
+        names = rng.sample(NAMES[: trial.scenario.clients], rng.choice((1, 1, 2)))
+        known = list(villainies(trial.scenario.task))
+        malicious = tuple(MaliciousClient(name, rng.choice(known)) for name in names)
+    if not malicious:
+        return trial
+    return msgspec.structs.replace(trial, faults=(*malicious, *(trial.faults if keeps else ())))
+
+
+def _drawn() -> list[str]:
+    return [name for name in SERVER_MUTATIONS if name not in NOT_DRAWN]
+
+
+def run(trial: Trial) -> Verdict:
+    """Run a trial, with whoever its plan calls malicious, and judge it."""
+    return trials.run(trial, play)
+
+
+class _Malice(trials.Malice):
+    def server(self, fault: MaliciousServer) -> MakeServer:
+        """See `trials.Malice.server`."""
+        return _careful(SERVER_MUTATIONS[fault.name])
+
+    def client(self, fault: MaliciousClient, member: Member) -> Member:
+        """See `trials.Malice.client`."""
+        return Villain.in_place_of(member, fault.name)
+
+
+play = _Malice()
+
+
+def _careful(mutant: type[Byzantine]) -> type[Byzantine]:
+    """The same mutant, but honest where what it would change is not there."""
+
+    class Careful(mutant):  # type: ignore[misc, valid-type]
+        def say(self, message: Message, bulk: bytes) -> list[tuple[Message, bytes]]:
+            try:
+                return list(super().say(message, bulk))
+            except MISSING:
+                return [(message, bulk)]
+
+        def hear(self, event: Event) -> tuple[Event, ...]:
+            try:
+                return tuple(super().hear(event))
+            except MISSING:
+                return (event,)
+
+    return Careful

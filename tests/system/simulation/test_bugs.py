@@ -1,0 +1,170 @@
+"""The laboratory finds what is planted on purpose, and nothing where nothing is planted.
+
+All planted bugs are hunted by `python -m tests.system.simulation.hunt`; here are those that a few seeds find, and for
+the others a plan of faults each, made for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+
+from fsl_async import Dense, Ring, Sparse, Task
+from parties.testing.faults import (
+    AtCommit,
+    AtTransition,
+    AtWrite,
+    Crash,
+    Fault,
+    GiveUp,
+    Late,
+    MaliciousServer,
+    SlowDisk,
+    Straggle,
+)
+from parties.testing.trials.trial import Scenario, Trial
+
+from .bugs import BUGS, Bug, planted
+from .hunt import failures
+from .malice import draw
+
+FOUND_AT = {
+    "says nothing again when the servers have met": 0,
+    "does not repeat its half of a toss": 0,
+    "nobody is woken when a submission is in": 2,
+    "nobody is woken when a round is settled": 0,
+    "leaves in the sum who is not counted": 1,
+    "believes one server that a round has closed": 3,
+    "counts whom only one server has": 1,
+    "reveals with its commitment": 2,
+    "counts submissions whose digests differ": 4,
+    "a commit returns before it is synced": 5,
+    "the peer's half of a toss is not recorded": 5,
+    "counts whose proof fails": 6,
+    "takes a lost receipt for a refusal": 6,
+    "a share's nonce is not recorded": 8,
+    "the peer's commitment is not recorded": 8,
+}
+"""By bug, the seed that finds it. A change of the code or of what is drawn may move it; then a few more are tried."""
+
+MORE = range(8)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Faults that bring a bug to light with some of the first few seeds."""
+
+    faults: tuple[Fault, ...]
+    clients: int = 3
+    rounds: int = 1
+    seconds: float = 5.0
+    selection: Literal["adaptive", "fixed"] = "adaptive"
+
+    def trials(self, seeds: Iterable[int]) -> list[Trial]:
+        """The same with several seeds: which client's carrier a server is, and who is first, they decide."""
+        task = Task(
+            name="laboratory",
+            blocks=(Sparse("items", rows=16, select=1), Dense("head", size=2)),
+            ring=Ring(64),
+            selection=self.selection,
+            security="semi-honest",
+            min_clients=2,
+            max_clients=5,
+        )
+        scenario = Scenario(task, self.clients, self.rounds, self.seconds)
+        return [Trial(seed, scenario, self.faults) for seed in seeds]
+
+
+SUBMITTED = ("round", "Open", "Submitted", "Open")
+SUMMED = ("round", "Verified", "Summed", "Committed")
+UNRECORDED = Plan(
+    (
+        SlowDisk("S0", begin=0.0, seconds=100.0, each=0.3),
+        Crash("S0", AtTransition(*SUBMITTED, "before sync"), 1.0),
+    ),
+    seconds=20.0,
+)
+"""What is said before it is written has the time to arrive; then it turns out that it never was written."""
+DIRECTED = {
+    "a receipt before the list is written": UNRECORDED,
+    "acts before it records": UNRECORDED,
+    "a receipt for who is not on the list": UNRECORDED,
+    "a list that is closed but not recorded": Plan(
+        (
+            Straggle("anna", 1, "S0", seconds=100.0),
+            Late("dora", 1, seconds=100.0),
+            Crash("S0", AtTransition(*SUMMED, "after write"), 1.0),
+        ),
+        clients=4,
+    ),
+    "waits for stragglers for ever": Plan((Straggle("anna", 1, "S0", seconds=100.0),), seconds=20.0),
+    "drops what is on its way when it is sent": Plan(
+        (Crash("S1", AtTransition("round", "Closed", "PeerRoster", "Rostered", "before sync"), 1.0),)
+    ),
+    "does not repeat its last words": Plan(
+        (
+            GiveUp("S0", AtTransition(*SUBMITTED, "after write")),
+            Crash("S0", AtTransition("round", "Open", "GaveUp", "Aborted", "after write"), 1.0),
+        ),
+        rounds=2,
+    ),
+    "gives up after it has committed": Plan((GiveUp("S0", AtTransition(*SUMMED, "after write")),)),
+    "the model is settled before its round's number": Plan((Crash("S0", AtWrite("model/", 2, "after write"), 1.0),)),
+    "a round's number is settled before its model": Plan((Crash("S0", AtWrite("standing", 2, "after write"), 1.0),)),
+    "adds submissions once more after a restart": Plan(
+        (Crash("S0", AtTransition(*SUBMITTED, "after write", occurrence=3), 1.0),)
+    ),
+    "erases a submission at its first receipt": Plan((Crash("anna", AtWrite("submission", 2, "after write"), 1.0),)),
+    "a torn entry is taken for a whole one": Plan(
+        tuple(Crash("S0", AtCommit(number, "before sync"), 0.1) for number in (2, 4, 6, 8, 10))
+    ),
+    "keeps two parts of one request": Plan(
+        (
+            MaliciousServer("S1", "forwards two parts of one client"),
+            Crash("S0", AtWrite("/parts/", 2, "after write"), 1.0),
+        ),
+        selection="fixed",
+    ),
+    "submits again what was counted": Plan(
+        (Crash("anna", AtWrite("submission", 2, "before write"), 30.0),), rounds=3, seconds=20.0
+    ),
+    "nobody is woken when a round opens": Plan((), rounds=2),
+    "loses trees that were counted": Plan((), rounds=2, selection="fixed"),
+    "keeps trees that were not counted": Plan(
+        (GiveUp("S0", AtTransition(*SUBMITTED, "after write", occurrence=2)),), rounds=2, selection="fixed"
+    ),
+    "takes a share that was not committed to": Plan((MaliciousServer("S1", "changes its share after committing"),)),
+    "believes one server's account": Plan((MaliciousServer("S0", "tells another outcome"),)),
+}
+
+SEEDS = range(10)
+
+
+def _is_found(bug: Bug, trials: Iterable[Trial]) -> list[Trial]:
+    """The first of some trials that shows a bug; none, if it is not found."""
+    with planted(bug):
+        return next(([trial] for trial in trials if failures(trial)), [])
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_every_bug_can_be_planted(bug: Bug) -> None:
+    with planted(bug):
+        pass
+
+
+@pytest.mark.parametrize("bug", [bug for bug in BUGS if bug.name in FOUND_AT], ids=lambda bug: bug.name)
+def test_a_planted_bug_is_found_among_the_first_seeds(bug: Bug) -> None:
+    seed = FOUND_AT[bug.name]
+    found = _is_found(bug, [draw(other, surely=not bug.alone) for other in (seed, *MORE)])
+    assert found, f"{bug.name} is not found by seed {seed} any more: hunt it, and put down the seed that finds it"
+    assert failures(found[0]) == (), f"seed {found[0].seed} fails without the bug as well"
+
+
+@pytest.mark.parametrize("bug", [bug for bug in BUGS if bug.name in DIRECTED], ids=lambda bug: bug.name)
+def test_a_planted_bug_is_found_by_what_was_made_for_it(bug: Bug) -> None:
+    found = _is_found(bug, DIRECTED[bug.name].trials(SEEDS))
+    assert found, f"{bug.name} is not found by the plan that was made for it"
+    assert failures(found[0]) == (), f"the same plan fails with seed {found[0].seed} without the bug as well"

@@ -1,0 +1,118 @@
+"""What simulated worlds have found, each with the little that it took: none of it may come back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+import trio
+
+from fsl_async import Dense, Ring, Sparse, Task
+from fsl_async.wire.messages import Message, Retrieve
+from parties import simulate
+from parties.client.client import Client, RoundClosedError
+from parties.testing.faults import AtTime, AtTransition, Crash, FullDisk, GiveUp, Late, SlowDisk
+from parties.testing.trials.trial import Scenario, Trial, run
+
+TASK = Task(
+    name="laboratory",
+    blocks=(Sparse("items", rows=64, select=1, width=2), Dense("head", size=3)),
+    ring=Ring(64),
+    security="semi-honest",
+    min_clients=2,
+    max_clients=5,
+)
+GIVEN_UP = AtTransition("round", "Open", "GaveUp", "Aborted", "after write")
+
+
+@pytest.mark.parametrize(("seed", "seconds"), [(41, 0.3), (20, 0.5)])
+def test_a_round_is_given_up_before_the_peer_knows_that_it_began(seed: int, seconds: float) -> None:
+    """And the server that gave it up is killed: it must say again that it tossed for that round, and how it ended."""
+    faults = (Crash("S1", GIVEN_UP, down=1.0), GiveUp("S1", AtTime(seconds)))
+    verdict = run(Trial(seed, Scenario(TASK, clients=2, rounds=2, seconds=20.0), faults))
+    assert verdict.violations == ()
+    assert len(verdict.fired) == 2, f"the faults of seed {seed} do not strike any more"
+
+
+async def test_answered_trees_do_not_outlive_their_round() -> None:
+    """A retrieval that is cancelled is not taken for one of the same number that an earlier round has answered."""
+    update = {"items": ([5], np.ones((1, 2), dtype=np.int64))}
+    model = {"items": np.zeros((64, 2), dtype=np.int64), "head": np.zeros(3, dtype=np.int64)}
+    async with simulate(TASK, model, seed=1) as net:
+        cancelling: list[trio.CancelScope] = []
+
+        def watch(sender: str, receiver: str, message: Message, bulk: int) -> None:
+            if isinstance(message, Retrieve):
+                for scope in cancelling:
+                    scope.cancel()
+
+        async with (
+            net.client("anna") as anna,
+            net.client("ben") as ben,
+            Client(replace(net.client("carol").setup, watch=watch)) as carol,
+        ):
+            await carol.retrieve({"items": [5]})
+            await anna.submit(update)
+            await ben.submit(update)
+            await net.finish_round()
+            with pytest.raises(RoundClosedError):
+                await carol.submit(update)
+            with trio.CancelScope() as scope:
+                cancelling.append(scope)
+                await carol.retrieve({"items": [7]})
+            assert scope.cancelled_caught
+            cancelling.clear()
+            await carol.submit(update)
+            await anna.submit(update)
+            outcome = await net.finish_round()
+            assert outcome.clients == ("anna", "carol")
+            assert outcome.elements["items"][5].tolist() == [2, 2]
+
+
+def test_what_is_said_first_is_what_the_peer_lacks() -> None:
+    """A server whose disk is full when the servers meet again has news to tell before it has heard of the meeting."""
+    tossed = AtTransition("toss", "Revealing", "PeerTossReveal", "Tossed", "before write")
+    faults = (Crash("S0", tossed, down=5.184), FullDisk("S1", begin=4.0, seconds=20.0))
+    verdict = run(Trial(100114, Scenario(TASK, clients=2, rounds=1, seconds=5.0), faults))
+    assert verdict.violations == ()
+    assert len(verdict.fired) == 2
+
+
+def test_a_submission_that_is_stored_too_late_leaves_no_session() -> None:
+    """A round is given up while a slow disk keeps a request: trees that came after its end must not wait for it."""
+    task = msgspec.structs.replace(TASK, selection="fixed", blocks=(Sparse("items", rows=16, select=1), TASK.blocks[1]))
+    faults = (
+        SlowDisk("S1", begin=0.0, seconds=60.0, each=2.0),
+        GiveUp("S0", AtTime(9.75)),
+        Late("ben", submission=2, seconds=40.0),
+    )
+    verdict = run(Trial(5, Scenario(task, clients=2, rounds=2, seconds=20.0), faults))
+    assert verdict.violations == ()
+    assert len(verdict.fired) == 3
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_round_is_given_up_while_submissions_are_added(seed: int) -> None:
+    """Its records go at once; whatever still wants to add one of them is no reason for a server to end."""
+    update = {"items": ([5], np.ones((1, 2), dtype=np.int64))}
+    model = {"items": np.zeros((64, 2), dtype=np.int64), "head": np.zeros(3, dtype=np.int64)}
+    async with (
+        simulate(TASK, model, seed) as net,
+        net.client("anna") as anna,
+        net.client("ben") as ben,
+        net.client("carol") as carol,
+    ):
+        clients = (anna, ben, carol)
+        async with trio.open_nursery() as nursery:
+            for client in clients:
+                nursery.start_soon(client.submit, update)
+            run = await net.servers[0].next_round(0)
+            while run.standing().submissions < len(clients):
+                await trio.lowlevel.checkpoint()
+            await net.servers[0].abort_round(1, "the operator said so")
+        assert [(await client.outcome()).counted for client in clients] == [False] * 3
+        await anna.submit(update)
+        await ben.submit(update)
+        assert (await net.finish_round()).clients == ("anna", "ben")

@@ -1,0 +1,126 @@
+"""Directed trials reach what they are made for, and count nothing else as reached.
+
+All of them are `python -m tests.system.simulation --reach`; here are some of each kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import sha256
+
+import msgspec
+import pytest
+
+from parties.simulation.network import SERVERS
+from parties.testing.faults import AtPeerTransition, Crash, MaliciousServer
+from parties.testing.recorder import Transition, declared
+from parties.testing.trials.trial import Scenario, Trial
+
+from . import __main__ as command
+from . import ways
+from .bugs import BUGS, planted
+from .malice import NOT_DRAWN, draw, run
+from .reaching import Goal, Search, crash_points, in_words, search, transitions, trial_for
+
+CLOSES = Transition("round", "Open", "CloseRound", "Closed")
+TRIES = range(12)
+
+DRAWN = "34cdfcc097f8e03579e55c872b1180c7a65171a3663baadb5692a03c8c1f02e0"
+"""A digest of the trials of the seeds 0 to 499."""
+
+GOALS: list[Goal] = [
+    ("S0", CLOSES, "before write"),
+    ("S1", Transition("toss", "Revealing", "PeerTossReveal", "Tossed"), "before send"),
+    ("S0", Transition("round", "Closing", "GraceOver", "Aborted"), "after send"),
+    ("S1", Transition("round", "Proved", "PeerProofs", "Aborted"), "before sync"),
+    ("S0", Transition("round", "Committed", "PeerAbort", "Aborted"), "after write"),
+    ("S1", Transition("round", "Revealed", "PeerShare", "Combined"), "after send"),
+    Transition("client", "Submitting", "Leave", "Outside"),
+    Transition("session", "Planted", "Brought", "Planted"),
+]
+
+
+@pytest.mark.parametrize("goal", GOALS, ids=in_words)
+def test_a_goal_is_reached(goal: Goal) -> None:
+    ended = search(goal, TRIES)
+    assert ended.failures == ()
+    assert goal in ended.reached, f"not reached in {ended.tries} tries: change its way"
+
+
+def test_there_is_a_way_to_every_transition_of_a_server() -> None:
+    assert sorted(ways.WAYS) == sorted([*declared("round"), *declared("toss")])
+    assert set(ways.SILENT) <= set(ways.WAYS)
+    assert set(ways.OTHER_WAYS) <= set(transitions())
+    assert len(set(crash_points())) == 5 * 2 * len(ways.WAYS)
+
+
+def test_trials_are_the_same_each_time() -> None:
+    goal = GOALS[2]
+    assert trial_for(goal, 3) == trial_for(goal, 3) != trial_for(goal, 4)
+
+
+def test_what_did_not_happen_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without what brings a transition about its crash never strikes, though it stands in the plan."""
+    transition = Transition("round", "Closing", "GraceOver", "Aborted")
+    goal: Goal = ("S0", transition, "before write")
+    monkeypatch.setitem(ways.WAYS, transition, ways.WAYS[CLOSES])
+    ended = search(goal, range(2))
+    assert (ended.tries, ended.failures) == (2, ())
+    assert goal not in ended.reached
+
+
+def test_a_trial_that_fails_ends_the_search() -> None:
+    (bug,) = [bug for bug in BUGS if bug.name == "reveals with its commitment"]
+    with planted(bug):
+        ended = search(("S0", CLOSES, "after write"), TRIES)
+    assert ended.failures
+    assert search(ended.goal, TRIES).failures == ()
+
+
+@pytest.mark.parametrize("name", NOT_DRAWN)
+@pytest.mark.parametrize("server", SERVERS)
+def test_malice_that_is_not_drawn_is_tried(server: str, name: str) -> None:
+    malicious = MaliciousServer(server, name)
+    for seed in range(3):
+        verdict = run(Trial(seed, ways.Plan(clients=3).scenario(), (malicious,)))
+        assert (verdict.violations, verdict.fired) == ((), (malicious,)), f"with seed {seed}"
+
+
+def test_seeds_give_the_trials_that_they_gave() -> None:
+    """Figures and planted bugs name seeds: whatever is added is added beside what is drawn."""
+    drawn = b"".join(msgspec.json.encode(draw(seed)) for seed in range(500))
+    assert sha256(drawn).hexdigest() == DRAWN
+
+
+def test_a_server_dies_as_its_peer_takes_a_transition() -> None:
+    crash = Crash("S1", AtPeerTransition("round", "Verified", "Summed", "Committed"), 0.5)
+    verdict = run(Trial(1, ways.Plan().scenario(), (crash,)))
+    assert (verdict.violations, verdict.fired) == ((), (crash,))
+    assert (verdict.world.process("S0").lives, verdict.world.process("S1").lives) == (1, 2)
+    assert verdict.crash_points == frozenset(), "it did not die at a transition of its own"
+
+
+@pytest.mark.parametrize(
+    ("reached", "failures", "code"), [("all", (), 0), ("some", (), 1), ("all", ("nobody fails: S0 ended",), 1)]
+)
+def test_the_command_says_whether_all_was_reached(
+    reached: str,
+    failures: tuple[str, ...],
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    goals: list[Goal] = [*crash_points(), *transitions()]
+
+    def some(*_: object) -> Iterator[Search]:
+        found = frozenset(goals if reached == "all" else goals[1:])
+        yield Search(goals[0], 3, Trial(1, Scenario(ways.Plan().scenario().task, 2, 1, 5.0), ()), failures, found, 0.1)
+
+    shown: list[Trial] = []
+    monkeypatch.setattr(command, "reach", some)
+    monkeypatch.setattr(command, "show", lambda trial, shrinking: shown.append(trial))
+    monkeypatch.setattr(command, "save", lambda trial: None)
+    assert command.reach_all(range(3), 1, as_json=False) == code
+    words = capsys.readouterr().out
+    assert (f"not reached   {in_words(goals[0])}" in words) == (reached == "some")
+    assert ("violation     nobody fails: S0 ended" in words) == bool(failures) == bool(shown)

@@ -1,0 +1,296 @@
+"""Malicious clients for trials: each takes part like an honest one, but for one thing.
+
+    malformed trees                   as `tests.system.security.forgeries` spoils them, where the task's security is
+    verified other words to each server        commitments, dense digests, announced parts; a submission to one of them
+    alone more than one submission          a second content, the same again and again what is no message at all
+    random bytes on a channel that was honestly made
+
+What is spoiled in a way that must keep it out of every sum is noted in `spoiled`, by round. All else may be counted or
+not; honest clients' digits must come out exactly, whatever it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+
+from fsl_async import Task
+from fsl_async.client.upload import SparseUpdate, dense_digest, public_digest, submission_digest, tree_digest
+from fsl_async.config import RoundConfig
+from fsl_async.digests import DIGEST_BYTES
+from fsl_async.errors import ChannelError, FslError
+from fsl_async.protocols import client as protocol
+from fsl_async.ring import Elements
+from fsl_async.wire.messages import Receipt
+from fsl_async.wire.public_part import Layout, Trees, forests_of
+from parties.client.client import Client, ClientSetup, RoundClosedError, SubmissionReceipt
+from parties.client.session import NoSession
+from parties.client.state import LastSubmission
+from parties.client.submission import Draft, Ride
+from parties.testing.trials.members import Member
+from tests.system.security.catalogue import MALFORMATIONS, Forgery, Malformation, Workshop
+from tests.system.security.forgeries import Grown, round_of
+
+__all__ = ["VILLAINIES", "Villain", "villainies"]
+
+ATTEMPTS = 20
+LONGEST_ANSWER = 2**20
+REPEATS = 15
+"""More often than a server takes one client's submissions in a round."""
+BITS = 100
+"""Tries to flip a bit that matters: after a union of a few rows most bins have none, and what is said there is idle."""
+
+
+Sent: TypeAlias = Iterator[tuple[int, Draft]]
+Spoil: TypeAlias = Callable[["_Spoiler", Draft], Sent]
+"""What is sent in place of a draft: to which server which one, in this order."""
+
+
+class Villain(Member):
+    """A malicious client in place of an honest member; its ledger binds nobody."""
+
+    name_of_villainy: str
+
+    @staticmethod
+    def in_place_of(member: Member, villainy: str) -> Villain:
+        """Whoever does what an honest member would do, but for one thing."""
+        member.__class__ = Villain
+        assert isinstance(member, Villain)
+        member.name_of_villainy = villainy
+        return member
+
+    def make(self, setup: ClientSetup) -> Client:
+        """The client of one life; what it sends is in no ledger."""
+        return _Spoiler(setup, self)
+
+    async def live(self, client: Client) -> None:
+        """Take part in round after round; a server that refuses it does not stop it."""
+        while True:
+            with suppress(RoundClosedError):
+                await self._take_part(client)
+
+
+class _Spoiler(Client):
+    """Spoils each of its submissions, whole and well made, before it leaves."""
+
+    def __init__(self, setup: ClientSetup, villain: Villain) -> None:
+        super().__init__(setup)
+        self._villain = villain
+        self.chance = np.random.default_rng(list(setup.randomness(16)))
+
+    async def _submit(
+        self, config: RoundConfig, sparse: Mapping[int, SparseUpdate], dense: Mapping[int, Elements], mark: bytes
+    ) -> SubmissionReceipt:
+        self._session = NoSession()
+        return await super()._submit(config, sparse, dense, mark)
+
+    async def _ride(self, config: RoundConfig, sparse: Mapping[int, SparseUpdate]) -> Ride:
+        self._answered_trees.clear()  # its own trees: those of a retrieval are on the servers already
+        return await super()._ride(config, sparse)
+
+    async def _deliver(self, draft: Draft) -> SubmissionReceipt:
+        villainy = VILLAINIES[self._villain.name_of_villainy]
+        if villainy.must_not_count:
+            self._villain.spoiled.add(draft.config.round_id())
+        self._round, self._drafts = protocol.Outside(draft.config.number), {}
+        await self._state.keep_end(LastSubmission(draft.config, draft.words.digest, draft.mark), NoSession())
+        if villainy.babbles:
+            await self._babble()
+        for server, spoiled in villainy.spoil(self, draft):
+            try:
+                await self._requests.ask(server, spoiled.message(server), spoiled.bulk(server), Receipt)
+            except (RoundClosedError, ChannelError):
+                break
+            except FslError:
+                continue  # refused; on with it
+        raise RoundClosedError("done")
+
+    async def _babble(self) -> None:
+        """Send random bytes where messages belong, until the server has had enough."""
+        for server in (0, 1):
+            with suppress(ChannelError):
+                async with await self._requests._dial(server) as channel:
+                    await channel.send(self.chance.bytes(int(self.chance.integers(1, 3000))))
+                    await channel.receive(LONGEST_ANSWER)
+
+
+class Villainy(msgspec.Struct, frozen=True):
+    """One thing that a malicious client does otherwise.
+
+    Attributes:
+        spoil: what it sends.
+        must_not_count: whether nobody may be counted who does that.
+        verified: whether it takes a task whose submissions are proved, for the servers to see it.
+        dense: whether it takes a dense block.
+        babbles: whether it also sends what is no message.
+    """
+
+    spoil: Spoil
+    must_not_count: bool = True
+    verified: bool = False
+    dense: bool = False
+    babbles: bool = False
+
+
+# ---- malformed trees
+
+
+def _malformed(malformation: Malformation) -> Spoil:
+    def spoil(client: _Spoiler, draft: Draft) -> Sent:
+        for forgery in _unsound(client, draft, malformation):
+            spoiled = _bound(client, draft, forgery)
+            yield from ((server, spoiled) for server in (0, 1))
+
+    return spoil
+
+
+def _unsound(client: _Spoiler, draft: Draft, malformation: Malformation) -> list[Forgery]:
+    """A forgery of a draft whose trees or proofs are wrong: of this kind if there is one, else by a single bit.
+
+    None where nothing is found that matters: after an empty union there is no row for a tree to reach.
+    """
+    workshop = Workshop(draft.config.shape, int(client.chance.integers(2**32)))
+    workshop.config, workshop.earlier = draft.config, round_of(draft.config.shape, draft.config.number + 1)
+    for kind in (*[malformation] * ATTEMPTS, *[_A_BIT] * BITS):
+        try:
+            forgery = kind.spoil(_forgery(draft), workshop)
+        except ValueError:
+            continue  # these trees are too low for it
+        if not forgery.sound():
+            return [forgery]
+    return []
+
+
+_A_BIT = next(kind for kind in MALFORMATIONS if kind.name == "a bit of a tag correction flipped")
+
+
+def _forgery(draft: Draft) -> Forgery:
+    shape = draft.config.shape
+    pieces = Layout.submission(shape, Trees.OWN).split(memoryview(bytes(draft.part)))
+    grown = {key: Grown.read(forest, pieces[key, "tree"], pieces[key, "proof"]) for key, forest in forests_of(shape)}
+    return Forgery(draft.config, draft.client, draft.words.seeds, grown, bytes(draft.part))
+
+
+def _bound(client: _Spoiler, draft: Draft, forgery: Forgery) -> Draft:
+    """The draft that a forgery makes, all its digests right."""
+    part, tree = forgery.public_part(), forgery.tree_digest()
+    public = public_digest(forgery.layout, part, tree)
+    of_dense = dense_digest(draft.shares, forgery.msk[draft.config.carrier(draft.client)])
+    name = submission_digest(
+        draft.config.round_id(),
+        client.setup.identity.public.digest(),
+        public,
+        tree,
+        forgery.commitments,
+        draft.words.dense_salt + of_dense,
+    )
+    words = msgspec.structs.replace(
+        draft.words,
+        digest=name,
+        seeds=forgery.msk,
+        commitments=forgery.commitments,
+        public_digest=public,
+        dense_digest=of_dense,
+    )
+    return replace(draft, words=words, part=part)
+
+
+# ---- other words to each server
+
+
+def _other_commitments(client: _Spoiler, draft: Draft) -> Sent:
+    """Each server sees its own commitment right, and another one for the other server."""
+    for server in (0, 1):
+        commitments = list(draft.words.commitments)
+        commitments[1 - server] = client.chance.bytes(DIGEST_BYTES)
+        yield server, _with_words(draft, commitments=tuple(commitments))
+
+
+def _another_dense_digest(client: _Spoiler, draft: Draft) -> Sent:
+    carrier = draft.config.carrier(draft.client)
+    yield carrier, draft
+    yield 1 - carrier, _with_words(draft, dense_digest=client.chance.bytes(DIGEST_BYTES))
+
+
+def _another_part_announced(client: _Spoiler, draft: Draft) -> Sent:
+    carrier = draft.config.carrier(draft.client)
+    yield carrier, draft
+    yield 1 - carrier, _with_words(draft, public_digest=client.chance.bytes(DIGEST_BYTES))
+
+
+def _anothers_seeds(client: _Spoiler, draft: Draft) -> Sent:
+    """Seeds that are committed to in somebody else's name."""
+    other = replace(_forgery(draft), client="somebody else") if draft.config.task.verified else None
+    commitments = other.commitments if other else tuple(reversed(draft.words.commitments))
+    yield from ((server, _with_words(draft, commitments=commitments)) for server in (0, 1))
+
+
+def _one_server_alone(client: _Spoiler, draft: Draft) -> Sent:
+    yield int(client.chance.integers(2)), draft
+
+
+def _with_words(draft: Draft, **words: object) -> Draft:
+    return replace(draft, words=msgspec.structs.replace(draft.words, **words))
+
+
+# ---- more than one submission
+
+
+def _as_it_is(client: _Spoiler, draft: Draft) -> Sent:
+    yield from ((server, draft) for server in (0, 1))
+
+
+def _two_contents(client: _Spoiler, draft: Draft) -> Sent:
+    """To both servers one after the other, in opposite orders."""
+    changed = _another_part(draft) if draft.part else _other_shares(draft)
+    first, second = client.chance.permutation(2)
+    yield int(first), draft
+    yield int(second), changed
+    yield int(first), changed
+    yield int(second), draft
+
+
+def _another_part(draft: Draft) -> Draft:
+    layout, part = Layout.submission(draft.config.shape, draft.words.trees), bytearray(draft.part)
+    part[-1] ^= 1
+    public = public_digest(layout, part, tree_digest(layout, part))
+    return replace(_with_words(draft, public_digest=public), part=bytes(part))
+
+
+def _other_shares(draft: Draft) -> Draft:
+    """Where all blocks move plainly there is no public part."""
+    shares = bytearray(draft.shares)
+    shares[-1] ^= 1
+    digest = dense_digest(shares, draft.words.seeds[draft.config.carrier(draft.client)])
+    return replace(_with_words(draft, dense_digest=digest), shares=bytes(shares))
+
+
+def _again_and_again(client: _Spoiler, draft: Draft) -> Sent:
+    for _ in range(REPEATS):
+        yield from ((server, draft) for server in (0, 1))
+
+
+VILLAINIES: dict[str, Villainy] = {
+    **{kind.name: Villainy(_malformed(kind), verified=True) for kind in MALFORMATIONS},
+    "other commitments to each server": Villainy(_other_commitments),
+    "another dense digest to one server": Villainy(_another_dense_digest, dense=True),
+    "another part announced than sent": Villainy(_another_part_announced),
+    "seeds committed to in another's name": Villainy(_anothers_seeds),
+    "a submission to one server alone": Villainy(_one_server_alone),
+    "two contents in one round": Villainy(_two_contents, must_not_count=False),
+    "random bytes in place of messages": Villainy(_as_it_is, must_not_count=False, babbles=True),
+    "the same again and again": Villainy(_again_and_again, must_not_count=False),
+}
+
+
+def villainies(task: Task) -> Iterator[str]:
+    """Those that a task has room for."""
+    for name, villainy in VILLAINIES.items():
+        fits = (task.verified or not villainy.verified) and (any(task.dense_blocks()) or not villainy.dense)
+        if fits:
+            yield name

@@ -1,0 +1,394 @@
+"""What makes a transition come about: for each of them the ways that directed trials try.
+
+`WAYS` says for every transition of a server's round and toss what must go wrong for it, if anything has to. Chance
+decides the rest: who is how late, how slow a disk is, how long somebody is away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Literal, TypeAlias
+
+from fsl_async import Dense, Ring, Sparse, Task
+from parties.simulation.network import SERVERS
+from parties.testing.faults import (
+    AtPeerTransition,
+    AtTime,
+    AtTransition,
+    AtWrite,
+    Crash,
+    Delay,
+    Fault,
+    GiveUp,
+    Late,
+    MaliciousClient,
+    MaliciousServer,
+    Partition,
+    SlowDisk,
+    Straggle,
+)
+from parties.testing.recorder import Transition
+from parties.testing.trials.trial import Scenario
+
+__all__ = ["LIKELIER", "OTHER_WAYS", "SILENT", "WAYS", "Chance", "Plan", "Way", "meet_again"]
+
+ABSENT = 60.0
+"""Seconds that keep a client out of the first round."""
+
+ALL_ALONG = 100.0
+"""Seconds that are as long as everything that goes wrong."""
+
+SHORT, LONG = 5.0, 20.0
+"""Seconds after which a round closes: before clients that are absent come, and after all clients are in."""
+
+
+@dataclass(frozen=True)
+class Chance:
+    """What one try has to go on.
+
+    Attributes:
+        rng: decides what a way leaves open.
+        ours: the server that is to take the transition.
+    """
+
+    rng: Random
+    ours: str
+
+    @property
+    def peer(self) -> str:
+        """The other server."""
+        return SERVERS[1 - SERVERS.index(self.ours)]
+
+    def between(self, low: float, high: float) -> float:
+        """Some seconds."""
+        return round(self.rng.uniform(low, high), 3)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What goes wrong, in which scenario."""
+
+    faults: tuple[Fault, ...] = ()
+    clients: int = 2
+    seconds: float = LONG
+    rounds: int = 1
+    security: Literal["verified", "semi-honest"] = "semi-honest"
+    selection: Literal["adaptive", "fixed"] = "adaptive"
+    alignment: Literal["all", "union"] = "all"
+
+    def scenario(self) -> Scenario:
+        """As a trial has it."""
+        task = Task(
+            name="laboratory",
+            blocks=(Sparse("items", rows=16, select=1), Dense("head", size=2)),
+            ring=Ring(64),
+            security=self.security,
+            selection=self.selection,
+            alignment=self.alignment,
+            min_clients=2,
+            max_clients=5,
+        )
+        return Scenario(task, self.clients, self.rounds, self.seconds)
+
+
+Way: TypeAlias = Callable[[Chance], Plan]
+
+
+def _of_round(state: str, event: str, after: str) -> Transition:
+    return Transition("round", state, event, after)
+
+
+CLOSES = _of_round("Open", "CloseRound", "Closed")
+MUST_WAIT = _of_round("Open", "PeerRoster", "Closing")
+AGREES = _of_round("Closed", "PeerRoster", "Rostered")
+PROVES = _of_round("Rostered", "Evaluated", "Proved")
+EVALUATES = _of_round("Rostered", "Evaluated", "Verified")
+VERIFIES = _of_round("Proved", "PeerProofs", "Verified")
+COMMITS = _of_round("Verified", "Summed", "Committed")
+REVEALS = _of_round("Committed", "PeerCommitment", "Revealed")
+CONCLUDES = _of_round("Combined", "Applied", "Concluded")
+
+
+# ---- a round that goes well
+
+
+def _nothing(chance: Chance) -> Plan:
+    return Plan()
+
+
+def _proofs(chance: Chance) -> Plan:
+    return Plan(security="verified")
+
+
+def _peer_is_late(chance: Chance) -> Plan:
+    """We are full and have closed; the peer lacks a client, and goes on without it after the grace period."""
+    return Plan((Straggle("anna", 1, chance.peer, ALL_ALONG),), clients=3)
+
+
+def _one_is_absent_and_we_open_late(chance: Chance) -> Plan:
+    """The peer's time is over first, and we have everybody whom it has."""
+    return Plan((Late("carol", 1, ABSENT), _opens_late(chance)), clients=3, seconds=SHORT)
+
+
+# ---- clients that are late with one server
+
+
+def _one_is_late(chance: Chance) -> Plan:
+    """The peer is full, and we lack one that comes within the grace period."""
+    return Plan((Straggle("anna", 1, chance.ours, chance.between(0.3, 2.8)),))
+
+
+def _some_are_late(chance: Chance) -> Plan:
+    """The peer's time is over, and we lack some that come within the grace period, and some that never do."""
+    late = (Straggle(name, 1, chance.ours, chance.between(5.3, 8.0)) for name in ("carol", "dora", "emil"))
+    never = (Straggle(name, 1, chance.ours, ALL_ALONG) for name in ("anna", "ben"))
+    return Plan((*late, *never, _opens_late(chance)), clients=5, seconds=SHORT)
+
+
+def _one_is_too_late(chance: Chance) -> Plan:
+    return Plan((_never_comes(chance),), clients=3)
+
+
+def _one_of_two_is_too_late(chance: Chance) -> Plan:
+    return Plan((_never_comes(chance),))
+
+
+def _one_alone_is_late(chance: Chance) -> Plan:
+    """The peer closes with one client, whom we lack; with it the round has still too few."""
+    late = Straggle("anna", 1, chance.ours, chance.between(5.3, 8.0))
+    return Plan((late, Late("ben", 1, ABSENT), _opens_late(chance)), seconds=SHORT)
+
+
+# ---- too few clients
+
+
+def _nobody_comes_and_we_open_late(chance: Chance) -> Plan:
+    """The peer's time is over first."""
+    return Plan((*_nobody(), _opens_late(chance)), seconds=SHORT)
+
+
+def _nobody_comes(chance: Chance) -> Plan:
+    """The time of both is over before either hears of the other's."""
+    return Plan((*_nobody(), Partition(chance.ours, chance.peer, 2.0, chance.between(4.0, 8.0))), seconds=SHORT)
+
+
+def _one_of_two_cheats(chance: Chance) -> Plan:
+    return Plan((MaliciousClient("anna", "a bit of a tag correction flipped"),), security="verified")
+
+
+# ---- rounds that are given up
+
+
+def _give_up_open(chance: Chance) -> Plan:
+    return Plan((GiveUp(chance.ours, AtTime(chance.between(0.3, 3.0))), Late("ben", 1, ABSENT)))
+
+
+def _peer_gives_up_open(chance: Chance) -> Plan:
+    return Plan((GiveUp(chance.peer, AtTime(chance.between(0.3, 3.0))), Late("ben", 1, ABSENT)))
+
+
+def _give_up_closed(chance: Chance) -> Plan:
+    return Plan((_gives_up(chance.ours, CLOSES),))
+
+
+def _peer_gives_up_while_it_waits(chance: Chance) -> Plan:
+    """We are full and have closed; the peer lacks a client, and gives up."""
+    return Plan((Straggle("anna", 1, chance.peer, ALL_ALONG), _gives_up(chance.peer, MUST_WAIT)))
+
+
+def _give_up_closing(chance: Chance) -> Plan:
+    return Plan((_never_comes(chance), _gives_up(chance.ours, MUST_WAIT)))
+
+
+def _peer_gives_up_closed(chance: Chance) -> Plan:
+    """We lack a client that the peer has, which has closed and gives up."""
+    return Plan((_never_comes(chance), _gives_up(chance.peer, CLOSES)))
+
+
+def _give_up_rostered(chance: Chance) -> Plan:
+    return Plan((_gives_up(chance.ours, AGREES),))
+
+
+def _peer_gives_up_at_once(chance: Chance) -> Plan:
+    """Its time is over first; its list is followed by its last word, and our slow disk has both of them wait."""
+    faults = (_gives_up(chance.peer, CLOSES), Late("carol", 1, ABSENT), _slow(chance.ours, chance))
+    return Plan(faults, clients=3, seconds=SHORT)
+
+
+def _give_up_proved(chance: Chance) -> Plan:
+    return Plan((_gives_up(chance.ours, PROVES), _slow(chance.peer, chance)), security="verified")
+
+
+def _peer_gives_up_proving(chance: Chance) -> Plan:
+    """We have proofs, and wait for those of the peer, which is slow to say that there are none."""
+    given_up = _gives_up(chance.peer, chance.rng.choice((AGREES, AGREES, CLOSES)))
+    return Plan((given_up, _slow(chance.rng.choice(SERVERS), chance)), security="verified")
+
+
+def _give_up_verified(chance: Chance) -> Plan:
+    if chance.rng.random() < 0.5:
+        return Plan((_gives_up(chance.ours, EVALUATES),))
+    return Plan((_gives_up(chance.ours, VERIFIES),), security="verified")
+
+
+def _peer_gives_up_evaluating(chance: Chance) -> Plan:
+    """Our share is not summed when we hear of it, for our disk is slow."""
+    return Plan((_gives_up(chance.peer, chance.rng.choice((AGREES, EVALUATES))), _slow(chance.ours, chance)))
+
+
+def _peer_gives_up_verified(chance: Chance) -> Plan:
+    """We have committed when we hear of it, for its disk is slow."""
+    return Plan((_gives_up(chance.peer, EVALUATES), _slow(chance.peer, chance)))
+
+
+# ---- what ways are made of
+
+
+def _opens_late(chance: Chance) -> Fault:
+    """Its disk is slow until the round is open, which then is so later than at the peer."""
+    return SlowDisk(chance.ours, 0.0, 2.5, chance.between(0.2, 0.6))
+
+
+def _never_comes(chance: Chance) -> Fault:
+    return Straggle("anna", 1, chance.ours, ALL_ALONG)
+
+
+def _nobody() -> tuple[Fault, ...]:
+    return Late("anna", 1, ABSENT), Late("ben", 1, ABSENT)
+
+
+def _gives_up(server: str, when: Transition) -> Fault:
+    return GiveUp(server, AtTransition(*when, "after write"))
+
+
+def _slow(server: str, chance: Chance) -> Fault:
+    return SlowDisk(server, 0.0, ALL_ALONG, chance.between(0.2, 0.8))
+
+
+WAYS: Mapping[Transition, Way] = {
+    Transition("toss", "Committing", "PeerTossCommitment", "Revealing"): _nothing,
+    Transition("toss", "Revealing", "PeerTossReveal", "Tossed"): _nothing,
+    _of_round("Open", "Submitted", "Open"): _nothing,
+    CLOSES: _nothing,
+    MUST_WAIT: _one_is_late,
+    _of_round("Open", "PeerRoster", "Rostered"): _one_is_absent_and_we_open_late,
+    _of_round("Open", "PeerRoster", "Aborted"): _nobody_comes_and_we_open_late,
+    _of_round("Open", "GaveUp", "Aborted"): _give_up_open,
+    _of_round("Open", "PeerAbort", "Aborted"): _peer_gives_up_open,
+    AGREES: _peer_is_late,
+    _of_round("Closed", "PeerRoster", "Aborted"): _nobody_comes,
+    _of_round("Closed", "GaveUp", "Aborted"): _give_up_closed,
+    _of_round("Closed", "PeerAbort", "Aborted"): _peer_gives_up_while_it_waits,
+    _of_round("Closing", "Submitted", "Closing"): _some_are_late,
+    _of_round("Closing", "Submitted", "Rostered"): _one_is_late,
+    _of_round("Closing", "Submitted", "Aborted"): _one_alone_is_late,
+    _of_round("Closing", "GraceOver", "Rostered"): _one_is_too_late,
+    _of_round("Closing", "GraceOver", "Aborted"): _one_of_two_is_too_late,
+    _of_round("Closing", "GaveUp", "Aborted"): _give_up_closing,
+    _of_round("Closing", "PeerAbort", "Aborted"): _peer_gives_up_closed,
+    PROVES: _proofs,
+    EVALUATES: _nothing,
+    _of_round("Rostered", "GaveUp", "Aborted"): _give_up_rostered,
+    _of_round("Rostered", "PeerAbort", "Aborted"): _peer_gives_up_at_once,
+    VERIFIES: _proofs,
+    _of_round("Proved", "PeerProofs", "Aborted"): _one_of_two_cheats,
+    _of_round("Proved", "GaveUp", "Aborted"): _give_up_proved,
+    _of_round("Proved", "PeerAbort", "Aborted"): _peer_gives_up_proving,
+    COMMITS: _nothing,
+    _of_round("Verified", "GaveUp", "Aborted"): _give_up_verified,
+    _of_round("Verified", "PeerAbort", "Aborted"): _peer_gives_up_evaluating,
+    REVEALS: _nothing,
+    _of_round("Committed", "PeerAbort", "Aborted"): _peer_gives_up_verified,
+    _of_round("Revealed", "PeerShare", "Combined"): _nothing,
+    CONCLUDES: _nothing,
+    _of_round("Concluded", "PeerConclusion", "Done"): _nothing,
+}
+
+
+# ---- a reason to speak
+
+SILENT = (
+    Transition("toss", "Revealing", "PeerTossReveal", "Tossed"),
+    MUST_WAIT,
+    _of_round("Closing", "Submitted", "Closing"),
+    AGREES,
+    EVALUATES,
+    VERIFIES,
+    _of_round("Revealed", "PeerShare", "Combined"),
+    _of_round("Concluded", "PeerConclusion", "Done"),
+)
+"""Transitions to a state that has nothing new to say to the peer."""
+
+
+def meet_again(chance: Chance, transition: Transition) -> tuple[Fault, ...]:
+    """What has a server speak to its peer after a silent transition, and before its next one.
+
+    The peer dies just then, and is back while our slow disk still records what comes next; when two servers meet they
+    greet each other, and say again what the other may lack.
+    """
+    dies = Crash(chance.peer, AtPeerTransition(*transition), chance.between(0.05, 0.2))
+    return SlowDisk(chance.ours, 0.0, ALL_ALONG, chance.between(0.1, 0.8)), dies
+
+
+# ---- other machines
+
+
+def _forgotten(chance: Chance) -> Plan:
+    """A server denies a round that a client asks for which has both receipts."""
+    return Plan((MaliciousServer(chance.ours, "forgets its rounds"),))
+
+
+def _forgotten_in_doubt(chance: Chance) -> Plan:
+    """A server denies a round; a client that has one receipt comes back after it."""
+    dies = Crash("anna", AtWrite("submission", 2, "after write"), chance.between(5.0, 30.0))
+    return Plan((MaliciousServer(chance.ours, "forgets its rounds"), dies))
+
+
+def _slow_lines(chance: Chance) -> tuple[Fault, ...]:
+    """Clients lose patience with their retrievals, and rounds close in the midst of them."""
+    return tuple(Delay(name, 1, chance.between(0.3, 3.0)) for name in ("anna", "ben", "carol"))
+
+
+def _slow_retrievals(chance: Chance) -> Plan:
+    return Plan(_slow_lines(chance), clients=3, seconds=SHORT, rounds=3)
+
+
+def _slow_retrievals_in_a_session(chance: Chance) -> Plan:
+    return Plan(_slow_lines(chance), clients=3, rounds=3, selection="fixed")
+
+
+def _slow_unions(chance: Chance) -> Plan:
+    return Plan(_slow_lines(chance), clients=3, seconds=SHORT, rounds=3, alignment="union")
+
+
+def _announces_another_part(chance: Chance) -> Plan:
+    return Plan((MaliciousClient("anna", "another part announced than sent"),))
+
+
+def _stored_and_not_listed(chance: Chance) -> Plan:
+    """A submission and its trees are stored; the server dies before it is in the list, and it is sent again."""
+    dies = Crash(chance.ours, AtWrite("session/", 1, "after write"), chance.between(0.1, 2.0))
+    return Plan((dies,), selection="fixed")
+
+
+OTHER_WAYS: Mapping[Transition, Way] = {
+    Transition("client", "Inside", "RoundGone", "Outside"): _slow_unions,
+    Transition("client", "Retrieving", "Leave", "Outside"): _slow_retrievals,
+    Transition("client", "Retrieving", "RoundGone", "Outside"): _slow_retrievals,
+    Transition("client", "Retrieving", "Recollect", "Retrieving"): _slow_retrievals_in_a_session,
+    Transition("client", "Holding", "Recollect", "Retrieving"): _slow_retrievals_in_a_session,
+    Transition("client", "Submitting", "Leave", "Outside"): _forgotten_in_doubt,
+    Transition("client", "Submitted", "Leave", "Outside"): _forgotten,
+    Transition("assembly", "DirectOnly", "Public", "Mismatched"): _announces_another_part,
+    Transition("session", "Planted", "Brought", "Planted"): _stored_and_not_listed,
+}
+"""The same for those transitions of other machines that do not come about by chance."""
+
+LIKELIER: Mapping[str, Mapping[str, str]] = {
+    "alignment": {"alignment": "union", "selection": "adaptive"},
+    "client": {"alignment": "union", "selection": "adaptive"},
+    "session": {"selection": "fixed"},
+}
+"""By machine, the tasks in which chance brings its other transitions about sooner."""

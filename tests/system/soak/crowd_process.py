@@ -1,0 +1,209 @@
+"""Some of a crowd's clients as one process.
+
+    python -m tests.system.soak.crowd_process FOLDER FIRST LAST SEED [--rounds N]
+
+Every client is a task of its own with connections of its own. The submissions are made first: each client enters the
+round and plants its trees, and its bytes wait at a gate until all clients of all processes are ready; the parent opens
+the gate (SIGUSR1). What is told then is measured from the gate on. Every round has a gate of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import trio
+
+from fsl_async import Dense
+from fsl_async.task import Task
+from fsl_async.wire.codec import decode
+from fsl_async.wire.messages import FromClient, Hint, Submit
+from parties.client.client import Client, ClientSetup
+from parties.compute import ThreadLane
+from parties.deployment.connecting import Deployment
+from parties.identity.keys import Identity
+from parties.server.server import silent
+from transport import Channel, Kind, TcpTransport
+
+from .site import UNIT, Site, say
+
+__all__ = ["name_of", "update_of"]
+
+SPREAD = 2**12
+"""Update values are whole numbers of units below this."""
+
+
+def name_of(number: int) -> str:
+    """What a client of the crowd is called."""
+    return f"client-{number:04}"
+
+
+def update_of(task: Task, seed: int, number: int, round_number: int = 1) -> dict[str, Any]:
+    """What a client submits, in units: by sparse block rows and whole numbers, by dense block whole numbers."""
+    rng = np.random.default_rng((seed, round_number, number))
+    update: dict[str, Any] = {}
+    for block in task.blocks:
+        if isinstance(block, Dense):
+            update[block.name] = rng.integers(-SPREAD, SPREAD, size=block.size)
+        else:
+            rows = rng.choice(block.rows, block.select, replace=False).astype(np.uint32)
+            update[block.name] = (rows, rng.integers(-SPREAD, SPREAD, size=(block.select, block.width)))
+    return update
+
+
+def in_weights(update: dict[str, Any]) -> dict[str, Any]:
+    """The same update as a client is given it: in floats."""
+    return {
+        name: (values[0], values[1] * UNIT) if isinstance(values, tuple) else values * UNIT
+        for name, values in update.items()
+    }
+
+
+class Gate:
+    """Where the submissions of one round wait for each other.
+
+    Attributes:
+        ready: set once all wait.
+        opened_at: when it was opened, by the monotonic clock.
+    """
+
+    def __init__(self, expected: int) -> None:
+        self.ready = trio.Event()
+        self.opened_at = 0.0
+        self._expected = expected
+        self._waiting: set[str] = set()
+        self._opened = trio.Event()
+
+    def open(self) -> None:
+        """Let everybody pass."""
+        self.opened_at = time.monotonic()
+        self._opened.set()
+
+    async def pass_through(self, client: str) -> None:
+        """Wait until it opens."""
+        self._waiting.add(client)
+        if len(self._waiting) == self._expected:
+            self.ready.set()
+        await self._opened.wait()
+
+
+@dataclass
+class Walker:
+    """A client on its way through the gates: at which one its submission waits."""
+
+    name: str
+    gate: Gate
+
+
+class GatedTransport(TcpTransport):
+    """TCP whose submissions wait at a gate."""
+
+    def __init__(self, walker: Walker) -> None:
+        self._walker = walker
+
+    async def dial(self, *words: Any) -> Channel:
+        return GatedChannel(await super().dial(*words), self._walker)
+
+
+class GatedChannel(Channel):
+    """A channel that holds a submission back until the gate is open."""
+
+    def __init__(self, inner: Channel, walker: Walker) -> None:
+        self._inner = inner
+        self._walker = walker
+        self.peer_key = inner.peer_key
+        self.handshake_hash = inner.handshake_hash
+
+    @property
+    def bytes_sent(self) -> int:
+        return self._inner.bytes_sent
+
+    @property
+    def bytes_received(self) -> int:
+        return self._inner.bytes_received
+
+    async def send(self, *parts: Any, **more: Any) -> None:
+        message = decode(parts[0], FromClient, "ourselves").message  # bulk comes in parts of its own
+        if isinstance(message, Submit | Hint):
+            await self._walker.gate.pass_through(self._walker.name)
+        await self._inner.send(*parts, **more)
+
+    async def awaited(self, *words: Any) -> int:
+        return await self._inner.awaited(*words)
+
+    async def beat(self) -> None:
+        await self._inner.beat()
+
+    async def announced(self) -> int:
+        return await self._inner.announced()
+
+    async def receive(self, *words: Any, **more: Any) -> bytearray:
+        return await self._inner.receive(*words, **more)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+async def crowd(site: Site, first: int, last: int, rounds: int, seed: int) -> None:
+    """Live through some rounds with all of these clients, and tell what they took."""
+    gates = [Gate(last - first) for _ in range(rounds)]
+    deployment, lane = Deployment.load(site.task_file), ThreadLane(1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_wait_for_parent, gates, last - first)
+        async with trio.open_nursery() as clients:
+            for number in range(first, last):
+                walker = Walker(name_of(number), gates[0])
+                setup = ClientSetup(
+                    task=deployment.task,
+                    identity=Identity.load(site.key(walker.name)),
+                    servers=deployment.identities,
+                    addresses=deployment.addresses,
+                    transport=GatedTransport(walker),
+                    lane=lane,
+                    randomness=os.urandom,
+                    kind=Kind.LIVE,
+                    watch=silent,
+                )
+                clients.start_soon(_take_part, Client(setup), walker, gates, seed, number)
+        nursery.cancel_scope.cancel()
+
+
+async def _take_part(client: Client, walker: Walker, gates: Sequence[Gate], seed: int, number: int) -> None:
+    async with client:
+        for round_number, gate in enumerate(gates, start=1):
+            walker.gate = gate
+            receipt = await client.submit(in_weights(update_of(client.task, seed, number, round_number)))
+            seconds = time.monotonic() - gate.opened_at
+            say(submitted=client.name, round=receipt.number, seconds=seconds, bytes_sent=receipt.bytes_sent)
+            outcome = await client.outcome()
+            say(told=client.name, round=outcome.number, counted=outcome.counted, reason=outcome.reason)
+
+
+async def _wait_for_parent(gates: Sequence[Gate], clients: int) -> None:
+    with trio.open_signal_receiver(signal.SIGUSR1) as signals:
+        for round_number, gate in enumerate(gates, start=1):
+            await gate.ready.wait()
+            say(ready=clients, round=round_number)
+            await anext(signals)
+            gate.open()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    for word in ("first", "last", "seed"):
+        parser.add_argument(word, type=int)
+    parser.add_argument("--rounds", type=int, default=1)
+    words = parser.parse_args()
+    trio.run(crowd, Site(words.folder), words.first, words.last, words.rounds, words.seed)
+
+
+if __name__ == "__main__":
+    main()

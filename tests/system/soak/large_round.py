@@ -1,0 +1,167 @@
+"""A round of large submissions against their evaluation alone: `python -m tests.system.soak.large_round --clients 100`.
+
+Two processes evaluate as many submissions as the round has, each with all threads, as two servers that share this
+machine do: the pure evaluation time. And rounds: two servers, and clients whose submissions are made before the clock
+starts; it runs from the moment they are let go until the round is done on both servers, and includes what the clients'
+side of the connections costs the same cores. The first round does not count: in it a server loads its kernels, as it
+does once in its life. Between rounds the servers rest, as with most schedules: their stores overwrite what the last one
+left. With `--rest 0` that falls into the next.
+
+A machine's speed wanders, the more so the more others share it. So the evaluation is measured before the rounds and
+after them, and the mean of both compared with the median of the rounds. On a machine with other work both grow, the
+rounds more; the ratio of the processors' seconds does not, and tells where the round's own work is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+from rich.table import Table
+
+from fsl_async import Ring, Sparse, Task
+
+from .children import Child, python_module
+from .crowd import MIB
+from .one_round import Crowd, Measured, measure
+from .site import SERVERS
+from .telling import shown, tell
+
+__all__ = ["ASKED", "pure_evaluation"]
+
+ASKED = 2.5
+"""The whole round may take so many times the pure evaluation."""
+
+
+async def pure_evaluation(folder: Path, rows: int, select: int, bits: int, clients: int) -> dict[str, float]:
+    """Seconds that two servers take side by side to evaluate, and to fold; and those of the processors, of both."""
+    told: list[dict[str, float]] = []
+    ready = [trio.Event(), trio.Event()]
+
+    def heard(index: int, line: dict[str, Any]) -> None:
+        if "ready" in line:
+            ready[index].set()
+        else:
+            told.append(line)
+
+    async with trio.open_nursery() as nursery:
+        children = []
+        for index in (0, 1):
+            command = python_module("tests.system.soak.evaluation_process", index, rows, select, bits, clients)
+            children.append(Child(SERVERS[index], command, folder / f"evaluation-{index}.log", partial(heard, index)))
+            nursery.start_soon(children[index].run_well)
+        for event in ready:
+            await event.wait()
+        for child in children:
+            child.send(signal.SIGUSR1)
+    slower = {name: max(line[name] for line in told) for name in ("evaluated", "folded")}
+    return {**slower, "processor": sum(line["processor"] for line in told)}
+
+
+def large_task(clients: int, rows: int, select: int, bits: int) -> Task:
+    """One sparse block, verified."""
+    ring = Ring(bits, fraction_bits=8)
+    return Task(
+        name="large", blocks=(Sparse("items", rows=rows, select=select),), ring=ring, min_clients=2, max_clients=clients
+    )
+
+
+def figures(alone: Sequence[dict[str, float]], rounds: Sequence[Measured]) -> dict[str, Any]:
+    """What is reported: of the evaluations alone the mean, of the rounds but the first that of median length."""
+    pure = {name: statistics.fmean(told[name] for told in alone) for name in alone[0]}
+    took = [max(measured.done) for measured in rounds]
+    measured = rounds[took.index(statistics.median_high(took[1:]))]
+    return {
+        "clients": len(measured.submit),
+        "pure_evaluation_seconds": pure["evaluated"],
+        "pure_fold_seconds": pure["folded"],
+        "pure_processor_seconds": pure["processor"],
+        "pure_evaluations": [told["evaluated"] for told in alone],
+        "round_seconds": max(measured.done),
+        "settled_seconds": max(measured.settled),
+        "rounds": took,
+        "processor_seconds": measured.processor,
+        "ratio": max(measured.done) / pure["evaluated"],
+        "processor_ratio": sum(spent for who, spent in measured.processor.items() if who.endswith("done"))
+        / pure["processor"],
+        "asked": ASKED,
+        "last_receipt_seconds": max(measured.submit.values()),
+        "bytes_up_per_client": max(measured.sent.values()),
+        "said": measured.said,
+        "seconds": measured.seconds,
+        "peak_memory_mib": [memory / MIB for memory in measured.memory],
+        "exact": True,
+    }
+
+
+async def run(folder: Path, words: argparse.Namespace, progress: Any) -> dict[str, Any]:
+    """Measure both: the evaluation, the rounds, the evaluation."""
+    evaluate = partial(pure_evaluation, folder, words.rows, words.select, words.bits, words.clients)
+    before = await evaluate()
+    task = large_task(words.clients, words.rows, words.select, words.bits)
+    crowd = Crowd(words.clients, words.processes, words.rounds, words.seed, words.rest)
+    rounds = await measure(folder, task, crowd, progress)
+    return figures([before, await evaluate()], rounds)
+
+
+def main() -> int:
+    """Run the command; the exit code tells whether the ratio is kept."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clients", type=int, default=100)
+    parser.add_argument("--rows", type=int, default=2**20)
+    parser.add_argument("--select", type=int, default=10_486)
+    parser.add_argument("--bits", type=int, default=64)
+    parser.add_argument("--processes", type=int, default=2, help="in how many processes the clients are")
+    parser.add_argument("--rounds", type=int, default=6, help="the first one does not count")
+    parser.add_argument("--rest", type=float, default=15.0, help="seconds between the rounds")
+    parser.add_argument("--seed", type=int, default=1)
+    words = parser.parse_args()
+    if words.rounds < 2:
+        parser.error("--rounds: the first one does not count, so there must be 2 at least")
+    with (
+        tempfile.TemporaryDirectory(prefix="fsl-async-large-") as folder,
+        shown(words.clients * words.rounds) as progress,
+    ):
+        told = trio.run(run, Path(folder), words, progress)
+    tell(told, _table(told, words))
+    return 0 if told["ratio"] <= ASKED else 1
+
+
+def _table(told: dict[str, Any], words: argparse.Namespace) -> Table:
+    title = f"{words.clients} clients, m = {words.rows:,}, k = {words.select:,}, l = {words.bits}, seed {words.seed}"
+    table = Table("what", *SERVERS, title=title)
+    table.add_row("upload of one client", f"{told['bytes_up_per_client']:,} bytes", "")
+    for kind in dict.fromkeys([*told["said"][0], *told["said"][1]]):
+        moments = [said.get(kind) for said in told["said"]]
+        table.add_row(f"first {kind} sent after", *("" if at is None else f"{at:.2f} s" for at in moments))
+    table.add_row("last client has both receipts after", f"{told['last_receipt_seconds']:.2f} s", "")
+    table.add_section()
+    for kind in sorted({*told["seconds"][0], *told["seconds"][1]}):
+        table.add_row(f"time in {kind}", *(f"{seconds.get(kind, 0.0):.2f} s" for seconds in told["seconds"]))
+    table.add_row("peak memory", *(f"{memory:,.0f} MiB" for memory in told["peak_memory_mib"]))
+    table.add_section()
+    alone = " and ".join(f"{seconds:.2f}" for seconds in told["pure_evaluations"])
+    rounds = ", ".join(f"{seconds:.2f}" for seconds in told["rounds"][1:])
+    table.add_row("pure evaluation, both servers at once", f"{told['pure_evaluation_seconds']:.2f} s", f"of {alone}")
+    table.add_row("a round, first submission let go → DONE", f"{told['round_seconds']:.2f} s", f"of {rounds}")
+    table.add_row("→ settled: durable, shares erased", f"{told['settled_seconds']:.2f} s", "")
+    table.add_row("the first round of a server's life", f"{told['rounds'][0]:.2f} s", "does not count")
+    table.add_row("ratio", f"{told['ratio']:.2f}", f"at most {ASKED} asked")
+    table.add_section()
+    table.add_row("processors: pure evaluation", f"{told['pure_processor_seconds']:.2f} s", "both servers")
+    for who, seconds in told["processor_seconds"].items():
+        table.add_row(f"processors: the round, {who}", f"{seconds:.2f} s", "")
+    table.add_row("ratio of processors' seconds, until done", f"{told['processor_ratio']:.2f}", "")
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())
