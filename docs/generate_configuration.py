@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from parties.settings.party_file import ClientFile, ServerFile
-from parties.settings.reading import PREFIX, Setting, StorePlace, settings
+from parties.settings.reading import PREFIX, Setting, StoreSetting, settings
 
 PAGE = Path(__file__).with_name("configuration.md")
 
@@ -101,7 +101,7 @@ def kind_of(found: Setting) -> str:
     unit = f", {found.about.unit}" if found.about.unit else ""
     if found.kind is Path:
         return "a path"
-    if found.kind is StorePlace:
+    if found.kind is StoreSetting:
         return 'a path, or "memory"'
     if found.about.is_address:
         return "host:port or [host]:port"

@@ -20,7 +20,6 @@ __all__ = [
     "ConnectionFailed",
     "Enrolled",
     "Evaluated",
-    "Happening",
     "MessageReceived",
     "MessageSent",
     "Observe",
@@ -33,8 +32,9 @@ __all__ = [
     "RoundMoved",
     "RoundOpened",
     "RoundSettled",
-    "RoundStanding",
-    "ServerStanding",
+    "RoundStatus",
+    "ServerEvent",
+    "ServerStatus",
     "SubmissionIn",
     "Violated",
     "Warned",
@@ -42,11 +42,11 @@ __all__ = [
 ]
 
 
-class Happening(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class ServerEvent(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The base of all happenings."""
 
 
-class RoundOpened(Happening, frozen=True, kw_only=True):
+class RoundOpened(ServerEvent, frozen=True, kw_only=True):
     """Clients can submit; the round closes at `closes_at` (seconds since 1970; infinity: when enough are in)."""
 
     number: int
@@ -55,21 +55,21 @@ class RoundOpened(Happening, frozen=True, kw_only=True):
     closes_at: float
 
 
-class RoundMoved(Happening, frozen=True, kw_only=True):
+class RoundMoved(ServerEvent, frozen=True, kw_only=True):
     """The round's machine is in another state (see docs/machines.md)."""
 
     number: int
     state: str
 
 
-class Resumed(Happening, frozen=True, kw_only=True):
+class Resumed(ServerEvent, frozen=True, kw_only=True):
     """After a restart, the round that was running goes on in this state."""
 
     number: int
     state: str
 
 
-class SubmissionIn(Happening, frozen=True, kw_only=True):
+class SubmissionIn(ServerEvent, frozen=True, kw_only=True):
     """A client's submission is stored and on the round's list; `total` are."""
 
     number: int
@@ -77,7 +77,7 @@ class SubmissionIn(Happening, frozen=True, kw_only=True):
     total: int
 
 
-class Evaluated(Happening, frozen=True, kw_only=True):
+class Evaluated(ServerEvent, frozen=True, kw_only=True):
     """A submission has been added to the sum, which took so many seconds; `total` are."""
 
     number: int
@@ -86,7 +86,7 @@ class Evaluated(Happening, frozen=True, kw_only=True):
     total: int
 
 
-class RequestRefused(Happening, frozen=True, kw_only=True):
+class RequestRefused(ServerEvent, frozen=True, kw_only=True):
     """A client's request was not carried out; the reason is one of `messages.Refused`'s."""
 
     client: str
@@ -94,13 +94,13 @@ class RequestRefused(Happening, frozen=True, kw_only=True):
     explanation: str
 
 
-class RoundSettled(Happening, frozen=True, kw_only=True):
+class RoundSettled(ServerEvent, frozen=True, kw_only=True):
     """A round is over."""
 
     past: PastRound
 
 
-class MessageSent(Happening, frozen=True, kw_only=True):
+class MessageSent(ServerEvent, frozen=True, kw_only=True):
     """A message went out, to a client or the other server; `kind` is its type, `size` its bytes before framing."""
 
     receiver: str
@@ -108,7 +108,7 @@ class MessageSent(Happening, frozen=True, kw_only=True):
     size: int
 
 
-class MessageReceived(Happening, frozen=True, kw_only=True):
+class MessageReceived(ServerEvent, frozen=True, kw_only=True):
     """A message came in, from a client or the other server; `kind` is its type, `size` its bytes before framing."""
 
     sender: str
@@ -116,19 +116,19 @@ class MessageReceived(Happening, frozen=True, kw_only=True):
     size: int
 
 
-class ClientMet(Happening, frozen=True, kw_only=True):
+class ClientMet(ServerEvent, frozen=True, kw_only=True):
     """A client has connected."""
 
     client: str
 
 
-class ClientLeft(Happening, frozen=True, kw_only=True):
+class ClientLeft(ServerEvent, frozen=True, kw_only=True):
     """A client's connection is over."""
 
     client: str
 
 
-class ConnectionFailed(Happening, frozen=True, kw_only=True):
+class ConnectionFailed(ServerEvent, frozen=True, kw_only=True):
     """A connection from an address ended badly: `kind` is the class of the error."""
 
     origin: str
@@ -136,37 +136,37 @@ class ConnectionFailed(Happening, frozen=True, kw_only=True):
     explanation: str
 
 
-class PeerMet(Happening, frozen=True, kw_only=True):
+class PeerMet(ServerEvent, frozen=True, kw_only=True):
     """The two servers are connected (again)."""
 
 
-class PeerLost(Happening, frozen=True, kw_only=True):
+class PeerLost(ServerEvent, frozen=True, kw_only=True):
     """The two servers are not connected any more."""
 
     explanation: str
 
 
-class Warned(Happening, frozen=True, kw_only=True):
+class Warned(ServerEvent, frozen=True, kw_only=True):
     """Something that an operator should look at; nothing has stopped."""
 
     about: str
     explanation: str
 
 
-class Enrolled(Happening, frozen=True, kw_only=True):
+class Enrolled(ServerEvent, frozen=True, kw_only=True):
     """A client is known from now on; `key` is the beginning of its channel key, by which it can be revoked."""
 
     client: str
     key: str
 
 
-class Revoked(Happening, frozen=True, kw_only=True):
+class Revoked(ServerEvent, frozen=True, kw_only=True):
     """A client is not known any more."""
 
     client: str
 
 
-class Violated(Happening, frozen=True, kw_only=True):
+class Violated(ServerEvent, frozen=True, kw_only=True):
     """A party did something against the protocol; `kind` is one of `evidence.Kind`'s."""
 
     number: int
@@ -175,17 +175,17 @@ class Violated(Happening, frozen=True, kw_only=True):
     explanation: str
 
 
-class BudgetMoved(Happening, frozen=True, kw_only=True):
+class BudgetMoved(ServerEvent, frozen=True, kw_only=True):
     """So many bytes of the memory budget for messages are taken, of so many there are."""
 
     used: int
     limit: int
 
 
-Observe: TypeAlias = Callable[[Happening], None]
+Observe: TypeAlias = Callable[[ServerEvent], None]
 
 
-def unobserved(happening: Happening) -> None:
+def unobserved(happening: ServerEvent) -> None:
     """Hears nothing."""
 
 
@@ -211,7 +211,7 @@ class PastRound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return max(0.0, self.settled_at - self.opened_at)
 
 
-class RoundStanding(msgspec.Struct, frozen=True, kw_only=True):
+class RoundStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The round that is running.
 
     Attributes:
@@ -241,7 +241,7 @@ class RoundStanding(msgspec.Struct, frozen=True, kw_only=True):
     waiting_for: str
 
 
-class ServerStanding(msgspec.Struct, frozen=True, kw_only=True):
+class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How a server stands.
 
     Attributes:
@@ -259,7 +259,7 @@ class ServerStanding(msgspec.Struct, frozen=True, kw_only=True):
     task: str
     peer_connected: bool
     clients_connected: int
-    round: RoundStanding | None
+    round: RoundStatus | None
     waiting_for: str
     rounds_done: int
     rounds_aborted: int

@@ -125,10 +125,10 @@ class Aggregate:
             block_sum.negate()
         self._dense = self._config.shape.ring.negate(self._dense)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Give the memory back; nothing can be done with this sum any more."""
         for block_sum in self._bins.values():
-            block_sum.let_go()
+            block_sum.release()
 
     def share(self) -> bytes:
         """This server's share of the aggregate: every block's elements in the task's order, little-endian."""

@@ -24,7 +24,7 @@ from fsl_async.geometry import Forest
 from fsl_async.server.jobs import Job, ranges, tree_of
 from fsl_async.wire.public_part import ForestKey, Part, forests_of
 
-__all__ = ["Query", "Shelves"]
+__all__ = ["PermutedModel", "Query"]
 
 Bits = npt.NDArray[np.uint8]
 
@@ -37,7 +37,7 @@ class Query:
     trees: Part = field(repr=False)
 
 
-class Shelves:
+class PermutedModel:
     """The model laid out for retrieval in one round (or session)."""
 
     def __init__(self, config: RoundConfig, server: int, model: Mapping[str, npt.NDArray[Any]]) -> None:

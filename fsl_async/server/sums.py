@@ -107,7 +107,7 @@ class BinSum:
         for cells in self._cells if self._allocated else ():
             _negate(cells, self._ring)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Give the memory back; nothing can be done with this sum any more."""
         for cells in self._cells if self._allocated else ():
             self._memory.give_back(cells)

@@ -19,7 +19,7 @@ from fsl_async.digests import Buffer
 from fsl_async.errors import MisuseError
 from transport import Channel, Pace, UnansweredError
 
-__all__ = ["Line"]
+__all__ = ["ServerConnection"]
 
 STANDSTILL = (20.0, 60.0)
 """Seconds for which a message under way may stand still: as many as are left of the time to wait, within these."""
@@ -45,7 +45,7 @@ class _Clear:
 _Standing: TypeAlias = _Closed | _Lost | _Clear
 
 
-class Line:
+class ServerConnection:
     """Requests to one server, over one connection at a time.
 
     Args:

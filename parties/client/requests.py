@@ -33,9 +33,9 @@ from fsl_async.wire.messages import (
     Submit,
     TaskIs,
 )
-from parties.client.connection import Line
+from parties.client.connection import ServerConnection
 from parties.client.errors import ServerBusyError, refusal
-from parties.client.retries import LONGEST_PAUSE, PATIENCE, Errand, Trouble
+from parties.client.retries import LONGEST_PAUSE, PATIENCE, Attempted, Retries
 from parties.client.setup import ClientSetup, never
 from parties.identity.tokens import voucher
 from parties.outcome import ENTRY_BYTES
@@ -54,7 +54,7 @@ class Requests:
         self._setup = setup
         self._name = setup.identity.name
         limit = self._reply_limit()
-        self._lines = tuple(Line(partial(self._connect, server), limit) for server in (0, 1))
+        self._lines = tuple(ServerConnection(partial(self._connect, server), limit) for server in (0, 1))
         self._met: set[int] = set()
         self._troubled: set[int] = set()
 
@@ -71,7 +71,7 @@ class Requests:
         """
         self._met = {0, 1} if met_before else set()
         for server, line in enumerate(self._lines):
-            await self._try(Errand(self._whom(server), "connecting"), server, partial(_open, line))
+            await self._try(Attempted(self._whom(server), "connecting"), server, partial(_open, line))
 
     async def aclose(self) -> None:
         """Close both connections."""
@@ -101,7 +101,7 @@ class Requests:
             MisuseError: nobody can ever answer it, as shows in simulations.
         """
         waits = isinstance(message, Enter | AskOutcome)
-        errand = Errand(self._whom(server), _doing(message), waits=waits)
+        errand = Attempted(self._whom(server), _doing(message), waits=waits)
         asking = partial(self._try, errand, server, partial(self._ask_once, server, message, bulk, expected))
         return await (self._unless_stuck(errand, asking) if waits and self._setup.stuck is not never else asking())
 
@@ -121,10 +121,10 @@ class Requests:
             raise error from error.__cause__
         return results[0], results[1]
 
-    async def _try(self, errand: Errand, server: int, attempt: Callable[[Trouble], Awaitable[ResultT]]) -> ResultT:
+    async def _try(self, errand: Attempted, server: int, attempt: Callable[[Retries], Awaitable[ResultT]]) -> ResultT:
         """Attempt something until it comes about, or cannot, or patience is over."""
         stranger = server not in self._met
-        trouble = Trouble(errand, self._setup.patience, self._setup.randomness, stranger=stranger)
+        trouble = Retries(errand, self._setup.patience, self._setup.randomness, stranger=stranger)
         try:
             while True:
                 try:
@@ -132,7 +132,7 @@ class Requests:
                 except (ChannelError, ServerBusyError) as error:
                     await self._let_the_other_speak(server, error)
                     self._troubled.add(server)
-                    await trouble.bear(error)
+                    await trouble.wait_or_raise(error)
         finally:
             self._troubled.discard(server)
 
@@ -141,7 +141,7 @@ class Requests:
         if isinstance(error, UnansweredError) and 1 - server in self._troubled:
             await trio.sleep(LONGEST_PAUSE)
 
-    async def _unless_stuck(self, errand: Errand, asking: Callable[[], Awaitable[ResultT]]) -> ResultT:
+    async def _unless_stuck(self, errand: Attempted, asking: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Wait for an answer, or until it is certain that there will be none."""
         results: list[ResultT] = []
 
@@ -159,7 +159,7 @@ class Requests:
         return results[0]
 
     async def _ask_once(
-        self, server: int, message: FromClient, bulk: tuple[Buffer, ...], expected: type[Message], trouble: Trouble
+        self, server: int, message: FromClient, bulk: tuple[Buffer, ...], expected: type[Message], trouble: Retries
     ) -> Received:
         self._setup.watch(self._name, f"S{server}", message, sum(len(part) for part in bulk))
         line = self._lines[server]
@@ -215,7 +215,7 @@ async def _soon(channel: Channel, limit: int) -> bytearray:
     raise HandshakeTimeoutError(f"the server did not say within {PATIENCE:g} s which task it runs")
 
 
-async def _open(line: Line, trouble: Trouble) -> None:
+async def _open(line: ServerConnection, trouble: Retries) -> None:
     await line.open(trouble.until)
 
 

@@ -39,7 +39,7 @@ from transport import (
     WrongServerKeyError,
 )
 
-__all__ = ["LONGEST_PAUSE", "PATIENCE", "Errand", "Trouble"]
+__all__ = ["LONGEST_PAUSE", "PATIENCE", "Attempted", "Retries"]
 
 _log = logging.getLogger("parties.client")
 
@@ -61,7 +61,7 @@ _PASSING = (*_LOST, *_WAITED, BusyError, TurnedAwayError, UnreachableError, Serv
 
 
 @dataclass(frozen=True)
-class Errand:
+class Attempted:
     """What is asked of a server.
 
     Attributes:
@@ -75,7 +75,7 @@ class Errand:
     waits: bool = False
 
 
-class Trouble:
+class Retries:
     """The failures of one errand.
 
     Args:
@@ -85,7 +85,7 @@ class Trouble:
         stranger: whether this client has never met the server; then an address where nobody listens is taken as wrong.
     """
 
-    def __init__(self, errand: Errand, patience: float, randomness: Randomness, *, stranger: bool) -> None:
+    def __init__(self, errand: Attempted, patience: float, randomness: Randomness, *, stranger: bool) -> None:
         self._errand = errand
         self._patience = patience
         self._randomness = randomness
@@ -112,7 +112,7 @@ class Trouble:
             "as long as it is there" if left == float("inf") else f"{max(0.0, left):.0f} s more",
         )
 
-    async def bear(self, error: ChannelError | ServerBusyError) -> None:
+    async def wait_or_raise(self, error: ChannelError | ServerBusyError) -> None:
         """Wait before another try; or raise the error, where there is none.
 
         Raises:

@@ -14,9 +14,9 @@ from fsl_async.protocols.machine import Event
 from fsl_async.secrecy import Discreet
 from fsl_async.wire.public_part import Trees
 from parties.client.submission import Draft, Ride
-from parties.client.trees import KeptPlanting, Planting
+from parties.client.trees import Planting, StoredPlanting
 
-__all__ = ["KeptSession", "NoSession", "OwnSession", "TreeSession", "settled", "submitted"]
+__all__ = ["NoSession", "OwnSession", "StoredSession", "TreeSession", "settled", "submitted"]
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class NoSession:
     """There are no trees; the next submission brings some."""
 
 
-class KeptSession(Discreet, frozen=True, forbid_unknown_fields=True):
+class StoredSession(Discreet, frozen=True, forbid_unknown_fields=True):
     """What is kept of a session: the machine's state, what its trees grow from, and the commitments they came with."""
 
     state: protocol.Planted | protocol.Standing
-    planting: KeptPlanting
+    planting: StoredPlanting
     commitments: tuple[bytes, bytes]
 
 
@@ -55,9 +55,9 @@ class TreeSession:
         """These trees, for a submission."""
         return Ride(Trees.SESSION, 0, self.planting, self.commitments)
 
-    def kept(self) -> KeptSession:
+    def stored(self) -> StoredSession:
         """What must be kept of it."""
-        return KeptSession(self.state, self.planting.kept(), self.commitments)
+        return StoredSession(self.state, self.planting.stored(), self.commitments)
 
 
 OwnSession: TypeAlias = NoSession | TreeSession

@@ -27,12 +27,12 @@ from fsl_async.differences import first_difference
 from fsl_async.errors import MisuseError, PeerViolationError, StorageError
 from fsl_async.secrecy import Discreet
 from fsl_async.task import Task
-from parties.client.session import KeptSession, NoSession, OwnSession, TreeSession
-from parties.client.submission import Draft, KeptDraft
-from parties.client.trees import KeptPlanting, Planting
+from parties.client.session import NoSession, OwnSession, StoredSession, TreeSession
+from parties.client.submission import Draft, StoredDraft
+from parties.client.trees import Planting, StoredPlanting
 from parties.compute import ComputeLane
 from parties.identity.keys import PublicIdentity
-from parties.storage.decoding import read_kept
+from parties.storage.decoding import decode_stored
 from parties.storage.store import Change, Erase, Put, Store
 
 __all__ = ["ClientState", "Ended", "LastSubmission", "Nothing", "Received", "Remembered", "Retrieval", "check_owner"]
@@ -55,7 +55,7 @@ class _KeptRetrieval(Discreet, frozen=True, forbid_unknown_fields=True):
 
 
 class _OnItsWay(Discreet, frozen=True, forbid_unknown_fields=True, tag="on-its-way"):
-    draft: KeptDraft
+    draft: StoredDraft
 
 
 class _Received(Discreet, frozen=True, forbid_unknown_fields=True, tag="received"):
@@ -183,7 +183,7 @@ class ClientState:
             Erase("bulk/"),
             Erase("retrieval"),
             *_session(session),
-            _put("submission", _OnItsWay(draft.kept())),
+            _put("submission", _OnItsWay(draft.stored())),
             Put("bulk/part", draft.part),
             Put("bulk/shares", draft.shares),
         )
@@ -191,7 +191,7 @@ class ClientState:
     async def keep_receipt(self, draft: Draft) -> None:
         """Once a server has the submission; with the second receipt its bytes are erased."""
         if len(draft.receipts) < 2:
-            await self._store.commit(_put("submission", _OnItsWay(draft.kept())))
+            await self._store.commit(_put("submission", _OnItsWay(draft.stored())))
             return
         received = _Received(draft.config.canonical(), draft.words.digest, draft.mark)
         await self._store.commit(_put("submission", received), Erase("bulk/"))
@@ -220,7 +220,7 @@ class ClientState:
     # ---- what is read
 
     async def _session(self) -> TreeSession:
-        kept = await self._read("session", KeptSession)
+        kept = await self._read("session", StoredSession)
         return TreeSession(kept.state, await self._grown(kept.planting), kept.commitments)
 
     async def _retrieval(self) -> Retrieval:
@@ -239,14 +239,14 @@ class ClientState:
             case kept:
                 return Ended(_config(kept.config), kept.digest, kept.mark)
 
-    async def _grown(self, kept: KeptPlanting) -> Planting:
+    async def _grown(self, kept: StoredPlanting) -> Planting:
         config = _config(kept.config)
         if config.task.canonical() != self._owner.task:
             raise StorageError(f"{SOURCE} cannot be read: it has trees of another task; begin anew with another file")
         return await self._lane.run(partial(Planting.again, kept, config, SOURCE))
 
     async def _read(self, key: str, kind: Any) -> Any:
-        return read_kept(await self._store.blob(key), kind, f"{SOURCE} ({key})")
+        return decode_stored(await self._store.blob(key), kind, f"{SOURCE} ({key})")
 
 
 async def check_owner(store: Store, identity: PublicIdentity, task: Task) -> None:
@@ -265,7 +265,7 @@ def _owner(identity: PublicIdentity, task: Task) -> _Owner:
 
 
 async def _owner_in(store: Store) -> _Owner:
-    kept: _Owner = read_kept(await store.blob("owner"), _Owner, f"{SOURCE} (owner)")
+    kept: _Owner = decode_stored(await store.blob("owner"), _Owner, f"{SOURCE} (owner)")
     return kept
 
 
@@ -311,4 +311,4 @@ def _session(session: OwnSession) -> tuple[Change, ...]:
         case NoSession():
             return (Erase("session"),)
         case TreeSession():
-            return (_put("session", session.kept()),)
+            return (_put("session", session.stored()),)

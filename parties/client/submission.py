@@ -32,7 +32,7 @@ from fsl_async.wire.public_part import Layout, Trees
 from parties.client.trees import Planting
 from parties.identity.keys import Identity, PublicIdentity
 
-__all__ = ["Draft", "KeptDraft", "Ride", "Words", "draft_submission", "fresh_marks", "update_mark"]
+__all__ = ["Draft", "Ride", "StoredDraft", "Words", "draft_submission", "fresh_marks", "update_mark"]
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Words(Discreet, frozen=True, forbid_unknown_fields=True, kw_only=True):
     dense_salt: bytes
 
 
-class KeptDraft(Discreet, frozen=True, forbid_unknown_fields=True):
+class StoredDraft(Discreet, frozen=True, forbid_unknown_fields=True):
     """What is kept of a submission on its way, besides its bulk.
 
     Attributes:
@@ -144,10 +144,10 @@ class Draft:
         """The same with one more receipt."""
         return replace(self, receipts={**self.receipts, server: signature})
 
-    def kept(self) -> KeptDraft:
+    def stored(self) -> StoredDraft:
         """What must be kept of it, besides part and shares."""
         left_out = {name: list(rows) for name, rows in self.left_out.items()}
-        return KeptDraft(self.config.canonical(), self.words, dict(self.receipts), self.mark, left_out)
+        return StoredDraft(self.config.canonical(), self.words, dict(self.receipts), self.mark, left_out)
 
     def _carried_by(self, server: int) -> bool:
         return self.config.carrier(self.client) == server

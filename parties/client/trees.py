@@ -22,7 +22,7 @@ from fsl_async.errors import MisuseError, StorageError
 from fsl_async.randomness import Randomness
 from fsl_async.secrecy import Discreet
 
-__all__ = ["KeptPlanting", "Planting"]
+__all__ = ["Planting", "StoredPlanting"]
 
 SECRET_BYTES = 32
 ROW_BYTES = 4
@@ -31,7 +31,7 @@ _DOMAIN = b"fsl-async planting\0"
 Rows = Mapping[int, npt.NDArray[np.uint32]]
 
 
-class KeptPlanting(Discreet, frozen=True, forbid_unknown_fields=True):
+class StoredPlanting(Discreet, frozen=True, forbid_unknown_fields=True):
     """What is kept of trees: the round they were planted in, their rows by sparse block, the secret, their digest."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"rows", "secret"})
@@ -61,7 +61,7 @@ class Planting:
         return _grow(config, rows, randomness(SECRET_BYTES))
 
     @staticmethod
-    def again(kept: KeptPlanting, config: RoundConfig, source: str) -> Planting:
+    def again(kept: StoredPlanting, config: RoundConfig, source: str) -> Planting:
         """Grow trees again in the round that they were planted in; `source` names where they were kept.
 
         Raises:
@@ -78,10 +78,10 @@ class Planting:
             )
         return planting
 
-    def kept(self) -> KeptPlanting:
+    def stored(self) -> StoredPlanting:
         """What must be kept to grow these trees again."""
         rows = {index: array.astype("<u4").tobytes() for index, array in self.grove.rows.items()}
-        return KeptPlanting(self.config.canonical(), rows, self.secret, self.grove.digest)
+        return StoredPlanting(self.config.canonical(), rows, self.secret, self.grove.digest)
 
 
 def _rows(config: RoundConfig, kept: Mapping[int, bytes]) -> Rows:

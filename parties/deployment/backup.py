@@ -14,11 +14,11 @@ import numpy as np
 
 from fsl_async.errors import MisuseError, StorageError
 from parties.files.models import save_model
-from parties.server.history import Standing
+from parties.server.history import Progress
 from parties.server.round.update import Model
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import OnDisk
-from parties.storage.decoding import read_kept
+from parties.storage.decoding import decode_stored
 from parties.storage.sqlite_connections import ReadingEnd
 from parties.storage.sqlite_errors import translated
 from parties.storage.sqlite_file import APPLICATION, COPY, connect, copy
@@ -83,7 +83,7 @@ def _source(file: ServerFile) -> Path:
     return file.store.path
 
 
-def _standing(path: Path) -> Standing:
+def _standing(path: Path) -> Progress:
     """How far a store's server has got.
 
     Raises:
@@ -96,11 +96,11 @@ def _standing(path: Path) -> Standing:
     with closing(ReadingEnd(path)) as end:
         if not end.keys("standing"):
             raise StorageError(f"{path} is not a server's store, or no server has been started with it yet")
-        standing: Standing = read_kept(end.blob("standing"), Standing, "the store's standing")
+        standing: Progress = decode_stored(end.blob("standing"), Progress, "the store's standing")
         return standing
 
 
-def _model(path: Path, standing: Standing) -> Model:
+def _model(path: Path, standing: Progress) -> Model:
     """The model that a store holds."""
     forms = {key: form for key, form in standing.forms.items() if key.startswith(MODEL_PREFIX)}
     with closing(ReadingEnd(path)) as end:

@@ -34,7 +34,7 @@ from parties.server.clients.connection import ConversationLimits
 from parties.server.server import Schedule, ServerSetup, Watch, silent
 from parties.server.waiting_store import PAUSE
 from parties.settings.party_file import ClientFile, LimitsTable, RoundsTable, ServerFile
-from parties.settings.reading import OnDisk, StorePlace, load
+from parties.settings.reading import OnDisk, StoreSetting, load
 from parties.storage.sqlite_store import SqliteStore
 from parties.storage.store import DiskFullError, MemoryStore, Store
 from transport import Kind, Limits, TcpTransport
@@ -145,7 +145,7 @@ async def server_setup(path: Path, watch: Watch = silent) -> ServerSetup:
     )
 
 
-async def open_store(place: StorePlace) -> Store:
+async def open_store(place: StoreSetting) -> Store:
     """Open a server's store; where the disk is full, wait until there is room.
 
     Raises:

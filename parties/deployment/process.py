@@ -29,7 +29,7 @@ from parties.deployment.footprint import give_back_code
 from parties.deployment.process_memory import keep_freed_memory
 from parties.deployment.supervisor import forbid_core_dumps, tell_supervisor
 from parties.deployment.watched_files import WatchedFile, watched_clients, watched_tokens
-from parties.events import Observe, ServerStanding, Warned
+from parties.events import Observe, ServerStatus, Warned
 from parties.files.disk import check_room
 from parties.files.models import ModelForm, checkpoint, save_model
 from parties.operator import Log, Operations, OperationsSetup, serve_operator, token_place
@@ -66,7 +66,7 @@ class Served:
         state: what the server was doing, for people.
     """
 
-    standing: ServerStanding
+    standing: ServerStatus
     ending: Ending
     state: str
 

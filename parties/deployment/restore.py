@@ -24,11 +24,11 @@ import msgspec
 
 from fsl_async.errors import MisuseError, StorageError
 from parties.files.disk import InUseError, refused, replaced_by, sole_use
-from parties.server.history import RESTORES, Restore, Standing
+from parties.server.history import RESTORES, Progress, Restore
 from parties.server.round.records import round_prefix
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import OnDisk
-from parties.storage.decoding import read_kept
+from parties.storage.decoding import decode_stored
 from parties.storage.mark import Life, mark_place, read_mark, write_mark
 from parties.storage.sqlite_connections import Commit, ReadingEnd, WritingEnd
 from parties.storage.sqlite_errors import translated
@@ -108,7 +108,7 @@ def _refuse_occupied(place: Path, copy: Path) -> None:
             )
 
 
-def _read(copy: Path) -> tuple[Standing, bool, Life]:
+def _read(copy: Path) -> tuple[Progress, bool, Life]:
     """How far a copy's server had got, whether it had begun the next round's toss, and how far its store had got."""
     with translated(copy), closing(connect(copy)) as connection:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
@@ -118,7 +118,7 @@ def _read(copy: Path) -> tuple[Standing, bool, Life]:
     with closing(ReadingEnd(copy)) as end:
         if not end.keys("standing"):
             raise StorageError(f"{copy} is not a server's store, or no server has been started with it yet")
-        standing: Standing = read_kept(end.blob("standing"), Standing, "the store's standing")
+        standing: Progress = decode_stored(end.blob("standing"), Progress, "the store's standing")
         return standing, bool(end.entries(f"{round_prefix(standing.settled + 1)}/toss")), then
 
 

@@ -24,7 +24,6 @@ from parties.events import (
     ConnectionFailed,
     Enrolled,
     Evaluated,
-    Happening,
     MessageReceived,
     MessageSent,
     PastRound,
@@ -36,6 +35,7 @@ from parties.events import (
     RoundMoved,
     RoundOpened,
     RoundSettled,
+    ServerEvent,
     SubmissionIn,
     Violated,
     Warned,
@@ -43,7 +43,7 @@ from parties.events import (
 from parties.operator.log import AUDIT
 from parties.operator.repeats import MINUTE, Repeated, Repeats, Source, network_of
 
-__all__ = ["NAMES_PER_LINE", "Line", "Teller", "lines_of", "source_of"]
+__all__ = ["NAMES_PER_LINE", "EventLog", "Line", "lines_of", "source_of"]
 
 HAPPENINGS = "parties.happenings"
 NAMES_PER_LINE = 500
@@ -60,7 +60,7 @@ class Line:
     audit: bool = False
 
 
-class Teller:
+class EventLog:
     """Writes one server's happenings to the log.
 
     Args:
@@ -74,7 +74,7 @@ class Teller:
         self._plain = _logger(HAPPENINGS, server)
         self._audit = _logger(AUDIT, server)
 
-    def hear(self, happening: Happening) -> None:
+    def hear(self, happening: ServerEvent) -> None:
         """Write what a happening says, unless it is one too many of its kind."""
         self.tick()
         source = source_of(happening)
@@ -93,7 +93,7 @@ class Teller:
         logger.log(line.level, line.event, **line.fields)
 
 
-def source_of(happening: Happening) -> Source | None:
+def source_of(happening: ServerEvent) -> Source | None:
     """Whose doing a happening is that may come again and again; none where it cannot, or must be told each time."""
     match happening:
         case ConnectionFailed(origin=origin, kind=kind):
@@ -113,7 +113,7 @@ def _counted(repeated: Repeated) -> Line:
     return Line(INFO, f"{source.event}, as often as this besides", fields)
 
 
-def lines_of(happening: Happening) -> Iterator[Line]:
+def lines_of(happening: ServerEvent) -> Iterator[Line]:
     """The lines of a happening: one, but for a round with more names than a line should have."""
     match happening:
         case RoundSettled(past=past):
@@ -129,7 +129,7 @@ def lines_of(happening: Happening) -> Iterator[Line]:
             yield _plain_line(happening)
 
 
-def _plain_line(happening: Happening) -> Line:
+def _plain_line(happening: ServerEvent) -> Line:
     match happening:
         case RoundOpened() | RoundMoved() | Resumed() | SubmissionIn() | Evaluated():
             return _round_line(happening)

@@ -33,7 +33,6 @@ from parties.events import (
     ConnectionFailed,
     Enrolled,
     Evaluated,
-    Happening,
     MessageReceived,
     MessageSent,
     PastRound,
@@ -42,7 +41,8 @@ from parties.events import (
     Resumed,
     Revoked,
     RoundSettled,
-    ServerStanding,
+    ServerEvent,
+    ServerStatus,
     SubmissionIn,
     Violated,
     Warned,
@@ -97,7 +97,7 @@ class Metrics:
         self._traffic = _Traffic(registry)
         self._health = _Health(registry)
 
-    def hear(self, happening: Happening) -> None:
+    def hear(self, happening: ServerEvent) -> None:
         """Count a happening."""
         for part in (self._rounds, self._clients, self._traffic, self._health):
             part.hear(happening)
@@ -108,7 +108,7 @@ class Metrics:
         if stalled:
             self._health.stalls.inc()
 
-    def scrape(self, standing: ServerStanding) -> bytes:
+    def scrape(self, standing: ServerStatus) -> bytes:
         """Everything, in Prometheus' text format, with the server as it stands now."""
         self._rounds.stand(standing)
         self._clients.connected.set(standing.clients_connected)
@@ -137,7 +137,7 @@ class _Rounds:
         for outcome in ("done", "aborted", "refused"):
             self._settled.labels(outcome)
 
-    def hear(self, happening: Happening) -> None:
+    def hear(self, happening: ServerEvent) -> None:
         match happening:
             case Evaluated(seconds=seconds):
                 self._evaluation.observe(seconds)
@@ -147,7 +147,7 @@ class _Rounds:
                 self._settled.labels(past.report.ending).inc()
                 self._seconds.observe(past.seconds)
 
-    def stand(self, standing: ServerStanding) -> None:
+    def stand(self, standing: ServerStatus) -> None:
         run = standing.round
         state = run.state if run else TOSSING
         for name in STATES:
@@ -179,7 +179,7 @@ class _Clients:
         for reason in EXCLUSIONS:
             self._excluded.labels(reason)
 
-    def hear(self, happening: Happening) -> None:
+    def hear(self, happening: ServerEvent) -> None:
         match happening:
             case SubmissionIn():
                 self._in.inc()
@@ -209,7 +209,7 @@ class _Traffic:
         self._kinds = dict(_message_kinds())
         self._error = _Label(each.__name__ for each in _all_kinds(FslError))
 
-    def hear(self, happening: Happening) -> None:
+    def hear(self, happening: ServerEvent) -> None:
         match happening:
             case MessageSent(kind=kind, size=size):
                 self._count(kind, "out", size)
@@ -239,7 +239,7 @@ class _Health:
         self._violated = Counter("fsl_violations", "Violations of the protocol.", ["kind"], registry=registry)
         self._about, self._kind = _Label(WARNINGS), _Label(get_args(evidence.Kind))
 
-    def hear(self, happening: Happening) -> None:
+    def hear(self, happening: ServerEvent) -> None:
         match happening:
             case PeerLost():
                 self._lost.inc()

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 import trio
 
-from parties.events import BudgetMoved, ClientLeft, ClientMet, Happening
+from parties.events import BudgetMoved, ClientLeft, ClientMet, ServerEvent
 from parties.operator.lag import EventLoopLag
 from parties.operator.log import Log
-from parties.operator.log_lines import Teller
+from parties.operator.log_lines import EventLog
 from parties.operator.metrics import Metrics
 from parties.operator.recent_problems import Troubles
 
@@ -68,7 +68,7 @@ class Operations:
         self.company: Counter[str] = Counter()
         self.budget = (0, 0)
         self.started_at = setup.clock()
-        self._teller = Teller(self.name)
+        self._teller = EventLog(self.name)
         self._changed = trio.Event()
 
     @property
@@ -76,7 +76,7 @@ class Operations:
         """The server's name."""
         return f"S{self.setup.server}"
 
-    def __call__(self, happening: Happening) -> None:
+    def __call__(self, happening: ServerEvent) -> None:
         """Hear a happening."""
         self._teller.hear(happening)
         self.metrics.hear(happening)
@@ -94,7 +94,7 @@ class Operations:
         self.metrics.lagged(seconds, alarming)
         self._teller.tick()
 
-    def _keep_company(self, happening: Happening) -> None:
+    def _keep_company(self, happening: ServerEvent) -> None:
         match happening:
             case ClientMet(client=client):
                 self.company[client] += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from parties.events import PastRound, ServerStanding
+from parties.events import PastRound, ServerStatus
 
 __all__ = ["Overview"]
 
@@ -12,7 +12,7 @@ __all__ = ["Overview"]
 class Overview(Protocol):
     """A server, as `parties.operator` sees it; `parties.server.server.Server` is one."""
 
-    def standing(self) -> ServerStanding:
+    def standing(self) -> ServerStatus:
         """How the server stands now."""
 
     async def past_rounds(self, most: int, before: int = 0) -> list[PastRound]:

@@ -10,10 +10,10 @@ import msgspec
 
 from parties.events import (
     ConnectionFailed,
-    Happening,
     PeerLost,
     RequestRefused,
     RoundSettled,
+    ServerEvent,
     Violated,
     Warned,
 )
@@ -51,7 +51,7 @@ class Troubles:
     def __init__(self) -> None:
         self._by_kind: dict[str, Trouble] = {}
 
-    def hear(self, happening: Happening, now: float) -> None:
+    def hear(self, happening: ServerEvent, now: float) -> None:
         """Keep a happening, if it is a trouble."""
         new = trouble_of(happening)
         if new is None:
@@ -67,7 +67,7 @@ class Troubles:
         return list(reversed(self._by_kind.values()))
 
 
-def trouble_of(happening: Happening) -> Trouble | None:
+def trouble_of(happening: ServerEvent) -> Trouble | None:
     """What an operator should know of a happening; none where all is well."""
     match happening:
         case Violated(about=party, kind=kind, explanation=words):

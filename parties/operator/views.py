@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from parties.events import PastRound, RoundStanding, ServerStanding
+from parties.events import PastRound, RoundStatus, ServerStatus
 from parties.operator.log_fields import plain_text
 from parties.operator.observer import Operations
 from parties.operator.response_types import VERSION, RoundsView, RoundView, RunningView, StatusView, SummaryView
@@ -24,7 +24,7 @@ __all__ = ["MOST_NAMES", "round_view", "rounds_view", "status_view"]
 MOST_NAMES = 200
 
 
-def status_view(standing: ServerStanding, operations: Operations) -> StatusView:
+def status_view(standing: ServerStatus, operations: Operations) -> StatusView:
     """How a server stands."""
     used, limit = operations.budget
     return {
@@ -75,7 +75,7 @@ def resident_bytes() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _running(run: RoundStanding) -> RunningView:
+def _running(run: RoundStatus) -> RunningView:
     return {
         "number": run.number,
         "round_id": run.round_id.hex(),

@@ -47,7 +47,7 @@ from parties.events import (
 from parties.outcome import RoundReport
 from parties.server.admission import Enrolment
 from parties.server.evidence import Evidence, EvidenceBook
-from parties.server.history import History, Standing
+from parties.server.history import History, Progress
 from parties.server.inbox import FromPeer, Item, Mark, Met, Ours
 from parties.server.peer.forwarding import Forwarded, longest_peer_message, objection, take_in
 from parties.server.peer.link import PeerLink
@@ -112,7 +112,7 @@ class Actor:
         self._meeting = Meeting(self._name, self._link, setup.observe)
         self._memory = CellMemory(SPARE_BYTES)
         self._history = History(self._store)
-        self._standing = Standing(
+        self._standing = Progress(
             task=setup.task.canonical(),
             server=setup.index,
             keys=setup.identity.public.keys,
@@ -260,7 +260,7 @@ class Actor:
             task_status.started(run)
             await run.settled.wait()
             nursery.cancel_scope.cancel()
-        run.let_go()
+        run.release()
 
     async def _move_on(self) -> None:
         """When a round is settled, begin the next."""

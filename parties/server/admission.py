@@ -31,7 +31,7 @@ from fsl_async.errors import ChannelError, MisuseError, PeerViolationError, Stor
 from parties.events import Enrolled, Observe, unobserved
 from parties.identity.keys import Identity, PublicIdentity, Registry, check_name, key_prefix, verify
 from parties.identity.tokens import TokenBook
-from parties.storage.decoding import read_kept
+from parties.storage.decoding import decode_stored
 from parties.storage.store import Store
 from transport import Refusal
 
@@ -173,7 +173,7 @@ def enrolled_in(entries: Iterable[bytes], source: str) -> list[PublicIdentity]:
     Raises:
         StorageError: they cannot be read.
     """
-    return [read_kept(entry, _Enrolled, source).client for entry in entries]
+    return [decode_stored(entry, _Enrolled, source).client for entry in entries]
 
 
 class Enrolment:
@@ -220,7 +220,7 @@ class Enrolment:
             StorageError: the journal cannot be read.
         """
         for data in await self._store.entries(JOURNAL):
-            entry: _Enrolled = read_kept(data, _Enrolled, f"{self._server}'s journal of enrolments")
+            entry: _Enrolled = decode_stored(data, _Enrolled, f"{self._server}'s journal of enrolments")
             try:
                 self._adopt(entry)
             except MisuseError as error:

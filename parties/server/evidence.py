@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from parties.events import Observe, Violated, unobserved
-from parties.storage.decoding import read_kept
+from parties.storage.decoding import decode_stored
 from parties.storage.store import Store
 
 __all__ = ["Evidence", "EvidenceBook", "Kind", "either"]
@@ -91,4 +91,6 @@ class EvidenceBook:
 
     async def entries(self) -> list[Evidence]:
         """Everything kept, in order."""
-        return [read_kept(entry, Evidence, "the journal of evidence") for entry in await self._store.entries(JOURNAL)]
+        return [
+            decode_stored(entry, Evidence, "the journal of evidence") for entry in await self._store.entries(JOURNAL)
+        ]

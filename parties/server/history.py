@@ -28,10 +28,10 @@ from fsl_async.union import UnionBlock
 from parties.events import PastRound
 from parties.server.round.records import round_prefix
 from parties.server.round.update import Model
-from parties.storage.decoding import read_kept
+from parties.storage.decoding import decode_stored
 from parties.storage.store import DAMAGED, Change, Erase, Put, Store
 
-__all__ = ["RESTORES", "History", "Restore", "Standing"]
+__all__ = ["RESTORES", "History", "Progress", "Restore"]
 
 RESTORES = "restores"
 """The journal of a store's restores."""
@@ -39,7 +39,7 @@ RESTORES = "restores"
 ArrayForm: TypeAlias = tuple[str, tuple[int, ...]]
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Progress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How far a server has got.
 
     Attributes:
@@ -99,7 +99,7 @@ class History:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def open(self, fresh: Standing, model: Model) -> tuple[Standing, Model, Model]:
+    async def open(self, fresh: Progress, model: Model) -> tuple[Progress, Model, Model]:
         """Read back how far this server has got; an empty store begins at `fresh` with that model.
 
         Returns:
@@ -112,14 +112,14 @@ class History:
             standing = msgspec.structs.replace(fresh, forms=_forms(model, {}))
             await self._store.commit(*_arrays(model, {}), _put(standing))
             return standing, model, {}
-        standing = read_kept(await self._store.blob("standing"), Standing, "the store's standing")
+        standing = decode_stored(await self._store.blob("standing"), Progress, "the store's standing")
         _check_owner(standing, fresh)
         arrays = {key: await self._array(key, form) for key, form in standing.forms.items()}
         return standing, _under("model/", arrays), _under("union/", arrays)
 
     def settle(
-        self, standing: Standing, past: PastRound, model: Model, union: Model, retention: int
-    ) -> tuple[Standing, list[Change]]:
+        self, standing: Progress, past: PastRound, model: Model, union: Model, retention: int
+    ) -> tuple[Progress, list[Change]]:
         """What settles a round, in one commit with what others add to it.
 
         Args:
@@ -152,13 +152,15 @@ class History:
         """When a round opened, in seconds since 1970; now, if it opens now, or the clock was put back since."""
         key = f"{round_prefix(number)}/opened"
         if await self._store.keys(key):
-            return min(float(read_kept(await self._store.blob(key), float, key)), now)
+            return min(float(decode_stored(await self._store.blob(key), float, key)), now)
         await self._store.commit(Put(key, msgspec.msgpack.encode(now)))
         return now
 
     async def gives_up(self, settled: int) -> bool:
         """Whether the round after the last settled one must not go on: nobody knows what was said in it since."""
-        restores: list[Restore] = [read_kept(entry, Restore, RESTORES) for entry in await self._store.entries(RESTORES)]
+        restores: list[Restore] = [
+            decode_stored(entry, Restore, RESTORES) for entry in await self._store.entries(RESTORES)
+        ]
         return any(restore.gives_up and restore.settled == settled for restore in restores)
 
     async def sweep(self, settled: int, retention: int) -> None:
@@ -184,7 +186,7 @@ class History:
         return await self._past(f"past/{number:08}")
 
     async def _past(self, key: str) -> PastRound:
-        past: PastRound = read_kept(await self._store.blob(key), PastRound, key)
+        past: PastRound = decode_stored(await self._store.blob(key), PastRound, key)
         return past
 
     async def _array(self, key: str, form: ArrayForm) -> np.ndarray:
@@ -197,7 +199,7 @@ class History:
             raise StorageError(f"{key} in the store is no array {shape} of {dtype!r}: {error}; {DAMAGED}") from error
 
 
-def _check_owner(kept: Standing, fresh: Standing) -> None:
+def _check_owner(kept: Progress, fresh: Progress) -> None:
     if (kept.server, kept.keys) != (fresh.server, fresh.keys):
         raise StorageError(
             f"the store belongs to S{kept.server} with statement key {kept.keys.statement.hex()[:16]}…, and this is "
@@ -217,7 +219,7 @@ def _task_difference(kept: bytes, ours: bytes) -> str:
     return f"{field} is {before} there, {now} in the task file; put the task file back, or begin with a new store"
 
 
-def _put(standing: Standing) -> Put:
+def _put(standing: Progress) -> Put:
     return Put("standing", msgspec.msgpack.encode(standing))
 
 

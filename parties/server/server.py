@@ -30,15 +30,15 @@ from parties.events import (
     ConnectionFailed,
     PastRound,
     RequestRefused,
-    ServerStanding,
+    ServerStatus,
     Warned,
 )
 from parties.identity.keys import PublicIdentity
 from parties.outcome import RoundOutcome, RoundReport
 from parties.server.actor import Actor
 from parties.server.admission import DismissedError
-from parties.server.clients.connection import Conversations
-from parties.server.clients.requests import Reception
+from parties.server.clients.connection import ClientConnections
+from parties.server.clients.requests import RequestHandler
 from parties.server.round.assembly import RequestRefusedError
 from parties.server.round.run import RoundRun
 from parties.server.setup import Schedule, ServerSetup, Watch, silent
@@ -83,8 +83,8 @@ class Server(Actor):
 
     def __init__(self, setup: ServerSetup) -> None:
         super().__init__(setup)
-        reception = Reception(self)
-        self._conversations = Conversations(
+        reception = RequestHandler(self)
+        self._conversations = ClientConnections(
             reception,
             reception.longest_bulk,
             reception.longest_answer,
@@ -261,10 +261,10 @@ class Server(Actor):
                     await self._settled.wait()
         return self.state_name()
 
-    def standing(self) -> ServerStanding:
+    def standing(self) -> ServerStatus:
         """How the server stands, for people."""
         run = self._current
-        return ServerStanding(
+        return ServerStatus(
             server=self.setup.index,
             task=self.setup.task.name,
             peer_connected=self._link.connected,

@@ -27,7 +27,7 @@ from fsl_async.union import union_task
 from fsl_async.wire.public_part import Layout, Part, Trees
 from parties.server.round.assembly import ContradictionError, RequestRefusedError
 from parties.server.round.records import client_key
-from parties.storage.decoding import read_kept
+from parties.storage.decoding import decode_stored
 from parties.storage.store import Change, Erase, Put, Store
 
 __all__ = ["Sessions"]
@@ -67,7 +67,7 @@ class Sessions:
         """
         for key in await self._store.keys("session/"):
             if key.endswith("/state"):
-                state = read_kept(await self._store.blob(key), protocol.Session, key)
+                state = decode_stored(await self._store.blob(key), protocol.Session, key)
                 self._states[unquote(key.split("/")[1])] = state
 
     async def of(self, config: RoundConfig, client: str) -> Submission:
@@ -86,7 +86,7 @@ class Sessions:
                 "no-session", "you have no session here: retrieve or submit with new trees, which begins one"
             )
         place = _place(client, state.since)
-        origin = read_kept(await self._store.blob(f"{place}/origin"), _Origin, f"{place}/origin")
+        origin = decode_stored(await self._store.blob(f"{place}/origin"), _Origin, f"{place}/origin")
         shape = union_task(self._task) if origin.phase == "union" else config.shape
         layout = Layout.retrieval(shape) if origin.trees is Trees.RETRIEVAL else Layout.submission(shape, origin.trees)
         return Submission(

@@ -19,7 +19,7 @@ from parties.client.retries import PATIENCE
 from parties.files.toml import read_toml
 from parties.identity.tokens import TokenBook
 from parties.server.admission import Anyone, ListOnly, Policy, WithToken
-from parties.settings.reading import About, StorePlace, load, refuse_strange_variables
+from parties.settings.reading import About, StoreSetting, load, refuse_strange_variables
 
 __all__ = [
     "KINDS",
@@ -165,7 +165,7 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     model: Annotated[Path, About("the model that the first round starts from, .npz or .safetensors")]
     listen: Annotated[str, About("where clients, and S1 at S0, connect", is_address=True)]
     store: Annotated[
-        StorePlace,
+        StoreSetting,
         About(
             'the database of all that must outlive a crash, on a local disk; or "memory", with which a killed server '
             "loses what it has acknowledged: for trials alone"

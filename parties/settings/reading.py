@@ -31,7 +31,7 @@ __all__ = [
     "InMemory",
     "OnDisk",
     "Setting",
-    "StorePlace",
+    "StoreSetting",
     "load",
     "overrides",
     "refuse_strange_variables",
@@ -48,17 +48,17 @@ _SECRET_NAMES = {"channel_secret", "statement_secret", "secret", "secret_key", "
 _SECRET_VALUE = re.compile(r"(?:[0-9a-fA-F][\s-]*){32,}")
 
 
-class StorePlace:
+class StoreSetting:
     """Where a store is: in memory or on disk."""
 
 
 @dataclass(frozen=True)
-class InMemory(StorePlace):
+class InMemory(StoreSetting):
     """It is forgotten with the process."""
 
 
 @dataclass(frozen=True)
-class OnDisk(StorePlace):
+class OnDisk(StoreSetting):
     """It is this file."""
 
     path: Path
@@ -114,7 +114,7 @@ class Setting:
     @property
     def is_place(self) -> bool:
         """Whether its value is a path."""
-        return self.kind is Path or self.kind is StorePlace
+        return self.kind is Path or self.kind is StoreSetting
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -131,7 +131,7 @@ class Setting:
             return f"{noun} from {self.about.low:,} to {self.about.high:,}"
         if self.about.is_address:
             return "an address of the form host:port or [host]:port"
-        return f'"{MEMORY}" or the name of a file' if self.kind is StorePlace else "a text"
+        return f'"{MEMORY}" or the name of a file' if self.kind is StoreSetting else "a text"
 
     def check(self, value: Any, place: str) -> None:
         """Refuse a value that this setting cannot have.
@@ -228,7 +228,7 @@ def _undressed(kind: Any) -> tuple[Any, About | None]:
 
 def _places_near(folder: Path) -> Any:
     def place(kind: type, value: Any) -> Any:
-        if kind is StorePlace:
+        if kind is StoreSetting:
             return InMemory() if value == MEMORY else OnDisk(folder / value)
         return folder / value
 

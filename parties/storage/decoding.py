@@ -17,10 +17,10 @@ from fsl_async.errors import MisuseError, PeerViolationError, StorageError
 from fsl_async.protocols.machine import UnexpectedEvent
 from parties.storage.store import DAMAGED
 
-__all__ = ["read_kept", "taken_again"]
+__all__ = ["decode_stored", "replaying"]
 
 
-def read_kept(data: Buffer, kind: Any, place: str) -> Any:
+def decode_stored(data: Buffer, kind: Any, place: str) -> Any:
     """Read a value or an entry of a store.
 
     Args:
@@ -38,7 +38,7 @@ def read_kept(data: Buffer, kind: Any, place: str) -> Any:
 
 
 @contextmanager
-def taken_again(journal: str) -> Iterator[None]:
+def replaying(journal: str) -> Iterator[None]:
     """A recorded event is taken again within the block.
 
     Raises:

@@ -23,6 +23,7 @@ __all__ = [
     "Cut",
     "Delay",
     "Fault",
+    "FaultPoint",
     "FullDisk",
     "GiveUp",
     "Late",
@@ -31,7 +32,6 @@ __all__ = [
     "Moment",
     "OldCopy",
     "Partition",
-    "Place",
     "SkewedClock",
     "SlowDisk",
     "Straggle",
@@ -113,7 +113,7 @@ class AtWrite(_Value, frozen=True):
     moment: Moment
 
 
-Place: TypeAlias = AtTime | AtCommit | AtSend | AtTransition | AtPeerTransition | AtWrite
+FaultPoint: TypeAlias = AtTime | AtCommit | AtSend | AtTransition | AtPeerTransition | AtWrite
 
 
 class Crash(_Value, frozen=True):
@@ -123,7 +123,7 @@ class Crash(_Value, frozen=True):
     """
 
     party: str
-    place: Place
+    place: FaultPoint
     down: float
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from parties.events import Happening
+from parties.events import ServerEvent
 from parties.simulation.network import Note
 from parties.testing.faults import Fault
 
@@ -41,7 +41,7 @@ class Left:
     """A process has done what it had to do, and will not come again."""
 
 
-Told: TypeAlias = Note | Happening | Fault | Began | Killed | Failed | Left
+Told: TypeAlias = Note | ServerEvent | Fault | Began | Killed | Failed | Left
 
 
 class Entry(NamedTuple):

@@ -27,7 +27,7 @@ from fsl_async.wire.messages import Message
 from parties.client.client import Client, ClientSetup
 from parties.client.errors import RequestDeniedError, ServerBusyError
 from parties.compute import InlineLane
-from parties.events import Happening, RoundSettled
+from parties.events import RoundSettled, ServerEvent
 from parties.outcome import RoundReport
 from parties.server.round.update import Model
 from parties.server.server import Schedule, Server, ServerSetup
@@ -115,7 +115,7 @@ class World:
     disks: defaultdict[str, Disk] = field(default_factory=lambda: defaultdict(Disk))
     servers: list[Server] = field(default_factory=list)
     transcript: list[tuple[float, Note]] = field(default_factory=list)
-    happenings: list[tuple[float, str, Happening]] = field(default_factory=list)
+    happenings: list[tuple[float, str, ServerEvent]] = field(default_factory=list)
     story: list[Entry] = field(default_factory=list)
     settled: tuple[dict[int, RoundReport], dict[int, RoundReport]] = field(default_factory=lambda: ({}, {}))
     models: tuple[dict[int, Model], dict[int, Model]] = field(default_factory=lambda: ({}, {}))
@@ -316,7 +316,7 @@ class World:
             self.transcript.append((self.now, note))
             self._tell(sender, note)
 
-    def _observe(self, life: Life, index: int, happening: Happening) -> None:
+    def _observe(self, life: Life, index: int, happening: ServerEvent) -> None:
         if not life.alive:
             return
         self.happenings.append((self.now, SERVERS[index], happening))

@@ -20,7 +20,7 @@ from fsl_async.wire.messages import (
     Submit,
     TaskIs,
 )
-from parties.server.clients.connection import ConversationLimits, Conversations
+from parties.server.clients.connection import ClientConnections, ConversationLimits
 from parties.server.round.assembly import RequestRefusedError
 from parties.server.round.quota import AbuseError
 from transport import (
@@ -108,7 +108,7 @@ class House:
     longest_answer: int = 0
 
     async def open(self, longest=LONGER):
-        self.conversations = Conversations(
+        self.conversations = ClientConnections(
             self.counter,
             longest,
             self.longest_answer,

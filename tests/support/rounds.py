@@ -17,7 +17,7 @@ from fsl_async.config import RoundConfig, ServerKeys, describe_model
 from fsl_async.randomness import SeededSource
 from fsl_async.ring import Elements
 from fsl_async.server.aggregation import Aggregate, Submission, split_share
-from fsl_async.server.retrieval import Query, Shelves
+from fsl_async.server.retrieval import PermutedModel, Query
 from fsl_async.wire.public_part import Layout, Part, Trees
 from tests.support.machine_scenes import key
 
@@ -124,7 +124,7 @@ class Round:
         """Answer all groves' queries in one pass over the model, and read the answers."""
         answers = []
         for server in (0, 1):
-            shelves = Shelves(self.config, server, self.model)
+            shelves = PermutedModel(self.config, server, self.model)
             bits = []
             for grove in groves:
                 jobs, selected = shelves.selection_jobs(Query(grove.seeds.msk[server], self.query_part(grove)), THREADS)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.geometry import SEGMENTS
-from fsl_async.server.retrieval import Query, Shelves
+from fsl_async.server.retrieval import PermutedModel, Query
 from fsl_async.wire.public_part import ForestKey
 from parties.commands.bench.measures import Spread, aes_bound, alternate, read_bound, run_all
 from parties.commands.bench.results import Result, Target
@@ -44,13 +44,13 @@ class Desk:
     """One server with its model laid out."""
 
     case: Case
-    shelves: Shelves
+    shelves: PermutedModel
 
     @staticmethod
     def of(case: Case) -> Desk:
         """A server with a random model of 32-bit floats' bytes."""
         model = np.random.default_rng(1).integers(0, 2**32, (case.rows, case.width), dtype=np.uint32)
-        return Desk(case, Shelves(case.config, 0, {"block": model}))
+        return Desk(case, PermutedModel(case.config, 0, {"block": model}))
 
     def select(self, queries: Sequence[Query]) -> list[Mapping[ForestKey, Bits]]:
         """Every query's selection bits."""

@@ -22,7 +22,7 @@ from fsl_async.costs.message_sizes import Setting
 from fsl_async.randomness import SeededSource
 from fsl_async.ring import Ring
 from fsl_async.server.aggregation import Aggregate, Submission
-from fsl_async.server.retrieval import Query, Shelves
+from fsl_async.server.retrieval import PermutedModel, Query
 from fsl_async.task import Sparse, Task
 from fsl_async.wire.public_part import Layout, Part, Trees
 
@@ -101,12 +101,12 @@ class _Trial:
             read_rows=costs.retrieval_work(self.task, self.setting).read_rows / self._seconds_of_an_answer(),
             read_bytes=costs.retrieval_work(wide.task, wide.setting).read_bytes / wide._seconds_of_an_answer(),
             fold=costs.folded_bytes(self.task) / _seconds(aggregate.share),
-            layout=costs.laid_out_rows(self.task) / _seconds(partial(Shelves, self.config, 0, self.model)),
+            layout=costs.laid_out_rows(self.task) / _seconds(partial(PermutedModel, self.config, 0, self.model)),
         )
 
     def _seconds_of_an_answer(self) -> float:
         query = Query(self.seeds.msk[0], self._submission(self._grove()).trees)
-        return _seconds(partial(_answer, Shelves(self.config, 0, self.model), query))
+        return _seconds(partial(_answer, PermutedModel(self.config, 0, self.model), query))
 
     def _grove(self) -> Grove:
         return plant(self.config, self.rows, self.seeds, self.randomness)
@@ -133,7 +133,7 @@ def _add(aggregate: Aggregate, submission: Submission) -> None:
     finish()
 
 
-def _answer(shelves: Shelves, query: Query) -> None:
+def _answer(shelves: PermutedModel, query: Query) -> None:
     """Answer from selection bits that are there: their blocks count elsewhere."""
     jobs, bits = shelves.selection_jobs(query, 1)
     del jobs  # the bits stay zero, which costs the same: nothing branches on them

@@ -19,7 +19,7 @@ from parties.identity.tokens import TokenBook, read_token
 from parties.server.admission import OPEN_WARNING
 from parties.server.round.room import client_bytes, round_bytes
 from parties.settings.party_file import ClientFile, ServerFile
-from parties.settings.reading import OnDisk, StorePlace
+from parties.settings.reading import OnDisk, StoreSetting
 from parties.storage.sqlite_store import SqliteStore
 
 __all__ = [
@@ -145,7 +145,7 @@ def model_bytes(task: Task) -> int:
 # ---- the store
 
 
-def is_running(place: StorePlace) -> bool:
+def is_running(place: StoreSetting) -> bool:
     """Whether a server has the store in use now."""
     if not isinstance(place, OnDisk) or not place.path.exists():
         return False
@@ -156,7 +156,7 @@ def is_running(place: StorePlace) -> bool:
         return "is in use" in str(error)
 
 
-async def store(place: StorePlace, *, marked: bool = True) -> str:
+async def store(place: StoreSetting, *, marked: bool = True) -> str:
     """The store can be used."""
     if not isinstance(place, OnDisk):
         raise Doubt(

@@ -34,7 +34,7 @@ from parties.server.round.assembly import RequestRefusedError
 from parties.server.round.quota import AbuseError
 from transport import Channel, ChannelClosedError, Pace, Progress, RateLimiter, TooSlowError, unseen
 
-__all__ = ["LONGEST_HEAD", "Answerer", "ConversationLimits", "Conversations", "Reply"]
+__all__ = ["LONGEST_HEAD", "Answerer", "ClientConnections", "ConversationLimits", "Reply"]
 
 LONGEST_HEAD = 4_096
 """Bytes that a request has at most besides its bulk; the longest there is has a tenth of it."""
@@ -154,7 +154,7 @@ class ConversationLimits:
         return requests, given - requests
 
 
-class Conversations:
+class ClientConnections:
     """All clients' connections to one server, and what they share.
 
     Args:
@@ -216,7 +216,7 @@ class _Answer:
 class _Conversation:
     """Requests and answers over one channel."""
 
-    def __init__(self, shared: Conversations, channel: Channel, client: str) -> None:
+    def __init__(self, shared: ClientConnections, channel: Channel, client: str) -> None:
         self._shared = shared
         self._limits = shared.limits
         self._pace = shared.limits.pace

@@ -57,7 +57,7 @@ from parties.server.sessions import Sessions
 from parties.server.setup import ServerSetup
 from parties.storage.store import StoreLostError
 
-__all__ = ["House", "Reception"]
+__all__ = ["House", "RequestHandler"]
 
 NOTHING = memoryview(b"")
 
@@ -105,7 +105,7 @@ class House(Protocol):
         """Sign a statement."""
 
 
-class Reception:
+class RequestHandler:
     """Answers clients for a server.
 
     Attributes:
@@ -134,12 +134,12 @@ class Reception:
         return frozenset().union(*self._sizes.values())
 
     def arriving(self, client: str) -> AbstractContextManager[None]:
-        """Counts a request that has begun to come, until it has; see `Answerer.arriving`."""
+        """Counts a request that has begun to come, until it has; see `RetrievalBatcher.arriving`."""
         running = self._server.running()
         return running[0].allowance.arriving(client) if running else nullcontext()
 
     async def reply(self, client: str, message: Any, bulk: memoryview, room: Room) -> Reply:
-        """Carry a request out; see `Answerer.reply`."""
+        """Carry a request out; see `RetrievalBatcher.reply`."""
         try:
             match message:
                 case AskTask():

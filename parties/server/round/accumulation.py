@@ -16,13 +16,13 @@ from fsl_async.errors import StorageError
 from fsl_async.server.aggregation import Aggregate, Submission
 from parties.compute import ComputeLane
 
-__all__ = ["Adder"]
+__all__ = ["Accumulator"]
 
 Fetch: TypeAlias = Callable[[str], Awaitable[Submission]]
 Told: TypeAlias = Callable[[str, float], None]
 
 
-class Adder:
+class Accumulator:
     """Adds submissions to one round's sum.
 
     Args:
@@ -92,10 +92,10 @@ class Adder:
                 await self._lane.run(aggregate.negate)
             return await self._lane.run(aggregate.share)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Let go of the sum: the round is over, and nothing is computed any more."""
         if self._aggregate is not None:
-            self._aggregate.let_go()
+            self._aggregate.release()
             self._aggregate = None
 
     async def _submission(self, client: str) -> Submission:

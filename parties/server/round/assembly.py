@@ -19,9 +19,9 @@ from fsl_async.protocols import assembly
 from fsl_async.protocols.machine import UnexpectedEvent
 from fsl_async.wire.messages import Refused
 from parties.server.evidence import Kind
-from parties.storage.decoding import taken_again
+from parties.storage.decoding import replaying
 
-__all__ = ["ContradictionError", "Desk", "RequestKey", "RequestRefusedError"]
+__all__ = ["ContradictionError", "RequestAssembly", "RequestKey", "RequestRefusedError"]
 
 
 Purpose: TypeAlias = Literal["retrieve", "submit"]
@@ -77,7 +77,7 @@ class _Request:
         self.changed = trio.Event()
 
 
-class Desk:
+class RequestAssembly:
     """All requests of one round.
 
     Args:
@@ -163,7 +163,7 @@ class Desk:
         elif key.client not in self._came:
             self._expected.add(key.client)
         request = self._requests.setdefault(key, _Request())
-        with taken_again(place):
+        with replaying(place):
             request.state = assembly.step(request.state, event)
 
     async def assembled(self, key: RequestKey) -> None:

@@ -17,7 +17,7 @@ from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.wire.messages import Refused
 from parties.server.round.assembly import RequestRefusedError
 
-__all__ = ["REFUSALS_BORNE", "AbuseError", "Allowance", "Counted"]
+__all__ = ["REFUSALS_BORNE", "AbuseError", "Counted", "RoundQuota"]
 
 REFUSALS_BORNE = 3
 """Requests above a limit that are still answered on an open connection: a client may have sent some ahead."""
@@ -49,7 +49,7 @@ class AbuseError(PeerViolationError):
         self.message = message
 
 
-class Allowance:
+class RoundQuota:
     """What every client has asked for in one round.
 
     Args:

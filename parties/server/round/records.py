@@ -39,7 +39,7 @@ from fsl_async.secrecy import Discreet
 from fsl_async.server.aggregation import Submission
 from fsl_async.wire.public_part import Layout, Part, Trees, dense_bytes, share_bytes
 from parties.server.round.assembly import RequestKey
-from parties.storage.decoding import read_kept
+from parties.storage.decoding import decode_stored
 from parties.storage.store import DAMAGED, Change, Keep, Put, Record, Store
 
 __all__ = ["KnownPart", "RoundRecords", "SessionTrees", "StoredSubmission", "client_key", "round_prefix"]
@@ -128,7 +128,7 @@ class _Shelf:
         """The part of that key, if it is held."""
         return self._parts.get(key)
 
-    def let_go(self, key: str) -> None:
+    def release(self, key: str) -> None:
         """Hold a part no longer, if it is held."""
         if key in self._parts:
             self._room += _kept_alive(self._parts.pop(key))
@@ -239,7 +239,7 @@ class RoundRecords:
         """All requests of which both halves were here."""
         journal = f"{self.prefix}/requests"
         for entry in await self.store.entries(journal):
-            plain = read_kept(entry, _Request, journal)
+            plain = decode_stored(entry, _Request, journal)
             known = KnownPart(RequestKey(plain.client, plain.purpose, plain.query), plain.part)
             self._noted.add(known)
             if plain.tree:
@@ -250,7 +250,7 @@ class RoundRecords:
         """All public parts that are stored."""
         return [_known_part(key) for key in await self.store.keys(f"{self.prefix}/parts/")]
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Hold nothing in memory and wait for nothing any more: the round is over."""
         self._on_loan, self._at_hand = _Shelf(0), _Shelf(0)
         while self._awaited:
@@ -272,11 +272,11 @@ class RoundRecords:
         """
         key = client_key(client)
         place = f"{self.prefix}/submissions/{key}"
-        stored: StoredSubmission = read_kept(await self.store.blob(place), StoredSubmission, place)
+        stored: StoredSubmission = decode_stored(await self.store.blob(place), StoredSubmission, place)
         layout = Layout.submission(self._config.shape, stored.trees)
         own = RequestKey(client, "submit", 0)
         part = Part(layout, await self.part(own, stored.part))
-        self._at_hand.let_go(self._part_key(own, stored.part))
+        self._at_hand.release(self._part_key(own, stored.part))
         return Submission(
             client=client,
             msk=stored.msk,

@@ -8,12 +8,12 @@ from functools import partial
 import trio
 
 from fsl_async.config import RoundConfig
-from fsl_async.server.retrieval import Query, Shelves
+from fsl_async.server.retrieval import PermutedModel, Query
 from parties.compute import ComputeLane
 from parties.server.round.assembly import RequestRefusedError
 from parties.server.round.update import Model
 
-__all__ = ["Answerer"]
+__all__ = ["RetrievalBatcher"]
 
 QUERIES_PER_PASS = 16
 PASS_BYTES = 2**26
@@ -29,7 +29,7 @@ class _Waiting:
     answers: list[memoryview] = field(default_factory=list)
 
 
-class Answerer:
+class RetrievalBatcher:
     """Answers one round's retrievals.
 
     Args:
@@ -40,10 +40,10 @@ class Answerer:
     """
 
     def __init__(self, config: RoundConfig, server: int, model: Model, lane: ComputeLane) -> None:
-        self._make = partial(Shelves, config, server, model)
+        self._make = partial(PermutedModel, config, server, model)
         self._lane = lane
         self._send, self._receive = trio.open_memory_channel[_Waiting](1024)
-        self._shelves: Shelves | None = None
+        self._shelves: PermutedModel | None = None
 
     async def answer(self, query: Query) -> memoryview:
         """Wait for the answer to one query.
@@ -89,7 +89,7 @@ class Answerer:
                 break
         return waiting
 
-    async def _pass(self, shelves: Shelves, queries: list[Query]) -> list[memoryview]:
+    async def _pass(self, shelves: PermutedModel, queries: list[Query]) -> list[memoryview]:
         expanded = []
         for query in queries:
             jobs, bits = await self._lane.run(partial(shelves.selection_jobs, query, self._lane.threads))

@@ -26,20 +26,20 @@ from fsl_async.server.retrieval import Query
 from fsl_async.union import UnionBlock, describe_union
 from fsl_async.wire.entries import unpack_entries
 from fsl_async.wire.messages import Abort, Commitment, Conclusion, Proofs, RosterList, Share
-from parties.events import Evaluated, PastRound, RoundMoved, RoundStanding, SubmissionIn
+from parties.events import Evaluated, PastRound, RoundMoved, RoundStatus, SubmissionIn
 from parties.outcome import RoundOutcome, RoundReport
-from parties.server.round.accumulation import Adder
-from parties.server.round.assembly import ContradictionError, Desk, RequestKey, RequestRefusedError
+from parties.server.round.accumulation import Accumulator
+from parties.server.round.assembly import ContradictionError, RequestAssembly, RequestKey, RequestRefusedError
 from parties.server.round.conclusion import Opened, conclude
 from parties.server.round.contradictions import seen_in, strangers_in
 from parties.server.round.outbox import Outbox
-from parties.server.round.quota import Allowance
+from parties.server.round.quota import RoundQuota
 from parties.server.round.records import RoundRecords
-from parties.server.round.retrieval import Answerer
+from parties.server.round.retrieval import RetrievalBatcher
 from parties.server.round.terms import Terms, Tools
 from parties.server.round.update import Model
 from parties.server.round.waiting import awaits_peer, waiting_for
-from parties.storage.decoding import read_kept, taken_again
+from parties.storage.decoding import decode_stored, replaying
 from parties.storage.store import Record
 
 __all__ = ["Model", "RoundRun", "Terms", "Tools"]
@@ -66,10 +66,10 @@ class RoundRun:
         self.terms = protocol.Terms(
             self.round_id, terms.server, self.config.task.min_clients, self.config.task.verified
         )
-        self.desk = Desk(
+        self.desk = RequestAssembly(
             self.terms.peer, self.config.task.max_clients, lambda client: self.config.carrier(client) != terms.server
         )
-        self.allowance = Allowance(self.config.task.retrievals)
+        self.allowance = RoundQuota(self.config.task.retrievals)
         self.settled = trio.Event()
         self.model = terms.model
         self.union = terms.union
@@ -81,8 +81,8 @@ class RoundRun:
         self._entered: set[str] = set()
         self._outbox = Outbox(self.round_id, tools.link, records, self.settled)
         make = partial(Aggregate, self.config, terms.server, terms.proof_key, terms.union, tools.memory)
-        self._adder = Adder(make, records.submission, tools.lane, self._evaluated, self.settled)
-        self._answerer = Answerer(self.config, terms.server, self.table(), tools.lane)
+        self._adder = Accumulator(make, records.submission, tools.lane, self._evaluated, self.settled)
+        self._answerer = RetrievalBatcher(self.config, terms.server, self.table(), tools.lane)
         self._opened: list[Opened] = []
         self._changed = trio.Event()
 
@@ -164,9 +164,9 @@ class RoundRun:
             evaluating=self._adder.seconds,
         )
 
-    def standing(self) -> RoundStanding:
+    def standing(self) -> RoundStatus:
         """How the round stands, for people."""
-        return RoundStanding(
+        return RoundStatus(
             number=self.config.number,
             round_id=self.round_id,
             phase=self.config.phase,
@@ -202,10 +202,10 @@ class RoundRun:
             for _, block in self.config.task.sparse_blocks()
         )
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Let go of all that it holds in memory: it is settled, and none of its tasks runs any more."""
-        self.records.let_go()
-        self._adder.let_go()
+        self.records.release()
+        self._adder.release()
 
     # ---- what clients cause
 
@@ -286,8 +286,8 @@ class RoundRun:
     async def _replay(self) -> None:
         """Take the recorded events again; an update that has been applied is formed once more."""
         for entry in await self.records.store.entries(self._journal):
-            before, event = self._state, read_kept(entry, _EVENTS, self._journal)
-            with taken_again(self._journal):
+            before, event = self._state, decode_stored(entry, _EVENTS, self._journal)
+            with replaying(self._journal):
                 self._adopt(event)
             if isinstance(before, protocol.Combined):
                 apply = (

@@ -19,7 +19,7 @@ from fsl_async.randomness import Randomness
 from fsl_async.wire.messages import TossCommitment, TossReveal
 from parties.server.peer.link import PeerLink
 from parties.server.round.records import round_prefix
-from parties.storage.decoding import read_kept, taken_again
+from parties.storage.decoding import decode_stored, replaying
 from parties.storage.store import DAMAGED, Put, Record, Store
 
 __all__ = ["TossRun"]
@@ -79,17 +79,17 @@ class TossRun:
         """The toss of the last settled round, as `remembered` kept it; none before the first."""
         if not await store.keys(LAST):
             return []
-        recorded = read_kept(await store.blob(LAST), list[bytes], LAST)
+        recorded = decode_stored(await store.blob(LAST), list[bytes], LAST)
         return [TossRun._again(recorded, LAST, store, link)]
 
     @staticmethod
     def _again(recorded: Sequence[bytes], journal: str, store: Store, link: PeerLink) -> TossRun:
         if not recorded:
             raise StorageError(f"{journal} is empty; {DAMAGED}")
-        run = TossRun(protocol.Committing(read_kept(recorded[0], protocol.Half, journal)), store, link)
+        run = TossRun(protocol.Committing(decode_stored(recorded[0], protocol.Half, journal)), store, link)
         for entry in recorded[1:]:
-            said = read_kept(entry, _Said, journal)
-            with taken_again(journal):
+            said = decode_stored(entry, _Said, journal)
+            with replaying(journal):
                 run._state = protocol.step(run._state, said, link.peer)
         return run
 

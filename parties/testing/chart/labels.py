@@ -5,7 +5,7 @@ from __future__ import annotations
 from fsl_async.wire.codec import encode
 from fsl_async.wire.messages import Block, Download, Forward, Message, Refused
 from parties import events as told_by_servers
-from parties.events import Happening, PastRound
+from parties.events import PastRound, ServerEvent
 from parties.simulation.network import Note
 from parties.testing import faults
 from parties.testing.chart.rows import Arrow, Look, Mark
@@ -71,7 +71,7 @@ def mark(party: str, told: Told) -> Mark:
             return Mark(party, Look.DEATH, f"ends: {type(error).__name__}: {error}")
         case Left():
             return Mark(party, Look.PEOPLE, "leaves")
-        case Happening():
+        case ServerEvent():
             return Mark(party, *_happening(told))
         case Note():
             raise TypeError("a message has an arrow, not a mark")
@@ -92,7 +92,7 @@ def _label(message: Message) -> str:
             return name
 
 
-def _happening(happening: Happening) -> tuple[Look, str]:
+def _happening(happening: ServerEvent) -> tuple[Look, str]:
     match happening:
         case told_by_servers.RoundOpened(number=number, phase=phase):
             return Look.ROUND, f"round {number} opens" if phase == "main" else f"round {number} opens, {phase}"
@@ -157,7 +157,7 @@ def _fault(fault: faults.Fault) -> str:
             return type(fault).__name__
 
 
-def _place(place: faults.Place) -> str:
+def _place(place: faults.FaultPoint) -> str:
     match place:
         case faults.AtTime(seconds=seconds):
             return f"at {seconds:g} s"

@@ -37,6 +37,7 @@ from parties.testing.faults import (
     Cut,
     Delay,
     Fault,
+    FaultPoint,
     FullDisk,
     GiveUp,
     Late,
@@ -45,7 +46,6 @@ from parties.testing.faults import (
     Moment,
     OldCopy,
     Partition,
-    Place,
     SkewedClock,
     SlowDisk,
     Straggle,
@@ -223,7 +223,7 @@ def _crash_at_write(rng: Random, scenario: Scenario) -> Iterator[Fault]:
 def _crash_anywhere(rng: Random, scenario: Scenario) -> Iterator[Fault]:
     party = _anyone(rng, scenario)
     commits, sends = (60, 120) if party in SERVERS else (20, 40)
-    places: tuple[Place, ...] = (
+    places: tuple[FaultPoint, ...] = (
         AtTime(_time(rng)),
         AtCommit(rng.randint(1, commits), rng.choice(MOMENTS[:3])),
         AtSend(rng.randint(1, sends), rng.choice(MOMENTS[3:])),
@@ -232,7 +232,7 @@ def _crash_anywhere(rng: Random, scenario: Scenario) -> Iterator[Fault]:
 
 
 def _vanish(rng: Random, scenario: Scenario) -> Iterator[Fault]:
-    places: tuple[Place, ...] = (
+    places: tuple[FaultPoint, ...] = (
         AtCommit(rng.randint(1, 15), rng.choice(MOMENTS[:3])),
         AtSend(rng.randint(1, 30), rng.choice(MOMENTS[3:])),
     )

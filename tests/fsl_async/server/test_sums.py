@@ -81,7 +81,7 @@ def test_memory_of_one_sum_serves_the_next_and_nothing_of_it_shows() -> None:
         assert add(fresh, submission) == add(again, submission)
         assert fresh.share() == again.share()
         used.append(again._bins[0]._cells[0])
-        again.let_go()
+        again.release()
     assert np.shares_memory(*used)
 
 

@@ -29,7 +29,8 @@ def test_code_is_given_back_and_the_process_works_on() -> None:
 
 
 def give_back_and_work_on() -> None:
-    before, answer = _file_bytes(), kernels.keystream(bytes(16), nonce=7, count=100)
+    answer = kernels.keystream(bytes(16), nonce=7, count=100)
+    before = _file_bytes()
     give_back_code()
     after = _file_bytes()
     assert before - after > 8 * 2**20, f"{before:,} bytes of files before, {after:,} after"

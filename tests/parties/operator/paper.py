@@ -12,7 +12,6 @@ from parties.events import (
     ConnectionFailed,
     Enrolled,
     Evaluated,
-    Happening,
     MessageReceived,
     MessageSent,
     PeerLost,
@@ -23,6 +22,7 @@ from parties.events import (
     RoundMoved,
     RoundOpened,
     RoundSettled,
+    ServerEvent,
     SubmissionIn,
     Violated,
     Warned,
@@ -30,7 +30,7 @@ from parties.events import (
 from parties.operator.log import Log
 from tests.parties.operator.stage import settled_round
 
-SAMPLES: tuple[Happening, ...] = (
+SAMPLES: tuple[ServerEvent, ...] = (
     RoundOpened(number=3, round_id=bytes(32), phase="main", closes_at=1e9),
     RoundOpened(number=4, round_id=bytes(32), phase="union", closes_at=float("inf")),
     RoundMoved(number=3, state="Closed"),

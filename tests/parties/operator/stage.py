@@ -13,7 +13,6 @@ from parties.events import (
     ClientMet,
     ConnectionFailed,
     Evaluated,
-    Happening,
     MessageReceived,
     MessageSent,
     PastRound,
@@ -23,8 +22,9 @@ from parties.events import (
     RoundMoved,
     RoundOpened,
     RoundSettled,
-    RoundStanding,
-    ServerStanding,
+    RoundStatus,
+    ServerEvent,
+    ServerStatus,
     SubmissionIn,
     Warned,
 )
@@ -56,16 +56,16 @@ class Stage:
         self.past: list[PastRound] = []
         self.peer = False
         self.connected: list[str] = []
-        self.running: RoundStanding | None = None
+        self.running: RoundStatus | None = None
 
     async def _store(self) -> str:
         return self.store
 
     # ---- the overview
 
-    def standing(self) -> ServerStanding:
+    def standing(self) -> ServerStatus:
         done = sum(1 for past in self.past if not past.report.aborted)
-        return ServerStanding(
+        return ServerStatus(
             server=0,
             task="goods",
             peer_connected=self.peer,
@@ -105,7 +105,7 @@ class Stage:
         self.tell(ClientLeft(client=client))
 
     def open_round(self, number: int, *, seconds: float = 300.0, minimum: int = 16, maximum: int = 100) -> None:
-        self.running = RoundStanding(
+        self.running = RoundStatus(
             number=number,
             round_id=number.to_bytes(32, "big"),
             phase="main",
@@ -145,10 +145,10 @@ class Stage:
         self.running = None
         self.tell(RoundSettled(past=past))
 
-    def tell(self, happening: Happening) -> None:
+    def tell(self, happening: ServerEvent) -> None:
         self.operations(happening)
 
-    def _run(self, **changes: object) -> RoundStanding:
+    def _run(self, **changes: object) -> RoundStatus:
         assert self.running is not None
         self.running = msgspec.structs.replace(self.running, **changes)
         return self.running

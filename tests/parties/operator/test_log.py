@@ -16,15 +16,15 @@ from parties import events as happenings
 from parties.events import (
     ClientMet,
     Enrolled,
-    Happening,
     PeerLost,
     Revoked,
     RoundMoved,
     RoundSettled,
+    ServerEvent,
 )
 from parties.operator.log import Log
 from parties.operator.log_fields import FIELDS, WITHHELD, admitted, discreet_record, plain_text
-from parties.operator.log_lines import NAMES_PER_LINE, Teller
+from parties.operator.log_lines import NAMES_PER_LINE, EventLog
 from tests.parties.operator import probes
 from tests.parties.operator.paper import SAMPLES, Paper
 from tests.parties.operator.stage import NASTY, Stage, play_day, settled_round
@@ -48,11 +48,11 @@ def strange(name: str = "parties.somewhere") -> logging.Logger:
 
 
 def test_every_happening_has_a_line_whose_fields_all_pass(paper):
-    named = {each for each in vars(happenings).values() if isinstance(each, type) and issubclass(each, Happening)}
-    assert {type(sample) for sample in SAMPLES} == named - {Happening}
+    named = {each for each in vars(happenings).values() if isinstance(each, type) and issubclass(each, ServerEvent)}
+    assert {type(sample) for sample in SAMPLES} == named - {ServerEvent}
     for sample in SAMPLES:
         before = len(paper.lines)
-        Teller("S0").hear(sample)
+        EventLog("S0").hear(sample)
         (line,) = paper.lines[before:]
         assert "withheld" not in line, sample
         assert WITHHELD not in json.dumps(line), sample
@@ -63,7 +63,7 @@ def test_every_happening_has_a_line_whose_fields_all_pass(paper):
 
 
 def test_a_line_says_who_when_and_which_round(paper):
-    Teller("S1").hear(SAMPLES[4])
+    EventLog("S1").hear(SAMPLES[4])
     (line,) = paper.lines
     assert list(line)[:3] == ["time", "level", "event"]
     assert (line["level"], line["event"], line["server"], line["round"], line["client"]) == (
@@ -77,7 +77,7 @@ def test_a_line_says_who_when_and_which_round(paper):
 
 def test_a_settled_round_is_audited_with_everybody_and_why(paper):
     past = settled_round(9, ["a", "b"], {"c": "proof", "d": "mismatch"}, "", 10.0, 14.5, 2.0)
-    Teller("S0").hear(RoundSettled(past=past))
+    EventLog("S0").hear(RoundSettled(past=past))
     (line,) = paper.lines
     assert line["logger"] == "parties.audit"
     assert line["clients"] == ["a", "b"]
@@ -88,7 +88,7 @@ def test_a_settled_round_is_audited_with_everybody_and_why(paper):
 def test_a_large_round_is_audited_in_several_lines_that_name_everybody_once(paper):
     counted = [f"c{number}" for number in range(2 * NAMES_PER_LINE + 7)]
     lost = {f"x{number}": "only_s0" for number in range(30)}
-    Teller("S0").hear(RoundSettled(past=settled_round(9, counted, lost, "", 1.0, 2.0, 0.1)))
+    EventLog("S0").hear(RoundSettled(past=settled_round(9, counted, lost, "", 1.0, 2.0, 0.1)))
     assert [(line["part"], line["parts"]) for line in paper.lines] == [(1, 3), (2, 3), (3, 3)]
     assert sorted(name for line in paper.lines for name in line["clients"]) == sorted(counted)
     assert {name: why for line in paper.lines for name, why in line["excluded"].items()} == lost
@@ -99,12 +99,12 @@ def test_a_large_round_is_audited_in_several_lines_that_name_everybody_once(pape
 
 def test_the_level_changes_while_the_server_runs(paper):
     paper.log.set_level("warning")
-    Teller("S0").hear(RoundMoved(number=1, state="Closed"))
+    EventLog("S0").hear(RoundMoved(number=1, state="Closed"))
     strange().info("quiet")
     assert paper.lines == []
     paper.log.set_level("DEBUG")
     assert paper.log.level == "debug"
-    Teller("S0").hear(RoundMoved(number=1, state="Closed"))
+    EventLog("S0").hear(RoundMoved(number=1, state="Closed"))
     strange().debug("loud")
     assert [line["event"] for line in paper.lines] == ["round moved", "loud"]
 
@@ -112,7 +112,7 @@ def test_the_level_changes_while_the_server_runs(paper):
 def test_the_audit_is_written_at_every_level(paper):
     paper.log.set_level("error")
     for sample in (Enrolled(client="c", key="00"), Revoked(client="c"), SAMPLES[7], SAMPLES[19], SAMPLES[0]):
-        Teller("S0").hear(sample)
+        EventLog("S0").hear(sample)
     assert [line["event"] for line in paper.lines] == [
         "client enrolled",
         "client revoked",
@@ -134,7 +134,7 @@ def test_an_unknown_level_is_refused_with_the_known_ones(paper):
 def test_people_read_lines_and_machines_read_json(form, terminal, json_lines):
     paper = Paper(form, terminal=terminal)
     with paper.log.installed():
-        Teller("S0").hear(PeerLost(explanation="gone"))
+        EventLog("S0").hear(PeerLost(explanation="gone"))
     assert paper.text.startswith("{") == bool(json_lines)
     assert ("\x1b[" in paper.text) == (terminal and not json_lines), "colours are for terminals"
     assert "gone" in paper.text
@@ -170,7 +170,7 @@ def test_other_packages_are_left_alone(paper):
 
 
 def test_a_field_that_is_not_on_the_list_does_not_pass_and_is_named(paper):
-    Teller("S0")._plain.info("careless", seed=b"0123456789abcdef", rows=[1, 2], client="alice")
+    EventLog("S0")._plain.info("careless", seed=b"0123456789abcdef", rows=[1, 2], client="alice")
     (line,) = paper.lines
     assert line["withheld"] == ["rows", "seed"]
     assert line["client"] == "alice"
@@ -241,11 +241,11 @@ def test_an_error_is_written_with_its_places_and_without_what_its_variables_held
 
 def test_what_strangers_say_cannot_begin_a_line_or_move_the_cursor(paper):
     words = 'gone"}\n{"event": "forged", "level": "info"}\r\x1b[2J\x07\u202e\u2028end'
-    Teller("S0").hear(PeerLost(explanation=words))
-    Teller("S0").hear(ClientMet(client="a\nb"))
+    EventLog("S0").hear(PeerLost(explanation=words))
+    EventLog("S0").hear(ClientMet(client="a\nb"))
     human = Paper("human")
     with human.log.installed():
-        Teller("S0").hear(PeerLost(explanation=words))
+        EventLog("S0").hear(PeerLost(explanation=words))
         strange().warning("%s", words)
     assert len(paper.lines) == 4  # two of ours, two that came to both
     assert len(human.text.splitlines()) == 2
@@ -300,6 +300,6 @@ def test_the_guards_hold_for_random_fields_and_values(paper):
     for _ in range(500):
         fields = {chance.choice(names): chance.choice(values) for _ in range(4)}
         fields.pop("event", None)
-        Teller("S0")._plain.info("x", **fields)
+        EventLog("S0")._plain.info("x", **fields)
     assert not probes.found_in(paper.text, [secret]), f"seed {seed}"
     assert len(paper.lines) == 500

@@ -14,7 +14,7 @@ import pytest
 
 from parties.events import ConnectionFailed, Enrolled, RequestRefused, Warned
 from parties.operator.log import Log
-from parties.operator.log_lines import Teller
+from parties.operator.log_lines import EventLog
 from parties.operator.pen import MOST_WAITING, ThreadedPen
 from parties.operator.repeats import FIRST, MINUTE, MOST_SOURCES, network_of
 from tests.parties.operator.paper import Paper
@@ -41,7 +41,7 @@ def failed(origin="203.0.113.9", kind="ConnectionLostError"):
 
 def test_one_address_that_connects_and_leaves_makes_a_few_lines_a_minute(paper):
     clock = Clock()
-    teller = Teller("S0", clock)
+    teller = EventLog("S0", clock)
     for _ in range(60_000):
         teller.hear(failed())
         clock.now += 0.001
@@ -58,7 +58,7 @@ def test_one_address_that_connects_and_leaves_makes_a_few_lines_a_minute(paper):
 
 def test_any_number_of_addresses_makes_so_many_lines_and_takes_so_much_memory(paper):
     clock = Clock()
-    teller = Teller("S0", clock)
+    teller = EventLog("S0", clock)
     for number in range(100_000):
         teller.hear(failed(f"{number % 200 + 1}.{number // 200 % 250}.7.9"))
     clock.now += MINUTE
@@ -71,7 +71,7 @@ def test_any_number_of_addresses_makes_so_many_lines_and_takes_so_much_memory(pa
 
 
 def test_what_clients_and_full_disks_repeat_is_counted_too_and_the_audit_is_not(paper):
-    teller = Teller("S0", Clock())
+    teller = EventLog("S0", Clock())
     for _ in range(100):
         teller.hear(RequestRefused(client="mallory", reason="limit", explanation="too many"))
         teller.hear(Warned(about="store", explanation="the disk is full"))

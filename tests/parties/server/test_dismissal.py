@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from parties.deployment.watched_files import watched_clients
-from parties.events import ConnectionFailed, Enrolled, Happening, Revoked
+from parties.events import ConnectionFailed, Enrolled, Revoked, ServerEvent
 from parties.identity.keys import Identity, Registry
 from parties.server.admission import Anyone
 from parties.settings.lists import add_clients, revoke_client
@@ -28,7 +28,7 @@ class Watched(Shop):
     """A shop in memory whose clients stand in a file that both servers read, and what S0 and S1 tell."""
 
     path: Path = Path()
-    happenings: tuple[list[Happening], list[Happening]] = field(default_factory=lambda: ([], []))
+    happenings: tuple[list[ServerEvent], list[ServerEvent]] = field(default_factory=lambda: ([], []))
 
     def setup_of(self, index):
         return replace(super().setup_of(index), observe=self.happenings[index].append)
@@ -42,7 +42,7 @@ class Watched(Shop):
         for server in self.servers:
             server.enrolment.reload(Registry.load(self.path))
 
-    def told(self, kind: type[Happening]) -> list[Happening]:
+    def told(self, kind: type[ServerEvent]) -> list[ServerEvent]:
         """What S0 told, of one kind."""
         return [happening for happening in self.happenings[0] if isinstance(happening, kind)]
 

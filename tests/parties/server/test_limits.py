@@ -13,7 +13,7 @@ from fsl_async.errors import ChannelError, PeerViolationError
 from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import Answer, Block, Download, Forward, FromPeer, Receipt, Refused
 from parties.server.round.assembly import RequestRefusedError
-from parties.server.round.quota import LIMITS, REFUSALS_BORNE, AbuseError, Allowance, Counted
+from parties.server.round.quota import LIMITS, REFUSALS_BORNE, AbuseError, Counted, RoundQuota
 from tests.support.hand_made import Request, added_by, ask, connected, post, reply, retrieval, submission
 from tests.support.shop import Meddler, Shop, leaves, plain_sum, take_part
 from transport import ChannelClosedError, ConnectionLostError, Limits, Network, RefusedError
@@ -78,26 +78,26 @@ def outcome_of(allowance, name, kind, reason=None):
 
 @pytest.mark.parametrize(("kind", "limit"), [(Counted.ATTEMPT, 10), (Counted.RETRIEVAL, 8), (Counted.DOWNLOAD, 16)])
 def test_requests_up_to_the_limit_are_carried_out_and_no_more(kind, limit):
-    allowance = Allowance(retrievals=8)
+    allowance = RoundQuota(retrievals=8)
     outcomes = [outcome_of(allowance, "mallory", kind) for _ in range(limit + 5)]
     assert outcomes == ["done"] * limit + ["limit"] * 3 + ["abuse"] * 2
     assert outcome_of(allowance, "anna", kind) == "done"
 
 
 def test_the_fourth_conflict_is_one_too_many():
-    allowance = Allowance(retrievals=8)
+    allowance = RoundQuota(retrievals=8)
     outcomes = [outcome_of(allowance, "mallory", Counted.ATTEMPT, "conflict") for _ in range(8)]
     assert outcomes == ["conflict"] * 3 + ["limit"] * 3 + ["abuse"] * 2
 
 
 def test_other_refusals_are_attempts_and_no_conflicts():
-    allowance = Allowance(retrievals=8)
+    allowance = RoundQuota(retrievals=8)
     outcomes = [outcome_of(allowance, "mallory", Counted.ATTEMPT, "malformed") for _ in range(11)]
     assert outcomes == ["malformed"] * 10 + ["limit"]
 
 
 def test_kinds_are_counted_apart_and_patience_together():
-    allowance = Allowance(retrievals=8)
+    allowance = RoundQuota(retrievals=8)
     for kind in (Counted.ATTEMPT, Counted.RETRIEVAL):
         for _ in range(LIMITS.get(kind, 8)):
             assert outcome_of(allowance, "mallory", kind) == "done"
@@ -106,7 +106,7 @@ def test_kinds_are_counted_apart_and_patience_together():
 
 
 def test_each_block_has_a_count_of_its_own():
-    allowance = Allowance(retrievals=8)
+    allowance = RoundQuota(retrievals=8)
     for block in ("head", "items"):
         for _ in range(16):
             with allowance.request("mallory", Counted.DOWNLOAD, block):
@@ -117,7 +117,7 @@ def test_each_block_has_a_count_of_its_own():
 
 
 def test_requests_that_break_off_are_counted_and_those_that_come_are_not():
-    allowance = Allowance(retrievals=8)
+    allowance = RoundQuota(retrievals=8)
     for _ in range(100):
         with allowance.arriving("anna"):
             pass
@@ -131,14 +131,14 @@ def test_requests_that_break_off_are_counted_and_those_that_come_are_not():
 
 
 def test_the_task_says_how_often_a_client_may_retrieve():
-    allowance = Allowance(retrievals=2)
+    allowance = RoundQuota(retrievals=2)
     assert [outcome_of(allowance, "anna", Counted.RETRIEVAL) for _ in range(3)] == ["done", "done", "limit"]
     with pytest.raises(RequestRefusedError, match="ask again in the next round, which opens when this one is over"):
         allowance.request("anna", Counted.RETRIEVAL).__enter__()
 
 
 def test_a_refusal_names_the_numbers():
-    allowance = Allowance(retrievals=8)
+    allowance = RoundQuota(retrievals=8)
     for _ in range(10):
         outcome_of(allowance, "mallory", Counted.ATTEMPT)
     with (

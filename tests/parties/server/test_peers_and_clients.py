@@ -20,7 +20,7 @@ from fsl_async.errors import MisuseError, StorageError
 from parties.command import main
 from parties.deployment.connecting import Deployment
 from parties.deployment.watched_files import watched_clients
-from parties.events import Happening, Revoked, Warned
+from parties.events import Revoked, ServerEvent, Warned
 from parties.identity.keys import Identity, PublicIdentity, Registry
 from parties.identity.tokens import TokenBook, read_token, voucher
 from parties.server.admission import Anyone, Credentials, Enrolment, ListOnly, WithToken
@@ -433,7 +433,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 async def test_a_list_is_read_again_when_it_changes_or_somebody_calls(path, known, autojump_clock, caplog):
     gate = gate_of(Registry.load(path))
-    heard: list[Happening] = []
+    heard: list[ServerEvent] = []
     watched = watched_clients(path, gate, heard.append)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watched.keep)
@@ -456,7 +456,7 @@ async def test_a_list_is_read_again_when_it_changes_or_somebody_calls(path, know
 
 async def test_a_list_that_cannot_be_used_is_reported_once_and_the_old_one_stays(path, known, autojump_clock):
     gate = gate_of(Registry.load(path))
-    heard: list[Happening] = []
+    heard: list[ServerEvent] = []
     good = path.read_text()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watched_clients(path, gate, heard.append).keep)

@@ -9,7 +9,7 @@ import trio
 
 from fsl_async.protocols.reconciliation import Agreed, Apart, Behind, PeerBehind, Word, compare
 from fsl_async.wire.messages import Known
-from parties.events import Happening, PeerMet, Warned
+from parties.events import PeerMet, ServerEvent, Warned
 from parties.server.server import Server
 from parties.storage.store import Change, MemoryStore, StoreLostError
 from tests.support.shop import Shop, assert_exact, leaves, opened, take_part
@@ -136,7 +136,7 @@ class Site:
         self.network = Network()
         self.shop = Shop(nursery, transports=(self.network, self.network), listen_at=("S0", "S1"))
         self.nursery = nursery
-        self.told: list[list[Happening]] = [[], []]
+        self.told: list[list[ServerEvent]] = [[], []]
         self.ended: list[list[BaseException]] = [[], []]
         self.camera = Camera()
         self.scopes = [trio.CancelScope(), trio.CancelScope()]

@@ -16,7 +16,7 @@ from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.errors import StorageError
 from parties.client.client import Client
 from parties.compute import InlineLane
-from parties.events import Happening, Resumed
+from parties.events import Resumed, ServerEvent
 from parties.server.server import Server
 from parties.simulation.network import Network
 from parties.simulation.scheduling import seeded_scheduling
@@ -77,7 +77,7 @@ class House:
     network: Network
     disks: tuple[Disk, Disk]
     kills: list[int] = field(default_factory=list)
-    happenings: list[Happening] = field(default_factory=list)
+    happenings: list[ServerEvent] = field(default_factory=list)
     started: list[trio.Event] = field(default_factory=lambda: [trio.Event(), trio.Event()])
     away: list[float] = field(default_factory=lambda: [1.0, 1.0])
 

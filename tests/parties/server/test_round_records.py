@@ -122,7 +122,7 @@ async def test_a_forwarded_submission_is_on_loan_until_the_round_is_over():
     for _ in range(2):  # added, and taken out again
         assert (await records.submission("anna")).part.data == content(1)
     assert await records.parts() == []
-    records.let_go()
+    records.release()
     with pytest.raises(StorageError, match="not kept"):
         await records.submission("anna")
     assert store.read == ["anna"]
@@ -164,7 +164,7 @@ async def test_nobody_waits_for_a_part_when_the_round_is_over(autojump_clock):
     records = records_on(Shelf())
     records.await_part(submit("anna"), NAME)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(after, 5.0, records.let_go)
+        nursery.start_soon(after, 5.0, records.release)
         with pytest.raises(StorageError, match="not kept"):
             await records.part(submit("anna"), NAME)
 

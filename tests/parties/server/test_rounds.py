@@ -15,7 +15,7 @@ from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import Answer, Commitment, Enter, Forward, FromClient, Message, Receipt, Share, Submit
 from fsl_async.wire.public_part import Layout, Trees
 from parties import AlreadyCountedError, RoundClosedError, simulate
-from parties.events import Happening, MessageReceived, MessageSent
+from parties.events import MessageReceived, MessageSent, ServerEvent
 from parties.server.server import Schedule
 from tests.support.hand_made import name_of
 from tests.support.shop import (
@@ -74,7 +74,7 @@ async def test_a_second_round_retrieves_the_model_that_the_first_has_changed():
 
 async def test_both_servers_tell_of_the_same_messages_with_the_same_sizes():
     """A size is the whole message's; the transcript has the bulk alone."""
-    told: tuple[list[Happening], list[Happening]] = ([], [])
+    told: tuple[list[ServerEvent], list[ServerEvent]] = ([], [])
     async with simulate(TASK, model(), seed=31) as net:
         for server, happenings in zip(net.servers, told, strict=True):
             server.setup = replace(server.setup, observe=happenings.append)

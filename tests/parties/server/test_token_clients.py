@@ -11,7 +11,7 @@ import trio
 from fsl_async.errors import MisuseError
 from parties.commands.report import ExitCode
 from parties.deployment.watched_files import watched_tokens
-from parties.events import ConnectionFailed, Enrolled, Happening, Warned
+from parties.events import ConnectionFailed, Enrolled, ServerEvent, Warned
 from parties.identity.keys import Identity, PublicIdentity, Registry, key_prefix
 from parties.identity.tokens import TokenBook, add_tokens
 from parties.operator.log_fields import WITHHELD, plain_text
@@ -39,7 +39,7 @@ def tokens(tmp_path) -> Path:
 
 
 async def test_what_the_log_says_of_an_enrolment_revokes_the_client(tokens, tmp_path):
-    anna, heard = Identity.generate("anna"), list[Happening]()
+    anna, heard = Identity.generate("anna"), list[ServerEvent]()
     gate = enrolment(book(tokens))
     gate._observe = heard.append
     assert await come(gate, anna, TOKEN) == b"anna"
@@ -140,7 +140,7 @@ def listed(config: Path) -> int:
 
 async def test_new_tokens_are_taken_up_and_taken_out_ones_are_not_good_any_more(tokens, autojump_clock):
     anna, ben, carl = (Identity.generate(name) for name in ("anna", "ben", "carl"))
-    heard = list[Happening]()
+    heard = list[ServerEvent]()
     gate = enrolment(book(tokens))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watched_tokens(tokens, 0, gate, heard.append).keep)

@@ -14,10 +14,10 @@ from fsl_async.protocols import alignment, session, toss
 from fsl_async.ring import Ring
 from fsl_async.task import Dense, Sparse, Task
 from parties.client import state as client_state
-from parties.client.session import KeptSession
+from parties.client.session import StoredSession
 from parties.client.state import ClientState
-from parties.client.submission import KeptDraft
-from parties.client.trees import KeptPlanting, Planting
+from parties.client.submission import StoredDraft
+from parties.client.trees import Planting, StoredPlanting
 from parties.compute import InlineLane
 from parties.events import PastRound
 from parties.identity.keys import Identity, Registry
@@ -26,14 +26,14 @@ from parties.server import admission as enrolment
 from parties.server import sessions
 from parties.server.admission import Enrolment, ListOnly
 from parties.server.evidence import Evidence, EvidenceBook
-from parties.server.history import History, Restore, Standing
+from parties.server.history import History, Progress, Restore
 from parties.server.round import records
 from parties.server.round import run as rounds
 from parties.server.round import toss as tossing
 from parties.server.round.records import RoundRecords, StoredSubmission
 from parties.server.round.toss import TossRun
 from parties.server.sessions import Sessions
-from parties.storage.decoding import read_kept
+from parties.storage.decoding import decode_stored
 from parties.storage.store import MemoryStore, Put, Record, Store
 
 TASK = Task(
@@ -51,7 +51,7 @@ CONFIG = RoundConfig(
     model=(BlockModel("items", "f4", bytes(32)), BlockModel("head", "f4", bytes(32))),
 )
 MODEL = {"items": np.zeros((40, 1), np.float32), "head": np.zeros(2, np.float32)}
-FRESH = Standing(task=TASK.canonical(), server=0, keys=KEYS, alignment=alignment.Everything())
+FRESH = Progress(task=TASK.canonical(), server=0, keys=KEYS, alignment=alignment.Everything())
 ROUND = "round-00000003"
 
 encode = msgspec.msgpack.encode
@@ -127,7 +127,7 @@ async def test_what_cannot_be_read_is_the_stores_error(place, damage):
 
 
 def test_what_was_kept_is_read():
-    assert read_kept(encode(FRESH), Standing, "the standing") == FRESH
+    assert decode_stored(encode(FRESH), Progress, "the standing") == FRESH
 
 
 # ---- values that can be read and make no sense
@@ -146,7 +146,7 @@ def test_what_was_kept_is_read():
 async def test_an_array_of_another_form_is_the_stores_error(form, words):
     store = MemoryStore()
     await History(store).open(FRESH, MODEL)
-    standing = read_kept(await store.blob("standing"), Standing, "the standing")
+    standing = decode_stored(await store.blob("standing"), Progress, "the standing")
     damaged = msgspec.structs.replace(standing, forms=standing.forms | {"model/items": form})
     await store.commit(Put("standing", encode(damaged)))
     with pytest.raises(StorageError, match=f"model/items in the store is no array .*{words}"):
@@ -182,7 +182,7 @@ async def _owner_with(task: bytes) -> MemoryStore:
     ids=["too high", "twice", "too many", "cut"],
 )
 async def test_rows_that_no_client_has_are_the_stores_error(rows, words):
-    kept = Planting.fresh(CONFIG, {0: np.array([1, 5], np.uint32)}, bytes).kept()
+    kept = Planting.fresh(CONFIG, {0: np.array([1, 5], np.uint32)}, bytes).stored()
     store = await _with_session(msgspec.structs.replace(kept, rows={0: rows}))
     with pytest.raises(StorageError, match=f"this client's state cannot be read: .*{words}"):
         await _client(store)
@@ -190,7 +190,7 @@ async def test_rows_that_no_client_has_are_the_stores_error(rows, words):
 
 async def test_trees_of_another_task_are_the_stores_error():
     larger = msgspec.structs.replace(TASK, blocks=(Sparse("items", rows=2**31, select=2**20), TASK.blocks[1]))
-    kept = Planting.fresh(CONFIG, {0: np.array([1, 5], np.uint32)}, bytes).kept()
+    kept = Planting.fresh(CONFIG, {0: np.array([1, 5], np.uint32)}, bytes).stored()
     config = msgspec.structs.replace(CONFIG, task=larger)
     store = await _with_session(msgspec.structs.replace(kept, config=config.canonical()))
     with pytest.raises(StorageError, match="it has trees of another task"):
@@ -199,7 +199,7 @@ async def test_trees_of_another_task_are_the_stores_error():
 
 async def _with_session(planting) -> MemoryStore:
     store = await _owned()
-    kept = KeptSession(session.Standing(3, 4, bytes(32)), planting, (bytes(32), bytes(32)))
+    kept = StoredSession(session.Standing(3, 4, bytes(32)), planting, (bytes(32), bytes(32)))
     await store.commit(Put("session", encode(kept)))
     return store
 
@@ -244,7 +244,17 @@ async def test_a_name_of_no_part_is_the_stores_error(name):
 
 
 STORED = [
-    *(Standing, Restore, PastRound, Evidence, StoredSubmission, KeptSession, KeptDraft, KeptPlanting, session.Session),
+    *(
+        Progress,
+        Restore,
+        PastRound,
+        Evidence,
+        StoredSubmission,
+        StoredSession,
+        StoredDraft,
+        StoredPlanting,
+        session.Session,
+    ),
     *(toss.Half, rounds._EVENTS, tossing._Said, records._Request, sessions._Origin, enrolment._Enrolled),
     *(client_state._Owner, client_state._KeptRetrieval, client_state._OnItsWay | client_state._Received),
 ]

@@ -13,7 +13,7 @@ from fsl_async.errors import ChannelError, StorageError
 from fsl_async.protocols.round import Submitted
 from fsl_async.wire.public_part import Layout, Trees, dense_bytes
 from parties import RequestDeniedError
-from parties.events import Happening, RequestRefused, Warned
+from parties.events import RequestRefused, ServerEvent, Warned
 from parties.identity.keys import Registry
 from parties.server.admission import Anyone
 from parties.server.round.assembly import RequestRefusedError
@@ -72,7 +72,7 @@ class Full(Shop):
     """A shop in memory whose disks can be full."""
 
     disks: tuple[Disk, Disk] = field(default_factory=lambda: (Disk(), Disk()))
-    happenings: list[Happening] = field(default_factory=list)
+    happenings: list[ServerEvent] = field(default_factory=list)
 
     def setup_of(self, index):
         return replace(super().setup_of(index), store=self.disks[index], observe=self.happenings.append)
@@ -80,7 +80,7 @@ class Full(Shop):
     def client(self, name, **changes):
         return super().client(name, transport=self.transports[0], **changes)
 
-    def told(self, kind: type[Happening]) -> list[Happening]:
+    def told(self, kind: type[ServerEvent]) -> list[ServerEvent]:
         return [happening for happening in self.happenings if isinstance(happening, kind)]
 
 

@@ -28,7 +28,7 @@ def test_the_code_of_the_page_is_a_file_of_tests_that_pass(tmp_path: Path) -> No
 
 
 def test_every_fault_that_a_test_may_plan_is_on_the_page() -> None:
-    others = {"CALM", "Fault", "Moment", "Place", "parties_of", "party_of"}
+    others = {"CALM", "Fault", "Moment", "FaultPoint", "parties_of", "party_of"}
     of_trials = {"Late", "Straggle", "OldCopy", "MaliciousClient", "MaliciousServer"}
     for name in set(faults.__all__) - others - of_trials:
         assert f"`{name}" in TEXT, name

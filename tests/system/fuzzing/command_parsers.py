@@ -16,7 +16,7 @@ from rich.console import RenderableType
 from fsl_async.errors import FslError, MisuseError
 from parties.client.arguments import encoded_updates, wanted_rows
 from parties.commands import clients
-from parties.events import PastRound, RoundStanding, ServerStanding
+from parties.events import PastRound, RoundStatus, ServerStatus
 from parties.files.models import load_model
 from parties.operator import Log, Operations, OperationsSetup
 from parties.operator.http import with_json
@@ -107,7 +107,7 @@ def _operations() -> Operations:
 
 
 def _answers() -> list[bytes]:
-    run = RoundStanding(
+    run = RoundStatus(
         number=4,
         round_id=key(1),
         phase="main",
@@ -120,7 +120,7 @@ def _answers() -> list[bytes]:
         maximum=6,
         waiting_for="clients",
     )
-    standing = ServerStanding(
+    standing = ServerStatus(
         server=0,
         task="goods",
         peer_connected=True,

@@ -15,7 +15,7 @@ from safetensors.numpy import save
 
 from fsl_async.errors import MisuseError, StorageError
 from parties.deployment.connecting import Deployment, write_deployment
-from parties.events import PastRound, ServerStanding
+from parties.events import PastRound, ServerStatus
 from parties.files.models import load_model
 from parties.identity.keys import Identity, PublicIdentity, Registry, read_private
 from parties.identity.tokens import TokenBook, add_tokens, read_token
@@ -145,8 +145,8 @@ class _Visitor(trio.abc.HalfCloseableStream):
 class _Server:
     """A server that stands still."""
 
-    def standing(self) -> ServerStanding:
-        return ServerStanding(
+    def standing(self) -> ServerStatus:
+        return ServerStatus(
             server=0,
             task="goods",
             peer_connected=True,

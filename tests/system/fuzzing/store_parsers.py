@@ -17,16 +17,16 @@ import numpy as np
 from fsl_async.errors import MisuseError, PeerViolationError, StorageError
 from fsl_async.protocols import alignment, session, toss
 from fsl_async.wire.public_part import Trees
-from parties.client.session import KeptSession
+from parties.client.session import StoredSession
 from parties.client.state import ClientState
-from parties.client.submission import KeptDraft, Words
+from parties.client.submission import StoredDraft, Words
 from parties.client.trees import Planting
 from parties.compute import InlineLane
 from parties.events import PastRound
 from parties.identity.keys import Registry
 from parties.server.admission import Anyone, Enrolment
 from parties.server.evidence import Evidence, EvidenceBook
-from parties.server.history import History, Standing
+from parties.server.history import History, Progress
 from parties.server.round.records import RoundRecords, StoredSubmission
 from parties.server.round.toss import TossRun
 from parties.server.sessions import Sessions
@@ -102,7 +102,7 @@ WORDS = Words(
 SUBMISSIONS = (
     {"type": "ended", "config": CONFIG.canonical(), "digest": key(1), "mark": key(2)},
     {"type": "received", "config": CONFIG.canonical(), "digest": key(1), "mark": key(2)},
-    {"type": "on-its-way", "draft": KeptDraft(CONFIG.canonical(), WORDS, {0: bytes(64)}, key(2), {"items": [3]})},
+    {"type": "on-its-way", "draft": StoredDraft(CONFIG.canonical(), WORDS, {0: bytes(64)}, key(2), {"items": [3]})},
 )
 
 
@@ -113,7 +113,7 @@ def _planting() -> Planting:
 
 def _sessions_of_client() -> list[bytes]:
     state = session.Standing(3, 4, key(1))
-    return [encode(KeptSession(state, _planting().kept(), (key(2), key(3))))]
+    return [encode(StoredSession(state, _planting().stored(), (key(2), key(3))))]
 
 
 def _retrievals() -> list[bytes]:
@@ -122,7 +122,7 @@ def _retrievals() -> list[bytes]:
 
 # ---- a server's
 
-FRESH = Standing(
+FRESH = Progress(
     task=TASK.canonical(), server=0, keys=SERVERS[0].public.keys, alignment=alignment.Everything(), session=2
 )
 MODEL = {"items": np.zeros((40, 2), np.float32), "head": np.zeros(3, np.float32)}

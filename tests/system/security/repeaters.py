@@ -31,7 +31,7 @@ from fsl_async.wire.messages import (
 )
 from parties.outcome import RoundReport
 from parties.server.clients.connection import Reply, Room
-from parties.server.clients.requests import Reception
+from parties.server.clients.requests import RequestHandler
 from parties.server.server import ServerSetup
 
 from .byzantine import CLIENTS, VICTIM, Byzantine, Said, at_once, flipped
@@ -45,7 +45,7 @@ LATE = 100.0
 """Seconds that an answer is kept back: longer than a caller here waits."""
 
 
-class Lips(Reception):
+class Lips(RequestHandler):
     """Answers clients as a malicious server would rather."""
 
     owner: Repeater

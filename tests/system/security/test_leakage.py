@@ -16,7 +16,7 @@ from fsl_async import Dense, Ring, RingIntegers, Sparse, Task
 from fsl_async.client.planting import MasterSeeds, plant
 from fsl_async.client.upload import dense_mask, dense_shares, retrieval_part, submission_part
 from fsl_async.digests import Domain
-from fsl_async.server.retrieval import Query, Shelves
+from fsl_async.server.retrieval import PermutedModel, Query
 from fsl_async.wire.public_part import ForestKey, Layout, Part, Trees, forests_of
 from parties import Client, simulate
 from parties.simulation.network import Network
@@ -182,7 +182,7 @@ def gathered(security: str, bits: int, seed: int) -> dict[str, bytes]:
     config = round_of(Task(**SHAPE | {"ring": Ring(bits), "security": security, "blocks": blocks}), 1)
     task, rows = config.shape, np.arange(6, dtype=np.uint32)
     model = {"words": rng.integers(0, 2**32, (3000, blocks[0].width), dtype=np.uint32)}
-    shelves = [Shelves(config, server, model) for server in (0, 1)]
+    shelves = [PermutedModel(config, server, model) for server in (0, 1)]
     found: dict[str, bytearray] = {}
 
     def add(kind: str, data: bytes) -> None:

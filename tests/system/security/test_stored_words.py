@@ -23,7 +23,7 @@ from fsl_async.wire.messages import Abort, Answer, Commitment, Forward, RosterLi
 from fsl_async.wire.public_part import Layout, Trees, dense_bytes, share_bytes
 from parties import simulate
 from parties.compute import InlineLane
-from parties.events import Happening, Warned
+from parties.events import ServerEvent, Warned
 from parties.server.round.room import client_bytes
 from parties.server.round.run import RoundRun
 from parties.server.server import Server
@@ -280,7 +280,7 @@ async def test_names_of_a_roster_that_are_unknown_here_are_told_and_not_counted(
     async with pair(seed) as both:
         first, second = both.network.servers
         run = await second.next_round(0)
-        told: list[Happening] = []
+        told: list[ServerEvent] = []
         run._tools = msgspec.structs.replace(run._tools, observe=told.append)
         first._link.post(RosterList(run.round_id), pack_entries({"nobody": bytes(32), NAMES[0]: bytes(32)}))
         await trio.sleep(1)

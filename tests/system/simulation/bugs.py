@@ -105,7 +105,7 @@ def _find(where: str) -> FunctionType:
 
 TAKE = "parties.server.round.run:RoundRun.take"
 RECORD = "await self.records.own.commit(Record(self._journal, msgspec.msgpack.encode(event)))"
-RECEIPT = "parties.server.clients.requests:Reception._receipt"
+RECEIPT = "parties.server.clients.requests:RequestHandler._receipt"
 ROUND = "fsl_async.protocols.round.transitions"
 SETTLE = "parties.server.server:Server._settle"
 SETTLING = "await self._store.commit(*changes, *settling, await self._tosses[-1].remembered())"
@@ -287,7 +287,7 @@ BUGS = (
     Bug(
         "leaves in the sum who is not counted",
         "the sum is that of the roster",
-        (Edit("parties.server.round.accumulation:Adder.share", "if unwanted:", "if False:"),),
+        (Edit("parties.server.round.accumulation:Accumulator.share", "if unwanted:", "if False:"),),
     ),
     Bug(
         "adds submissions once more after a restart",
@@ -429,7 +429,7 @@ BUGS = (
         "what the peer forwards is judged before it is stored, so that a restart finds no contradiction",
         (
             Edit(
-                "parties.server.round.assembly:Desk.wants",
+                "parties.server.round.assembly:RequestAssembly.wants",
                 "return wanted and self._coming.setdefault(key, part) == part",
                 "return True",
             ),
@@ -476,8 +476,8 @@ BUGS = (
         (
             Edit(
                 "parties.client.state:ClientState.keep_receipt",
-                'await self._store.commit(_put("submission", _OnItsWay(draft.kept())))',
-                'await self._store.commit(_put("submission", _OnItsWay(draft.kept())), Erase("bulk/"))',
+                'await self._store.commit(_put("submission", _OnItsWay(draft.stored())))',
+                'await self._store.commit(_put("submission", _OnItsWay(draft.stored())), Erase("bulk/"))',
             ),
         ),
     ),

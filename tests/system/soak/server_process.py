@@ -27,7 +27,7 @@ from fsl_async.wire.messages import Message
 from parties.compute import ComputeLane, ResultT
 from parties.deployment.connecting import ServerFile, server_setup
 from parties.deployment.process_memory import keep_freed_memory
-from parties.events import Happening, PastRound, Resumed, RoundMoved, RoundOpened, RoundSettled
+from parties.events import PastRound, Resumed, RoundMoved, RoundOpened, RoundSettled, ServerEvent
 from parties.files.models import save_model
 from parties.server.server import Server
 from parties.storage.store import Change, Store
@@ -115,7 +115,7 @@ class Teller:
         self._seconds = seconds
         self._steps = steps
 
-    def __call__(self, happening: Happening) -> None:
+    def __call__(self, happening: ServerEvent) -> None:
         match happening:
             case RoundOpened(number=number):
                 say(round=number, state="Open")

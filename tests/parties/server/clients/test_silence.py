@@ -16,7 +16,7 @@ from fsl_async.errors import ChannelError
 from fsl_async.wire.codec import encode
 from fsl_async.wire.messages import AskOutcome, AskTask, Receipt
 from parties.client.retries import PATIENCE
-from parties.server.clients.requests import Reception
+from parties.server.clients.requests import RequestHandler
 from tests.support.conversing import ROUND, House, house_with, reply, submit
 from tests.support.shop import Shop, assert_exact, opened, take_part
 from transport import HEARTBEAT, SILENCE, Network, UnansweredError
@@ -201,7 +201,7 @@ async def test_a_server_that_lives_and_does_not_say_which_task_it_runs_is_not_wa
 ):
     """A client that waits for the outcome connects again, to servers that only show signs of life."""
     caplog.set_level(logging.WARNING, "parties.client")
-    swamp, reply = Swamp(), Reception.reply
+    swamp, reply = Swamp(), RequestHandler.reply
 
     async def only_lives(reception, client, message, *rest):
         if isinstance(message, AskTask):
@@ -210,7 +210,7 @@ async def test_a_server_that_lives_and_does_not_say_which_task_it_runs_is_not_wa
 
     async with opened_shop(swamp) as shop, opened(shop.client("ann", transport=swamp)) as (ann,):
         await take_part(ann)
-        monkeypatch.setattr(Reception, "reply", only_lives)
+        monkeypatch.setattr(RequestHandler, "reply", only_lives)
         swamp.forget()
         with trio.move_on_after(NOTICED + PATIENCE + 10):
             await ann.outcome()
