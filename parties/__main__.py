@@ -1,6 +1,6 @@
 """`python -m parties`: the same as the `fsl-async` command."""
 
-from parties.command import main
+from parties.commands.application import main
 
 if __name__ == "__main__":
     main()

@@ -78,7 +78,7 @@ def test_every_decision_has_its_number_and_its_three_parts():
 
 
 def test_the_commands_of_the_readme_exist():
-    from parties.command import app
+    from parties.commands.application import app
 
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     named = set(re.findall(r"fsl-async (\w+)", text)) - {"is"}

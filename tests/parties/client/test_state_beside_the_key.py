@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fsl_async.errors import MisuseError, StorageError
-from parties.command import main
+from parties.commands.application import main
 from parties.commands.report import ExitCode
 from parties.files.disk import InUseError
 from parties.identity.keys import Identity

@@ -17,7 +17,7 @@ import pytest
 from fsl_async import kernels
 from fsl_async.costs.paper import PrintedTime
 from fsl_async.errors import FslError, MisuseError
-from parties.command import app
+from parties.commands.application import app
 from parties.commands.bench import BenchReport, Options, run_bench
 from parties.commands.bench import page as page_module
 from parties.commands.bench.alone import server_alone

@@ -17,7 +17,7 @@ import parties
 import transport.errors
 from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError, StorageError
 from parties import RequestDeniedError, RoundClosedError
-from parties.command import app, main
+from parties.commands.application import app, main
 from parties.commands.connecting import told_what_it_waits_for
 from parties.commands.report import ExitCode, Report, exit_code
 from tests import ROOT
@@ -316,7 +316,10 @@ def python(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_module_is_the_command():
-    both = [python("-m", "parties", "--help"), python("-c", "from parties.command import main; main()", "--help")]
+    both = [
+        python("-m", "parties", "--help"),
+        python("-c", "from parties.commands.application import main; main()", "--help"),
+    ]
     assert both[0].stdout == both[1].stdout
     assert both[0].returncode == both[1].returncode == 0
     assert "Usage: fsl-async COMMAND" in both[0].stdout
@@ -328,7 +331,7 @@ def test_the_module_is_the_command():
 
 HELPED = """
 import sys
-from parties.command import main
+from parties.commands.application import main
 for words in {lines}:
     sys.argv = ["fsl-async", *words]
     try:
@@ -378,7 +381,7 @@ def test_importing_the_library_imports_nothing_that_only_the_command_or_the_kern
         "cyclopts",
         "matplotlib",
         "parties.commands.report",
-        "parties.command",
+        "parties.commands.application",
         "parties.commands.demo",
     }
     assert not unwanted & set(modules.split())

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from parties.command import main
+from parties.commands.application import main
 from parties.commands.report import ExitCode
 
 SMALL = ("--clients", "3", "--rounds", "2")

@@ -67,7 +67,7 @@ KILLED = """
         Report.result = dies
     elif point == "after it has told":
         client.Client.note_told = dies
-    from parties.command import main
+    from parties.commands.application import main
     main()
 """
 POINTS = (

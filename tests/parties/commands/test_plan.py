@@ -12,7 +12,7 @@ import pytest
 
 from fsl_async.costs.variants import Name, build
 from fsl_async.errors import MisuseError
-from parties.command import app
+from parties.commands.application import app
 from parties.commands.plan import calibration, plan, view
 from parties.commands.plan.calibration import TYPICAL
 from parties.commands.plan.figures import Assumptions, size

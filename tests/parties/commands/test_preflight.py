@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import trio
 
-from parties.command import main
+from parties.commands.application import main
 from parties.commands.preflight import Finding, Verdict, host, others, passed, preflight
 from parties.commands.report import ExitCode
 from parties.deployment.connecting import Deployment, free_addresses, server_setup, write_deployment

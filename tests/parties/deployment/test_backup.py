@@ -15,7 +15,7 @@ import trio
 
 from fsl_async.errors import StorageError
 from parties import connect
-from parties.command import main
+from parties.commands.application import main
 from parties.commands.report import ExitCode
 from parties.deployment.connecting import free_addresses, server_setup
 from parties.files.models import load_model
@@ -430,7 +430,7 @@ def connect(path):
         os.kill(os.getpid(), signal.{name})
     return real(path)
 module.connect = connect
-from parties.command import main
+from parties.commands.application import main
 main()
 """
 

@@ -16,7 +16,7 @@ import pytest
 
 from fsl_async.errors import MisuseError
 from fsl_async.task import Task
-from parties.command import main
+from parties.commands.application import main
 from parties.commands.report import ExitCode
 from parties.deployment.connecting import (
     Deployment,

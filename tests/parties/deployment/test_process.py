@@ -17,7 +17,7 @@ import pytest
 import trio
 
 from parties import connect
-from parties.command import main
+from parties.commands.application import main
 from parties.commands.report import ExitCode
 from parties.deployment.connecting import free_addresses
 from parties.files.models import checkpoints, load_model
@@ -441,7 +441,7 @@ from parties.storage.store import DiskFullError
 async def full(path, **words):
     raise DiskFullError(f"{path}: the disk is full")
 SqliteStore.open = full
-from parties.command import main
+from parties.commands.application import main
 main()
 """
 

@@ -17,7 +17,7 @@ import pytest
 import trio
 
 from fsl_async.errors import MisuseError, StorageError
-from parties.command import main
+from parties.commands.application import main
 from parties.deployment.connecting import Deployment
 from parties.deployment.watched_files import watched_clients
 from parties.events import Revoked, ServerEvent, Warned

@@ -66,7 +66,7 @@ class Machine:
             shutil.copytree(package, site / package.name, ignore=shutil.ignore_patterns("__pycache__"))
         (site / "dependencies.pth").write_text("/opt/dependencies\n")
         program = home / "bin" / "fsl-async"
-        program.write_text(f"#!{place}/bin/python3\nfrom parties.command import main\n\nmain()\n")
+        program.write_text(f"#!{place}/bin/python3\nfrom parties.commands.application import main\n\nmain()\n")
         program.chmod(0o755)
 
     def boot(self, does: str, seconds: float = 900) -> tuple[int, str]:

@@ -1,5 +1,0 @@
-"""Where the `fsl-async` command begins; what it can do is in `parties.commands`."""
-
-from parties.commands.application import app, main
-
-__all__ = ["app", "main"]
