@@ -45,11 +45,10 @@ from fsl_async.protocols.round import (
     Terms,
     Verified,
     effects,
-    pack_entries,
     share_commitment,
     step,
-    unpack_entries,
 )
+from fsl_async.wire.entries import pack_entries, unpack_entries
 from fsl_async.wire.messages import Abort, Commitment, Conclusion, Proofs, RosterList, Share
 from tests.support.machine_scenes import (
     ALICE,

@@ -56,9 +56,9 @@ from fsl_async.protocols.round import (
     Verified,
     effects,
     step,
-    unpack_entries,
 )
 from fsl_async.wire.codec import decode, encode
+from fsl_async.wire.entries import unpack_entries
 from fsl_async.wire.messages import Abort, Commitment, Conclusion, FromPeer, Proofs, RosterList, Share
 from tests.support.machine_scenes import key
 
