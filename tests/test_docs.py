@@ -1,9 +1,10 @@
-"""Documents that are generated from the code are up to date."""
+"""Documents keep up with the code: generated pages, and what sources and pages cite."""
 
 from __future__ import annotations
 
 import re
 import runpy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -50,3 +51,35 @@ def test_every_test_that_the_review_names_exists() -> None:
     for path, function in named:
         source = (DOCS.parent / path).read_text(encoding="utf-8")
         assert f"def {function}" in source
+
+
+# ---- sections that are cited
+
+SOURCES = ("fsl_async", "transport", "parties", "tests", "examples", "docs")
+NUMBERS = r"(?:§+ ?|sections? )\d+(?:(?:, | and | to )(?:§ ?)?\d+)*"
+CITED = {
+    "design.md": re.compile(rf"\b[Dd]esign(?:\.md)?\W{{1,4}}({NUMBERS})"),
+    "security.md": re.compile(rf"\bsecurity\.md\W{{1,4}}({NUMBERS})"),
+}
+
+
+def sources() -> Iterator[tuple[str, str]]:
+    """Every source and page, with line ends and comment signs taken out of running text."""
+    for folder in SOURCES:
+        for path in sorted((DOCS.parent / folder).rglob("*")):
+            if path.suffix in (".py", ".md"):
+                text = path.read_text(encoding="utf-8")
+                yield str(path.relative_to(DOCS.parent)), re.sub(r"\s*\n[\s#>|*]*", " ", text)
+
+
+@pytest.mark.parametrize("page", CITED)
+def test_every_section_that_is_cited_exists(page: str) -> None:
+    headings = re.findall(r"^## (\d+)\.? ", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE)
+    assert headings == [str(number + 1) for number in range(len(headings))]
+    found = 0
+    for source, text in sources():
+        for citation in CITED[page].finditer(text):
+            found += 1
+            missing = set(re.findall(r"\d+", citation[1])) - set(headings)
+            assert not missing, f"{source} cites {citation[0]!r}"
+    assert found >= 5
