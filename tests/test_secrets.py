@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 import fsl_async
-import fsl_async.kernels.facade  # before the modules that it is made of
 import parties
 import transport
 from fsl_async.protocols import round as protocol

@@ -1,22 +1,72 @@
 """Compiled kernels: AES, distributed point functions, and rows in and out of segments.
 
-The compiler behind them takes half a second to import, which a command that computes nothing should not cost: the names
-of `facade` are loaded when the first of them is used.
+The compiler behind them takes half a second to import, which a command that computes nothing should not pay for: a
+name's module is imported when the name is first used.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from fsl_async.lazy_names import lazy
 
 if TYPE_CHECKING:
-    from fsl_async.kernels.facade import *  # noqa: F403 - the names are listed there
-
-
-def __getattr__(name: str) -> Any:
-    """Load the kernels, then find the name among theirs."""
-    facade = import_module("fsl_async.kernels.facade")
-    if name not in facade.__all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(facade, name)
-    return value
+    from fsl_async.kernels.aes import (
+        active_isa as active_isa,
+        encrypt_blocks as encrypt_blocks,
+        hash_blocks as hash_blocks,
+        key_schedule as key_schedule,
+        keystream as keystream,
+        select_isa as select_isa,
+    )
+    from fsl_async.kernels.rows.cuckoo import Placement as Placement, place as place
+    from fsl_async.kernels.rows.permutation import Permutation as Permutation
+    from fsl_async.kernels.rows.segments import (
+        fold as fold,
+        payload_of_planes as payload_of_planes,
+        payload_planes as payload_planes,
+        permuted_model as permuted_model,
+        select_rows as select_rows,
+    )
+    from fsl_async.kernels.selftest import KernelFaultError as KernelFaultError
+    from fsl_async.kernels.simd.isa import Keys as Keys, isa_names as isa_names
+    from fsl_async.kernels.trees.evaluation import (
+        Evaluation as Evaluation,
+        Selection as Selection,
+        Verification as Verification,
+        add_leaves as add_leaves,
+        evaluate_add as evaluate_add,
+        evaluate_leaves as evaluate_leaves,
+        evaluate_select as evaluate_select,
+        evaluate_verified as evaluate_verified,
+    )
+    from fsl_async.kernels.trees.generation import (
+        Tree as Tree,
+        TreeKeys as TreeKeys,
+        generate as generate,
+        make_hints as make_hints,
+        make_select_hints as make_select_hints,
+        tag_corrections as tag_corrections,
+    )
+    from fsl_async.kernels.trees.union_evaluation import (
+        GROUP as GROUP,
+        Places as Places,
+        choose_places as choose_places,
+        evaluate_places as evaluate_places,
+    )
+else:
+    __all__, __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "fsl_async.kernels.aes": "active_isa encrypt_blocks hash_blocks key_schedule keystream select_isa",
+            "fsl_async.kernels.rows.cuckoo": "Placement place",
+            "fsl_async.kernels.rows.permutation": "Permutation",
+            "fsl_async.kernels.rows.segments": "fold payload_of_planes payload_planes permuted_model select_rows",
+            "fsl_async.kernels.selftest": "KernelFaultError",
+            "fsl_async.kernels.simd.isa": "Keys isa_names",
+            "fsl_async.kernels.trees.evaluation": (
+                "Evaluation Selection Verification add_leaves evaluate_add evaluate_leaves evaluate_select "
+                "evaluate_verified"
+            ),
+            "fsl_async.kernels.trees.generation": "Tree TreeKeys generate make_hints make_select_hints tag_corrections",
+            "fsl_async.kernels.trees.union_evaluation": "GROUP Places choose_places evaluate_places",
+        },
+    )

@@ -12,103 +12,49 @@ Tests have the same as the fixture `fsl_world`; see docs/testing.md. A name's mo
 used: pytest loads the plugin in every project, also where nobody asks for a world.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from fsl_async.lazy_names import lazy
+
 if TYPE_CHECKING:
-    from fsl_async.randomness import SeededSource
-    from parties.server.server import Schedule
-    from parties.simulation.scheduling import seeded_scheduling
-    from parties.testing.chart.chart import Chart
-    from parties.testing.disk import Disk, DiskStore, Trouble
+    from fsl_async.randomness import SeededSource as SeededSource
+    from parties.server.server import Schedule as Schedule
+    from parties.simulation.scheduling import seeded_scheduling as seeded_scheduling
+    from parties.testing.chart.chart import Chart as Chart
+    from parties.testing.disk import Disk as Disk, DiskStore as DiskStore, Trouble as Trouble
     from parties.testing.faults import (
-        CALM,
-        AtCommit,
-        AtPeerTransition,
-        AtSend,
-        AtTime,
-        AtTransition,
-        AtWrite,
-        BrokenWrite,
-        Crash,
-        Cut,
-        Delay,
-        Fault,
-        FullDisk,
-        GiveUp,
-        Partition,
-        SkewedClock,
-        SlowDisk,
+        AtCommit as AtCommit,
+        AtPeerTransition as AtPeerTransition,
+        AtSend as AtSend,
+        AtTime as AtTime,
+        AtTransition as AtTransition,
+        AtWrite as AtWrite,
+        BrokenWrite as BrokenWrite,
+        CALM as CALM,
+        Crash as Crash,
+        Cut as Cut,
+        Delay as Delay,
+        Fault as Fault,
+        FullDisk as FullDisk,
+        GiveUp as GiveUp,
+        Partition as Partition,
+        SkewedClock as SkewedClock,
+        SlowDisk as SlowDisk,
     )
-    from parties.testing.world import Ended, HorizonError, World
+    from parties.testing.world import Ended as Ended, HorizonError as HorizonError, World as World
 else:
-    _PLACES = {
-        "fsl_async.randomness": ["SeededSource"],
-        "parties.simulation.scheduling": ["seeded_scheduling"],
-        "parties.server.server": ["Schedule"],
-        "parties.testing.chart.chart": ["Chart"],
-        "parties.testing.disk": ["Disk", "DiskStore", "Trouble"],
-        "parties.testing.faults": [
-            "CALM",
-            "AtCommit",
-            "AtPeerTransition",
-            "AtSend",
-            "AtTime",
-            "AtTransition",
-            "AtWrite",
-            "BrokenWrite",
-            "Crash",
-            "Cut",
-            "Delay",
-            "Fault",
-            "FullDisk",
-            "GiveUp",
-            "Partition",
-            "SkewedClock",
-            "SlowDisk",
-        ],
-        "parties.testing.world": ["Ended", "HorizonError", "World"],
-    }
-
-    def __getattr__(name: str) -> object:
-        """Import a public name from where it is."""
-        for module, names in _PLACES.items():
-            if name in names:
-                globals()[name] = found = getattr(import_module(module), name)
-                return found
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-    def __dir__() -> list[str]:
-        """The public names, imported or not."""
-        return __all__
-
-
-__all__ = [
-    "CALM",
-    "AtCommit",
-    "AtPeerTransition",
-    "AtSend",
-    "AtTime",
-    "AtTransition",
-    "AtWrite",
-    "BrokenWrite",
-    "Chart",
-    "Crash",
-    "Cut",
-    "Delay",
-    "Disk",
-    "DiskStore",
-    "Ended",
-    "Fault",
-    "FullDisk",
-    "GiveUp",
-    "HorizonError",
-    "Partition",
-    "Schedule",
-    "SeededSource",
-    "SkewedClock",
-    "SlowDisk",
-    "Trouble",
-    "World",
-    "seeded_scheduling",
-]
+    __all__, __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "fsl_async.randomness": "SeededSource",
+            "parties.server.server": "Schedule",
+            "parties.simulation.scheduling": "seeded_scheduling",
+            "parties.testing.chart.chart": "Chart",
+            "parties.testing.disk": "Disk DiskStore Trouble",
+            "parties.testing.faults": (
+                "AtCommit AtPeerTransition AtSend AtTime AtTransition AtWrite BrokenWrite CALM Crash Cut Delay Fault "
+                "FullDisk GiveUp Partition SkewedClock SlowDisk"
+            ),
+            "parties.testing.world": "Ended HorizonError World",
+        },
+    )

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from fsl_async.kernels import facade as kernels
+from fsl_async import kernels
 from fsl_async.kernels.simd.vectors import Blocks
 from fsl_async.kernels.trees.passes import encrypt_row
 
