@@ -10,20 +10,23 @@ from fsl_async.lazy_names import lazy
 
 if TYPE_CHECKING:
     from parties.client.blocking import BlockingClient as BlockingClient, connect_blocking as connect_blocking
-    from parties.client.client import (
+    from parties.client.client import Client as Client
+    from parties.deployment.connecting import connect as connect
+    from parties.errors import (
         AlreadyCountedError as AlreadyCountedError,
         BeganAnewError as BeganAnewError,
-        Client as Client,
         OutcomeUnknownError as OutcomeUnknownError,
         RequestDeniedError as RequestDeniedError,
         RoundClosedError as RoundClosedError,
         ServerBusyError as ServerBusyError,
-        SubmissionReceipt as SubmissionReceipt,
         SumRefusedError as SumRefusedError,
     )
-    from parties.deployment.connecting import connect as connect
     from parties.identity.keys import Identity as Identity, PublicIdentity as PublicIdentity, Registry as Registry
-    from parties.outcome import ClientOutcome as ClientOutcome, RoundOutcome as RoundOutcome
+    from parties.outcome import (
+        ClientOutcome as ClientOutcome,
+        RoundOutcome as RoundOutcome,
+        SubmissionReceipt as SubmissionReceipt,
+    )
     from parties.server.server import Server as Server
     from parties.simulation.network import Network as Network, simulate as simulate
 else:
@@ -31,13 +34,14 @@ else:
         __name__,
         {
             "parties.client.blocking": "BlockingClient connect_blocking",
-            "parties.client.client": (
-                "AlreadyCountedError BeganAnewError Client OutcomeUnknownError RequestDeniedError RoundClosedError "
-                "ServerBusyError SubmissionReceipt SumRefusedError"
-            ),
+            "parties.client.client": "Client",
             "parties.deployment.connecting": "connect",
+            "parties.errors": (
+                "AlreadyCountedError BeganAnewError OutcomeUnknownError RequestDeniedError RoundClosedError "
+                "ServerBusyError SumRefusedError"
+            ),
             "parties.identity.keys": "Identity PublicIdentity Registry",
-            "parties.outcome": "ClientOutcome RoundOutcome",
+            "parties.outcome": "ClientOutcome RoundOutcome SubmissionReceipt",
             "parties.server.server": "Server",
             "parties.simulation.network": "Network simulate",
         },

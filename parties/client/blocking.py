@@ -35,12 +35,12 @@ import trio
 
 from fsl_async.errors import FslError, MisuseError
 from parties.client.arguments import Rows
-from parties.client.client import Client, SubmissionReceipt
+from parties.client.client import Client
 from parties.client.retries import PATIENCE
 from parties.deployment.client_place import StatePlace
 from parties.deployment.connecting import connect
 from parties.identity.keys import Identity
-from parties.outcome import ClientOutcome
+from parties.outcome import ClientOutcome, SubmissionReceipt
 from parties.server.server import Watch, silent
 
 __all__ = ["BlockingClient", "connect_blocking"]

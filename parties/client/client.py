@@ -32,15 +32,6 @@ from fsl_async.ring import Elements
 from fsl_async.wire.messages import Receipt
 from fsl_async.wire.public_part import Trees
 from parties.client.arguments import Rows, encoded_updates, refuse_fractions, wanted_rows
-from parties.client.errors import (
-    AlreadyCountedError,
-    BeganAnewError,
-    OutcomeUnknownError,
-    RequestDeniedError,
-    RoundClosedError,
-    ServerBusyError,
-    SumRefusedError,
-)
 from parties.client.participant import Participant
 from parties.client.retrieval import Retriever, check_session_rows
 from parties.client.session import NoSession, TreeSession, submitted
@@ -49,20 +40,8 @@ from parties.client.state import LastSubmission, Retrieval
 from parties.client.statements import check_receipt
 from parties.client.submission import Draft, Ride, draft_submission, fresh_marks, update_mark
 from parties.client.trees import Planting
+from parties.errors import RequestDeniedError, RoundClosedError
 from parties.outcome import ClientOutcome, SubmissionReceipt
-
-__all__ = [
-    "AlreadyCountedError",
-    "BeganAnewError",
-    "Client",
-    "ClientSetup",
-    "OutcomeUnknownError",
-    "RequestDeniedError",
-    "RoundClosedError",
-    "ServerBusyError",
-    "SubmissionReceipt",
-    "SumRefusedError",
-]
 
 
 class Client(Participant):

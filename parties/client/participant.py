@@ -26,15 +26,21 @@ from fsl_async.errors import FslError, MisuseError
 from fsl_async.protocols import client as protocol
 from fsl_async.protocols.machine import Event
 from parties.client.downloads import Downloads
-from parties.client.errors import AlreadyCountedError, OutcomeUnknownError, RoundClosedError, SumRefusedError
 from parties.client.requests import Requests
 from parties.client.round_entry import Entrance
 from parties.client.session import NoSession, OwnSession, TreeSession, settled
 from parties.client.setup import ClientSetup
 from parties.client.state import ClientState, Ended, LastSubmission, Received, Remembered, Retrieval
-from parties.client.statements import OutcomesDifferError, learn_outcome
+from parties.client.statements import learn_outcome
 from parties.client.submission import Draft
 from parties.client.trees import Planting
+from parties.errors import (
+    AlreadyCountedError,
+    OutcomesDifferError,
+    OutcomeUnknownError,
+    RoundClosedError,
+    SumRefusedError,
+)
 from parties.outcome import BY_OUTCOME, ClientOutcome, SubmissionReceipt
 
 __all__ = ["Participant", "Phase"]

@@ -16,6 +16,7 @@ from fsl_async.client.upload import answer_bytes
 from fsl_async.differences import first_difference
 from fsl_async.digests import Buffer
 from fsl_async.errors import ChannelError, MisuseError, PeerViolationError
+from fsl_async.foreign_text import printable
 from fsl_async.task import Task
 from fsl_async.wire.codec import Received, bulk_overhead, decode, encode
 from fsl_async.wire.messages import (
@@ -34,9 +35,9 @@ from fsl_async.wire.messages import (
     TaskIs,
 )
 from parties.client.connection import ServerConnection
-from parties.client.errors import ServerBusyError, refusal
 from parties.client.retries import LONGEST_PAUSE, PATIENCE, Attempted, Retries
 from parties.client.setup import ClientSetup, never
+from parties.errors import RequestDeniedError, RoundClosedError, ServerBusyError
 from parties.identity.tokens import voucher
 from parties.outcome import ENTRY_BYTES
 from parties.server.admission import NO_VOUCHER, Credentials
@@ -234,6 +235,19 @@ def _expect(server: int, message: FromClient, received: Received, expected: type
             return received
         case reply:
             raise PeerViolationError(f"S{server}", f"answered {type(message).__name__} with {type(reply).__name__}")
+
+
+def refusal(server: int, message: Refused) -> RoundClosedError | RequestDeniedError:
+    """The error that a server's refusal stands for; the explanation is the server's text, made printable."""
+    explanation = printable(message.explanation)
+    match message:
+        case Refused(reason="round-closed"):
+            return RoundClosedError(f"S{server}: {explanation}")
+        case Refused(reason="busy"):
+            after = message.retry_after
+            return ServerBusyError(server, f"{explanation}; it wants to be asked again after {after} s", after)
+        case _:
+            return RequestDeniedError(server, message.reason, explanation)
 
 
 def _doing(message: FromClient) -> str:

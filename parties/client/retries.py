@@ -22,7 +22,7 @@ import trio
 
 from fsl_async.errors import ChannelError
 from fsl_async.randomness import Randomness
-from parties.client.errors import ServerBusyError
+from parties.errors import ServerBusyError
 from transport import (
     REMINDER,
     BusyError,

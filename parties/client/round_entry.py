@@ -5,10 +5,10 @@ from __future__ import annotations
 from fsl_async.config import RoundConfig
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.wire.messages import Enter, Opened
-from parties.client.errors import BeganAnewError, RoundClosedError
 from parties.client.requests import Requests, task_difference
 from parties.client.session import OwnSession, TreeSession
 from parties.client.setup import ClientSetup
+from parties.errors import BeganAnewError, RoundClosedError
 
 __all__ = ["Entrance"]
 

@@ -13,18 +13,18 @@ from fsl_async.digests import Domain
 from fsl_async.errors import FslError, PeerViolationError
 from fsl_async.foreign_text import printable
 from fsl_async.wire.messages import AskOutcome, Finished, Receipt
-from parties.client.errors import OutcomeUnknownError, RequestDeniedError, RoundClosedError, ServerBusyError
 from parties.client.requests import Requests
 from parties.client.setup import ClientSetup
 from parties.client.submission import Draft
+from parties.errors import (
+    OutcomesDifferError,
+    OutcomeUnknownError,
+    RequestDeniedError,
+    RoundClosedError,
+    ServerBusyError,
+)
 from parties.identity.keys import verify
 from parties.outcome import ClientOutcome, RoundReport
-
-__all__ = ["OutcomesDifferError", "check_receipt", "learn_outcome"]
-
-
-class OutcomesDifferError(PeerViolationError):
-    """The servers have signed two different outcomes of one round; no repetition makes them one."""
 
 
 async def learn_outcome(setup: ClientSetup, requests: Requests, config: RoundConfig) -> ClientOutcome:

@@ -80,7 +80,7 @@ def exit_code(error: BaseException) -> ExitCode:
 
 
 def _of_a_round(error: FslError) -> ExitCode:
-    from parties.client.errors import AlreadyCountedError
+    from parties.errors import AlreadyCountedError
 
     return ExitCode.SENT if isinstance(error, AlreadyCountedError) else ExitCode.ROUND
 

@@ -216,8 +216,7 @@ async def _submit_once(
 @asynccontextmanager
 async def _told_ends(report: Report, client: Client) -> AsyncIterator[None]:
     """Note an end that is an error as told, after it was; what may be another error next time is asked for again."""
-    from parties.client.errors import OutcomeUnknownError, RoundClosedError, SumRefusedError
-    from parties.client.statements import OutcomesDifferError
+    from parties.errors import OutcomesDifferError, OutcomeUnknownError, RoundClosedError, SumRefusedError
 
     try:
         yield
@@ -252,7 +251,7 @@ async def _finished(client: Client, *, wait: bool) -> _End:
     Raises:
         FslError: it cannot be finished now, or what became of it cannot be learnt.
     """
-    from parties.client.errors import RoundClosedError
+    from parties.errors import RoundClosedError
 
     last, before = client.untold, client.bytes_sent
     assert last is not None  # noqa: S101 - the caller has looked

@@ -24,7 +24,8 @@ import trio
 
 from fsl_async.errors import MisuseError
 from fsl_async.task import Task
-from parties.client.client import Client, ClientSetup
+from parties.client.client import Client
+from parties.client.setup import ClientSetup
 from parties.compute import ThreadLane
 from parties.deployment.client_place import StatePlace, kept_state, place_of
 from parties.files.models import load_model

@@ -22,7 +22,7 @@ from fsl_async.foreign_text import printable
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols.machine import Event
 from fsl_async.wire.messages import Message, Refused
-from parties.client.errors import SumRefusedError
+from parties.errors import SumRefusedError
 from parties.events import (
     BudgetMoved,
     ClientLeft,

@@ -23,8 +23,8 @@ from fsl_async.errors import PeerViolationError
 from fsl_async.randomness import SeededSource
 from fsl_async.task import Task
 from fsl_async.wire.messages import Message
-from parties.client.client import Client, ClientSetup
-from parties.client.setup import never
+from parties.client.client import Client
+from parties.client.setup import ClientSetup, never
 from parties.compute import ComputeLane, InlineLane
 from parties.identity.keys import Identity, Registry
 from parties.outcome import RoundOutcome

@@ -24,9 +24,10 @@ from fsl_async.errors import ChannelError, FslError, MisuseError, StorageError
 from fsl_async.protocols import round as round_protocol
 from fsl_async.task import Task
 from fsl_async.wire.messages import Message
-from parties.client.client import Client, ClientSetup
-from parties.client.errors import RequestDeniedError, ServerBusyError
+from parties.client.client import Client
+from parties.client.setup import ClientSetup
 from parties.compute import InlineLane
+from parties.errors import RequestDeniedError, ServerBusyError
 from parties.events import RoundSettled, ServerEvent
 from parties.outcome import RoundReport
 from parties.server.round.update import Model

@@ -16,7 +16,8 @@ from fsl_async.ring import Ring
 from fsl_async.task import Dense, Sparse, Task
 from fsl_async.wire.codec import decode
 from fsl_async.wire.messages import FromClient, FromPeer, FromServer, Message
-from parties.client.client import Client, ClientSetup
+from parties.client.client import Client
+from parties.client.setup import ClientSetup
 from parties.compute import ComputeLane, InlineLane
 from parties.deployment.connecting import write_deployment
 from parties.files.models import save_model

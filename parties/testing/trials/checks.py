@@ -20,7 +20,7 @@ from fsl_async import Dense
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.protocols import round as protocol
 from fsl_async.wire.messages import Enter, Receipt, Refused, Share
-from parties.client.errors import RequestDeniedError
+from parties.errors import RequestDeniedError
 from parties.events import ClientLeft, RoundOpened, RoundSettled, SubmissionIn
 from parties.outcome import RoundReport
 from parties.simulation.network import SERVERS

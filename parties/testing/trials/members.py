@@ -25,16 +25,10 @@ from fsl_async import Dense, Sparse, Task
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError
 from fsl_async.wire.messages import Hint, Message, Submit
-from parties.client.client import (
-    AlreadyCountedError,
-    Client,
-    ClientSetup,
-    OutcomeUnknownError,
-    RoundClosedError,
-    SubmissionReceipt,
-    SumRefusedError,
-)
-from parties.outcome import ClientOutcome
+from parties.client.client import Client
+from parties.client.setup import ClientSetup
+from parties.errors import AlreadyCountedError, OutcomeUnknownError, RoundClosedError, SumRefusedError
+from parties.outcome import ClientOutcome, SubmissionReceipt
 from parties.testing.disk import Disk
 from parties.testing.faults import Late, OldCopy
 from parties.testing.processes import current_life

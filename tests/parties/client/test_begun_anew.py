@@ -14,8 +14,8 @@ from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.wire.codec import encode
 from fsl_async.wire.messages import Enter, Message, Opened
 from parties import BeganAnewError, Client, simulate
-from parties.client.client import OutcomeUnknownError
 from parties.commands.report import ExitCode, exit_code
+from parties.errors import OutcomeUnknownError
 from parties.storage.store import MemoryStore
 from tests.support.shop import TASK, Shop, assert_exact, honest_round, meddled, model, take_part
 from transport import Network as Wires

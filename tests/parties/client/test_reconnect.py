@@ -32,8 +32,8 @@ from fsl_async.wire.messages import (
     Submit,
 )
 from parties import Client, Network, RoundClosedError, simulate
-from parties.client.client import OutcomeUnknownError, ServerBusyError
 from parties.client.setup import ClientSetup
+from parties.errors import OutcomeUnknownError, ServerBusyError
 from parties.identity.keys import Identity
 from parties.storage.store import MemoryStore
 from tests.support.shop import TASK, Hook, assert_exact, meddled, model, pass_on, take_part

@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 from fsl_async.errors import ChannelError, FslError, PeerViolationError
-from parties.client.errors import OutcomeUnknownError, RoundClosedError, SumRefusedError
 from parties.commands import submitting
 from parties.commands.report import ExitCode
+from parties.errors import OutcomeUnknownError, RoundClosedError, SumRefusedError
 from tests import ROOT
 from tests.support.shop import Basket, assert_exact
 from tests.support.town import Town

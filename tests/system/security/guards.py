@@ -425,7 +425,7 @@ GUARDS = (
     ),
     Guard(
         "a server's words are printed and not obeyed",
-        "parties/client/errors.py",
+        "parties/client/requests.py",
         "explanation = printable(message.explanation)",
         "explanation = message.explanation",
         (WORDS,),

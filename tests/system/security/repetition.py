@@ -21,15 +21,9 @@ import trio
 from fsl_async import Dense, FslError, Ring, Sparse, Task
 from fsl_async.errors import ChannelError, MisuseError
 from fsl_async.wire.messages import Hint, Message, Share, Submit
-from parties.client.client import (
-    AlreadyCountedError,
-    Client,
-    OutcomeUnknownError,
-    RoundClosedError,
-    ServerBusyError,
-    SumRefusedError,
-)
+from parties.client.client import Client
 from parties.compute import InlineLane
+from parties.errors import AlreadyCountedError, OutcomeUnknownError, RoundClosedError, ServerBusyError, SumRefusedError
 from parties.server.server import Schedule, Server
 from parties.simulation.network import Network
 from parties.simulation.scheduling import seeded_scheduling

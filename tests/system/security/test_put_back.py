@@ -11,8 +11,8 @@ import pytest
 
 from fsl_async.wire.public_part import Layout, Trees
 from parties import Client, RequestDeniedError, simulate
-from parties.client.client import SubmissionReceipt
 from parties.client.submission import Draft
+from parties.outcome import SubmissionReceipt
 from parties.storage.store import MemoryStore
 from tests.support.shop import TASK, Basket, model
 

@@ -20,9 +20,9 @@ from fsl_async.errors import FslError, PeerViolationError
 from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import AskOutcome, Finished, FromServer, Message, Receipt, Refused, Submit
 from parties import AlreadyCountedError, Client, Network, RequestDeniedError, RoundClosedError, simulate
-from parties.client.client import OutcomeUnknownError
 from parties.client.retries import PATIENCE
 from parties.commands.report import ExitCode, exit_code
+from parties.errors import OutcomeUnknownError
 from parties.outcome import RoundReport
 from tests.support.shop import TASK, Hook, meddled, model, pass_on, take_part
 from transport import ConnectionLostError

@@ -10,7 +10,7 @@ from fsl_async.errors import FslError, PeerViolationError
 from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import Answer, Finished, FromServer, Message, Receipt, Refused
 from parties import simulate
-from parties.client.errors import refusal
+from parties.client.requests import refusal
 from parties.commands.report import Report
 from parties.outcome import RoundReport
 from tests.support.shop import TASK, meddled, model, pass_on, take_part

@@ -12,7 +12,8 @@ import trio
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.wire.messages import Message, Retrieve
 from parties import simulate
-from parties.client.client import Client, RoundClosedError
+from parties.client.client import Client
+from parties.errors import RoundClosedError
 from parties.testing.faults import AtTime, AtTransition, Crash, FullDisk, GiveUp, Late, SlowDisk
 from parties.testing.trials.trial import Scenario, Trial, run
 

@@ -28,10 +28,13 @@ from fsl_async.protocols import client as protocol
 from fsl_async.ring import Elements
 from fsl_async.wire.messages import Receipt
 from fsl_async.wire.public_part import Layout, Trees, forests_of
-from parties.client.client import Client, ClientSetup, RoundClosedError, SubmissionReceipt
+from parties.client.client import Client
 from parties.client.session import NoSession
+from parties.client.setup import ClientSetup
 from parties.client.state import LastSubmission
 from parties.client.submission import Draft, Ride
+from parties.errors import RoundClosedError
+from parties.outcome import SubmissionReceipt
 from parties.testing.trials.members import Member
 from tests.system.security.catalogue import MALFORMATIONS, Forgery, Malformation, Workshop
 from tests.system.security.forgeries import Grown, round_of

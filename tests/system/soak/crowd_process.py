@@ -25,7 +25,8 @@ from fsl_async import Dense
 from fsl_async.task import Task
 from fsl_async.wire.codec import decode
 from fsl_async.wire.messages import FromClient, Hint, Submit
-from parties.client.client import Client, ClientSetup
+from parties.client.client import Client
+from parties.client.setup import ClientSetup
 from parties.compute import ThreadLane
 from parties.deployment.connecting import Deployment
 from parties.identity.keys import Identity

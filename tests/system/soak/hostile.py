@@ -29,7 +29,8 @@ import trio
 from rich.table import Table
 
 from fsl_async import Dense, Ring, Sparse, Task
-from parties.client.client import Client, ClientSetup
+from parties.client.client import Client
+from parties.client.setup import ClientSetup
 from parties.compute import ThreadLane
 from parties.deployment.connecting import Deployment
 from parties.identity.keys import Identity

@@ -25,7 +25,8 @@ from fsl_async import Dense, Sparse
 from fsl_async.errors import ChannelError, MisuseError
 from fsl_async.wire.messages import Hint, Message, Submit
 from parties import connect
-from parties.client.client import Client, RoundClosedError
+from parties.client.client import Client
+from parties.errors import RoundClosedError
 
 from .ledger import Acknowledged, Began, Entry, Ledger, Planned, Retrieved, Sent, Told, Touched, TurnedAway
 from .site import UNIT, Site, say

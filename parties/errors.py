@@ -1,0 +1,143 @@
+"""The errors that a client's calls raise, and that servers and commands raise or read too.
+
+    FslError
+    ├── RoundClosedError            the round closed first and nothing of this client is in it; call again
+    ├── AlreadyCountedError         an earlier submission was counted; this call sent nothing
+    ├── SumRefusedError             the sum that a submission is in was opened and refused
+    ├── OutcomeUnknownError         a server denies a submission's round; whether it was counted cannot be learnt
+    ├── RequestDeniedError          a server refused a request; the message says which server and why
+    │   └── ServerBusyError         it has no room for the request now, and says when to ask again
+    ├── MisuseError
+    │   └── BeganAnewError          neither server knows a round that this client took part in
+    └── PeerViolationError
+        └── OutcomesDifferError     the servers have signed different outcomes of one round
+
+The other errors are those of `fsl_async.errors` and of the transport. A single server's refusal proves nothing about a
+submission: every error that leaves open whether one was counted has `FslError.in_doubt` set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fsl_async.errors import FslError, MisuseError, PeerViolationError
+from parties.outcome import ClientOutcome, SubmissionReceipt
+
+__all__ = [
+    "AlreadyCountedError",
+    "BeganAnewError",
+    "OutcomeUnknownError",
+    "OutcomesDifferError",
+    "RequestDeniedError",
+    "RoundClosedError",
+    "ServerBusyError",
+    "SumRefusedError",
+]
+
+
+class RoundClosedError(FslError):
+    """The round closed before the request was carried out; the next call enters the next round.
+
+    When a call of `Client.submit`, `unite` or `resume` raises it, either nothing was sent, or both servers have signed
+    that the submission was not counted. So the same values may be submitted again.
+    """
+
+
+class AlreadyCountedError(FslError):
+    """The pending submission was counted. This call has sent nothing; the next one enters the next round.
+
+    Do not submit the same values again: they are in the sum.
+
+    Attributes:
+        receipt: of the earlier submission.
+        outcome: how its round ended, as both servers have signed.
+    """
+
+    def __init__(self, receipt: SubmissionReceipt, outcome: ClientOutcome) -> None:
+        super().__init__(
+            f"the pending submission to round {receipt.number} was counted after all, as both servers have signed; "
+            "nothing was sent now: do not submit its values again, and call again for what is new"
+        )
+        self.receipt = receipt
+        self.outcome = outcome
+
+
+class SumRefusedError(FslError):
+    """A round's sum was opened and not applied, because it is more than its clients can have contributed.
+
+    A client or a server has falsified it; the model is as it was. Both servers know the sum, so the values in it must
+    not be submitted again in another round: a server that leaves one client out of one of the two sums reads that
+    client's values from their difference. Train anew before submitting.
+
+    Attributes:
+        number: the round.
+        in_doubt: the same number, so that code which checks `in_doubt` does not send the values again.
+    """
+
+    def __init__(self, number: int, why: str) -> None:
+        self.number = self.in_doubt = number
+        super().__init__(
+            f"the sum of round {number} was opened and refused: {why}. The model is as it was, and both servers know "
+            "the sum: do not submit the same values again, train anew"
+        )
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)
+
+
+class OutcomeUnknownError(FslError):
+    """Whether a submission was counted cannot be learnt, because a server denies the round.
+
+    A server that still has its store never does that. The values may be in a sum that a server knows, so they must not
+    be submitted again in another round, whatever the other server has signed alone; train anew, on the next model.
+
+    Attributes:
+        number: the round.
+        accounts: by server, what it has signed about this client; a server that denies the round is not in it.
+    """
+
+    def __init__(self, message: str, number: int, accounts: Mapping[int, ClientOutcome]) -> None:
+        super().__init__(message)
+        self.number = number
+        self.accounts = dict(accounts)
+
+
+class RequestDeniedError(FslError):
+    """A server refused a request; the message says which server and why.
+
+    Attributes:
+        server: 0 or 1.
+        reason: one of the reasons of `messages.Refused`.
+    """
+
+    def __init__(self, server: int, reason: str, explanation: str) -> None:
+        super().__init__(f"S{server} refused ({reason}): {explanation}")
+        self.server = server
+        self.reason = reason
+
+
+class ServerBusyError(RequestDeniedError):
+    """A server has no room for a request now.
+
+    Attributes:
+        retry_after: seconds after which it wants to be asked again.
+    """
+
+    def __init__(self, server: int, explanation: str, retry_after: float) -> None:
+        super().__init__(server, "busy", explanation)
+        self.retry_after = retry_after
+
+
+class BeganAnewError(MisuseError):
+    """Neither server knows the last round in which this client took part: both began anew, or were restored."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"neither server knows round {number}, in which this client took part: both have begun anew, or were put "
+            "back from a copy. Nothing was sent. `forget_rounds`, or another state file (--state FILE), lets this "
+            "client take part again; train anew first, because a server may know a sum with this client's last values"
+        )
+
+
+class OutcomesDifferError(PeerViolationError):
+    """The servers have signed two different outcomes of one round; asking again does not change that."""
