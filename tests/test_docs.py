@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,3 +85,56 @@ def test_every_section_that_is_cited_exists(page: str) -> None:
             missing = set(re.findall(r"\d+", citation[1])) - set(headings)
             assert not missing, f"{source} cites {citation[0]!r}"
     assert found >= 5
+
+
+# ---- the map
+
+FOLDERS = ("fsl_async", "transport", "parties", "tests")
+ENTRY = re.compile(r"(?:^\|.*$)|(?:^(?:\d+\. |\S)(?:.*\n(?!\n|\d+\. |\|))*.*$)", re.MULTILINE)
+
+
+def entries(text: str) -> list[str]:
+    """A page's table rows, list items and paragraphs, without fenced blocks."""
+    return ENTRY.findall(re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE))
+
+
+def defined_in(path: Path) -> set[str]:
+    """A module's classes, functions and constants; a class's own as `Class.name`."""
+
+    def names(body: list[ast.stmt], prefix: str) -> Iterator[str]:
+        for node in body:
+            match node:
+                case ast.ClassDef(name=name, body=inner):
+                    yield prefix + name
+                    yield from names(inner, f"{prefix}{name}.")
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                    yield prefix + name
+                case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                    yield prefix + name
+
+    return set(names(ast.parse(path.read_text(encoding="utf-8")).body, ""))
+
+
+def test_every_path_and_name_on_the_map_exists() -> None:
+    checked = 0
+    for entry in entries((DOCS / "architecture.md").read_text(encoding="utf-8")):
+        module: Path | None = None
+        for word in re.findall(r"`([^`]+)`", entry):
+            path = ROOT / word
+            if word.partition("/")[0] in FOLDERS and "/" in word:
+                assert path.exists(), f"the map names {word}, which is not there"
+                module = path if path.suffix == ".py" else None
+            elif module and re.fullmatch(r"[A-Za-z_][\w.]*", word):
+                assert word in defined_in(module), f"the map names {word} in {module.relative_to(ROOT)}: {entry}"
+                checked += 1
+    assert checked > 40
+
+
+def test_the_map_names_every_folder_of_code() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    inner = ("kernels", "protocols", "bench", "demo", "plan", "preflight", "chart", "trials", "page")
+    for name in FOLDERS[:3]:
+        for package in (ROOT / name).rglob("__init__.py"):
+            folder = package.parent.relative_to(ROOT)
+            if not set(folder.parts[1:]) & set(inner) or folder.name in ("kernels", "protocols"):
+                assert f"| `{folder}/` |" in text, f"the map does not name {folder}/"
