@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from fsl_async.digests import DIGEST_BYTES, Domain, derive_key, digest
 from fsl_async.errors import MisuseError, PeerViolationError
+from fsl_async.geometry import RowNumbers
 from fsl_async.task import Block, Plain, Sparse, Task
 from fsl_async.union import UnionBlock, aligned_task, union_task
 
@@ -195,7 +196,7 @@ def shape_of_round(
 
 
 def describe_plain(
-    shape: Task, model: dict[str, npt.NDArray[Any]], union: dict[str, npt.NDArray[np.uint32]]
+    shape: Task, model: dict[str, npt.NDArray[Any]], union: dict[str, RowNumbers]
 ) -> tuple[BlockModel, ...]:
     """Digest the rows of the union of every block that a round moves plainly."""
     return tuple(
@@ -204,7 +205,7 @@ def describe_plain(
     )
 
 
-def restricted(array: npt.NDArray[Any], union: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
+def restricted(array: npt.NDArray[Any], union: RowNumbers) -> npt.NDArray[Any]:
     """The rows of the union in order; one row of zeros where it is empty."""
     return array[union] if len(union) else np.zeros_like(array[:1])
 

@@ -13,11 +13,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from fsl_async.bin_count import bins_per_segment
 from fsl_async.task import Sparse, Task
 
-__all__ = ["BLOCK_BYTES", "SEGMENTS", "Forest", "Geometry", "geometry_of"]
+__all__ = ["BLOCK_BYTES", "SEGMENTS", "Forest", "Geometry", "RowNumbers", "geometry_of"]
+
+RowNumbers: TypeAlias = npt.NDArray[np.uint32]
+"""Rows of a sparse block by number, one-dimensional."""
 
 SEGMENTS = 3
 BLOCK_BYTES = 16

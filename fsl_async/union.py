@@ -20,13 +20,10 @@ import numpy.typing as npt
 
 from fsl_async.digests import Buffer, Domain, digest
 from fsl_async.errors import PeerViolationError
+from fsl_async.geometry import RowNumbers
 from fsl_async.plain_union import moves_plainly
 from fsl_async.ring import Ring
 from fsl_async.task import Block, Plain, Sparse, Task
-
-__all__ = ["UnionBlock", "aligned_task", "describe_union", "pack_union", "union_rows", "union_task", "unpack_union"]
-
-Rows = npt.NDArray[np.uint32]
 
 BITMAP, GAPS = b"\x00", b"\x01"
 
@@ -75,17 +72,17 @@ def _aligned(task: Task, block: Sparse, rows: int, weight_bytes: int) -> Block:
     return Plain.of(block, rows) if moves_plainly(task, planted, rows, weight_bytes) else planted
 
 
-def union_rows(sums: npt.NDArray[np.int64]) -> Rows:
+def union_rows(sums: npt.NDArray[np.int64]) -> RowNumbers:
     """The rows whose revealed sum is not zero, ascending."""
     return np.flatnonzero(sums.reshape(len(sums), -1).any(axis=1)).astype(np.uint32)
 
 
-def describe_union(name: str, rows: Rows, domain: int) -> UnionBlock:
+def describe_union(name: str, rows: RowNumbers, domain: int) -> UnionBlock:
     """What a round's configuration and outcome say of one union, out of `domain` rows."""
     return UnionBlock(name, len(rows), digest(Domain.UNION, name.encode(), pack_union(rows, domain)))
 
 
-def pack_union(rows: Rows, domain: int) -> bytes:
+def pack_union(rows: RowNumbers, domain: int) -> bytes:
     """Ascending rows in the smaller of two forms: a bitmap, or the gaps between them as base-128 numbers."""
     bitmap = np.zeros(domain, dtype=bool)
     bitmap[rows] = True
@@ -95,7 +92,7 @@ def pack_union(rows: Rows, domain: int) -> bytes:
     return GAPS + gaps if len(gaps) < len(packed) else BITMAP + packed
 
 
-def unpack_union(data: Buffer, domain: int, sender: str) -> Rows:
+def unpack_union(data: Buffer, domain: int, sender: str) -> RowNumbers:
     """Read what `pack_union` wrote.
 
     Raises:

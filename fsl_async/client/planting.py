@@ -8,9 +8,9 @@ Source: paper §"Basic Protocols" (cuckoo table, dummy bins, master seeds); desi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,30 +18,16 @@ import numpy.typing as npt
 
 from fsl_async import kernels
 from fsl_async.config import RoundConfig
-from fsl_async.digests import KEY_BYTES, Buffer, Domain, digest
+from fsl_async.derivation import Blocks, digest_of_trees, forest_roots, seed_commitment, tree_keys
+from fsl_async.digests import KEY_BYTES
 from fsl_async.errors import MisuseError
-from fsl_async.geometry import Forest, Geometry, geometry_of
+from fsl_async.geometry import Forest, Geometry, RowNumbers, geometry_of
 from fsl_async.randomness import Randomness
 from fsl_async.task import Sparse, Task
 from fsl_async.wire.public_part import ForestKey
 
-__all__ = [
-    "Grove",
-    "MasterSeeds",
-    "Planted",
-    "check_by_block",
-    "check_rows",
-    "digest_of_trees",
-    "forest_roots",
-    "plant",
-    "public_schedule",
-    "rows_by_block",
-    "seed_commitment",
-    "tree_bytes",
-]
-
-Rows = npt.NDArray[np.uint32]
-Blocks = npt.NDArray[np.uint64]
+Positions = npt.NDArray[np.uint32]
+"""Positions within bins, one for each tree."""
 
 
 @dataclass(frozen=True)
@@ -61,18 +47,6 @@ class MasterSeeds:
         return first, second
 
 
-def seed_commitment(msk: bytes, round_id: bytes, client: str, server: int) -> bytes:
-    """c_b = BLAKE2b(msk_b, round, client, b)."""
-    return digest(Domain.SEED_COMMITMENT, msk, round_id, client.encode(), bytes([server]))
-
-
-def forest_roots(msk: bytes, key: ForestKey, forest: Forest, server: int) -> Blocks:
-    """One server's roots of a forest's trees: AES_msk(tree, forest), with the server's number as control bit."""
-    roots = kernels.keystream(msk, nonce=(key.block << 32) | key.forest, count=forest.trees)
-    roots[:, 0] = (roots[:, 0] & ~np.uint64(1)) | np.uint64(server)
-    return roots
-
-
 @dataclass(frozen=True)
 class Planted:
     """One forest's trees with what only the client knows of them.
@@ -87,7 +61,7 @@ class Planted:
 
     tree: kernels.Tree
     leaves: tuple[Blocks, Blocks] = field(repr=False)
-    alphas: Rows = field(repr=False)
+    alphas: npt.NDArray[np.uint32] = field(repr=False)
     slots: npt.NDArray[np.uint8] = field(repr=False)
     item: npt.NDArray[np.int32] = field(repr=False)
 
@@ -106,18 +80,13 @@ class Grove:
 
     seeds: MasterSeeds
     planted: dict[ForestKey, Planted] = field(repr=False)
-    rows: dict[int, Rows] = field(repr=False)
-    deferred: dict[int, Rows] = field(repr=False)
+    rows: dict[int, RowNumbers] = field(repr=False)
+    deferred: dict[int, RowNumbers] = field(repr=False)
 
     @cached_property
     def digest(self) -> bytes:
-        """What `upload.tree_digest` is of the part that brings these trees."""
+        """`derivation.tree_digest` of the part that brings these trees."""
         return digest_of_trees([tree_bytes(planted.tree) for planted in self.planted.values()])
-
-
-def digest_of_trees(trees: Sequence[Buffer]) -> bytes:
-    """The digest of all forests' trees as they travel; empty where there are none, or only such of a single leaf."""
-    return digest(Domain.TREE, *trees) if any(trees) else b""
 
 
 def tree_bytes(tree: kernels.Tree) -> memoryview:
@@ -125,7 +94,7 @@ def tree_bytes(tree: kernels.Tree) -> memoryview:
     return np.concatenate([tree.words.reshape(-1).view(np.uint8), tree.bits.reshape(-1)]).data
 
 
-def check_rows(block: Sparse, rows: npt.ArrayLike) -> Rows:
+def check_rows(block: Sparse, rows: npt.ArrayLike) -> RowNumbers:
     """Check a caller's rows of one block.
 
     Raises:
@@ -147,7 +116,7 @@ def check_rows(block: Sparse, rows: npt.ArrayLike) -> Rows:
     return array.astype(np.uint32)
 
 
-def plant(config: RoundConfig, rows: Mapping[int, Rows], seeds: MasterSeeds, randomness: Randomness) -> Grove:
+def plant(config: RoundConfig, rows: Mapping[int, RowNumbers], seeds: MasterSeeds, randomness: Randomness) -> Grove:
     """Place each block's rows and grow all trees.
 
     Args:
@@ -159,7 +128,7 @@ def plant(config: RoundConfig, rows: Mapping[int, Rows], seeds: MasterSeeds, ran
     task = config.shape
     selected = {index: rows.get(index, np.zeros(0, dtype=np.uint32)) for index, _ in config.task.sparse_blocks()}
     planted: dict[ForestKey, Planted] = {}
-    deferred: dict[int, Rows] = {}
+    deferred: dict[int, RowNumbers] = {}
     for index, block in task.sparse_blocks():
         geometry = geometry_of(task, block)
         items, positions, left = _place(config, index, geometry, selected[index], randomness)
@@ -172,8 +141,8 @@ def plant(config: RoundConfig, rows: Mapping[int, Rows], seeds: MasterSeeds, ran
 
 
 def _place(
-    config: RoundConfig, index: int, geometry: Geometry, rows: Rows, randomness: Randomness
-) -> tuple[list[npt.NDArray[np.int32]], list[Rows], npt.NDArray[np.int32]]:
+    config: RoundConfig, index: int, geometry: Geometry, rows: RowNumbers, randomness: Randomness
+) -> tuple[list[npt.NDArray[np.int32]], list[Positions], npt.NDArray[np.int32]]:
     """Place rows: per forest the item of every tree and its position in the tree's bin; and the items left over."""
     forest = geometry.bins
     permuted = [
@@ -197,7 +166,9 @@ def _place(
     return items, positions, placement.unplaced[len(geometry.stash) :]
 
 
-def _with_dummies(item: npt.NDArray[np.int32], position: Rows, forest: Forest, randomness: Randomness) -> Rows:
+def _with_dummies(
+    item: npt.NDArray[np.int32], position: Positions, forest: Forest, randomness: Randomness
+) -> Positions:
     anywhere = np.frombuffer(randomness(8 * forest.trees), dtype="<u8") % np.uint64(forest.bin_size)
     return np.where(item >= 0, position, anywhere).astype(np.uint32)
 
@@ -208,30 +179,12 @@ def _grow(
     forest: Forest,
     seeds: MasterSeeds,
     item: npt.NDArray[np.int32],
-    position: Rows,
+    position: Positions,
 ) -> Planted:
     roots = [forest_roots(seeds.msk[server], key, forest, server) for server in (0, 1)]
     alphas = position // np.uint32(forest.positions)
     tree, leaves0, leaves1 = kernels.generate(tree_keys(config), roots[0], roots[1], alphas, forest.depth)
     return Planted(tree, (leaves0, leaves1), alphas, (position % forest.positions).astype(np.uint8), item)
-
-
-def tree_keys(config: RoundConfig) -> kernels.TreeKeys:
-    """The keys with which this round's trees expand."""
-    left, right = (config.tree_key(domain) for domain in (Domain.EXPAND_LEFT, Domain.EXPAND_RIGHT))
-    return kernels.TreeKeys(public_schedule(left), public_schedule(right))
-
-
-def public_schedule(key: bytes) -> kernels.Keys:
-    """The round keys of a key that everybody in the round knows, worked out once; never for a secret key."""
-    return _schedule(key, kernels.active_isa())
-
-
-@lru_cache(maxsize=256)
-def _schedule(key: bytes, isa: str) -> kernels.Keys:
-    """One entry per instruction set, for keys of two sets never meet in one call."""
-    del isa
-    return kernels.key_schedule(key)
 
 
 def check_by_block(given: object) -> None:
@@ -244,7 +197,7 @@ def check_by_block(given: object) -> None:
         raise MisuseError(f'a dict with the names of blocks expected, as {{"items": …}}, got {type(given).__name__}')
 
 
-def rows_by_block(task: Task, rows: Mapping[str, Any]) -> dict[int, Rows]:
+def rows_by_block(task: Task, rows: Mapping[str, Any]) -> dict[int, RowNumbers]:
     """Check the rows a caller names, and index them by block.
 
     Raises:

@@ -10,7 +10,7 @@ Source: paper §"Basic Protocols" and §"Updatable Distributed Point Function"; 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -18,32 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async import kernels
-from fsl_async.client.planting import Grove, Planted, digest_of_trees, public_schedule, tree_bytes
+from fsl_async.client.planting import Grove, Planted, tree_bytes
 from fsl_async.config import RoundConfig
-from fsl_async.digests import KEY_BYTES, Buffer, Domain, derive_key, digest
+from fsl_async.derivation import answer_bytes, dense_mask, public_schedule, tag_keys
+from fsl_async.digests import Buffer, Domain, digest
 from fsl_async.errors import MisuseError, PeerViolationError
-from fsl_async.geometry import Forest
+from fsl_async.geometry import Forest, RowNumbers
 from fsl_async.ring import Elements
 from fsl_async.task import Dense, Task
 from fsl_async.wire.public_part import SALT_BYTES, ForestKey, Layout, Trees, dense_bytes, forests_of
 
-__all__ = [
-    "SparseUpdate",
-    "answer_bytes",
-    "dense_digest",
-    "dense_mask",
-    "dense_shares",
-    "plain_elements",
-    "public_digest",
-    "read_answers",
-    "retrieval_part",
-    "submission_digest",
-    "submission_part",
-    "tag_keys",
-    "tree_digest",
-]
-
-SparseUpdate = tuple[npt.NDArray[np.uint32], Elements]
+SparseUpdate = tuple[RowNumbers, Elements]
 Payloads = Mapping[int, Elements]
 
 
@@ -75,53 +60,6 @@ def submission_part(
     return _fill(Layout.submission(config.shape, trees), pieces)
 
 
-def public_digest(layout: Layout, part: Buffer, tree: bytes) -> bytes:
-    """The digest of a public part that the client gives to the server that is not the carrier.
-
-    Args:
-        layout: where the part's pieces stand.
-        part: its bytes, as many as the layout has.
-        tree: the digest of the trees it brings, which stands for them, so that nobody hashes them twice; empty where it
-            brings none.
-    """
-    pieces = layout.split(memoryview(part))
-    return digest(Domain.PUBLIC_PART, tree, *(piece for (_, kind), piece in pieces.items() if kind != "tree"))
-
-
-def tree_digest(layout: Layout, part: Buffer) -> bytes:
-    """The digest of the trees alone, which fixes κ and ties hints to the trees they ride on; see `Grove.digest`.
-
-    Empty where the part brings no trees, or trees of a single leaf, which have nothing to correct.
-    """
-    pieces = layout.split(memoryview(part))
-    return digest_of_trees([piece for (_, kind), piece in pieces.items() if kind == "tree"])
-
-
-def submission_digest(
-    round_id: bytes, identity: bytes, public: bytes, tree: bytes, commitments: Sequence[bytes], dense: bytes
-) -> bytes:
-    """D of design §9: what a receipt, a roster and a proof speak of.
-
-    The client stands in it by its identity's digest, name and keys: servers that know one name by different keys never
-    agree on a submission.
-    """
-    return digest(Domain.SUBMISSION, round_id, identity, public, tree, *commitments, dense)
-
-
-def tag_keys(config: RoundConfig, client: str, tree: bytes, commitments: Sequence[bytes]) -> tuple[bytes, bytes]:
-    """κ's two keys (tag, mask), defined only once trees and master seeds are fixed: nobody can search for them."""
-    parts = (config.round_id(), client.encode(), tree, *commitments)
-    return derive_key(Domain.TAG_KEY, *parts), derive_key(Domain.TAG_MASK_KEY, *parts)
-
-
-def dense_mask(task: Task, msk: bytes, epoch: int, salt: bytes) -> Elements:
-    """The share of all dense blocks that a master seed expands to in an epoch; a mask is never used for two."""
-    size = dense_bytes(task)
-    key = digest(Domain.DENSE_MASK, epoch.to_bytes(8, "little"), salt, key=msk)[:KEY_BYTES]
-    stream = kernels.keystream(key, nonce=0, count=-(-size // 16))
-    return task.ring.from_bytes(stream.tobytes()[:size], size // task.ring.element_bytes)
-
-
 def dense_shares(
     config: RoundConfig, grove: Grove, carrier: int, dense: Payloads, plain: Payloads = MappingProxyType({})
 ) -> tuple[bytes, bytes]:
@@ -145,7 +83,7 @@ def dense_shares(
 
 
 def plain_elements(
-    config: RoundConfig, grove: Grove, updates: Mapping[int, SparseUpdate], unions: Mapping[str, npt.NDArray[np.uint32]]
+    config: RoundConfig, grove: Grove, updates: Mapping[int, SparseUpdate], unions: Mapping[str, RowNumbers]
 ) -> dict[int, Elements]:
     """The elements of every block that moves plainly: each update at its row's rank in the union, zeros elsewhere.
 
@@ -167,19 +105,6 @@ def plain_elements(
             elements[np.searchsorted(unions[block.name], rows)] = values
         flat[index] = elements.reshape(-1, *elements.shape[2:])
     return flat
-
-
-def dense_digest(share: Buffer, msk: bytes) -> bytes:
-    """A commitment to the carrier's dense share that tells the other server nothing: keyed with the carrier's seed.
-
-    Empty where the task has no dense blocks.
-    """
-    return digest(Domain.DENSE_SHARE, share, key=msk) if share else b""
-
-
-def answer_bytes(task: Task, row_bytes: Mapping[int, int]) -> int:
-    """Bytes of one server's answer: one row for every tree."""
-    return sum(forest.trees * row_bytes[key.block] for key, forest in forests_of(task))
 
 
 def read_answers(
@@ -279,9 +204,7 @@ def _spread(task: Task, index: int, grove: Grove, update: SparseUpdate | None) -
     return payload
 
 
-def _places_among(
-    planted: npt.NDArray[np.uint32], rows: npt.NDArray[np.uint32], name: str, task: Task
-) -> npt.NDArray[np.intp]:
+def _places_among(planted: RowNumbers, rows: RowNumbers, name: str, task: Task) -> npt.NDArray[np.intp]:
     """Where updated rows stand among those that may be updated."""
     order = np.argsort(planted, kind="stable")
     ascending = planted[order]

@@ -17,11 +17,10 @@ from types import MappingProxyType
 import numpy as np
 
 from fsl_async import kernels
-from fsl_async.client.planting import Blocks, Rows, forest_roots, tree_keys
-from fsl_async.client.upload import dense_mask, tag_keys
 from fsl_async.config import RoundConfig
+from fsl_async.derivation import Blocks, dense_mask, forest_roots, tag_keys, tree_keys
 from fsl_async.digests import Buffer, Domain, derive_key, digest
-from fsl_async.geometry import Forest
+from fsl_async.geometry import Forest, RowNumbers
 from fsl_async.ring import Elements
 from fsl_async.server.jobs import Job, tree_of
 from fsl_async.server.sums import BinSum, CellMemory, UnionSum
@@ -64,7 +63,7 @@ class Aggregate:
         config: RoundConfig,
         server: int,
         proof_key: bytes,
-        unions: Mapping[str, Rows] = MappingProxyType({}),
+        unions: Mapping[str, RowNumbers] = MappingProxyType({}),
         memory: CellMemory | None = None,
     ) -> None:
         """Start at zero.

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async import kernels
-from fsl_async.client.planting import forest_roots, public_schedule, tree_keys
 from fsl_async.config import RoundConfig
+from fsl_async.derivation import answer_bytes, forest_roots, public_schedule, tree_keys
 from fsl_async.digests import Domain
 from fsl_async.geometry import Forest
 from fsl_async.server.jobs import Job, ranges, tree_of
@@ -51,7 +51,7 @@ class PermutedModel:
     @property
     def answer_bytes(self) -> int:
         """The size of one query's answer."""
-        return sum(forest.trees * self._rows[key.block].shape[1] for key, forest in self._forests.items())
+        return answer_bytes(self._config.shape, {index: rows.shape[1] for index, rows in self._rows.items()})
 
     def selection_jobs(self, query: Query, threads: int) -> tuple[list[Job], dict[ForestKey, Bits]]:
         """The work of expanding one query to selection bits, and the arrays that it fills."""

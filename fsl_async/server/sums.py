@@ -21,16 +21,15 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async import kernels
-from fsl_async.client.planting import Blocks
 from fsl_async.config import RoundConfig
-from fsl_async.geometry import geometry_of
+from fsl_async.derivation import Blocks
+from fsl_async.geometry import RowNumbers, geometry_of
 from fsl_async.ring import Elements, Ring
 from fsl_async.server.jobs import Job, ranges
 from fsl_async.task import Sparse
 
 __all__ = ["BinSum", "CellMemory", "UnionSum"]
 
-Rows = npt.NDArray[np.uint32]
 Words = npt.NDArray[np.uint64]
 
 
@@ -130,7 +129,7 @@ class BinSum:
 class UnionSum:
     """A cell for every position that stands over a row of the union."""
 
-    def __init__(self, config: RoundConfig, index: int, block: Sparse, union: Rows) -> None:
+    def __init__(self, config: RoundConfig, index: int, block: Sparse, union: RowNumbers) -> None:
         self._block = block
         self._ring = config.shape.ring
         self._union = union

@@ -12,7 +12,7 @@ from typing import TypeVar, assert_never
 
 import trio
 
-from fsl_async.client.upload import answer_bytes
+from fsl_async.derivation import answer_bytes
 from fsl_async.differences import first_difference
 from fsl_async.digests import Buffer
 from fsl_async.errors import ChannelError, MisuseError, PeerViolationError

@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.client.planting import Grove
-from fsl_async.client.upload import public_digest, read_answers, retrieval_part
+from fsl_async.client.upload import read_answers, retrieval_part
 from fsl_async.config import RoundConfig
+from fsl_async.derivation import public_digest
 from fsl_async.errors import MisuseError
 from fsl_async.protocols.client import SESSION
 from fsl_async.task import Task

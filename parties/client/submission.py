@@ -13,16 +13,9 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fsl_async.client.upload import (
-    SparseUpdate,
-    dense_digest,
-    dense_shares,
-    plain_elements,
-    public_digest,
-    submission_digest,
-    submission_part,
-)
+from fsl_async.client.upload import SparseUpdate, dense_shares, plain_elements, submission_part
 from fsl_async.config import RoundConfig
+from fsl_async.derivation import dense_digest, public_digest, submission_digest
 from fsl_async.digests import Buffer, Domain, digest
 from fsl_async.randomness import Randomness
 from fsl_async.ring import Elements

@@ -22,7 +22,7 @@ from typing import Any
 import numpy.typing as npt
 
 from fsl_async.bin_count import SEGMENTS
-from fsl_async.client.upload import answer_bytes
+from fsl_async.derivation import answer_bytes
 from fsl_async.task import Sparse, Task
 from parties.server.clients.connection import ConversationLimits
 from parties.server.round.room import submission_bytes

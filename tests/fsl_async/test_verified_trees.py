@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fsl_async import Dense, Ring, Sparse, Task, kernels
-from fsl_async.client.planting import Grove, forest_roots, tree_keys
-from fsl_async.client.upload import tree_digest
+from fsl_async.client.planting import Grove
+from fsl_async.derivation import forest_roots, tree_digest, tree_keys
 from fsl_async.server.aggregation import Aggregate, Submission
 from fsl_async.wire.public_part import ForestKey, Part, Trees, forests_of
 from tests.support.rounds import Draw, Plaintext, Round, add, in_bytes

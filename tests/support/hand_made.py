@@ -10,15 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fsl_async.client.planting import MasterSeeds, plant
-from fsl_async.client.upload import (
-    dense_digest,
-    dense_shares,
-    public_digest,
-    retrieval_part,
-    submission_part,
-    tree_digest,
-)
+from fsl_async.client.upload import dense_shares, retrieval_part, submission_part
 from fsl_async.config import RoundConfig
+from fsl_async.derivation import dense_digest, public_digest, tree_digest
 from fsl_async.digests import Buffer
 from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import FromServer, Message, Retrieve, Submit

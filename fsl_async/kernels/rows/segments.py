@@ -29,7 +29,7 @@ __all__ = ["fold", "payload_of_planes", "payload_planes", "permuted_model", "sel
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Words: TypeAlias = npt.NDArray[np.uint64]
 Masks: TypeAlias = npt.NDArray[np.uint32]
-Rows: TypeAlias = npt.NDArray[np.uint32]
+RowNumbers: TypeAlias = npt.NDArray[np.uint32]
 Elements: TypeAlias = npt.NDArray[Any]
 
 SEGMENTS = 3
@@ -40,7 +40,7 @@ FOLD_ROWS = 256
 TILE_BYTES = 65536
 
 
-def permuted_model(model_rows: Bytes, inverse: Rows, bins: int, positions: int) -> Bytes:
+def permuted_model(model_rows: Bytes, inverse: RowNumbers, bins: int, positions: int) -> Bytes:
     """Lay a block's rows out in y-order for one segment, with zero rows up to a whole number of leaves.
 
     Rows keep their length: a table takes no more memory than the block, up to one leaf. It starts on a cache line,
@@ -168,7 +168,7 @@ def _select(places: Bytes, bits: Bytes, answers: Bytes, positions: int, skew: in
 
 def fold(
     accumulator: Words,
-    tables: Sequence[Rows],
+    tables: Sequence[RowNumbers],
     totals: Elements,
     positions: int,
     start: int = 0,
@@ -216,7 +216,7 @@ def fold(
 
 
 @njit(cache=True, nogil=True)
-def _add_words(elements: Elements, places: Rows, positions: int, totals: Elements) -> None:
+def _add_words(elements: Elements, places: RowNumbers, positions: int, totals: Elements) -> None:
     """Add one segment's elements of 32 or 64 bits, [leaf, plane, bin, element of the plane], to some rows."""
     per_plane = elements.shape[3]
     shift = per_plane >> 1  # 4 elements or 2: by 2 bits or 1
@@ -233,7 +233,7 @@ def _add_words(elements: Elements, places: Rows, positions: int, totals: Element
 
 
 @njit(cache=True, nogil=True)
-def _add_wide(elements: Words, places: Rows, positions: int, totals: Words) -> None:
+def _add_wide(elements: Words, places: RowNumbers, positions: int, totals: Words) -> None:
     """Add one segment's elements of 128 bits, [leaf, plane, bin, word], to some rows."""
     width = totals.shape[1]
     sources = np.empty((3, FOLD_ROWS), np.uint64)
@@ -251,7 +251,7 @@ def _add_wide(elements: Words, places: Rows, positions: int, totals: Words) -> N
 
 
 @njit(cache=True, nogil=True)
-def _find(places: Rows, positions: int, width: int, bins: int, sources: Words) -> None:
+def _find(places: RowNumbers, positions: int, width: int, bins: int, sources: Words) -> None:
     """Where places' elements are: leaf, bin, and the number of the first under that leaf.
 
     Divides by multiplying: half a unit more than an integer below 2^31 is too far from every multiple of a divisor

@@ -29,7 +29,7 @@ from fsl_async.kernels.trees.walk import GROUP, Trees, climb, new_group, new_row
 
 __all__ = ["Span", "add", "add_cached", "add_verified", "leaves_of", "select", "select_slots"]
 
-Rows = npt.NDArray[np.uint64]
+Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -50,7 +50,7 @@ class Span(NamedTuple):
 
 
 @compiled
-def add(trees: Trees, span: Span, conversion: Conversion, accumulator: Rows) -> None:
+def add(trees: Trees, span: Span, conversion: Conversion, accumulator: Words) -> None:
     """Add the shares of every leaf to an accumulator of one segment, shape (leaves, planes, bins, 2)."""
     nowhere = 1 << len(trees.words)
     group = new_group(trees, span.stop - span.start)
@@ -63,7 +63,7 @@ def add(trees: Trees, span: Span, conversion: Conversion, accumulator: Rows) -> 
 
 
 @compiled
-def _aim(span: Span, start: int, conversion: Conversion, accumulator: Rows) -> Target:
+def _aim(span: Span, start: int, conversion: Conversion, accumulator: Words) -> Target:
     """The target of the group that begins at bin `start`."""
     leaves, planes, bins, words = accumulator.shape
     trees = conversion.hints.shape[1]
@@ -74,7 +74,7 @@ def _aim(span: Span, start: int, conversion: Conversion, accumulator: Rows) -> T
 
 @compiled
 def add_verified(
-    trees: Trees, span: Span, conversion: Conversion, accumulator: Rows, check: TagCheck, proofs: Blocks
+    trees: Trees, span: Span, conversion: Conversion, accumulator: Words, check: TagCheck, proofs: Blocks
 ) -> None:
     """`add`, and the proof of every tree in the same walk; `proofs` has shape (trees, 2)."""
     nowhere = 1 << len(trees.words)
@@ -93,7 +93,7 @@ def add_verified(
 
 
 @compiled
-def add_cached(span: Span, conversion: Conversion, cached: Rows, accumulator: Rows) -> None:
+def add_cached(span: Span, conversion: Conversion, cached: Words, accumulator: Words) -> None:
     """`add` from leaves that `leaves_of` wrote, shape (leaves, bins, 2): a later epoch without walking trees."""
     for start in range(span.start, span.stop, GROUP):
         target = _aim(span, start, conversion, accumulator)
@@ -141,7 +141,7 @@ def _spread_hints(slots: Slots, first: int, count: int) -> Blocks:
 
 
 @compiled
-def leaves_of(trees: Trees, span: Span, chosen: npt.NDArray[np.uint32], leaves: Rows) -> None:
+def leaves_of(trees: Trees, span: Span, chosen: npt.NDArray[np.uint32], leaves: Words) -> None:
     """Write the blocks of chosen leaves, which ascend: shape (chosen, bins, 2)."""
     group = new_group(trees, span.stop - span.start)
     for start in range(span.start, span.stop, GROUP):

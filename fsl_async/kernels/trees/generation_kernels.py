@@ -34,7 +34,7 @@ from fsl_async.kernels.trees.walk import GROUP, take
 
 __all__ = ["Pair", "Payload", "grow_pairs", "hint_planes"]
 
-Rows = npt.NDArray[np.uint64]
+Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 Alphas = npt.NDArray[np.uint32]
 
@@ -54,12 +54,12 @@ class Payload(NamedTuple):
         ring_bits: 32, 64 or 128.
     """
 
-    planes: Rows
+    planes: Words
     ring_bits: int
 
 
 @compiled
-def grow_pairs(left: Keys, right: Keys, alphas: Alphas, pair: Pair, words: Rows, bits: Bytes) -> None:
+def grow_pairs(left: Keys, right: Keys, alphas: Alphas, pair: Pair, words: Words, bits: Bytes) -> None:
     """Replace roots by leaves and write the correction words: (depth, trees, 2) and (depth, ⌈trees / 8⌉)."""
     depth = len(words)
     for start in range(0, len(alphas), GROUP):
@@ -114,7 +114,7 @@ def _choose(mask: Vector, where_zero: Vector, where_one: Vector) -> Vector:
 
 
 @compiled
-def hint_planes(keys: Keys, pair: Pair, payload: Payload, hints: Rows) -> None:
+def hint_planes(keys: Keys, pair: Pair, payload: Payload, hints: Words) -> None:
     """The hints (-1)^{t₁}·(β - C(s₀) + C(s₁)) of every plane and tree (design, section 6)."""
     for plane in range(len(payload.planes)):
         for start in range(0, len(pair.first), GROUP):

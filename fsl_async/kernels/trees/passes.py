@@ -56,7 +56,7 @@ __all__ = [
     "write_bits",
 ]
 
-Rows = npt.NDArray[np.uint64]
+Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -108,7 +108,7 @@ class Conversion(NamedTuple):
     """
 
     keys: Keys
-    hints: Rows
+    hints: Words
     ring_bits: int
 
 

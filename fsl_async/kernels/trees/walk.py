@@ -25,7 +25,7 @@ __all__ = ["GROUP", "Trees", "climb", "new_group", "new_row", "padded", "plant",
 
 GROUP = 512
 
-Rows = npt.NDArray[np.uint64]
+Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -43,7 +43,7 @@ class Trees(NamedTuple):
     left: Keys
     right: Keys
     roots: Blocks
-    words: Rows
+    words: Words
     bits: Bytes
 
 

@@ -16,8 +16,9 @@ from functools import partial
 import numpy as np
 
 from fsl_async import kernels
-from fsl_async.client.planting import MasterSeeds, Planted, forest_roots, plant, tree_keys
+from fsl_async.client.planting import MasterSeeds, Planted, plant
 from fsl_async.costs.paper import PrintedTime
+from fsl_async.derivation import forest_roots, tree_keys
 from fsl_async.geometry import SEGMENTS
 from fsl_async.randomness import SeededSource
 from fsl_async.wire.public_part import SALT_BYTES, ForestKey

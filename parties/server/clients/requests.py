@@ -13,9 +13,8 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import trio
 
-from fsl_async.client.planting import seed_commitment
-from fsl_async.client.upload import answer_bytes, dense_digest, submission_digest
 from fsl_async.config import restricted
+from fsl_async.derivation import answer_bytes, dense_digest, seed_commitment, submission_digest
 from fsl_async.digests import KEY_BYTES, Buffer, Domain, same
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.protocols import round as protocol

@@ -31,8 +31,8 @@ from urllib.parse import quote, unquote
 import msgspec
 import trio
 
-from fsl_async.client.upload import public_digest, tree_digest
 from fsl_async.config import RoundConfig
+from fsl_async.derivation import public_digest, tree_digest
 from fsl_async.digests import Buffer, Domain, digest
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.secrecy import Discreet

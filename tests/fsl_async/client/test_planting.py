@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from fsl_async import Dense, MisuseError, PeerViolationError, Ring, Sparse, Task, geometry
-from fsl_async.client.planting import MasterSeeds, check_rows, forest_roots, rows_by_block, seed_commitment
-from fsl_async.client.upload import (
+from fsl_async.client.planting import MasterSeeds, check_rows, rows_by_block
+from fsl_async.client.upload import read_answers
+from fsl_async.derivation import (
     dense_digest,
     dense_mask,
+    forest_roots,
     public_digest,
-    read_answers,
+    seed_commitment,
     submission_digest,
     tree_digest,
 )

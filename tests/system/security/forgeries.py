@@ -15,9 +15,10 @@ from functools import cached_property
 import numpy as np
 
 from fsl_async import Ring, Sparse, Task, kernels
-from fsl_async.client.planting import Grove, MasterSeeds, forest_roots, plant, seed_commitment, tree_keys
-from fsl_async.client.upload import submission_part, tag_keys, tree_digest
+from fsl_async.client.planting import Grove, MasterSeeds, plant
+from fsl_async.client.upload import submission_part
 from fsl_async.config import BlockModel, RoundConfig, ServerKeys
+from fsl_async.derivation import forest_roots, seed_commitment, tag_keys, tree_digest, tree_keys
 from fsl_async.digests import Domain, digest
 from fsl_async.geometry import Forest
 from fsl_async.server.aggregation import Aggregate, Submission

@@ -79,7 +79,7 @@ ACTOR, FORWARDING, DESK = (f"parties/server/{name}.py" for name in ("actor", "pe
 DOWNLOADS, ENTRANCE, ENDING = (f"parties/client/{name}.py" for name in ("downloads", "round_entry", "statements"))
 CLIENT, PARTICIPANT = (f"parties/client/{name}.py" for name in ("client", "participant"))
 RESTORING = "parties/deployment/restore.py"
-UPLOAD, SELECTION, CONFIG = (f"fsl_async/{name}.py" for name in ("client/upload", "client/planting", "config"))
+UPLOAD, DERIVATION, CONFIG = (f"fsl_async/{name}.py" for name in ("client/upload", "derivation", "config"))
 ENROLMENT = "parties/server/admission.py"
 NOISE, ENTRIES = "transport/noise.py", "fsl_async/wire/entries.py"
 RECORDS_OF_ROUNDS = "parties/server/round/records.py"
@@ -90,28 +90,28 @@ GUARDS = (
     Guard("proof digests are compared", ROUND, "if same(state.proofs[client], theirs[client])}", "}", (EQUIVOCATION,)),
     Guard(
         "κ is bound to the seeds' commitments",
-        UPLOAD,
+        DERIVATION,
         "parts = (config.round_id(), client.encode(), tree, *commitments)",
         "parts = (config.round_id(), client.encode(), tree)",
         (MALFORMED,),
     ),
     Guard(
         "κ is bound to the trees",
-        UPLOAD,
+        DERIVATION,
         "parts = (config.round_id(), client.encode(), tree, *commitments)",
         "parts = (config.round_id(), client.encode(), *commitments)",
         (MALFORMED,),
     ),
     Guard(
         "κ is bound to the client",
-        UPLOAD,
+        DERIVATION,
         "parts = (config.round_id(), client.encode(), tree, *commitments)",
         "parts = (config.round_id(), tree, *commitments)",
         (MALFORMED,),
     ),
     Guard(
         "seed commitments are bound to the round",
-        SELECTION,
+        DERIVATION,
         "msk, round_id, client.encode(), bytes([server]))",
         "msk, client.encode(), bytes([server]))",
         (MALFORMED,),
@@ -158,14 +158,14 @@ GUARDS = (
     ),
     Guard(
         "a submission covers the dense share",
-        UPLOAD,
+        DERIVATION,
         "identity, public, tree, *commitments, dense)",
         "identity, public, tree, *commitments)",
         (EQUIVOCATION,),
     ),
     Guard(
         "a submission covers both seeds",
-        UPLOAD,
+        DERIVATION,
         "identity, public, tree, *commitments, dense)",
         "identity, public, tree, dense)",
         (EQUIVOCATION,),
@@ -182,7 +182,7 @@ GUARDS = (
     Guard("a conversion key hides one payload", CONFIG, "            salt,\n", "", (REPETITION, PUT_BACK)),
     Guard(
         "a dense mask serves one epoch",
-        UPLOAD,
+        DERIVATION,
         'Domain.DENSE_MASK, epoch.to_bytes(8, "little"), salt, key=msk',
         "Domain.DENSE_MASK, salt, key=msk",
         (LEAKAGE,),

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 import trio
 
-from fsl_async.client.planting import seed_commitment
-from fsl_async.client.upload import dense_digest
 from fsl_async.config import RoundConfig
+from fsl_async.derivation import dense_digest, seed_commitment
 from fsl_async.digests import Domain, digest
 from fsl_async.protocols import session as protocol
 from fsl_async.wire.messages import Message, Receipt, Refused

@@ -14,7 +14,8 @@ import trio
 
 from fsl_async import Dense, Ring, RingIntegers, Sparse, Task
 from fsl_async.client.planting import MasterSeeds, plant
-from fsl_async.client.upload import dense_mask, dense_shares, retrieval_part, submission_part
+from fsl_async.client.upload import dense_shares, retrieval_part, submission_part
+from fsl_async.derivation import dense_mask
 from fsl_async.digests import Domain
 from fsl_async.server.retrieval import PermutedModel, Query
 from fsl_async.wire.public_part import ForestKey, Layout, Part, Trees, forests_of

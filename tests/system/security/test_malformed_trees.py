@@ -10,8 +10,7 @@ import itertools
 import numpy as np
 import pytest
 
-from fsl_async.client.planting import seed_commitment
-from fsl_async.client.upload import tag_keys
+from fsl_async.derivation import seed_commitment, tag_keys
 from fsl_async.digests import Domain, digest
 from fsl_async.wire.public_part import Layout, Trees, first_padding
 

@@ -20,8 +20,9 @@ import msgspec
 import numpy as np
 
 from fsl_async import Task
-from fsl_async.client.upload import SparseUpdate, dense_digest, public_digest, submission_digest, tree_digest
+from fsl_async.client.upload import SparseUpdate
 from fsl_async.config import RoundConfig
+from fsl_async.derivation import dense_digest, public_digest, submission_digest, tree_digest
 from fsl_async.digests import DIGEST_BYTES
 from fsl_async.errors import ChannelError, FslError
 from fsl_async.protocols import client as protocol
