@@ -1,17 +1,17 @@
-"""What a server tells whoever operates it: what happens, as it happens, and how it stands when asked.
+"""What a server reports while it runs: one event for each thing that an operator may want to know.
 
-Rules: a happening names parties, rounds, kinds and numbers; never a row, a value, a seed or a share. Nobody here keeps
-anything: `parties.operator` counts, logs and shows.
+Rules: an event holds the names of parties, rounds and kinds, and numbers; never a row, a value, a seed or a share.
+Nothing here stores an event: `parties.operator` counts, logs and shows them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
-from parties.outcome import RoundReport
+from parties.status import PastRound
 
 __all__ = [
     "BudgetMoved",
@@ -20,10 +20,10 @@ __all__ = [
     "ConnectionFailed",
     "Enrolled",
     "Evaluated",
+    "EvidenceKind",
     "MessageReceived",
     "MessageSent",
-    "Observe",
-    "PastRound",
+    "Observer",
     "PeerLost",
     "PeerMet",
     "RequestRefused",
@@ -32,9 +32,7 @@ __all__ = [
     "RoundMoved",
     "RoundOpened",
     "RoundSettled",
-    "RoundStatus",
     "ServerEvent",
-    "ServerStatus",
     "SubmissionIn",
     "Violated",
     "Warned",
@@ -42,12 +40,18 @@ __all__ = [
 ]
 
 
+EvidenceKind: TypeAlias = Literal[
+    "two-contents", "false-digest", "two-parts", "two-hints", "two-digests", "proof", "excess", "violation"
+]
+"""How a party contradicted itself or broke the protocol; `parties.server.evidence.Evidence` explains each kind."""
+
+
 class ServerEvent(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The base of all happenings."""
+    """The base of all events that a server reports."""
 
 
 class RoundOpened(ServerEvent, frozen=True, kw_only=True):
-    """Clients can submit; the round closes at `closes_at` (seconds since 1970; infinity: when enough are in)."""
+    """Clients can submit until `closes_at`, in seconds since 1970; infinity: until enough have submitted."""
 
     number: int
     round_id: bytes
@@ -63,14 +67,14 @@ class RoundMoved(ServerEvent, frozen=True, kw_only=True):
 
 
 class Resumed(ServerEvent, frozen=True, kw_only=True):
-    """After a restart, the round that was running goes on in this state."""
+    """After a restart, the unfinished round resumes in this state."""
 
     number: int
     state: str
 
 
 class SubmissionIn(ServerEvent, frozen=True, kw_only=True):
-    """A client's submission is stored and on the round's list; `total` are."""
+    """A client's submission is stored and on the round's list, which now has `total` entries."""
 
     number: int
     client: str
@@ -78,7 +82,7 @@ class SubmissionIn(ServerEvent, frozen=True, kw_only=True):
 
 
 class Evaluated(ServerEvent, frozen=True, kw_only=True):
-    """A submission has been added to the sum, which took so many seconds; `total` are."""
+    """A submission has been added to the sum, which took `seconds`; `total` submissions have been added so far."""
 
     number: int
     client: str
@@ -87,7 +91,7 @@ class Evaluated(ServerEvent, frozen=True, kw_only=True):
 
 
 class RequestRefused(ServerEvent, frozen=True, kw_only=True):
-    """A client's request was not carried out; the reason is one of `messages.Refused`'s."""
+    """A client's request was refused; `reason` is one of those of `fsl_async.wire.messages.Refused`."""
 
     client: str
     reason: str
@@ -101,7 +105,7 @@ class RoundSettled(ServerEvent, frozen=True, kw_only=True):
 
 
 class MessageSent(ServerEvent, frozen=True, kw_only=True):
-    """A message went out, to a client or the other server; `kind` is its type, `size` its bytes before framing."""
+    """A message was sent to a client or the other server: `kind` is its type, `size` its bytes before framing."""
 
     receiver: str
     kind: str
@@ -109,7 +113,7 @@ class MessageSent(ServerEvent, frozen=True, kw_only=True):
 
 
 class MessageReceived(ServerEvent, frozen=True, kw_only=True):
-    """A message came in, from a client or the other server; `kind` is its type, `size` its bytes before framing."""
+    """A message was received from a client or the other server: `kind` is its type, `size` its bytes before framing."""
 
     sender: str
     kind: str
@@ -123,13 +127,13 @@ class ClientMet(ServerEvent, frozen=True, kw_only=True):
 
 
 class ClientLeft(ServerEvent, frozen=True, kw_only=True):
-    """A client's connection is over."""
+    """A client has disconnected."""
 
     client: str
 
 
 class ConnectionFailed(ServerEvent, frozen=True, kw_only=True):
-    """A connection from an address ended badly: `kind` is the class of the error."""
+    """A connection from an address (`origin`) ended with an error: `kind` is the error's class."""
 
     origin: str
     kind: str
@@ -141,125 +145,53 @@ class PeerMet(ServerEvent, frozen=True, kw_only=True):
 
 
 class PeerLost(ServerEvent, frozen=True, kw_only=True):
-    """The two servers are not connected any more."""
+    """The two servers are no longer connected."""
 
     explanation: str
 
 
 class Warned(ServerEvent, frozen=True, kw_only=True):
-    """Something that an operator should look at; nothing has stopped."""
+    """Something that an operator should look at, although the server continues."""
 
     about: str
     explanation: str
 
 
 class Enrolled(ServerEvent, frozen=True, kw_only=True):
-    """A client is known from now on; `key` is the beginning of its channel key, by which it can be revoked."""
+    """A client has been enrolled; `key` is the beginning of its channel key, which is enough to revoke it."""
 
     client: str
     key: str
 
 
 class Revoked(ServerEvent, frozen=True, kw_only=True):
-    """A client is not known any more."""
+    """A client has been removed from the registry."""
 
     client: str
 
 
 class Violated(ServerEvent, frozen=True, kw_only=True):
-    """A party did something against the protocol; `kind` is one of `evidence.Kind`'s."""
+    """A party broke the protocol, and the evidence of it is stored."""
 
     number: int
     about: str
-    kind: str
+    kind: EvidenceKind
     explanation: str
 
 
 class BudgetMoved(ServerEvent, frozen=True, kw_only=True):
-    """So many bytes of the memory budget for messages are taken, of so many there are."""
+    """`used` of the `limit` bytes of the memory budget for messages are now taken."""
 
     used: int
     limit: int
 
 
-Observe: TypeAlias = Callable[[ServerEvent], None]
+Observer: TypeAlias = Callable[[ServerEvent], None]
+"""Receives every event, in the order in which they happen.
+
+It is called in the middle of the server's work: it must return at once, and must not raise.
+"""
 
 
-def unobserved(happening: ServerEvent) -> None:
-    """Hears nothing."""
-
-
-class PastRound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A settled round.
-
-    Attributes:
-        report: its public account.
-        phase: main or union.
-        opened_at: when it opened, in seconds since 1970; so is `settled_at`.
-        evaluating: seconds of evaluation, all submissions together.
-    """
-
-    report: RoundReport
-    phase: str
-    opened_at: float
-    settled_at: float
-    evaluating: float
-
-    @property
-    def seconds(self) -> float:
-        """How long it was open and worked on; 0 where the clock was put back meanwhile, and nobody knows."""
-        return max(0.0, self.settled_at - self.opened_at)
-
-
-class RoundStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The round that is running.
-
-    Attributes:
-        number: its number.
-        round_id: its name in every message.
-        phase: main or union.
-        state: of its machine (see docs/machines.md).
-        opened_at: when it opened, in seconds since 1970.
-        closes_at: when it closes, likewise; infinity: when enough clients are in.
-        submissions: on the list.
-        evaluated: of them, already in the sum.
-        minimum: how many are needed.
-        maximum: how many end it at once.
-        waiting_for: whom or what it waits for, in words; empty where it waits for nobody.
-    """
-
-    number: int
-    round_id: bytes
-    phase: str
-    state: str
-    opened_at: float
-    closes_at: float
-    submissions: int
-    evaluated: int
-    minimum: int
-    maximum: int
-    waiting_for: str
-
-
-class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How a server stands.
-
-    Attributes:
-        server: 0 or 1.
-        task: the task's name.
-        peer_connected: whether the other server is connected.
-        clients_connected: how many clients are.
-        round: the running round; none while the next one's seed is tossed.
-        waiting_for: whom or what the server waits for, in words.
-        rounds_done: since the first start.
-        rounds_aborted: likewise; those whose sum was refused are among them.
-    """
-
-    server: int
-    task: str
-    peer_connected: bool
-    clients_connected: int
-    round: RoundStatus | None
-    waiting_for: str
-    rounds_done: int
-    rounds_aborted: int
+def unobserved(event: ServerEvent) -> None:
+    """An observer that ignores every event."""

@@ -28,14 +28,14 @@ def serve(config: Path, *, stop_seconds: float | None = None, form: FormatFlag =
         from parties.deployment import process as serving
 
         served = await serving.serve(config, stop_seconds=stop_seconds)
-        standing = served.standing
-        rounds = f"{standing.rounds_done} rounds done, {standing.rounds_aborted} aborted"
+        status = served.status
+        rounds = f"{status.rounds_done} rounds done, {status.rounds_aborted} aborted"
         report.result(
-            f"S{standing.server}: {rounds}; {served.state}",
+            f"S{status.server}: {rounds}; {served.state}",
             {
-                "server": standing.server,
-                "rounds_done": standing.rounds_done,
-                "rounds_aborted": standing.rounds_aborted,
+                "server": status.server,
+                "rounds_done": status.rounds_done,
+                "rounds_aborted": status.rounds_aborted,
                 "ending": served.ending,
                 "state": served.state,
             },

@@ -29,7 +29,7 @@ from parties.deployment.footprint import give_back_code
 from parties.deployment.process_memory import keep_freed_memory
 from parties.deployment.supervisor import forbid_core_dumps, tell_supervisor
 from parties.deployment.watched_files import WatchedFile, watched_clients, watched_tokens
-from parties.events import Observe, ServerStatus, Warned
+from parties.events import Observer, Warned
 from parties.files.disk import check_room
 from parties.files.models import ModelForm, checkpoint, save_model
 from parties.operator import Log, Operations, OperationsSetup, serve_operator, token_place
@@ -40,6 +40,7 @@ from parties.server.server import Server
 from parties.server.setup import ServerSetup
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import InMemory, OnDisk, settings
+from parties.status import ServerStatus
 from parties.storage.store import Store
 
 __all__ = ["Served", "serve"]
@@ -61,12 +62,12 @@ class Served:
     """How a server's process ended.
 
     Attributes:
-        standing: how the server stood.
+        status: of the server when it ended.
         ending: why it ended.
         state: what the server was doing, for people.
     """
 
-    standing: ServerStatus
+    status: ServerStatus
     ending: Ending
     state: str
 
@@ -150,7 +151,7 @@ class _Runner:
         with trio.CancelScope(shield=True):
             await self._keep_model()
         ending: Ending = "stopped" if self._stopping.is_set() else "rounds-over"
-        return Served(self._server.standing(), ending, self._server.state_name())
+        return Served(self._server.status(), ending, self._server.state_name())
 
     async def _open(self, nursery: trio.Nursery) -> None:
         address = await nursery.start(self._server.run)
@@ -210,12 +211,12 @@ class _Runner:
 
     async def _keep_model(self) -> None:
         """Write the model files, if a round has been done since they were written."""
-        standing = self._server.standing()
-        if standing.rounds_done <= self._kept:
+        status = self._server.status()
+        if status.rounds_done <= self._kept:
             return
         try:
-            await trio.to_thread.run_sync(self._write_model, standing.rounds_done + standing.rounds_aborted)
-            self._kept = standing.rounds_done
+            await trio.to_thread.run_sync(self._write_model, status.rounds_done + status.rounds_aborted)
+            self._kept = status.rounds_done
         except FslError as error:
             self._warn("model", f"{error}; the store has the model, the file is written after the next round")
 
@@ -241,7 +242,7 @@ class _Runner:
         self._operations(Warned(about=about, explanation=explanation))
 
 
-def _watched(file: ServerFile, enrolment: Enrolment, observe: Observe) -> Iterator[WatchedFile]:
+def _watched(file: ServerFile, enrolment: Enrolment, observe: Observer) -> Iterator[WatchedFile]:
     """The files that are taken up again while the server runs."""
     if file.clients:
         yield watched_clients(file.clients, enrolment, observe)
@@ -285,7 +286,7 @@ def _left(run: RoundRun) -> str:
         words = {"aborted": "is given up: ", "refused": "has ended, and its sum was refused: ", "done": "is done"}
         return f"round {number} {words[report.ending]}{report.aborted or report.refused}"
     return (
-        f"round {number} is parked, {state} with {run.standing().submissions} submissions; it goes on when the server "
+        f"round {number} is parked, {state} with {run.status().submissions} submissions; it goes on when the server "
         "is started again with the same store"
     )
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import trio
 
 from fsl_async.errors import MisuseError
-from parties.events import Observe, Revoked, Warned
+from parties.events import Observer, Revoked, Warned
 from parties.identity.keys import Registry
 from parties.identity.tokens import TokenBook
 from parties.server.admission import Enrolment
@@ -41,7 +41,7 @@ class WatchedFile:
         observe: hears of a file that cannot be used.
     """
 
-    def __init__(self, path: Path, about: str, take: Callable[[], Awaitable[None]], observe: Observe) -> None:
+    def __init__(self, path: Path, about: str, take: Callable[[], Awaitable[None]], observe: Observer) -> None:
         self._path = path
         self._about = about
         self._take = take
@@ -78,7 +78,7 @@ class WatchedFile:
         return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def watched_clients(path: Path, enrolment: Enrolment, observe: Observe) -> WatchedFile:
+def watched_clients(path: Path, enrolment: Enrolment, observe: Observer) -> WatchedFile:
     """The list of clients; who is let go is told to `observe`."""
 
     async def take() -> None:
@@ -91,7 +91,7 @@ def watched_clients(path: Path, enrolment: Enrolment, observe: Observe) -> Watch
     return WatchedFile(path, "clients", take, observe)
 
 
-def watched_tokens(path: Path, server: int, enrolment: Enrolment, observe: Observe) -> WatchedFile:
+def watched_tokens(path: Path, server: int, enrolment: Enrolment, observe: Observer) -> WatchedFile:
     """The file of enrolment tokens; a token that has been taken out of it lets nobody in any more."""
 
     async def take() -> None:

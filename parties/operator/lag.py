@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import trio
 
-from parties.events import Observe, Warned
+from parties.events import Observer, Warned
 
 __all__ = ["ALARM", "INTERVAL", "EventLoopLag"]
 
@@ -40,7 +40,7 @@ class EventLoopLag:
         observe: hears a warning of a long lag, or of many in a minute; at most one a minute.
     """
 
-    def __init__(self, measured: Callable[[float, bool], None], observe: Observe) -> None:
+    def __init__(self, measured: Callable[[float, bool], None], observe: Observer) -> None:
         self._measured = measured
         self._observe = observe
         self._lags: deque[float] = deque(maxlen=REMEMBERED)

@@ -26,7 +26,6 @@ from parties.events import (
     Evaluated,
     MessageReceived,
     MessageSent,
-    PastRound,
     PeerLost,
     PeerMet,
     RequestRefused,
@@ -42,6 +41,7 @@ from parties.events import (
 )
 from parties.operator.log import AUDIT
 from parties.operator.repeats import MINUTE, Repeated, Repeats, Source, network_of
+from parties.status import PastRound
 
 __all__ = ["NAMES_PER_LINE", "EventLog", "Line", "lines_of", "source_of"]
 

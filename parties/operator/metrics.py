@@ -33,21 +33,20 @@ from parties.events import (
     ConnectionFailed,
     Enrolled,
     Evaluated,
+    EvidenceKind,
     MessageReceived,
     MessageSent,
-    PastRound,
     PeerLost,
     RequestRefused,
     Resumed,
     Revoked,
     RoundSettled,
     ServerEvent,
-    ServerStatus,
     SubmissionIn,
     Violated,
     Warned,
 )
-from parties.server import evidence
+from parties.status import PastRound, ServerStatus
 
 __all__ = ["CONTENT_TYPE", "EXCLUSIONS", "OTHER", "STATES", "WARNINGS", "Metrics"]
 
@@ -237,7 +236,7 @@ class _Health:
         self._budget = Gauge("fsl_memory_budget_bytes", "Memory for messages.", ["of"], registry=registry)
         self._warned = Counter("fsl_warnings", "Warnings.", ["about"], registry=registry)
         self._violated = Counter("fsl_violations", "Violations of the protocol.", ["kind"], registry=registry)
-        self._about, self._kind = _Label(WARNINGS), _Label(get_args(evidence.Kind))
+        self._about, self._kind = _Label(WARNINGS), _Label(get_args(EvidenceKind))
 
     def hear(self, happening: ServerEvent) -> None:
         match happening:

@@ -1,10 +1,10 @@
-"""What the operator's side needs of a server: to be asked how it stands, and to be told to give a round up."""
+"""What the operator's side needs of a server: its status, its past rounds, and a way to abort a round."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from parties.events import PastRound, ServerStatus
+from parties.status import PastRound, ServerStatus
 
 __all__ = ["Overview"]
 
@@ -12,8 +12,8 @@ __all__ = ["Overview"]
 class Overview(Protocol):
     """A server, as `parties.operator` sees it; `parties.server.server.Server` is one."""
 
-    def standing(self) -> ServerStatus:
-        """How the server stands now."""
+    def status(self) -> ServerStatus:
+        """The server's status at this moment."""
 
     async def past_rounds(self, most: int, before: int = 0) -> list[PastRound]:
         """The last settled rounds, oldest first: at most so many, of those with a smaller number than `before`, if any.

@@ -8,15 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from parties.events import (
-    ConnectionFailed,
-    PeerLost,
-    RequestRefused,
-    RoundSettled,
-    ServerEvent,
-    Violated,
-    Warned,
-)
+from parties.events import ConnectionFailed, PeerLost, RequestRefused, RoundSettled, ServerEvent, Violated, Warned
 from parties.operator.log_fields import plain_text
 from transport import LookedOnlyError
 

@@ -130,7 +130,7 @@ class Resources:
         return with_json(self._view())
 
     def _view(self) -> StatusView:
-        return status_view(self._overview.standing(), self._operations)
+        return status_view(self._overview.status(), self._operations)
 
     async def _events(self, request: Request) -> Response:
         if self._viewers >= MOST_VIEWERS:
@@ -167,7 +167,7 @@ class Resources:
     # ---- for machines
 
     async def _metrics(self, request: Request) -> Response:
-        return Response(HTTPStatus.OK, CONTENT_TYPE, self._operations.metrics.scrape(self._overview.standing()))
+        return Response(HTTPStatus.OK, CONTENT_TYPE, self._operations.metrics.scrape(self._overview.status()))
 
     async def _healthz(self, request: Request) -> Response:
         lag = self._operations.lag
@@ -181,7 +181,7 @@ class Resources:
 
     async def _missing(self) -> list[str]:
         """What keeps the server from serving clients: nothing, while a round is open and can be stored."""
-        standing = self._overview.standing()
+        standing = self._overview.status()
         missing = []
         if not standing.peer_connected and (standing.round is None or standing.round.state != "Open"):
             missing.append(f"S{1 - standing.server} is not connected")

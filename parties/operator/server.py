@@ -15,10 +15,12 @@ from parties.operator.observer import Operations
 from parties.operator.overview import Overview
 from parties.operator.resources import Resources, host_of
 from parties.operator.token import OperatorToken, written_token
-from parties.server.waiting_store import PAUSE
 from transport import UnreachableError
 
 __all__ = ["serve_operator"]
+
+TOKEN_RETRY_SECONDS = 5.0
+"""How long to wait, on a full disk, before the token is written again."""
 
 
 async def serve_operator(
@@ -68,7 +70,7 @@ async def _write_when_there_is_room(operations: Operations, token: OperatorToken
             if str(error) != told:
                 operations(Warned(about="store", explanation=f"{error}; it is tried again"))
             told = str(error)
-            await trio.sleep(PAUSE)
+            await trio.sleep(TOKEN_RETRY_SECONDS)
 
 
 async def _bind(address: str) -> list[trio.SocketListener]:

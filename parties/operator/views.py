@@ -14,10 +14,10 @@ from pathlib import Path
 
 import msgspec
 
-from parties.events import PastRound, RoundStatus, ServerStatus
 from parties.operator.log_fields import plain_text
 from parties.operator.observer import Operations
 from parties.operator.response_types import VERSION, RoundsView, RoundView, RunningView, StatusView, SummaryView
+from parties.status import PastRound, RoundStatus, ServerStatus
 
 __all__ = ["MOST_NAMES", "round_view", "rounds_view", "status_view"]
 

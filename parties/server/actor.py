@@ -33,17 +33,7 @@ from fsl_async.protocols.machine import Event
 from fsl_async.server.aggregation import CellMemory
 from fsl_async.wire.codec import Received
 from fsl_async.wire.messages import Abort, Conclusion, Forward, Known, Message, TossCommitment, TossReveal
-from parties.events import (
-    MessageReceived,
-    MessageSent,
-    PastRound,
-    PeerLost,
-    PeerMet,
-    Resumed,
-    RoundOpened,
-    RoundSettled,
-    Warned,
-)
+from parties.events import MessageReceived, MessageSent, PeerLost, PeerMet, Resumed, RoundOpened, RoundSettled, Warned
 from parties.outcome import RoundReport
 from parties.server.admission import Enrolment
 from parties.server.evidence import Evidence, EvidenceBook
@@ -60,6 +50,7 @@ from parties.server.round.toss import TossRun
 from parties.server.sessions import Sessions
 from parties.server.setup import ServerSetup
 from parties.server.waiting_store import PatientStore
+from parties.status import PastRound
 
 __all__ = ["Actor", "Resting"]
 
@@ -189,7 +180,7 @@ class Actor:
             RoundOpened(number=toss.number, round_id=run.round_id, phase=run.config.phase, closes_at=terms.closes_at)
         )
         await self._give_up_restored(run)
-        if not isinstance(run.state, protocol.Open) or run.standing().submissions:
+        if not isinstance(run.state, protocol.Open) or run.status().submissions:
             self.setup.observe(Resumed(number=toss.number, state=type(run.state).__name__))
         opened, self._opened = self._opened, trio.Event()
         opened.set()

@@ -28,7 +28,7 @@ import trio
 
 from fsl_async.digests import Domain, same
 from fsl_async.errors import ChannelError, MisuseError, PeerViolationError, StorageError
-from parties.events import Enrolled, Observe, unobserved
+from parties.events import Enrolled, Observer, unobserved
 from parties.identity.keys import Identity, PublicIdentity, Registry, check_name, key_prefix, verify
 from parties.identity.tokens import TokenBook
 from parties.storage.decoding import decode_stored
@@ -195,7 +195,7 @@ class Enrolment:
         listed: Registry,
         policy: Policy,
         store: Store,
-        observe: Observe = unobserved,
+        observe: Observer = unobserved,
     ) -> None:
         self._server = server
         self._task = task

@@ -12,21 +12,15 @@ of the two may have lied, and the entry names both.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
-
 import msgspec
 
-from parties.events import Observe, Violated, unobserved
+from parties.events import EvidenceKind, Observer, Violated, unobserved
 from parties.storage.decoding import decode_stored
 from parties.storage.store import Store
 
-__all__ = ["Evidence", "EvidenceBook", "Kind", "either"]
+__all__ = ["Evidence", "EvidenceBook", "either"]
 
 JOURNAL = "evidence"
-
-Kind: TypeAlias = Literal[
-    "two-contents", "false-digest", "two-parts", "two-hints", "two-digests", "proof", "excess", "violation"
-]
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,7 +42,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     number: int
     about: str
-    kind: Kind
+    kind: EvidenceKind
     first: bytes = b""
     second: bytes = b""
     words: str
@@ -67,10 +61,10 @@ class EvidenceBook:
         observe: hears of every entry.
     """
 
-    def __init__(self, store: Store, observe: Observe = unobserved) -> None:
+    def __init__(self, store: Store, observe: Observer = unobserved) -> None:
         self._store = store
         self._observe = observe
-        self._kept: set[tuple[int, str, Kind]] = set()
+        self._kept: set[tuple[int, str, EvidenceKind]] = set()
 
     async def restore(self) -> None:
         """Read back what has been kept, so that nothing is kept twice."""

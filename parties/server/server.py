@@ -23,16 +23,7 @@ from fsl_async.protocols import round as protocol
 from fsl_async.protocols.machine import Event
 from fsl_async.wire.messages import Message, Refused
 from parties.errors import SumRefusedError
-from parties.events import (
-    BudgetMoved,
-    ClientLeft,
-    ClientMet,
-    ConnectionFailed,
-    PastRound,
-    RequestRefused,
-    ServerStatus,
-    Warned,
-)
+from parties.events import BudgetMoved, ClientLeft, ClientMet, ConnectionFailed, RequestRefused, Warned
 from parties.identity.keys import PublicIdentity
 from parties.outcome import RoundOutcome, RoundReport
 from parties.server.actor import Actor
@@ -42,6 +33,7 @@ from parties.server.clients.requests import RequestHandler
 from parties.server.round.assembly import RequestRefusedError
 from parties.server.round.run import RoundRun
 from parties.server.setup import Schedule, ServerSetup, Watch, silent
+from parties.status import PastRound, ServerStatus
 from parties.storage.store import DiskFullError, StoreLostError
 from transport import (
     Channel,
@@ -261,7 +253,7 @@ class Server(Actor):
                     await self._settled.wait()
         return self.state_name()
 
-    def standing(self) -> ServerStatus:
+    def status(self) -> ServerStatus:
         """How the server stands, for people."""
         run = self._current
         return ServerStatus(
@@ -269,7 +261,7 @@ class Server(Actor):
             task=self.setup.task.name,
             peer_connected=self._link.connected,
             clients_connected=self.visitors,
-            round=run.standing() if isinstance(run, RoundRun) else None,
+            round=run.status() if isinstance(run, RoundRun) else None,
             waiting_for=self.state_name(),
             rounds_done=self._standing.done,
             rounds_aborted=self._standing.aborted,

@@ -11,7 +11,7 @@ from fsl_async.randomness import Randomness
 from fsl_async.task import Task
 from fsl_async.wire.messages import Message
 from parties.compute import ComputeLane
-from parties.events import Observe, unobserved
+from parties.events import Observer, unobserved
 from parties.identity.keys import Identity, PublicIdentity, Registry
 from parties.server.admission import ListOnly, Policy
 from parties.server.clients.connection import ConversationLimits
@@ -95,5 +95,5 @@ class ServerSetup:
     conversations: ConversationLimits = field(default_factory=ConversationLimits)
     policy: Policy = field(default_factory=ListOnly)
     watch: Watch = silent
-    observe: Observe = unobserved
+    observe: Observer = unobserved
     clock: Callable[[], float] = time.time

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import trio
 
-from parties.events import Observe, Warned
+from parties.events import Observer, Warned
 from parties.storage.store import Change, DiskFullError, Store
 
 __all__ = ["PAUSE", "PatientStore"]
@@ -26,7 +26,7 @@ class PatientStore(Store):
         observe: hears when something has to wait, once until it has found room.
     """
 
-    def __init__(self, store: Store, observe: Observe) -> None:
+    def __init__(self, store: Store, observe: Observer) -> None:
         self._store = store
         self._observe = observe
         self._waiting: set[trio.lowlevel.Task] = set()

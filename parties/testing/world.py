@@ -256,8 +256,8 @@ class World:
             self._reachable.add(index)
             self._wake()
             past = await server.past_rounds(most=ALL_ROUNDS)
-            standing = server.standing()
-            self._note_model(index, standing.rounds_done + standing.rounds_aborted)
+            status = server.status()
+            self._note_model(index, status.rounds_done + status.rounds_aborted)
             for over in past:
                 self._note_settled(index, over.report)
 

@@ -22,7 +22,7 @@ from fsl_async.protocols.reconciliation import (
     known_of_toss,
 )
 from fsl_async.wire.messages import Known
-from parties.events import Observe, Warned
+from parties.events import Observer, Warned
 from parties.outcome import RoundReport
 from parties.server.peer.link import PeerLink
 from parties.server.round.run import RoundRun
@@ -44,7 +44,7 @@ class Meeting:
         listens: whether what the other server says is taken.
     """
 
-    def __init__(self, name: str, link: PeerLink, observe: Observe) -> None:
+    def __init__(self, name: str, link: PeerLink, observe: Observer) -> None:
         self.listens = False
         self._name = name
         self._link = link

@@ -18,7 +18,7 @@ from fsl_async.digests import same
 from fsl_async.protocols import assembly
 from fsl_async.protocols.machine import UnexpectedEvent
 from fsl_async.wire.messages import Refused
-from parties.server.evidence import Kind
+from parties.events import EvidenceKind
 from parties.storage.decoding import replaying
 
 __all__ = ["ContradictionError", "RequestAssembly", "RequestKey", "RequestRefusedError"]
@@ -60,10 +60,17 @@ class ContradictionError(RequestRefusedError):
     """
 
     def __init__(
-        self, reason: Reason, explanation: str, kind: Kind, first: bytes, second: bytes, *, or_peer: bool = False
+        self,
+        reason: Reason,
+        explanation: str,
+        kind: EvidenceKind,
+        first: bytes,
+        second: bytes,
+        *,
+        or_peer: bool = False,
     ) -> None:
         super().__init__(Refused(reason=reason, explanation=explanation[:240]))
-        self.kind: Kind = kind
+        self.kind: EvidenceKind = kind
         self.first = first
         self.second = second
         self.or_peer = or_peer

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols.machine import Event
-from parties.events import Warned
-from parties.server.evidence import Evidence, Kind, either
+from parties.events import EvidenceKind, Warned
+from parties.server.evidence import Evidence, either
 
 __all__ = ["seen_in", "strangers_in"]
 
@@ -64,7 +64,7 @@ def strangers_in(
 
 
 def _differing(
-    ours: dict[str, bytes], theirs: dict[str, bytes], number: int, kind: Kind, peer: str
+    ours: dict[str, bytes], theirs: dict[str, bytes], number: int, kind: EvidenceKind, peer: str
 ) -> Iterator[Evidence]:
     words = (TWO_PROOFS if kind == "proof" else TWO_DIGESTS).format(peer=peer)
     for client in sorted(ours.keys() & theirs.keys()):

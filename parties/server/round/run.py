@@ -26,7 +26,7 @@ from fsl_async.server.retrieval import Query
 from fsl_async.union import UnionBlock, describe_union
 from fsl_async.wire.entries import unpack_entries
 from fsl_async.wire.messages import Abort, Commitment, Conclusion, Proofs, RosterList, Share
-from parties.events import Evaluated, PastRound, RoundMoved, RoundStatus, SubmissionIn
+from parties.events import Evaluated, RoundMoved, SubmissionIn
 from parties.outcome import RoundOutcome, RoundReport
 from parties.server.round.accumulation import Accumulator
 from parties.server.round.assembly import ContradictionError, RequestAssembly, RequestKey, RequestRefusedError
@@ -39,6 +39,7 @@ from parties.server.round.retrieval import RetrievalBatcher
 from parties.server.round.terms import Terms, Tools
 from parties.server.round.update import Model
 from parties.server.round.waiting import awaits_peer, waiting_for
+from parties.status import PastRound, RoundStatus
 from parties.storage.decoding import decode_stored, replaying
 from parties.storage.store import Record
 
@@ -164,7 +165,7 @@ class RoundRun:
             evaluating=self._adder.seconds,
         )
 
-    def standing(self) -> RoundStatus:
+    def status(self) -> RoundStatus:
         """How the round stands, for people."""
         return RoundStatus(
             number=self.config.number,

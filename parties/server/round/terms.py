@@ -13,7 +13,7 @@ from fsl_async.protocols.machine import Event
 from fsl_async.randomness import Randomness
 from fsl_async.server.aggregation import CellMemory
 from parties.compute import ComputeLane
-from parties.events import Observe
+from parties.events import Observer
 from parties.server.evidence import EvidenceBook
 from parties.server.peer.link import PeerLink
 from parties.server.round.update import Model
@@ -47,7 +47,7 @@ class Tools(msgspec.Struct, frozen=True):
     randomness: Randomness
     link: PeerLink
     report: Callable[[bytes, Event], Awaitable[None]]
-    observe: Observe
+    observe: Observer
     clock: Callable[[], float]
     grace: float
     patience: float

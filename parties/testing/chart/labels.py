@@ -5,8 +5,9 @@ from __future__ import annotations
 from fsl_async.wire.codec import encode
 from fsl_async.wire.messages import Block, Download, Forward, Message, Refused
 from parties import events as told_by_servers
-from parties.events import PastRound, ServerEvent
+from parties.events import ServerEvent
 from parties.simulation.network import Note
+from parties.status import PastRound
 from parties.testing import faults
 from parties.testing.chart.rows import Arrow, Look, Mark
 from parties.testing.story import Began, Failed, Killed, Left, Told

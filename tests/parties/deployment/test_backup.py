@@ -78,7 +78,7 @@ async def running(folder: Path) -> AsyncIterator[list[Server]]:
 async def settled(servers: list[Server], rounds: int) -> None:
     """Wait until both have kept that so many rounds are done; clients hear of it a moment before."""
     with trio.fail_after(WAITS):
-        while [server.standing().rounds_done for server in servers] != [rounds, rounds]:  # noqa: ASYNC110 - two servers
+        while [server.status().rounds_done for server in servers] != [rounds, rounds]:  # noqa: ASYNC110 - two servers
             await trio.sleep(0.01)
 
 
@@ -111,7 +111,7 @@ def test_a_server_goes_on_from_a_copy_that_was_made_while_it_ran(folder, run):
 
     async def second() -> None:
         async with running(folder) as servers:
-            assert [server.standing().round.submissions for server in servers] == [1, 1]
+            assert [server.status().round.submissions for server in servers] == [1, 1]
             await take_part(folder, "ben")
             await settled(servers, 2)
             now = model()
@@ -250,7 +250,7 @@ async def half_a_round(folder: Path) -> None:
     async with running(folder) as servers:
         async with connect(folder / "task.toml", folder / "anna.key") as client:
             await client.submit(Basket("anna").update)
-        assert [server.standing().round.submissions for server in servers] == [1, 1]
+        assert [server.status().round.submissions for server in servers] == [1, 1]
 
 
 async def refused_at_start(folder: Path) -> str:
@@ -305,7 +305,7 @@ def test_without_its_mark_a_restored_server_gives_up_the_round_that_was_on(folde
     async def goes_on() -> None:
         async with running(folder) as servers:
             with trio.fail_after(20):
-                while [server.standing().rounds_aborted for server in servers] != [1, 1]:  # noqa: ASYNC110 - two servers
+                while [server.status().rounds_aborted for server in servers] != [1, 1]:  # noqa: ASYNC110 - two servers
                     await trio.sleep(0.01)
             past = (await servers[0].past_rounds())[0].report
             assert past.aborted.startswith("S0 gave up: its store was made of a copy")
@@ -336,7 +336,7 @@ def test_without_its_mark_a_restored_server_gives_up_the_round_that_it_was_tossi
     async def goes_on() -> None:
         async with running(folder) as servers:
             with trio.fail_after(20):
-                while [server.standing().rounds_aborted for server in servers] != [1, 1]:  # noqa: ASYNC110 - likewise
+                while [server.status().rounds_aborted for server in servers] != [1, 1]:  # noqa: ASYNC110 - likewise
                     await trio.sleep(0.01)
             await take_part(folder, *NAMES)
             await settled(servers, 1)

@@ -15,21 +15,19 @@ from parties.events import (
     Evaluated,
     MessageReceived,
     MessageSent,
-    PastRound,
     PeerLost,
     PeerMet,
     RequestRefused,
     RoundMoved,
     RoundOpened,
     RoundSettled,
-    RoundStatus,
     ServerEvent,
-    ServerStatus,
     SubmissionIn,
     Warned,
 )
 from parties.operator import Log, Operations, OperationsSetup
 from parties.outcome import RoundReport
+from parties.status import PastRound, RoundStatus, ServerStatus
 
 NASTY = "<img src=x onerror=alert(1)>"
 """A name that a client may have, and that would be markup on a page that lets it."""
@@ -63,7 +61,7 @@ class Stage:
 
     # ---- the overview
 
-    def standing(self) -> ServerStatus:
+    def status(self) -> ServerStatus:
         done = sum(1 for past in self.past if not past.report.aborted)
         return ServerStatus(
             server=0,

@@ -22,7 +22,7 @@ def exposed() -> set[str]:
     stage = Stage()
     for happening in SAMPLES:
         stage.operations.metrics.hear(happening)
-    text = stage.operations.metrics.scrape(stage.standing()).decode()
+    text = stage.operations.metrics.scrape(stage.status()).decode()
     families = [family for family in text_string_to_metric_families(text) if not family.name.endswith("_created")]
     return {family.name + {"counter": "_total"}.get(family.type, "") for family in families}
 

@@ -13,15 +13,7 @@ import pytest
 
 from fsl_async.errors import MisuseError
 from parties import events as happenings
-from parties.events import (
-    ClientMet,
-    Enrolled,
-    PeerLost,
-    Revoked,
-    RoundMoved,
-    RoundSettled,
-    ServerEvent,
-)
+from parties.events import ClientMet, Enrolled, PeerLost, Revoked, RoundMoved, RoundSettled, ServerEvent
 from parties.operator.log import Log
 from parties.operator.log_fields import FIELDS, WITHHELD, admitted, discreet_record, plain_text
 from parties.operator.log_lines import NAMES_PER_LINE, EventLog

@@ -43,12 +43,12 @@ def stage():
 
 
 def sample(stage: Stage, name: str, **labels: str) -> float | None:
-    stage.operations.metrics.scrape(stage.standing())
+    stage.operations.metrics.scrape(stage.status())
     return stage.operations.metrics.registry.get_sample_value(name, labels)
 
 
 def label_sets(stage: Stage) -> dict[str, set[tuple]]:
-    text = stage.operations.metrics.scrape(stage.standing()).decode()
+    text = stage.operations.metrics.scrape(stage.status()).decode()
     found: dict[str, set[tuple]] = {}
     for family in text_string_to_metric_families(text):
         for each in family.samples:
@@ -177,7 +177,7 @@ def test_labels_stay_few_whatever_strangers_send(stage):
 
 def test_no_client_and_no_address_is_in_the_metrics(stage):
     play_day(stage, rounds=3)
-    text = stage.operations.metrics.scrape(stage.standing()).decode()
+    text = stage.operations.metrics.scrape(stage.status()).decode()
     for name in (NASTY, "alice", "phone-", "203.0.113.9"):
         assert name not in text
 
@@ -191,7 +191,7 @@ def test_two_servers_in_one_process_count_apart():
 
 def test_the_text_is_what_prometheus_parses_and_every_metric_says_what_it_is(stage):
     play_day(stage, rounds=2)
-    families = list(text_string_to_metric_families(stage.operations.metrics.scrape(stage.standing()).decode()))
+    families = list(text_string_to_metric_families(stage.operations.metrics.scrape(stage.status()).decode()))
     ours = [family for family in families if family.name.startswith("fsl_")]
     assert len(ours) > 20
     assert all(family.documentation.endswith(".") for family in ours)

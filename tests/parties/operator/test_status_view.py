@@ -44,7 +44,7 @@ async def serving(stage: Stage, token: Path) -> AsyncGenerator[str, None]:
 
 
 def views(stage: Stage) -> tuple[dict, list[dict]]:
-    return status_view(stage.standing(), stage.operations), rounds_view(stage.past)["rounds"]
+    return status_view(stage.status(), stage.operations), rounds_view(stage.past)["rounds"]
 
 
 # ---- what is drawn
@@ -350,7 +350,7 @@ async def test_an_answer_without_end_is_not_read_to_its_end(monkeypatch):
 def test_what_is_shown_is_what_is_demanded(stage):
     """Every field that a view has is in its type, and no other, so that a command may rely on all of them."""
     play_day(stage, rounds=24)
-    status = status_view(stage.standing(), stage.operations)
+    status = status_view(stage.status(), stage.operations)
     shown = {StatusView: status, RoundsView: rounds_view(stage.past), RoundView: round_view(stage.past[0])}
     for kind, view in shown.items():
         body = json.dumps(view).encode()

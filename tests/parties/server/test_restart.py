@@ -227,8 +227,8 @@ async def test_what_was_on_loan_is_waited_for_until_patience_ends(
             (run,) = home.server[1].running()
             stored = {key.client for key, _ in await run.records.parts()}
             assert stored == {name for name in NAMES if run.config.carrier(name) == 1} < {*NAMES}
-            assert run.standing().state == "Rostered"
-            assert run.standing().waiting_for == "submissions that S0 forwards again"
+            assert run.status().state == "Rostered"
+            assert run.status().waiting_for == "submissions that S0 forwards again"
         assert told == dict.fromkeys(NAMES, counted)
         for server in home.server:
             (past,) = await server.past_rounds()

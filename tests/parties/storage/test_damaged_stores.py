@@ -19,7 +19,6 @@ from parties.client.state import ClientState
 from parties.client.submission import StoredDraft
 from parties.client.trees import Planting, StoredPlanting
 from parties.compute import InlineLane
-from parties.events import PastRound
 from parties.identity.keys import Identity, Registry
 from parties.outcome import RoundReport
 from parties.server import admission as enrolment
@@ -33,6 +32,7 @@ from parties.server.round import toss as tossing
 from parties.server.round.records import RoundRecords, StoredSubmission
 from parties.server.round.toss import TossRun
 from parties.server.sessions import Sessions
+from parties.status import PastRound
 from parties.storage.decoding import decode_stored
 from parties.storage.store import MemoryStore, Put, Record, Store
 

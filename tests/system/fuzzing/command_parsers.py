@@ -16,7 +16,6 @@ from rich.console import RenderableType
 from fsl_async.errors import FslError, MisuseError
 from parties.client.arguments import encoded_updates, wanted_rows
 from parties.commands import clients
-from parties.events import PastRound, RoundStatus, ServerStatus
 from parties.files.models import load_model
 from parties.operator import Log, Operations, OperationsSetup
 from parties.operator.http import with_json
@@ -27,6 +26,7 @@ from parties.operator.terminal import as_text, round_screen, rounds_table, statu
 from parties.operator.token import OperatorToken, read_operator_token
 from parties.operator.views import round_view, rounds_view, status_view
 from parties.settings.party_file import ServerFile
+from parties.status import PastRound, RoundStatus, ServerStatus
 
 from .file_parsers import SERVER_TOML
 from .message_parsers import REPORT

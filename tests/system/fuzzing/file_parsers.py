@@ -15,7 +15,6 @@ from safetensors.numpy import save
 
 from fsl_async.errors import MisuseError, StorageError
 from parties.deployment.connecting import Deployment, write_deployment
-from parties.events import PastRound, ServerStatus
 from parties.files.models import load_model
 from parties.identity.keys import Identity, PublicIdentity, Registry, read_private
 from parties.identity.tokens import TokenBook, add_tokens, read_token
@@ -25,6 +24,7 @@ from parties.operator.resources import Resources
 from parties.operator.token import OperatorToken
 from parties.settings.lists import add_clients, list_clients, revoke_client
 from parties.settings.party_file import ClientFile, ServerFile, load_party
+from parties.status import PastRound, ServerStatus
 
 from .message_parsers import REPORT
 from .parser import HEAVY, SLOW, Parser
@@ -145,7 +145,7 @@ class _Visitor(trio.abc.HalfCloseableStream):
 class _Server:
     """A server that stands still."""
 
-    def standing(self) -> ServerStatus:
+    def status(self) -> ServerStatus:
         return ServerStatus(
             server=0,
             task="goods",

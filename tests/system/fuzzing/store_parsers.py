@@ -22,7 +22,6 @@ from parties.client.state import ClientState
 from parties.client.submission import StoredDraft, Words
 from parties.client.trees import Planting
 from parties.compute import InlineLane
-from parties.events import PastRound
 from parties.identity.keys import Registry
 from parties.server.admission import Anyone, Enrolment
 from parties.server.evidence import Evidence, EvidenceBook
@@ -30,6 +29,7 @@ from parties.server.history import History, Progress
 from parties.server.round.records import RoundRecords, StoredSubmission
 from parties.server.round.toss import TossRun
 from parties.server.sessions import Sessions
+from parties.status import PastRound
 from parties.storage.sqlite_connections import Commit, ReadingEnd, WritingEnd
 from parties.storage.store import Keep, MemoryStore, Put, Record, Store
 

@@ -52,7 +52,7 @@ async def test_a_marked_row_is_refused_and_nobody_is_told_to_repeat(index, seed,
     assert "which of the two cannot be told" in entry.words
     for server in (account.honest, account.mutant):
         assert not server.model["items"].any()
-        assert server.standing().round.number == 2
+        assert server.status().round.number == 2
 
 
 async def test_what_a_client_may_not_submit_is_refused_and_the_next_round_goes_on(seed, autojump_clock, monkeypatch):
@@ -77,7 +77,7 @@ async def test_what_a_client_may_not_submit_is_refused_and_the_next_round_goes_o
             await mallory.submit({"items": ([2], np.ones((1, WIDTH))), "head": np.ones(HEAD)})
             outcome = await network.finish_round()
         assert (outcome.number, outcome.clients) == (2, ("anna", MALLORY))
-        assert [server.standing().rounds_aborted for server in network.servers] == [1, 1]
+        assert [server.status().rounds_aborted for server in network.servers] == [1, 1]
 
 
 async def test_a_refusal_is_the_same_after_a_restart(seed, autojump_clock, monkeypatch):

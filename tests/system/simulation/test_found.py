@@ -110,7 +110,7 @@ async def test_a_round_is_given_up_while_submissions_are_added(seed: int) -> Non
             for client in clients:
                 nursery.start_soon(client.submit, update)
             run = await net.servers[0].next_round(0)
-            while run.standing().submissions < len(clients):
+            while run.status().submissions < len(clients):
                 await trio.lowlevel.checkpoint()
             await net.servers[0].abort_round(1, "the operator said so")
         assert [(await client.outcome()).counted for client in clients] == [False] * 3

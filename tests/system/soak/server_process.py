@@ -27,9 +27,10 @@ from fsl_async.wire.messages import Message
 from parties.compute import ComputeLane, ResultT
 from parties.deployment.connecting import ServerFile, server_setup
 from parties.deployment.process_memory import keep_freed_memory
-from parties.events import PastRound, Resumed, RoundMoved, RoundOpened, RoundSettled, ServerEvent
+from parties.events import Resumed, RoundMoved, RoundOpened, RoundSettled, ServerEvent
 from parties.files.models import save_model
 from parties.server.server import Server
+from parties.status import PastRound
 from parties.storage.store import Change, Store
 
 from .audit import Account

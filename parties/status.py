@@ -1,0 +1,88 @@
+"""What a server says of itself when it is asked: where it is now, and how its past rounds ended.
+
+Rules: these are values for the operator's side. They hold names, numbers and public reports; never a row, a seed or a
+share.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from parties.outcome import RoundReport
+
+
+class PastRound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A settled round.
+
+    Attributes:
+        report: the public report of its outcome.
+        phase: main or union.
+        opened_at: when it opened, in seconds since 1970.
+        settled_at: when it was settled, in seconds since 1970.
+        evaluating: seconds that the evaluation of all its submissions took together.
+    """
+
+    report: RoundReport
+    phase: str
+    opened_at: float
+    settled_at: float
+    evaluating: float
+
+    @property
+    def seconds(self) -> float:
+        """Seconds from opening to settling; 0 if the clock was set back in between, because then nobody knows."""
+        return max(0.0, self.settled_at - self.opened_at)
+
+
+class RoundStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A running round.
+
+    Attributes:
+        number: its number.
+        round_id: the identifier that every message of the round carries.
+        phase: main or union.
+        state: the state of its machine (see docs/machines.md).
+        opened_at: when it opened, in seconds since 1970.
+        closes_at: when it closes, in seconds since 1970; infinity: when enough clients have submitted.
+        submissions: how many submissions are on its list.
+        evaluated: how many of them have been added to the sum.
+        minimum: how many clients the round needs.
+        maximum: with how many clients the round closes at once.
+        waiting_for: whom or what it waits for, as text; empty if it waits for nobody.
+    """
+
+    number: int
+    round_id: bytes
+    phase: str
+    state: str
+    opened_at: float
+    closes_at: float
+    submissions: int
+    evaluated: int
+    minimum: int
+    maximum: int
+    waiting_for: str
+
+
+class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The status of a server.
+
+    Attributes:
+        server: 0 or 1.
+        task: the task's name.
+        peer_connected: whether the other server is connected.
+        clients_connected: how many clients are connected.
+        round: the running round; None while the two servers toss the seed of the next one.
+        waiting_for: whom or what the server waits for, as text.
+        rounds_done: how many rounds have been done since the server's first start.
+        rounds_aborted: how many were aborted since then, including those whose sum was refused.
+    """
+
+    server: int
+    task: str
+    peer_connected: bool
+    clients_connected: int
+    round: RoundStatus | None
+    waiting_for: str
+    rounds_done: int
+    rounds_aborted: int
