@@ -1,39 +1,58 @@
 """The updatable distributed point function: a shared function whose value changes while its point stays hidden.
 
-A point function is β at one point α and 0 everywhere else. `gen` splits it into two keys, one for each server; whoever
-holds one key learns neither α nor β. `next_hint` gives a new value β' in a later epoch as one short hint, the same for
-both servers; `update` puts it into a key. These are the paper's four algorithms:
+A point function is β at one point α and 0 everywhere else. `gen` splits it into two keys, one for each server; a server
+that holds one key learns neither α nor β. `next_hint` gives a new value β' in a later epoch as one short hint, the same
+for both servers; `update` puts it into a key. These are the paper's four algorithms:
 
     Gen(1^λ, α, β)            gen(family, alphas, betas, randomness)          → (key, key)
     Eval(b, k_b, x, e)        evaluate(key, points)                           b and e are the key's own
     Next(k_0, k_1, β', e)     next_hint(key, key, betas, epoch)               → hint
     Update(k_b, hint, e)      update(key, hint)                               → key; e is the hint's own
 
-Everything works on many trees side by side: arrays whose first axis counts trees. The protocols do not call this
-module, for they spread the same trees over messages; both stand on the same kernels, and this is the primitive by
-itself.
+Everything works on many trees side by side, in arrays whose first axis counts trees. Keys and hints become bytes with
+`to_bytes`, and are read with `from_bytes`:
+
+    import os
+    from fsl_async import Ring, udpf
+
+    ring = Ring(64, fraction_bits=24)
+    family = udpf.Family(domain=1000, ring=ring)
+    beta = ring.encode([[0.5]], largest=2**40)                          # one tree, one element
+    first, second = udpf.gen(family, [417], beta, os.urandom)           # first.to_bytes() goes to server 0
+    shares = [udpf.evaluate(key, [417, 418]) for key in (first, second)]
+    ring.decode(ring.add(*shares))                                      # [[[0.5], [0.0]]]
+
+    hint = udpf.next_hint(first, second, ring.encode([[2.0]], largest=2**40), epoch=1)
+    first, second = udpf.update(first, hint), udpf.update(second, hint)  # then hint.to_bytes() goes to both servers
+
+The protocols do not call this module, because they spread the same trees over messages; both stand on the same kernels.
 
 Rules:
 
-- An epoch only rises, and one epoch has one hint: two hints of one tree and epoch differ by ±(β - β'), which tells it.
-  `update` refuses a second one; the holder of both keys updates both with a hint before it lets the hint leave.
-- A hint is uniformly random to whoever holds one key: it is masked with the epoch's conversion of the other server's
-  leaf at α, which that key does not tell.
+- An epoch only rises, and one epoch has one hint: two hints of one tree and epoch differ by ±(β - β'), which reveals
+  it. `update` refuses a second one; the holder of both keys updates both with a hint before the hint leaves.
+- A hint is uniformly random to a server that holds one key: it is masked with the conversion, in that epoch, of the
+  other server's leaf at α, which this key does not determine.
 - Randomness is an argument; every key pair has a public salt of its own, so that no precomputation serves two.
+- Keys and hints name the version of their bytes, their family, their trees and their salt: bytes of another kind, cut
+  or extended bytes, and a hint of other trees are refused.
 
-Source: paper §"Updatable Distributed Point Function"; Boyle, Gilboa, Ishai 2016 for the tree; design §5, §6.
+Source: paper §"Updatable Distributed Point Function"; Boyle, Gilboa, Ishai 2016 for the tree; design §5, §6. The bytes
+are described in docs/wire.md.
 """
 
 from __future__ import annotations
 
+import math
+import struct
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fsl_async import kernels
-from fsl_async.digests import Domain, derive_key, same
+from fsl_async.digests import Buffer, Domain, derive_key, same
 from fsl_async.errors import MisuseError
 from fsl_async.randomness import Randomness
 from fsl_async.ring import Elements, Ring
@@ -41,10 +60,17 @@ from fsl_async.ring import Elements, Ring
 __all__ = ["Family", "Hint", "Key", "evaluate", "gen", "next_hint", "update"]
 
 LARGEST_DOMAIN = 2**31
+LARGEST_WIDTH = 2**31
 LARGEST_EPOCH = 2**64 - 1
 BLOCK_BYTES = 16
 SALT_BYTES = 32
 PURPOSE = b"updatable distributed point function"
+
+MAGIC = b"UDPF"
+VERSION = 1
+_HINT = 2
+"""The kind of a hint's bytes; a key's is its server's number."""
+_HEADER = struct.Struct(f"<4sBBBBIIIQ{SALT_BYTES}s")
 
 Blocks = npt.NDArray[np.uint64]
 Points = npt.NDArray[np.uint32]
@@ -53,6 +79,11 @@ Points = npt.NDArray[np.uint32]
 @dataclass(frozen=True)
 class Family:
     """Which functions: from the points 0 to `domain` - 1 to `width` elements of a ring.
+
+    Args:
+        domain: how many points, at most 2^31.
+        ring: of the values.
+        width: ring elements of one value, at most 2^31.
 
     Raises:
         MisuseError: the domain or the width is out of range.
@@ -63,9 +94,10 @@ class Family:
     width: int = 1
 
     def __post_init__(self) -> None:
-        if not 1 <= self.domain <= LARGEST_DOMAIN or self.width < 1:
+        if not (1 <= self.domain <= LARGEST_DOMAIN and 1 <= self.width <= LARGEST_WIDTH):
             raise MisuseError(
-                f"1 to {LARGEST_DOMAIN} points and at least 1 element expected, got {self.domain} and {self.width}"
+                f"1 to {LARGEST_DOMAIN} points and 1 to {LARGEST_WIDTH} elements expected, got {self.domain} points "
+                f"and {self.width} elements"
             )
 
     @property
@@ -84,12 +116,31 @@ class Hint:
     """The new values of some trees in one epoch, masked; both servers get the same.
 
     Attributes:
-        epoch: when they begin to hold.
+        family: what kind of functions.
+        salt: the trees' own.
+        epoch: when the values begin to hold.
         elements: ring elements (trees, width); a ring of 128 bits has a last axis of 2.
     """
 
+    family: Family
+    salt: bytes = field(repr=False)
     epoch: int
     elements: Elements = field(repr=False)
+
+    def to_bytes(self) -> bytes:
+        """The hint in the form that `from_bytes` reads: 60 bytes, and `family.value_bytes` for each tree."""
+        return _header(_HINT, self) + _bytes(self.elements).tobytes()
+
+    @staticmethod
+    def from_bytes(data: Buffer) -> Hint:
+        """Read a hint.
+
+        Raises:
+            MisuseError: the bytes are not exactly one hint of this version.
+        """
+        header = _read_header(data, _HINT)
+        body = _Body(data, header, header.trees * header.family.value_bytes)
+        return Hint(header.family, header.salt, header.epoch, body.elements())
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +167,37 @@ class Key:
     def epoch(self) -> int:
         """The epoch of the values that the key evaluates to."""
         return self.hint.epoch
+
+    def to_bytes(self) -> bytes:
+        """The key in the form that `from_bytes` reads; as secret as the key itself.
+
+        Its size is 60 bytes, and for each tree 16, 16 for each level, and `family.value_bytes`; besides, one bit for
+        each tree and level, where each level is filled up to a byte.
+        """
+        arrays = (self.roots, self.tree.words, self.tree.bits, self.hint.elements)
+        return _header(self.server, self.hint) + b"".join(_bytes(array).tobytes() for array in arrays)
+
+    @staticmethod
+    def from_bytes(data: Buffer) -> Key:
+        """Read a key.
+
+        Whether it belongs together with the other server's key cannot be seen in it; `next_hint` sees it.
+
+        Raises:
+            MisuseError: the bytes are not exactly one key of this version.
+        """
+        header = _read_header(data, 0, 1)
+        family, trees, depth = header.family, header.trees, header.family.depth
+        packed = -(-trees // 8)
+        body = _Body(data, header, trees * (BLOCK_BYTES * (1 + depth) + family.value_bytes) + depth * packed)
+        roots = body.blocks(trees, 2)
+        tree = kernels.Tree(body.blocks(depth, trees, 2), body.take(depth * packed).reshape(depth, packed).copy())
+        if (roots[:, 0] & np.uint64(1) != header.kind).any():
+            raise MisuseError(f"not a key of server {header.kind}: a root's lowest bit is not its server's number")
+        if trees % 8 and (tree.bits[:, -1] >> trees % 8).any():
+            raise MisuseError("not a key: there are bits set after the last tree's")
+        hint = Hint(family, header.salt, header.epoch, body.elements())
+        return Key(family, header.kind, header.salt, roots, tree, hint)
 
 
 def gen(
@@ -192,8 +274,11 @@ def update(key: Key, hint: Hint) -> Key:
     """Update: the key with the values of a later epoch; the present hint again changes nothing.
 
     Raises:
-        MisuseError: the hint has another type or shape, its epoch does not rise, or it is a second, different one.
+        MisuseError: the hint is of other trees, has another type or shape, its epoch does not rise, or it is a second,
+            different one for its epoch.
     """
+    if hint.family != key.family or not same(hint.salt, key.salt):
+        raise MisuseError("this hint does not belong to this key: it was made for other trees")
     _check_elements(key.family, "hint", hint.elements, key.tree.count)
     if hint.epoch > key.epoch:
         _check_epoch(hint.epoch)
@@ -218,7 +303,7 @@ def _make_hint(family: Family, salt: bytes, leaves: tuple[Blocks, Blocks], betas
     _check_elements(family, "betas", betas, len(first))
     payload = kernels.payload_planes(_bytes(betas).reshape(len(first), family.value_bytes))
     planes = kernels.make_hints(_convert_keys(salt, epoch), first, second, payload, family.ring.bits)
-    return Hint(epoch, _elements(family, planes, len(first)))
+    return Hint(family, salt, epoch, _elements(family, planes, len(first)))
 
 
 def _leaves_at_alpha(first: Key, second: Key) -> tuple[Blocks, Blocks]:
@@ -272,11 +357,69 @@ def _convert_keys(salt: bytes, epoch: int) -> kernels.Keys:
     return kernels.key_schedule(derive_key(Domain.CONVERT, PURPOSE, salt, epoch.to_bytes(8, "little")))
 
 
+# ---- keys and hints as bytes
+
+
+class _Header(NamedTuple):
+    kind: int
+    family: Family
+    trees: int
+    epoch: int
+    salt: bytes
+
+
+def _header(kind: int, hint: Hint) -> bytes:
+    family = hint.family
+    parameters = (family.ring.bits, family.ring.fraction_bits, family.domain, family.width, len(hint.elements))
+    return _HEADER.pack(MAGIC, VERSION, kind, *parameters, hint.epoch, hint.salt)
+
+
+def _read_header(data: Buffer, *kinds: int) -> _Header:
+    what = "hint" if _HINT in kinds else "key"
+    if len(data) < _HEADER.size:
+        raise MisuseError(f"not a {what}: {len(data)} bytes are fewer than its header's {_HEADER.size}")
+    magic, version, kind, bits, fraction_bits, domain, width, trees, epoch, salt = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise MisuseError(f"not a {what}: it begins with {magic!r} instead of {MAGIC!r}")
+    if version != VERSION:
+        raise MisuseError(f"a {what} of version {version}; this release reads version {VERSION}")
+    if kind not in kinds:
+        raise MisuseError(f"not a {what}: its kind is {kind}, expected {' or '.join(map(str, sorted(set(kinds))))}")
+    if trees < 1:
+        raise MisuseError(f"not a {what}: it has no tree")
+    return _Header(kind, Family(domain, Ring(bits, fraction_bits), width), trees, epoch, salt)
+
+
+class _Body:
+    """What follows a header, taken piece by piece; nothing is allocated before its size is known to be right."""
+
+    def __init__(self, data: Buffer, header: _Header, size: int) -> None:
+        if len(data) != _HEADER.size + size:
+            raise MisuseError(
+                f"{_HEADER.size + size} bytes expected, as the header says ({header.trees} trees over "
+                f"{header.family.domain} points, {header.family.value_bytes} bytes each), got {len(data)}: the bytes "
+                "are cut, extended or altered"
+            )
+        self._header = header
+        self._rest = np.frombuffer(data, dtype=np.uint8, offset=_HEADER.size)
+
+    def take(self, size: int) -> npt.NDArray[np.uint8]:
+        taken, self._rest = self._rest[:size], self._rest[size:]
+        return taken
+
+    def blocks(self, *shape: int) -> Blocks:
+        return np.frombuffer(self.take(8 * math.prod(shape)).tobytes(), dtype="<u8").reshape(shape).copy()
+
+    def elements(self) -> Elements:
+        family = self._header.family
+        return family.ring.from_bytes(self._rest.tobytes(), self._header.trees, family.width, writable=True)
+
+
 # ---- elements in and out
 
 
-def _bytes(elements: Elements) -> npt.NDArray[np.uint8]:
-    return np.ascontiguousarray(elements).reshape(-1).view(np.uint8)
+def _bytes(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _elements(family: Family, planes: Blocks, *shape: int) -> Elements:

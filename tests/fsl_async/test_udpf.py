@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -44,6 +45,7 @@ def advance(
 def assert_same(left: udpf.Key, right: udpf.Key) -> None:
     for name in ("family", "server", "salt", "epoch"):
         assert getattr(left, name) == getattr(right, name)
+    assert (left.hint.family, left.hint.salt) == (right.hint.family, right.hint.salt)
     for of in ("roots", "tree.words", "tree.bits", "hint.elements"):
         a, b = left, right
         for name in of.split("."):
@@ -164,6 +166,108 @@ class Known:
         return [(-1) ** server * element % 2**bits for element in elements[: self._width]]
 
 
+# ---- bytes
+
+
+@given(
+    ring=st.builds(Ring, st.sampled_from([32, 64, 128]), st.integers(0, 30)),
+    domain=st.integers(1, 70_000),
+    width=st.integers(1, 5),
+    trees=st.sampled_from([1, 2, 7, 8, 9, 17]),
+    epoch=st.integers(0, 2**64 - 1),
+    seed=st.integers(0, 2**32),
+)
+def test_keys_and_hints_come_back_from_their_bytes(
+    ring: Ring, domain: int, width: int, trees: int, epoch: int, seed: int
+) -> None:
+    family, source = udpf.Family(domain, ring, width), SeededSource(seed, "bytes")
+    alphas = np.random.default_rng(seed).integers(0, domain, trees)
+    keys = udpf.gen(family, alphas, random_elements(ring, source, trees, width), source, epoch)
+    read = tuple(udpf.Key.from_bytes(key.to_bytes()) for key in keys)
+    for key, again in zip(keys, read, strict=True):
+        assert_same(key, again)
+        assert again.to_bytes() == key.to_bytes()
+        size = 60 + trees * (16 + 16 * family.depth + family.value_bytes) + family.depth * -(-trees // 8)
+        assert len(key.to_bytes()) == size
+    assert np.array_equal(total(ring, read, alphas), total(ring, keys, alphas))
+    hint = udpf.Hint.from_bytes(memoryview(keys[0].hint.to_bytes()))
+    assert udpf.update(keys[1], hint) is keys[1]
+    assert len(hint.to_bytes()) == 60 + trees * family.value_bytes
+    if epoch < 2**64 - 1:
+        later, made = advance(read, random_elements(ring, source, trees, width), 2**64 - 1)
+        assert_same(udpf.update(keys[0], udpf.Hint.from_bytes(made.to_bytes())), later[0])
+
+
+@given(data=st.data(), server=st.sampled_from([0, 1, 2]))
+def test_bytes_that_were_altered_are_refused_or_are_another_key(data: st.DataObject, server: int) -> None:
+    """Only a key of the form that `to_bytes` writes is read, whatever was done to the bytes."""
+    source = SeededSource(16, "altered")
+    keys = udpf.gen(udpf.Family(5, Ring(32)), [1, 2, 3], random_elements(Ring(32), source, 3, 1), source)
+    kind = udpf.Hint if server == 2 else udpf.Key
+    content = bytearray((keys[0].hint if server == 2 else keys[server]).to_bytes())
+    match data.draw(st.sampled_from(["flip", "cut", "extend", "foreign"])):
+        case "flip":
+            place = data.draw(st.integers(0, len(content) - 1))
+            content[place] ^= data.draw(st.integers(1, 255))
+        case "cut":
+            del content[data.draw(st.integers(0, len(content) - 1)) :]
+        case "extend":
+            content += data.draw(st.binary(min_size=1, max_size=70))
+        case _:
+            content = bytearray(data.draw(st.binary(max_size=200)))
+    try:
+        read = kind.from_bytes(content)
+    except MisuseError:
+        return
+    assert read.to_bytes() == content
+
+
+@pytest.fixture
+def content() -> bytes:
+    """A key of server 1 to three trees over 5 points."""
+    return udpf.gen(udpf.Family(5, Ring(32)), [1, 2, 3], Ring(32).zeros(3, 1), SeededSource(17, "content"))[
+        1
+    ].to_bytes()
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (slice(0, 4), b"NPKT", "not a key: it begins with b'NPKT' instead of b'UDPF'"),
+        (slice(4, 5), b"\x02", "a key of version 2; this release reads version 1"),
+        (slice(5, 6), b"\x02", "not a key: its kind is 2, expected 0 or 1"),
+        (slice(5, 6), b"\x00", "not a key of server 0: a root's lowest bit"),
+        (slice(6, 7), b"\x21", "ring: bits must be 32, 64 or 128, not 33"),
+        (slice(7, 8), b"\x1f", "ring: fraction_bits must be from 0 to 30, not 31"),
+        (slice(8, 12), bytes(4), "got 0 points"),
+        (slice(8, 12), b"\xff" * 4, "got 4294967295 points"),
+        (slice(8, 12), b"\x09\0\0\0", "bytes expected, as the header says"),
+        (slice(12, 16), bytes(4), "and 0 elements"),
+        (slice(12, 16), b"\0\0\0\x80", "bytes expected, as the header says"),
+        (slice(16, 20), bytes(4), "it has no tree"),
+        (slice(16, 20), b"\xff" * 4, "bytes expected, as the header says"),
+        (slice(60, 61), b"\x00", "not a key of server 1: a root's lowest bit"),
+        (slice(-13, -12), b"\xff", "bits set after the last tree's"),
+        (slice(59, None), b"", "59 bytes are fewer than its header's 60"),
+        (slice(None, None), b"", "0 bytes are fewer than its header's 60"),
+        (slice(-1, None), b"", "the bytes are cut, extended or altered"),
+        (slice(2**10, None), b"\0", "the bytes are cut, extended or altered"),
+    ],
+)
+def test_bytes_of_no_key_are_refused_by_name(content: bytes, place: slice, value: bytes, message: str) -> None:
+    altered = bytearray(content)
+    altered[place] = value
+    with pytest.raises(MisuseError, match=re.escape(message)):
+        udpf.Key.from_bytes(altered)
+
+
+def test_a_key_is_no_hint_and_a_hint_no_key(content: bytes) -> None:
+    with pytest.raises(MisuseError, match="not a hint: its kind is 1, expected 2"):
+        udpf.Hint.from_bytes(content)
+    with pytest.raises(MisuseError, match="not a key: its kind is 2, expected 0 or 1"):
+        udpf.Key.from_bytes(udpf.Key.from_bytes(content).hint.to_bytes())
+
+
 # ---- updates
 
 
@@ -198,7 +302,7 @@ def test_the_same_hint_again_is_harmless(ring: Ring) -> None:
     family, source = udpf.Family(8, ring), SeededSource(6, "again")
     keys = udpf.gen(family, [4], random_elements(ring, source, 1, 1), source)
     keys, hint = advance(keys, random_elements(ring, source, 1, 1), 1)
-    copy = udpf.Hint(hint.epoch, hint.elements.copy())
+    copy = replace(hint, elements=hint.elements.copy())
     assert udpf.update(keys[0], copy) is keys[0]
 
 
@@ -260,9 +364,8 @@ def test_keys_of_different_points_cannot_be_told_apart_by_their_control_bits() -
 
 def test_no_secret_shows() -> None:
     key, _ = udpf.gen(udpf.Family(8, Ring(64)), [3], Ring(64).zeros(1, 1), SeededSource(10, "repr"))
-    assert repr(key) == (
-        "Key(family=Family(domain=8, ring=Ring(bits=64, fraction_bits=0), width=1), server=0, hint=Hint(epoch=0))"
-    )
+    family = "family=Family(domain=8, ring=Ring(bits=64, fraction_bits=0), width=1)"
+    assert repr(key) == f"Key({family}, server=0, hint=Hint({family}, epoch=0))"
 
 
 def test_randomness_is_the_argument_and_every_pair_has_its_own_salt() -> None:
@@ -291,7 +394,7 @@ def test_an_epoch_only_rises(pair: tuple[udpf.Key, udpf.Key], epoch: int) -> Non
         udpf.next_hint(*pair, betas, epoch)
     if epoch < 3:
         with pytest.raises(MisuseError, match=f"epoch {epoch} does not rise: the key is at 3"):
-            udpf.update(pair[0], udpf.Hint(epoch, betas))
+            udpf.update(pair[0], replace(pair[0].hint, epoch=epoch, elements=betas))
     assert pair[0].epoch == 3
 
 
@@ -301,8 +404,16 @@ def test_a_second_different_hint_is_refused(pair: tuple[udpf.Key, udpf.Key]) -> 
     with pytest.raises(MisuseError, match="a second, different hint for epoch 4"):
         udpf.update(key, other)
     with pytest.raises(MisuseError, match="a second, different hint for epoch 3"):
-        udpf.update(pair[0], udpf.Hint(3, one.elements))
+        udpf.update(pair[0], replace(one, epoch=3))
     assert udpf.update(key, one) is key
+
+
+def test_a_hint_of_other_trees_is_refused(pair: tuple[udpf.Key, udpf.Key]) -> None:
+    others = udpf.gen(pair[0].family, [4, 9], Ring(64).zeros(2, 2), SeededSource(18, "others"), epoch=3)
+    hint = udpf.next_hint(*others, Ring(64).zeros(2, 2), 4)
+    for strange in (hint, replace(pair[0].hint, epoch=4, family=udpf.Family(11, Ring(64), 2))):
+        with pytest.raises(MisuseError, match="made for other trees"):
+            udpf.update(pair[0], strange)
 
 
 @pytest.mark.parametrize(
@@ -320,7 +431,7 @@ def test_a_second_different_hint_is_refused(pair: tuple[udpf.Key, udpf.Key]) -> 
 )
 def test_hints_and_values_of_another_shape_are_refused(pair: tuple[udpf.Key, udpf.Key], elements: Any) -> None:
     with pytest.raises(MisuseError, match=r"hint: uint64 \(2, 2\) expected for 2 trees"):
-        udpf.update(pair[0], udpf.Hint(4, elements))
+        udpf.update(pair[0], replace(pair[0].hint, epoch=4, elements=elements))
     with pytest.raises(MisuseError, match=r"betas: uint64 \(2, 2\) expected for 2 trees"):
         udpf.next_hint(*pair, elements, 4)
     with pytest.raises(MisuseError, match=r"betas: uint64 \(2, 2\) expected for 2 trees"):
@@ -339,7 +450,7 @@ def test_points_outside_the_domain_and_what_is_no_point_are_refused(
 
 @pytest.mark.parametrize(("domain", "width"), [(0, 1), (2**31 + 1, 1), (4, 0)])
 def test_a_family_has_points_and_elements(domain: int, width: int) -> None:
-    with pytest.raises(MisuseError, match="points and at least 1 element expected"):
+    with pytest.raises(MisuseError, match=f"points and 1 to {2**31} elements expected"):
         udpf.Family(domain, Ring(64), width)
 
 
@@ -349,7 +460,7 @@ def test_epochs_have_64_bits(pair: tuple[udpf.Key, udpf.Key], epoch: int) -> Non
         udpf.gen(pair[0].family, [1], Ring(64).zeros(1, 2), SeededSource(1, "x"), epoch)
     if epoch > 0:
         with pytest.raises(MisuseError, match=f"not {epoch}"):
-            udpf.update(pair[0], udpf.Hint(epoch, pair[0].hint.elements))
+            udpf.update(pair[0], replace(pair[0].hint, epoch=epoch))
 
 
 def test_keys_that_are_no_pair_are_refused(pair: tuple[udpf.Key, udpf.Key]) -> None:
