@@ -20,6 +20,7 @@ from typing import Protocol
 
 import trio
 
+from fsl_async.error_groups import leaves
 from fsl_async.errors import FslError
 from transport.channel import SecureChannel
 from transport.errors import HandshakeTimeoutError, TurnedAwayError
@@ -98,7 +99,7 @@ class Listener:
                 async with await self._welcome(stream, origin, taken) as channel:
                     await self._service.handler(channel)
             except* FslError as errors:
-                for error in _leaves(errors):
+                for error in leaves(errors):
                     self._service.observe(origin, error)
             finally:
                 await trio.aclose_forcefully(stream)
@@ -123,11 +124,3 @@ class Listener:
             return NoPlace(shortage)
         taken.enter_context(self._places.entered(key))
         return answer
-
-
-def _leaves(group: BaseExceptionGroup[FslError]) -> list[FslError]:
-    """Returns the errors of a group and of the groups in it."""
-    leaves: list[FslError] = []
-    for error in group.exceptions:
-        leaves.extend(_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
-    return leaves

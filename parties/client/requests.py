@@ -15,6 +15,7 @@ import trio
 from fsl_async.derivation import answer_bytes
 from fsl_async.differences import first_difference
 from fsl_async.digests import Buffer
+from fsl_async.error_groups import leaves
 from fsl_async.errors import ChannelError, MisuseError, PeerViolationError
 from fsl_async.foreign_text import printable
 from fsl_async.task import Task
@@ -271,5 +272,4 @@ def _doing(message: FromClient) -> str:
 
 def _first_reason(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The error of a group that tells most: a refusal or violation, not a connection that broke because of it."""
-    leaves = [_first_reason(error) if isinstance(error, BaseExceptionGroup) else error for error in group.exceptions]
-    return min(leaves, key=lambda error: (isinstance(error, ChannelError), isinstance(error, trio.Cancelled)))
+    return min(leaves(group), key=lambda error: (isinstance(error, ChannelError), isinstance(error, trio.Cancelled)))

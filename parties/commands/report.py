@@ -13,6 +13,7 @@ from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from fsl_async.error_groups import leaves
 from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError, StorageError
 from fsl_async.foreign_text import printable
 
@@ -48,8 +49,7 @@ class OutOfMemoryError(FslError):
     @staticmethod
     def of(error: BaseException) -> OutOfMemoryError:
         """What to say of a failed allocation."""
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
+        error = leaves(error)[0]
         return OutOfMemoryError(
             f"there is not enough memory ({error or 'an allocation failed'}): `fsl-async preflight` tells how much a "
             "server of this task needs; give it more, or take a smaller task. What a server has acknowledged is in its "

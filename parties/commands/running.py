@@ -10,6 +10,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from fsl_async.error_groups import leaves, sole
 from fsl_async.errors import FslError
 from parties.commands.report import ExitCode, Format, OutOfMemoryError, Report
 
@@ -30,7 +31,7 @@ def run_plainly(report: Report, work: Callable[[], None]) -> int:
     try:
         work()
     except BaseException as error:
-        reason = _root(error)
+        reason = sole(error)
         if _is_shortage(reason):
             reason = OutOfMemoryError.of(reason)
         if not isinstance(reason, FslError | KeyboardInterrupt):
@@ -56,12 +57,4 @@ def leaving_nothing_behind() -> Iterator[None]:
 
 def _is_shortage(error: BaseException) -> bool:
     """Whether nothing but a lack of memory is behind an error."""
-    if isinstance(error, BaseExceptionGroup):
-        return all(map(_is_shortage, error.exceptions))
-    return isinstance(error, MemoryError)
-
-
-def _root(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
+    return all(isinstance(leaf, MemoryError) for leaf in leaves(error))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import trio
 
+from parties.concurrency import RecurringEvent
 from parties.events import BudgetMoved, ClientLeft, ClientMet, ServerEvent
 from parties.operator.lag import EventLoopLag
 from parties.operator.log import Log
@@ -69,7 +70,7 @@ class Operations:
         self.budget = (0, 0)
         self.started_at = setup.clock()
         self._teller = EventLog(self.name)
-        self._changed = trio.Event()
+        self._changed = RecurringEvent()
 
     @property
     def name(self) -> str:
@@ -82,13 +83,12 @@ class Operations:
         self.metrics.hear(happening)
         self.troubles.hear(happening, self.setup.clock())
         self._keep_company(happening)
-        changed, self._changed = self._changed, trio.Event()
-        changed.set()
+        self._changed.set()
 
     @property
     def change(self) -> trio.Event:
         """Set by the next happening."""
-        return self._changed
+        return self._changed.next
 
     def _lagged(self, seconds: float, alarming: bool) -> None:
         self.metrics.lagged(seconds, alarming)

@@ -17,11 +17,13 @@ from dataclasses import replace
 import trio
 
 from fsl_async.digests import Domain
+from fsl_async.error_groups import leaves
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.foreign_text import printable
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols.machine import Event
 from fsl_async.wire.messages import Message, Refused
+from parties.concurrency import RecurringEvent
 from parties.errors import SumRefusedError
 from parties.events import BudgetMoved, ClientLeft, ClientMet, ConnectionFailed, RequestRefused, Warned
 from parties.identity.keys import PublicIdentity
@@ -86,7 +88,7 @@ class Server(Actor):
             self._budget_moved,
         )
         self._store_failed, self._store_failure = trio.open_memory_channel[StoreLostError](1)
-        self._left = trio.Event()
+        self._left = RecurringEvent()
         self.visitors = 0
 
     async def run(self, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
@@ -111,7 +113,7 @@ class Server(Actor):
                     nursery.start_soon(self._link.keep_dialling, self._dial_peer)
                 task_status.started(address)
         except* StoreLostError as lost:  # several tasks may have met it: one word is enough
-            raise _first(lost) from None
+            raise leaves(lost)[0] from None
 
     # ---- for connection tasks
 
@@ -293,8 +295,7 @@ class Server(Actor):
         finally:
             self.visitors -= 1
             self.setup.observe(ClientLeft(client=client))
-            left, self._left = self._left, trio.Event()
-            left.set()
+            self._left.set()
 
     # ---- connections
 
@@ -309,7 +310,7 @@ class Server(Actor):
             yield
         except* StoreLostError as lost:
             with suppress(trio.WouldBlock):  # it has been told
-                self._store_failed.send_nowait(StoreLostError(str(_first(lost))))
+                self._store_failed.send_nowait(StoreLostError(str(leaves(lost)[0])))
             raise
 
     async def _serve_in_sight(self, channel: Channel) -> None:
@@ -388,10 +389,3 @@ class Server(Actor):
                 return Refusal(self._other_task(payload))
             return b"peer"
         return await self.enrolment.admit(key, payload)
-
-
-def _first(group: BaseExceptionGroup[StoreLostError]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -8,8 +8,8 @@ and no party of a simulation can ever talk to one that is not simulated.
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from fsl_async.digests import DIGEST_BYTES, Domain, digest
+from fsl_async.error_groups import sole_error
 from fsl_async.errors import PeerViolationError
 from fsl_async.randomness import SeededSource
 from fsl_async.task import Task
@@ -35,7 +36,7 @@ from parties.storage.store import MemoryStore
 from transport import Kind
 from transport import Network as MemoryNetwork
 
-__all__ = ["Network", "Note", "simulate", "sole_error"]
+__all__ = ["Network", "Note", "simulate"]
 
 SERVERS = ("S0", "S1")
 
@@ -214,15 +215,3 @@ def _outside_world() -> bool:
     threads = trio.to_thread.current_default_thread_limiter().borrowed_tokens
     waiting: Any = trio.lowlevel.current_statistics().io_statistics
     return threads > 0 or getattr(waiting, "tasks_waiting_read", 1) + getattr(waiting, "tasks_waiting_write", 0) > 1
-
-
-@contextmanager
-def sole_error() -> Iterator[None]:
-    """Let an error that is alone in its group out of it: what a caller or a party raises arrives as it is."""
-    try:
-        yield
-    except BaseExceptionGroup as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-            error = error.exceptions[0]
-        raise error from error.__cause__

@@ -8,7 +8,7 @@ the seed: one seed, one transcript.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,6 +20,7 @@ import numpy.typing as npt
 import trio
 from trio.testing import MockClock
 
+from fsl_async.error_groups import leaves, sole_error
 from fsl_async.errors import ChannelError, FslError, MisuseError, StorageError
 from fsl_async.protocols import round as round_protocol
 from fsl_async.task import Task
@@ -27,12 +28,13 @@ from fsl_async.wire.messages import Message
 from parties.client.client import Client
 from parties.client.setup import ClientSetup
 from parties.compute import InlineLane
+from parties.concurrency import RecurringEvent
 from parties.errors import RequestDeniedError, ServerBusyError
 from parties.events import RoundSettled, ServerEvent
 from parties.outcome import RoundReport
 from parties.server.round.update import Model
 from parties.server.server import Schedule, Server, ServerSetup
-from parties.simulation.network import SERVERS, Network, Note, sole_error
+from parties.simulation.network import SERVERS, Network, Note
 from parties.simulation.scheduling import seeded_scheduling
 from parties.testing.disk import Disk, DiskStore
 from parties.testing.faults import AtTime, Crash, Fault, GiveUp, parties_of, party_of
@@ -126,7 +128,7 @@ class World:
 
     def __post_init__(self) -> None:
         self._wires = Wires(self.injector)
-        self._changed = trio.Event()
+        self._changed = RecurringEvent()
         self._over = False
         self._reachable: set[int] = set()
 
@@ -228,13 +230,13 @@ class World:
     def _ended(self, life: Life, error: BaseException) -> bool:
         """A process ended with an error; whether for good. A bug, or a mistake of a behaviour's, ends the world."""
         life.alive = False
-        leaves = list(_leaves(error))
-        if life.mistaken or not all(isinstance(leaf, FslError) for leaf in leaves):
+        reasons = leaves(error)
+        if life.mistaken or not all(isinstance(reason, FslError) for reason in reasons):
             raise error
-        self._tell(life.process.name, Failed(leaves[0]))
-        if all(isinstance(leaf, PASSING) or _is_limit(leaf) for leaf in leaves):
+        self._tell(life.process.name, Failed(reasons[0]))
+        if all(isinstance(reason, PASSING) or _is_limit(reason) for reason in reasons):
             return False
-        self.ended.append(Ended(life.process.name, self.now, leaves[0]))
+        self.ended.append(Ended(life.process.name, self.now, reasons[0]))
         return True
 
     async def _live_as_server(self, index: int, life: Life) -> None:
@@ -254,7 +256,7 @@ class World:
         async with trio.open_nursery() as nursery:
             await nursery.start(server.run)
             self._reachable.add(index)
-            self._wake()
+            self._changed.set()
             past = await server.past_rounds(most=ALL_ROUNDS)
             status = server.status()
             self._note_model(index, status.rounds_done + status.rounds_aborted)
@@ -272,7 +274,7 @@ class World:
             try:
                 await behaviour(client)
             except BaseException as error:
-                life.mistaken = not judged and any(isinstance(leaf, MisuseError) for leaf in _leaves(error))
+                life.mistaken = not judged and any(isinstance(leaf, MisuseError) for leaf in leaves(error))
                 raise
 
     def _crash(self, crash: Crash) -> None:
@@ -331,11 +333,7 @@ class World:
         before = self.settled[index].setdefault(report.number, report)
         if before != report:
             self.contradictions.append(f"{SERVERS[index]} tells of round {report.number}: {before}, and later {report}")
-        self._wake()
-
-    def _wake(self) -> None:
-        changed, self._changed = self._changed, trio.Event()
-        changed.set()
+        self._changed.set()
 
     def _note_model(self, index: int, number: int) -> None:
         model = dict(self.servers[index].model)
@@ -355,14 +353,6 @@ async def _enter(life: Life, live: Live) -> None:
 def _is_limit(error: BaseException) -> bool:
     """Whether a server has had enough of a client for one round."""
     return isinstance(error, RequestDeniedError) and error.reason == "limit"
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error
 
 
 def _refuse_unknown(faults: Sequence[Fault], clients: Sequence[str]) -> None:

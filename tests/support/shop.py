@@ -294,13 +294,6 @@ class Shop:
         return outcome
 
 
-def leaves(error: BaseException) -> list[BaseException]:
-    """The errors in a group and in the groups in it."""
-    if not isinstance(error, BaseExceptionGroup):
-        return [error]
-    return [leaf for inner in error.exceptions for leaf in leaves(inner)]
-
-
 @asynccontextmanager
 async def opened(*clients: Client) -> AsyncIterator[tuple[Client, ...]]:
     """Several clients, connected for as long as the block lasts."""

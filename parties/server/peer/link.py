@@ -17,9 +17,11 @@ from typing import TypeAlias
 import trio
 
 from fsl_async.digests import Buffer
+from fsl_async.error_groups import leaves
 from fsl_async.errors import ChannelError
 from fsl_async.wire.codec import Received, decode, encode
 from fsl_async.wire.messages import FromPeer, Message
+from parties.concurrency import RecurringEvent
 from transport import Channel, Pace
 
 __all__ = ["PeerLink"]
@@ -74,8 +76,8 @@ class PeerLink:
         self._deliver = deliver
         self._meet = meet
         self._queue: deque[_Posted] = deque()
-        self._posted = trio.Event()
-        self._sent = trio.Event()
+        self._posted = RecurringEvent()
+        self._sent = RecurringEvent()
         self._attach = trio.Lock()
         self._in_use = trio.CancelScope()
         self._standing: list[Channel] = []
@@ -157,7 +159,7 @@ class PeerLink:
                     pause = 0.05
                     await self.attach(channel)
             except* ChannelError as group:
-                for error in _leaves(group):
+                for error in leaves(group):
                     _log.info("link to %s: %s; next attempt in %.1f s", self.peer, error, pause)
             pause, self._refused = LONGEST_PAUSE if self._refused else pause, False
             await trio.sleep(pause)
@@ -173,9 +175,7 @@ class PeerLink:
                     await channel.send(*parts, pace=PACE)
                     self._told_sent(posted.message, _size(parts), _size(bulk))
                 self._queue.popleft()
-                sent, self._sent = self._sent, trio.Event()
-                sent.set()
-            self._posted = trio.Event()
+                self._sent.set()
             await self._posted.wait()
 
     async def _receive_all(self, channel: Channel) -> None:
@@ -189,10 +189,3 @@ class PeerLink:
 
 def _size(parts: Sequence[Buffer]) -> int:
     return sum(len(part) for part in parts)
-
-
-def _leaves(group: BaseExceptionGroup[ChannelError]) -> list[BaseException]:
-    leaves: list[BaseException] = []
-    for error in group.exceptions:
-        leaves.extend(_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
-    return leaves

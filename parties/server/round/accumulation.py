@@ -15,6 +15,7 @@ import trio
 from fsl_async.errors import StorageError
 from fsl_async.server.aggregation import Aggregate, Submission
 from parties.compute import ComputeLane
+from parties.concurrency import RecurringEvent
 
 __all__ = ["Accumulator"]
 
@@ -47,7 +48,7 @@ class Accumulator:
         self._send, self._receive = trio.open_memory_channel[str](float("inf"))
         self._proofs: dict[str, bytes] = {}
         self._aggregate: Aggregate | None = None
-        self._progress = trio.Event()
+        self._progress = RecurringEvent()
         self._busy = trio.Lock()
         self.seconds = 0.0
 
@@ -71,7 +72,6 @@ class Accumulator:
             self.seconds += took
             self._told(client, took)
             self._progress.set()
-            self._progress = trio.Event()
 
     async def proofs(self, roster: frozenset[str]) -> dict[str, bytes]:
         """Wait until everyone on the roster is added, and return their proof digests."""

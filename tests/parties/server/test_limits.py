@@ -9,13 +9,14 @@ import pytest
 import trio
 import trio.testing
 
+from fsl_async.error_groups import leaves
 from fsl_async.errors import ChannelError, PeerViolationError
 from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import Answer, Block, Download, Forward, FromPeer, Receipt, Refused
 from parties.server.round.assembly import RequestRefusedError
 from parties.server.round.quota import LIMITS, REFUSALS_BORNE, AbuseError, Counted, RoundQuota
 from tests.support.hand_made import Request, added_by, ask, connected, post, reply, retrieval, submission
-from tests.support.shop import Meddler, Shop, leaves, plain_sum, take_part
+from tests.support.shop import Meddler, Shop, plain_sum, take_part
 from transport import ChannelClosedError, ConnectionLostError, Limits, Network, RefusedError
 
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 import trio
 
+from fsl_async.error_groups import leaves
 from fsl_async.protocols.reconciliation import Agreed, Apart, Behind, PeerBehind, Word, compare
 from fsl_async.wire.messages import Known
 from parties.events import PeerMet, ServerEvent, Warned
 from parties.server.server import Server
 from parties.storage.store import Change, MemoryStore, StoreLostError
-from tests.support.shop import Shop, assert_exact, leaves, opened, take_part
+from tests.support.shop import Shop, assert_exact, opened, take_part
 from transport import Channel, Network, VersionMismatchError
 
 ONE, TWO, THREE = (bytes([number]) * 32 for number in (1, 2, 3))

@@ -16,6 +16,7 @@ import pytest
 import trio
 
 from fsl_async import Dense, FslError, MisuseError, PeerViolationError, Ring, Sparse, Task, geometry
+from fsl_async.error_groups import leaves
 from fsl_async.protocols import session
 from fsl_async.server.aggregation import Submission
 from fsl_async.union import union_rows
@@ -39,7 +40,7 @@ from tests.support.plaintext import (
     shape_of,
     some,
 )
-from tests.support.shop import leaves, meddled
+from tests.support.shop import meddled
 
 EXAMPLES = ROOT / "examples"
 NAMES = ("ada", "bob", "cyd", "dan")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 import trio
 
+from fsl_async.error_groups import leaves
 from fsl_async.errors import ChannelError, StorageError
 from fsl_async.protocols.round import Submitted
 from fsl_async.wire.public_part import Layout, Trees, dense_bytes
@@ -21,7 +22,7 @@ from parties.server.round.quota import LIMITS, Counted
 from parties.server.round.room import round_bytes
 from parties.storage.sqlite_store import SqliteStore, StoreLostError
 from parties.storage.store import Change, DiskFullError, MemoryStore, Put, Record
-from tests.support.shop import TASK, Basket, Shop, assert_exact, leaves, opened, take_part
+from tests.support.shop import TASK, Basket, Shop, assert_exact, opened, take_part
 from transport import BusyError, Network
 
 Test = Callable[[Change], bool]

@@ -20,6 +20,7 @@ import trio
 
 from fsl_async import Dense, FslError, Ring, Sparse, Task
 from fsl_async.digests import Domain, digest
+from fsl_async.error_groups import leaves
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols import toss as tossing
 from fsl_async.protocols.machine import Event
@@ -662,11 +663,3 @@ async def _take_part(client: Client, value: int, account: Account) -> None:
         account.clients[client.name] = error
     except BaseExceptionGroup as group:
         account.clients[client.name] = leaves(group)[0]
-
-
-def leaves(group: BaseExceptionGroup) -> list[BaseException]:
-    """The errors of a group that are no groups."""
-    found: list[BaseException] = []
-    for error in group.exceptions:
-        found.extend(leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
-    return found

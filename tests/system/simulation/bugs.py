@@ -125,7 +125,7 @@ BUGS = (
             Edit(
                 TAKE,
                 RECORD,
-                "if isinstance(event, protocol.Submitted):\n    self._entered.add(event.client)\n    self._wake()\n"
+                "if isinstance(event, protocol.Submitted):\n    self._entered.add(event.client)\n    self._changed.set()\n"
                 + RECORD,
             ),
         ),
@@ -407,7 +407,7 @@ BUGS = (
     Bug(
         "nobody is woken when a submission is in",
         "whoever waits for a round is woken when it changes",
-        (Edit("parties.server.round.run:RoundRun._wake", "self._changed.set()", "pass"),),
+        (Edit("parties.server.round.run:RoundRun._tell", "self._changed.set()", "pass"),),
     ),
     Bug(
         "nobody is woken when a round is settled",

@@ -20,6 +20,7 @@ import numpy as np
 import trio
 
 from fsl_async import Sparse, Task
+from fsl_async.error_groups import leaves
 from fsl_async.union import describe_union
 from parties import simulate
 from parties.files.models import load_model
@@ -142,7 +143,7 @@ class Battle:
                 await self._dismiss(self._clients)
                 await self._dismiss(SERVERS)
         except* StuckError as group:
-            self.outcome.violations += [Violation("stuck", str(stuck)) for stuck in _leaves(group)]
+            self.outcome.violations += [Violation("stuck", str(stuck)) for stuck in leaves(group)]
         self.outcome.seconds = time.monotonic() - started
 
     # ---- strikes
@@ -242,14 +243,6 @@ class Battle:
             self._progress_at = time.monotonic()
             self.fates.settled(len(self._settled), self._progress_at)
             self.on_change()
-
-
-def _leaves(group: BaseExceptionGroup[StuckError]) -> list[BaseException]:
-    return [
-        leaf
-        for error in group.exceptions
-        for leaf in (_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
-    ]
 
 
 async def fight(battle: Battle, task: Task) -> Outcome:

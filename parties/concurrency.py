@@ -1,0 +1,36 @@
+"""What every wing needs beside trio's own: an event that occurs more than once."""
+
+from __future__ import annotations
+
+import trio
+
+__all__ = ["RecurringEvent"]
+
+
+class RecurringEvent:
+    """An event that occurs again and again; each occurrence wakes the tasks that wait for it at that moment.
+
+    A condition that changes is waited for in a loop; between the check and `wait` there must be no checkpoint:
+
+        while not self._queue:
+            await self._queued.wait()
+
+    A task with a checkpoint in between takes `next` before the check and waits for that.
+    """
+
+    def __init__(self) -> None:
+        self._next = trio.Event()
+
+    @property
+    def next(self) -> trio.Event:
+        """Set by the next occurrence."""
+        return self._next
+
+    def set(self) -> None:
+        """Let it occur: wake every task that waits."""
+        occurred, self._next = self._next, trio.Event()
+        occurred.set()
+
+    async def wait(self) -> None:
+        """Wait for the next occurrence."""
+        await self._next.wait()
