@@ -125,8 +125,9 @@ BUGS = (
             Edit(
                 TAKE,
                 RECORD,
-                "if isinstance(event, protocol.Submitted):\n    self._entered.add(event.client)\n    self._changed.set()\n"
-                + RECORD,
+                "if isinstance(event, protocol.Submitted):\n"
+                "    self._entered.add(event.client)\n"
+                "    self._changed.set()\n" + RECORD,
             ),
         ),
     ),
