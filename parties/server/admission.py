@@ -16,3 +16,375 @@ submission's digest has the client's name and keys in it, so the rosters do not 
 """
 
 from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgpack
+import msgspec
+import trio
+
+from fsl_async.digests import Domain, same
+from fsl_async.errors import ChannelError, MisuseError, PeerViolationError, StorageError
+from parties.concurrency import RecurringEvent
+from parties.events import Enrolled, Observer, unobserved
+from parties.identity.keys import Identity, PublicIdentity, Registry, check_name, key_prefix, verify
+from parties.identity.tokens import TokenBook
+from parties.storage.decoding import decode_stored
+from parties.storage.store import Store
+from transport import Refusal
+
+__all__ = [
+    "JOURNAL",
+    "MOST_ENROLLED",
+    "NO_VOUCHER",
+    "RESERVED",
+    "Anyone",
+    "Credentials",
+    "DismissedError",
+    "Enrolment",
+    "ListOnly",
+    "Policy",
+    "WithToken",
+    "enrolled_in",
+]
+
+_log = logging.getLogger("parties.enrolment")
+
+JOURNAL = "enrolment"
+"""Where a server's store has who enrolled."""
+
+MOST_ENROLLED = 100_000
+RESERVED = ("S0", "S1")
+NO_VOUCHER = b""
+
+OPEN_WARNING = (
+    "enrolment is open: whoever reaches this server can take part under any free name, and as often as it likes. A sum "
+    "hides a client only among others that are not one adversary's, so min_clients protects nobody here; use "
+    'enrolment = "list" or "token" for anything but a trial'
+)
+
+
+class DismissedError(ChannelError):
+    """A server has ended a client's connection, for the client is not known any more."""
+
+
+@dataclass(frozen=True)
+class ListOnly:
+    """The operator's list and nobody else."""
+
+
+@dataclass(frozen=True)
+class WithToken:
+    """Besides the list, whoever first shows the voucher of a token."""
+
+    book: TokenBook
+
+
+@dataclass(frozen=True)
+class Anyone:
+    """Besides the list, whoever comes first with a name."""
+
+
+Policy: TypeAlias = ListOnly | WithToken | Anyone
+
+
+class Credentials(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a client says of itself in the handshake: encrypted, and to a server that has shown its key.
+
+    Attributes:
+        task: the digest of the task it wants to take part in.
+        name: what it calls itself.
+        statement: the key of its statements.
+        signature: that key's, over task, name and the channel's key: nobody enrols with another's key.
+        voucher: of its token for this server; empty where it has none.
+    """
+
+    task: bytes
+    name: str
+    statement: bytes
+    signature: bytes
+    voucher: bytes = NO_VOUCHER
+
+    def __repr__(self) -> str:
+        return f"Credentials(name={self.name!r})"
+
+    @staticmethod
+    def of(identity: Identity, task: bytes, voucher: bytes = NO_VOUCHER) -> Credentials:
+        """What the holder of an identity says to one server about the task with that digest."""
+        public = identity.public
+        return Credentials(
+            task=task,
+            name=public.name,
+            statement=public.statement,
+            signature=identity.sign(Domain.ENROLMENT, task, public.name.encode(), public.channel),
+            voucher=voucher,
+        )
+
+    def encode(self) -> bytes:
+        """The payload of the handshake's third message."""
+        return bytes(msgpack.packb(msgspec.to_builtins(self, builtin_types=(bytes,))))
+
+    @staticmethod
+    def decode(payload: bytes) -> Credentials:
+        """Read a payload.
+
+        Raises:
+            MisuseError: it is not one client's credentials.
+        """
+        try:
+            plain = msgpack.unpackb(
+                payload, max_str_len=256, max_bin_len=64, max_array_len=0, max_map_len=8, max_ext_len=0
+            )
+            credentials = msgspec.convert(plain, Credentials, builtin_types=(bytes,))
+        except (
+            ValueError,
+            TypeError,
+            RecursionError,
+            msgpack.exceptions.UnpackException,
+            msgspec.MsgspecError,
+        ) as error:
+            raise MisuseError(f"credentials that cannot be read: {error}; is your version another?") from error
+        check_name(credentials.name, "credentials")
+        return credentials
+
+    def is_signed_for(self, channel: bytes) -> bool:
+        """Whether the statement key's holder has signed for that channel key."""
+        return verify(self.statement, self.signature, Domain.ENROLMENT, self.task, self.name.encode(), channel)
+
+
+class _Enrolled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An entry of the journal: a client, and the digest of the voucher it has used (empty where none was asked)."""
+
+    name: str
+    channel: bytes
+    statement: bytes
+    token: bytes
+
+    @property
+    def client(self) -> PublicIdentity:
+        return PublicIdentity(self.name, self.channel, self.statement)
+
+
+def enrolled_in(entries: Iterable[bytes], source: str) -> list[PublicIdentity]:
+    """Who has enrolled, by the entries of a server's journal, in order.
+
+    Raises:
+        StorageError: they cannot be read.
+    """
+    return [decode_stored(entry, _Enrolled, source).client for entry in entries]
+
+
+class Enrolment:
+    """The clients one server knows, and how others become known.
+
+    Args:
+        server: the server's name, for messages.
+        task: the digest of its task.
+        listed: the operator's list; the caller may add to it at any time, and `reload` replaces it.
+        policy: who else may come; `take_tokens` replaces the tokens.
+        store: where enrolments are recorded.
+        observe: hears of every client that has enrolled.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        task: bytes,
+        listed: Registry,
+        policy: Policy,
+        store: Store,
+        observe: Observer = unobserved,
+    ) -> None:
+        self._server = server
+        self._task = task
+        self._listed = listed
+        self._policy = policy
+        self._store = store
+        self._observe = observe
+        self._enrolled = Registry()
+        self._spent: set[bytes] = set()
+        self._turn = trio.Lock()
+        self._reloaded = RecurringEvent()
+
+    @property
+    def warning(self) -> str:
+        """What the operator must know about the policy; empty where there is nothing to say."""
+        return OPEN_WARNING if isinstance(self._policy, Anyone) else ""
+
+    async def restore(self) -> None:
+        """Read back who has enrolled before.
+
+        Raises:
+            StorageError: the journal cannot be read.
+        """
+        for data in await self._store.entries(JOURNAL):
+            entry: _Enrolled = decode_stored(data, _Enrolled, f"{self._server}'s journal of enrolments")
+            try:
+                self._adopt(entry)
+            except MisuseError as error:
+                raise StorageError(f"{self._server}'s journal of enrolments cannot be read: {error}") from error
+            if self.by_channel(entry.channel) != entry.client:
+                _log.warning("%s: %r has enrolled with other keys than the list gives it", self._server, entry.name)
+
+    # ---- who is known
+
+    def reload(self, listed: Registry) -> tuple[PublicIdentity, ...]:
+        """Take another list in place of the operator's; its revocations hold for those who enrolled as well.
+
+        Returns:
+            Who is not known any more; their connections end (see `dismissed`).
+        """
+        known = [client for registry in (self._listed, self._enrolled) for client in registry]
+        before = [client for client in known if self.by_channel(client.channel) == client]
+        self._listed = listed
+        self._reloaded.set()
+        return tuple(client for client in before if self.by_channel(client.channel) != client)
+
+    def take_tokens(self, book: TokenBook) -> None:
+        """Enrol with the tokens of another book from now on; who has enrolled stays, and a used token stays used."""
+        self._policy = WithToken(book)
+
+    async def dismissed(self, client: PublicIdentity) -> Refusal:
+        """Wait until a client is not known any more, under these keys and this name; the answer is why."""
+        while self.by_channel(client.channel) == client:
+            await self._reloaded.wait()
+        return self._revoked(client.channel) or Refusal(f"{client.name!r} is not on {self._server}'s list any more")
+
+    def by_channel(self, key: bytes) -> PublicIdentity | None:
+        """The client that holds a channel key."""
+        if self._listed.revocation(key) is not None:
+            return None
+        listed, enrolled = self._listed.by_channel(key), self._enrolled.by_channel(key)
+        if listed is not None or enrolled is None:
+            return listed
+        return enrolled if self.by_name(enrolled.name) == enrolled else None
+
+    def by_name(self, name: str) -> PublicIdentity | None:
+        """The client of that name."""
+        listed, enrolled = self._listed.by_name(name), self._enrolled.by_name(name)
+        if listed is not None or enrolled is None or self._listed.revocation(enrolled.channel) is None:
+            return listed or enrolled
+        return None
+
+    def identity(self, name: str) -> PublicIdentity:
+        """The client of that name, which is connected.
+
+        Raises:
+            PeerViolationError: it is not known any more.
+        """
+        client = self.by_name(name)
+        if client is None:
+            raise PeerViolationError(name, f"is not known to {self._server} any more")
+        return client
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.by_name(name) is not None
+
+    # ---- who comes
+
+    async def admit(self, key: bytes, payload: bytes) -> bytes | Refusal:
+        """Decide about the holder of an authenticated channel key; the answer is its name, or why not."""
+        try:
+            credentials = Credentials.decode(payload)
+        except MisuseError as error:
+            return Refusal(str(error))
+        client = self.by_channel(key)
+        if client is not None:
+            return self._recognise(client, credentials)
+        async with self._turn:  # of two that come at once, the second sees what the first has got
+            client = self.by_channel(key)
+            if client is not None:
+                return self._recognise(client, credentials)
+            newcomer = self._judge(key, credentials)
+            if isinstance(newcomer, _Enrolled):
+                await self._record(newcomer)
+                return newcomer.name.encode()
+            return newcomer
+
+    def _recognise(self, client: PublicIdentity, credentials: Credentials) -> bytes | Refusal:
+        if (client.name, client.statement) == (credentials.name, credentials.statement):
+            return client.name.encode()
+        return Refusal(
+            f"{self._server} knows your channel key as {client.name!r}, with statement key "
+            f"{client.statement.hex()[:16]}…; you come as {credentials.name!r}, with "
+            f"{credentials.statement.hex()[:16]}…: use the identity file as it was registered, or ask the operator to "
+            "register you anew"
+        )
+
+    def _judge(self, key: bytes, credentials: Credentials) -> _Enrolled | Refusal:
+        """What becomes of an unknown key. A stranger who may not enrol learns nothing about names."""
+        revoked = self._revoked(key)
+        if revoked is not None:
+            return revoked
+        match self._policy:
+            case ListOnly():
+                return Refusal(
+                    f"unknown client: key {key_prefix(key)} is not on {self._server}'s list; ask its operator to add it"
+                )
+            case WithToken(book=book):
+                token = self._unspent(book, credentials.voucher)
+            case Anyone():
+                token = NO_VOUCHER
+        if isinstance(token, Refusal):
+            return token
+        return self._objection(key, credentials) or _Enrolled(
+            name=credentials.name, channel=key, statement=credentials.statement, token=token
+        )
+
+    def _revoked(self, key: bytes) -> Refusal | None:
+        revocation = self._listed.revocation(key)
+        if revocation is None:
+            return None
+        when = f" at {revocation.revoked_at}" if revocation.revoked_at else ""
+        return Refusal(
+            f"the key {key_prefix(key)} of {revocation.name!r} was revoked{when}; make new keys (`fsl-async keygen`) "
+            f"and ask {self._server}'s operator to add them"
+        )
+
+    def _unspent(self, book: TokenBook, shown: bytes) -> bytes | Refusal:
+        if not shown:
+            return Refusal(f"unknown client: {self._server} enrols with a token; ask its operator for one")
+        token = book.find(shown)
+        if not token:
+            return Refusal(f"the enrolment token is not one of {self._server}'s; check it, or ask its operator for one")
+        if token in self._spent:
+            return Refusal("the enrolment token has been used, with another key; ask the operator for a new one")
+        return token
+
+    def _objection(self, key: bytes, credentials: Credentials) -> Refusal | None:
+        """Why somebody who may enrol cannot do so as it comes; whatever the reason, its token stays unused."""
+        name = credentials.name
+        if not same(credentials.task, self._task):
+            return Refusal(
+                f"{self._server} serves another task: its digest is {self._task.hex()[:16]}…, yours is "
+                f"{credentials.task.hex()[:16]}…; use the servers' task file. You are not enrolled"
+            )
+        if name in RESERVED or name in self or name in self._enrolled or self._listed.was_revoked(name):
+            return Refusal(
+                f"the name {name!r} belongs to somebody else at {self._server}; make keys with a name of your own "
+                "(`fsl-async keygen --name`), and ask for a new token if yours is used at the other server"
+            )
+        if self._enrolled.by_channel(key) is not None:  # under a name that the list has given to other keys since
+            return Refusal(
+                f"your channel key has enrolled at {self._server} before, under another name; make new keys "
+                "(`fsl-async keygen`), or ask its operator to add yours to the list"
+            )
+        if not credentials.is_signed_for(key):
+            return Refusal("the statement key has not signed for this channel key; use one identity file for both")
+        if len(self._enrolled) >= MOST_ENROLLED:
+            return Refusal(f"{self._server} has enrolled {MOST_ENROLLED:,} clients, and takes no more")
+        return None
+
+    async def _record(self, entry: _Enrolled) -> None:
+        with trio.CancelScope(shield=True):
+            await self._store.record(JOURNAL, msgspec.msgpack.encode(entry))
+            self._adopt(entry)
+        self._observe(Enrolled(client=entry.name, key=key_prefix(entry.channel)))
+
+    def _adopt(self, entry: _Enrolled) -> None:
+        self._enrolled.add(entry.client)
+        if entry.token:
+            self._spent.add(entry.token)

@@ -8,3 +8,222 @@ stored because the peer says so is bounded, and what is read back after a restar
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple, TypeAlias
+
+from fsl_async.digests import same
+from fsl_async.protocols import assembly
+from fsl_async.protocols.machine import UnexpectedEvent
+from fsl_async.wire.messages import Refused
+from parties.concurrency import RecurringEvent
+from parties.events import EvidenceKind
+from parties.storage.decoding import replaying
+
+__all__ = ["ContradictionError", "RequestAssembly", "RequestKey", "RequestRefusedError"]
+
+
+Purpose: TypeAlias = Literal["retrieve", "submit"]
+Reason: TypeAlias = Literal["round-closed", "no-session", "conflict", "limit", "malformed", "aborted", "busy"]
+
+
+class RequestKey(NamedTuple):
+    """Which request: whose, for what, and which of several."""
+
+    client: str
+    purpose: Purpose
+    query: int
+
+
+class RequestRefusedError(Exception):
+    """A client's request is not carried out; carries the message that tells it why."""
+
+    def __init__(self, message: Refused) -> None:
+        super().__init__(message.explanation)
+        self.message = message
+
+    @staticmethod
+    def because(reason: Reason, explanation: str, retry_after: int = 0) -> RequestRefusedError:
+        """Make one from its reason and an explanation, cut to what a message holds."""
+        return RequestRefusedError(Refused(reason=reason, explanation=explanation[:240], retry_after=retry_after))
+
+
+class ContradictionError(RequestRefusedError):
+    """A client's request contradicts what is known, and goes into the evidence.
+
+    Attributes:
+        kind: as evidence has it.
+        first: the digest known before.
+        second: the one that contradicts it.
+        or_peer: whether the other server may have lied in place of the client.
+    """
+
+    def __init__(
+        self,
+        reason: Reason,
+        explanation: str,
+        kind: EvidenceKind,
+        first: bytes,
+        second: bytes,
+        *,
+        or_peer: bool = False,
+    ) -> None:
+        super().__init__(Refused(reason=reason, explanation=explanation[:240]))
+        self.kind: EvidenceKind = kind
+        self.first = first
+        self.second = second
+        self.or_peer = or_peer
+
+
+class _Request:
+    """One request in the making."""
+
+    def __init__(self) -> None:
+        self.state: assembly.Assembly = assembly.Expecting()
+        self.changed = RecurringEvent()
+
+
+class RequestAssembly:
+    """All requests of one round.
+
+    Args:
+        peer: the other server's name.
+        places: for how many clients, that have not come themselves yet, the peer may forward.
+        carried: whether the other server carries a client's public parts; who carries is told by the round.
+
+    Attributes:
+        turned_away: parts that the peer forwarded for clients that have no place here.
+    """
+
+    def __init__(self, peer: str, places: int, carried: Callable[[str], bool]) -> None:
+        self._peer = peer
+        self._places = places
+        self._carried = carried
+        self._came: set[str] = set()
+        self._expected: set[str] = set()
+        self._requests: dict[RequestKey, _Request] = {}
+        self._coming: dict[RequestKey, bytes] = {}
+        self._closed = ""
+        self.turned_away = 0
+
+    def direct(self, key: RequestKey, announced: bytes) -> None:
+        """The client's own message has come, and announces its public part's digest.
+
+        Raises:
+            RequestRefusedError: the client announced another one before.
+        """
+        self._has_come(key.client)
+        self._take(key, assembly.Direct(announced))
+
+    def public(self, key: RequestKey, part: bytes) -> None:
+        """The public part with that digest has come.
+
+        Raises:
+            RequestRefusedError: another one came before.
+        """
+        self._take(key, assembly.Public(part))
+
+    def has_public(self, key: RequestKey, part: bytes) -> bool:
+        """Whether the public part with that digest has come before."""
+        match self._state(key):
+            case assembly.PublicOnly(public_digest=known) | assembly.Assembled(public_digest=known):
+                return known == part
+            case assembly.Mismatched(received=known):
+                return known == part
+            case _:
+                return False
+
+    def has_place(self, client: str) -> bool:
+        """Whether there is a place for what the peer forwards for a client; it is kept until the client has come."""
+        if client not in self._came and len(self._expected) < self._places:
+            self._expected.add(client)
+        return client in self._came or client in self._expected
+
+    def wants(self, key: RequestKey, part: bytes) -> bool:
+        """Whether to keep a public part that the peer forwards; from then on no other one is, for this request.
+
+        One that is here already, or contradicts what is, is not wanted; which of the two it is, `public` tells.
+        """
+        match self._state(key):
+            case assembly.Expecting():
+                wanted = True
+            case assembly.DirectOnly(public_digest=announced):
+                wanted = same(announced, part)
+            case _:
+                wanted = False
+        return wanted and self._coming.setdefault(key, part) == part
+
+    def restore(self, key: RequestKey, event: assembly.Direct | assembly.Public, place: str) -> None:
+        """Put half of a request of before a restart back.
+
+        Args:
+            key: the request.
+            event: the half.
+            place: where it was kept, for messages.
+
+        Raises:
+            StorageError: what is kept contradicts itself.
+        """
+        if isinstance(event, assembly.Direct) or not self._carried(key.client):
+            self._has_come(key.client)
+        elif key.client not in self._came:
+            self._expected.add(key.client)
+        request = self._requests.setdefault(key, _Request())
+        with replaying(place):
+            request.state = assembly.step(request.state, event)
+
+    async def assembled(self, key: RequestKey) -> None:
+        """Wait until both halves are here and agree.
+
+        Raises:
+            RequestRefusedError: the halves differ, or the round closed first.
+        """
+        request = self._requests[key]
+        while True:
+            match request.state:
+                case assembly.Assembled():
+                    return
+                case assembly.Mismatched(announced=announced, received=received):
+                    raise self._mismatch(key, announced, received)
+            if self._closed:
+                raise RequestRefusedError.because(
+                    "round-closed", f"{self._closed}, while waiting for {self._peer} to forward"
+                )
+            await request.changed.wait()
+
+    def assembled_part(self, key: RequestKey) -> bytes:
+        """The digest of an assembled request's public part; empty where there is no such request."""
+        state = self._state(key)
+        return state.public_digest if isinstance(state, assembly.Assembled) else b""
+
+    def close(self, explanation: str) -> None:
+        """End all waiting."""
+        self._closed = explanation
+        for request in self._requests.values():
+            request.changed.set()
+
+    def _mismatch(self, key: RequestKey, announced: bytes, received: bytes) -> ContradictionError:
+        """A client's own word against the part: its own as well, unless the other server has carried it."""
+        if self._carried(key.client):
+            explanation = f"the public part that {self._peer} forwarded is not the one you announced"
+            return ContradictionError("malformed", explanation, "two-parts", announced, received, or_peer=True)
+        explanation = "the public part that you sent does not have the digest that you announced"
+        return ContradictionError("malformed", explanation, "false-digest", announced, received)
+
+    def _has_come(self, client: str) -> None:
+        """A client has said something itself: it needs no place any more."""
+        self._came.add(client)
+        self._expected.discard(client)
+
+    def _state(self, key: RequestKey) -> assembly.Assembly:
+        return self._requests[key].state if key in self._requests else assembly.Expecting()
+
+    def _take(self, key: RequestKey, event: assembly.Direct | assembly.Public) -> None:
+        request = self._requests.setdefault(key, _Request())
+        try:
+            request.state = assembly.step(request.state, event)
+        except UnexpectedEvent as error:
+            explanation = f"{key.purpose} {key.query}: other content came before; a repeat must be the same bytes"
+            known = assembly.known_digest(request.state)
+            raise ContradictionError("conflict", explanation, "two-contents", known, event.public_digest) from error
+        request.changed.set()
