@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from fsl_async.lazy_names import lazy
 
 if TYPE_CHECKING:
-    from parties.client.blocking import BlockingClient as BlockingClient, connect_blocking as connect_blocking
+    from parties.client.blocking import BlockingClient as BlockingClient
     from parties.client.client import Client as Client
-    from parties.deployment.connecting import connect as connect
+    from parties.deployment.connecting import connect as connect, connect_blocking as connect_blocking
     from parties.errors import (
         AlreadyCountedError as AlreadyCountedError,
         BeganAnewError as BeganAnewError,
@@ -33,9 +33,9 @@ else:
     __all__, __getattr__, __dir__ = lazy(
         __name__,
         {
-            "parties.client.blocking": "BlockingClient connect_blocking",
+            "parties.client.blocking": "BlockingClient",
             "parties.client.client": "Client",
-            "parties.deployment.connecting": "connect",
+            "parties.deployment.connecting": "connect connect_blocking",
             "parties.errors": (
                 "AlreadyCountedError BeganAnewError OutcomeUnknownError RequestDeniedError RoundClosedError "
                 "ServerBusyError SumRefusedError"

@@ -25,7 +25,6 @@ from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
@@ -36,43 +35,11 @@ import trio
 from fsl_async.errors import FslError, MisuseError
 from parties.client.arguments import Rows
 from parties.client.client import Client
-from parties.client.retries import PATIENCE
-from parties.deployment.client_place import StatePlace
-from parties.deployment.connecting import connect
-from parties.identity.keys import Identity
 from parties.outcome import ClientOutcome, SubmissionReceipt
-from parties.server.server import Watch, silent
-
-__all__ = ["BlockingClient", "connect_blocking"]
 
 ResultT = TypeVar("ResultT")
 Opening: TypeAlias = Callable[[], AbstractAsyncContextManager[Client]]
 FOR_EVER = float("inf")
-
-
-def connect_blocking(
-    task_file: str | Path,
-    identity: str | Path | Identity,
-    watch: Watch = silent,
-    *,
-    token: str = "",
-    state: StatePlace = "",
-    patience: float = PATIENCE,
-) -> BlockingClient:
-    """A client of deployed servers, connected over TCP, for code that is not async.
-
-    Args:
-        task_file: the task file that the servers' operators gave out.
-        identity: the client's keys, or the file they are in.
-        watch: hears of every message the client sends; called in the client's own thread.
-        token: to enrol with; see `parties.connect`.
-        state: the file of what this client must not forget, by default one beside its keys; see `parties.connect`.
-        patience: seconds to go on when a server is away or does not answer.
-
-    Raises:
-        FslError: as for `parties.connect`; there is no thread then.
-    """
-    return BlockingClient(partial(connect, task_file, identity, watch, token=token, state=state, patience=patience))
 
 
 class BlockingClient:

@@ -39,9 +39,9 @@ from parties.client.connection import ServerConnection
 from parties.client.retries import LONGEST_PAUSE, PATIENCE, Attempted, Retries
 from parties.client.setup import ClientSetup, never
 from parties.errors import RequestDeniedError, RoundClosedError, ServerBusyError
+from parties.identity.credentials import NO_VOUCHER, Credentials
 from parties.identity.tokens import voucher
 from parties.outcome import ENTRY_BYTES
-from parties.server.admission import NO_VOUCHER, Credentials
 from transport import Channel, HandshakeSettings, HandshakeTimeoutError, Role, UnansweredError
 
 __all__ = ["Requests", "task_difference"]

@@ -10,11 +10,11 @@ import trio
 from fsl_async.errors import MisuseError
 from fsl_async.randomness import Randomness
 from fsl_async.task import Task
-from fsl_async.wire.messages import Message
 from parties.client.retries import PATIENCE
 from parties.compute import ComputeLane
 from parties.identity.keys import Identity, PublicIdentity
 from parties.storage.store import MemoryStore, Store
+from parties.watch import Watch
 from transport import Kind, Transport
 
 __all__ = ["ClientSetup", "never"]
@@ -53,7 +53,7 @@ class ClientSetup:
     lane: ComputeLane
     randomness: Randomness = field(repr=False)
     kind: Kind
-    watch: Callable[[str, str, Message, int], None]
+    watch: Watch
     token: bytes = field(default=b"", repr=False)
     store: Store = field(default_factory=MemoryStore, repr=False)
     patience: float = PATIENCE

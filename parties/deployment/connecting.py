@@ -16,6 +16,7 @@ import socket
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ import trio
 
 from fsl_async.errors import MisuseError
 from fsl_async.task import Task
+from parties.client.blocking import BlockingClient
 from parties.client.client import Client
 from parties.client.setup import ClientSetup
 from parties.compute import ThreadLane
@@ -32,18 +34,20 @@ from parties.files.models import load_model
 from parties.identity.keys import Identity, PublicIdentity, Registry, read_private
 from parties.identity.tokens import read_token
 from parties.server.clients.connection import ConversationLimits
-from parties.server.server import Schedule, ServerSetup, Watch, silent
+from parties.server.server import Schedule, ServerSetup
 from parties.server.waiting_store import PAUSE
 from parties.settings.party_file import ClientFile, LimitsTable, RoundsTable, ServerFile
 from parties.settings.reading import OnDisk, StoreSetting, load
 from parties.storage.sqlite_store import SqliteStore
 from parties.storage.store import DiskFullError, MemoryStore, Store
+from parties.watch import Watch, silent
 from transport import Kind, Limits, TcpTransport
 
 __all__ = [
     "Deployment",
     "ServerFile",
     "connect",
+    "connect_blocking",
     "free_addresses",
     "open_store",
     "own_identity",
@@ -228,6 +232,28 @@ async def connect(
         )
         async with Client(setup) as client:
             yield client
+
+
+def connect_blocking(
+    config: str | Path,
+    identity: str | Path | Identity = "",
+    watch: Watch = silent,
+    *,
+    token: str = "",
+    state: StatePlace = "",
+    patience: float | None = None,
+) -> BlockingClient:
+    """The same client for code that is not async: see `connect` for what it takes, and `BlockingClient` for its calls.
+
+        with connect_blocking("alice.toml") as client:
+            rows = client.retrieve({"items": ids})
+
+    `watch` is called in the client's own thread.
+
+    Raises:
+        FslError: as for `connect`; no thread is left then.
+    """
+    return BlockingClient(partial(connect, config, identity, watch, token=token, state=state, patience=patience))
 
 
 def _given(config: Path, identity: str | Path | Identity) -> ClientFile:

@@ -22,34 +22,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import msgpack
 import msgspec
 import trio
 
-from fsl_async.digests import Domain, same
+from fsl_async.digests import same
 from fsl_async.errors import ChannelError, MisuseError, PeerViolationError, StorageError
 from parties.concurrency import RecurringEvent
 from parties.events import Enrolled, Observer, unobserved
-from parties.identity.keys import Identity, PublicIdentity, Registry, check_name, key_prefix, verify
+from parties.identity.credentials import NO_VOUCHER, Credentials
+from parties.identity.keys import PublicIdentity, Registry, key_prefix
 from parties.identity.tokens import TokenBook
 from parties.storage.decoding import decode_stored
 from parties.storage.store import Store
 from transport import Refusal
-
-__all__ = [
-    "JOURNAL",
-    "MOST_ENROLLED",
-    "NO_VOUCHER",
-    "RESERVED",
-    "Anyone",
-    "Credentials",
-    "DismissedError",
-    "Enrolment",
-    "ListOnly",
-    "Policy",
-    "WithToken",
-    "enrolled_in",
-]
 
 _log = logging.getLogger("parties.enrolment")
 
@@ -58,7 +43,6 @@ JOURNAL = "enrolment"
 
 MOST_ENROLLED = 100_000
 RESERVED = ("S0", "S1")
-NO_VOUCHER = b""
 
 OPEN_WARNING = (
     "enrolment is open: whoever reaches this server can take part under any free name, and as often as it likes. A sum "
@@ -89,70 +73,6 @@ class Anyone:
 
 
 Policy: TypeAlias = ListOnly | WithToken | Anyone
-
-
-class Credentials(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a client says of itself in the handshake: encrypted, and to a server that has shown its key.
-
-    Attributes:
-        task: the digest of the task it wants to take part in.
-        name: what it calls itself.
-        statement: the key of its statements.
-        signature: that key's, over task, name and the channel's key: nobody enrols with another's key.
-        voucher: of its token for this server; empty where it has none.
-    """
-
-    task: bytes
-    name: str
-    statement: bytes
-    signature: bytes
-    voucher: bytes = NO_VOUCHER
-
-    def __repr__(self) -> str:
-        return f"Credentials(name={self.name!r})"
-
-    @staticmethod
-    def of(identity: Identity, task: bytes, voucher: bytes = NO_VOUCHER) -> Credentials:
-        """What the holder of an identity says to one server about the task with that digest."""
-        public = identity.public
-        return Credentials(
-            task=task,
-            name=public.name,
-            statement=public.statement,
-            signature=identity.sign(Domain.ENROLMENT, task, public.name.encode(), public.channel),
-            voucher=voucher,
-        )
-
-    def encode(self) -> bytes:
-        """The payload of the handshake's third message."""
-        return bytes(msgpack.packb(msgspec.to_builtins(self, builtin_types=(bytes,))))
-
-    @staticmethod
-    def decode(payload: bytes) -> Credentials:
-        """Read a payload.
-
-        Raises:
-            MisuseError: it is not one client's credentials.
-        """
-        try:
-            plain = msgpack.unpackb(
-                payload, max_str_len=256, max_bin_len=64, max_array_len=0, max_map_len=8, max_ext_len=0
-            )
-            credentials = msgspec.convert(plain, Credentials, builtin_types=(bytes,))
-        except (
-            ValueError,
-            TypeError,
-            RecursionError,
-            msgpack.exceptions.UnpackException,
-            msgspec.MsgspecError,
-        ) as error:
-            raise MisuseError(f"credentials that cannot be read: {error}; is your version another?") from error
-        check_name(credentials.name, "credentials")
-        return credentials
-
-    def is_signed_for(self, channel: bytes) -> bool:
-        """Whether the statement key's holder has signed for that channel key."""
-        return verify(self.statement, self.signature, Domain.ENROLMENT, self.task, self.name.encode(), channel)
 
 
 class _Enrolled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -34,9 +34,10 @@ from parties.server.clients.connection import ClientConnections
 from parties.server.clients.requests import RequestHandler
 from parties.server.round.assembly import RequestRefusedError
 from parties.server.round.run import RoundRun
-from parties.server.setup import Schedule, ServerSetup, Watch, silent
+from parties.server.setup import Schedule, ServerSetup
 from parties.status import PastRound, ServerStatus
 from parties.storage.store import DiskFullError, StoreLostError
+from parties.watch import Watch, silent
 from transport import (
     Channel,
     ForeignPeerError,

@@ -5,11 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from fsl_async.randomness import Randomness
 from fsl_async.task import Task
-from fsl_async.wire.messages import Message
 from parties.compute import ComputeLane
 from parties.events import Observer, unobserved
 from parties.identity.keys import Identity, PublicIdentity, Registry
@@ -17,16 +15,8 @@ from parties.server.admission import ListOnly, Policy
 from parties.server.clients.connection import ConversationLimits
 from parties.server.round.update import Model
 from parties.storage.store import Store
+from parties.watch import Watch, silent
 from transport import Kind, Limits, Transport
-
-__all__ = ["Schedule", "ServerSetup", "Watch", "silent"]
-
-Watch: TypeAlias = Callable[[str, str, Message, int], None]
-"""Hears of every message sent: sender, receiver, message, bytes of bulk."""
-
-
-def silent(sender: str, receiver: str, message: Message, bulk: int) -> None:
-    """Hears nothing."""
 
 
 @dataclass(frozen=True)

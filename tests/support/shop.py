@@ -23,9 +23,10 @@ from parties.deployment.connecting import write_deployment
 from parties.files.models import save_model
 from parties.identity.keys import Identity, PublicIdentity, Registry
 from parties.outcome import RoundOutcome
-from parties.server.server import Schedule, Server, ServerSetup, silent
+from parties.server.server import Schedule, Server, ServerSetup
 from parties.simulation.network import Network
 from parties.storage.store import MemoryStore
+from parties.watch import silent
 from transport import Channel, Kind, Limits, TcpTransport, Transport
 
 ROWS, WIDTH, SELECT, HEAD = 300, 3, 8, 5

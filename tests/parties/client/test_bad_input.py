@@ -16,8 +16,8 @@ from fsl_async.task import Sparse
 from fsl_async.wire.codec import CONTROL_LIMIT, decode, encode
 from fsl_async.wire.messages import FromClient, FromServer, Receipt, Retrieve, Submit
 from parties import Client, Identity, RequestDeniedError, simulate
+from parties.identity.credentials import Credentials
 from parties.identity.keys import key_prefix
-from parties.server.admission import Credentials
 from tests.support.shop import (
     HEAD,
     ROWS,

@@ -9,9 +9,10 @@ import pytest
 import trio
 
 from fsl_async.errors import MisuseError, StorageError
+from parties.identity.credentials import Credentials
 from parties.identity.keys import Identity, Registry
 from parties.identity.tokens import MOST_TOKENS, TokenBook, add_tokens, new_tokens, read_token, voucher
-from parties.server.admission import MOST_ENROLLED, Anyone, Credentials, Enrolment, ListOnly, Policy, WithToken
+from parties.server.admission import MOST_ENROLLED, Anyone, Enrolment, ListOnly, Policy, WithToken
 from parties.storage.store import MemoryStore
 from tests.support.shop import TASK
 from transport import LONGEST_PAYLOAD, LONGEST_REASON, Refusal

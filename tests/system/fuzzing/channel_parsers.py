@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import trio
 
 from fsl_async.errors import MisuseError
-from parties.server.admission import Credentials
+from parties.identity.credentials import Credentials
 from transport import AuthenticationError, ChannelClosedError, Kind, Role
 from transport.channel import Introduction, SecureChannel
 from transport.errors import ChannelError, MessageTooLongError

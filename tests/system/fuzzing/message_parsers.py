@@ -46,10 +46,10 @@ from fsl_async.wire.messages import (
     TossReveal,
 )
 from fsl_async.wire.public_part import Layout, Trees, first_padding
+from parties.identity.credentials import Credentials
 from parties.identity.keys import verify
 from parties.identity.tokens import read_token
 from parties.outcome import RoundReport
-from parties.server.admission import Credentials
 
 from .parser import SLOW, Parser
 from .samples import ALICE, CONFIG, TASK, UNION_CONFIG, key

@@ -30,7 +30,7 @@ from parties.client.setup import ClientSetup
 from parties.compute import ThreadLane
 from parties.deployment.connecting import Deployment
 from parties.identity.keys import Identity
-from parties.server.server import silent
+from parties.watch import silent
 from transport import Channel, Kind, TcpTransport
 
 from .site import UNIT, Site, say

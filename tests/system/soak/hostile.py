@@ -34,7 +34,7 @@ from parties.client.setup import ClientSetup
 from parties.compute import ThreadLane
 from parties.deployment.connecting import Deployment
 from parties.identity.keys import Identity
-from parties.server.server import silent
+from parties.watch import silent
 from transport import Kind, TcpTransport
 
 from .children import Child, python_module

@@ -23,8 +23,8 @@ import trio
 
 from fsl_async.errors import ChannelError
 from parties.deployment.connecting import Deployment
+from parties.identity.credentials import Credentials
 from parties.identity.keys import Identity
-from parties.server.admission import Credentials
 from transport import HandshakeSettings, Kind, Role
 from transport.handshake import initiate
 from transport.wire import Wire
