@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import trio
 
+from fsl_async.error_groups import leaves
 from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError
 from fsl_async.ring import Ring, RingIntegers
 from fsl_async.task import Sparse
@@ -28,7 +29,6 @@ from tests.support.shop import (
     Shop,
     assert_exact,
     honest_round,
-    leaves,
     meddled,
     model,
     take_part,

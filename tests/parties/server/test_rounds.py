@@ -9,6 +9,7 @@ import pytest
 import trio
 import trio.testing
 
+from fsl_async.error_groups import leaves
 from fsl_async.errors import FslError, PeerViolationError
 from fsl_async.ring import Ring
 from fsl_async.wire.codec import decode, encode
@@ -26,7 +27,6 @@ from tests.support.shop import (
     Shop,
     assert_exact,
     honest_round,
-    leaves,
     meddled,
     model,
     opened,
