@@ -32,6 +32,10 @@ RUNS ?= 1000000
 	$(PIP) --editable .[test,fuzz]
 	touch $@
 
+.venv/docs: .venv/demo
+	$(PIP) --editable .[docs]
+	touch $@
+
 .venv/bench: .venv/demo
 	$(PIP) --editable .[plot]
 	touch $@
@@ -67,12 +71,13 @@ lint: .venv/lint
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: .venv/demo
+docs: .venv/docs
 	$(BIN)/python docs/generate_machines.py
 	$(BIN)/python docs/generate_configuration.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: .venv/bench
 	$(BIN)/fsl-async bench all --write docs/benchmarks
 
 clean:
-	rm -rf .venv
+	rm -rf .venv site

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import runpy
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -138,3 +141,26 @@ def test_the_map_names_every_folder_of_code() -> None:
             folder = package.parent.relative_to(ROOT)
             if not set(folder.parts[1:]) & set(inner) or folder.name in ("kernels", "protocols"):
                 assert f"| `{folder}/` |" in text, f"the map does not name {folder}/"
+
+
+# ---- the site
+
+
+def test_the_site_is_built_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="`make docs` installs what builds the site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert built.returncode == 0, built.stderr
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > 30
+    for page in pages:
+        loaded = re.findall(r"<(?:script|link|img|iframe)\b[^>]*?(?:src|href)=\"?(https?://[^\"> ]+)", page.read_text())
+        assert not loaded, f"{page.relative_to(tmp_path)} loads {loaded}"
+
+
+def test_every_page_is_in_the_site_s_navigation() -> None:
+    listed = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in DOCS.rglob("*.md"):
+        name = page.relative_to(DOCS)
+        assert name.parts[0] == "adr" or f": {name}\n" in listed, f"mkdocs.yml does not list {name}"

@@ -1,4 +1,4 @@
-"""The README as the tests read it: its fenced blocks, by language, and the files among them, by name."""
+"""Pages as the tests read them: their fenced blocks, by language, the files among them, and the commands they show."""
 
 from __future__ import annotations
 
@@ -6,22 +6,46 @@ import re
 
 from tests import ROOT
 
-FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+PROMPT = re.compile(r"^\w+\$ ")
+PROGRAMS = ("fsl-async", "make", "pytest", "python", "python3", "setsid", ".venv/bin/")
+
+
+def fenced(text: str) -> list[tuple[str, str]]:
+    """A page's fenced blocks: language and content."""
+    return FENCE.findall(text)
 
 
 def blocks(language: str) -> list[str]:
-    """The fenced blocks of one language, in order."""
+    """The README's fenced blocks of one language, in order."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    return [content for found, content in FENCE.findall(text) if found == language]
+    return [content for found, content in fenced(text) if found == language]
 
 
 def file(name: str) -> str:
-    """The block that begins with `# file: name`."""
+    """The README's block that begins with `# file: name`."""
     (content,) = [block for block in blocks("toml") if block.startswith(f"# file: {name}\n")]
     return content
 
 
 def commands() -> list[tuple[list[str], str]]:
-    """The shell blocks' lines: words, and the comment behind them."""
+    """The lines of the README's shell blocks: words, and the comment behind them."""
     lines = [line for block in blocks("sh") for line in block.splitlines() if line]
     return [(line.partition("#")[0].split(), line.partition("#")[2].strip()) for line in lines]
+
+
+def shown_commands(text: str) -> list[str]:
+    """Every command that a page shows in a block: typed at a prompt, in a shell block, or on an indented line."""
+    shown: list[str] = []
+    for language, content in fenced(text):
+        for line in re.sub(r"\\\n\s*", "", content).splitlines():
+            if language == "console" and PROMPT.match(line):
+                shown.append(PROMPT.sub("", line))
+            elif line.strip() and (language == "sh" or (not language and line.startswith(PROGRAMS))):
+                shown.append(line)
+    indented = re.findall(r"^ {4}(\S.*)$", FENCE.sub("", text), re.MULTILINE)
+    return [_without_comment(line) for line in [*shown, *(line for line in indented if line.startswith(PROGRAMS))]]
+
+
+def _without_comment(line: str) -> str:
+    return re.sub(r"\s+# .*$", "", line)

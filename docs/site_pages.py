@@ -1,0 +1,68 @@
+"""What the documentation site has beside the pages in this folder: made from the code, whenever the site is built.
+
+- reference/commands.md has every subcommand and its options, as `--help` says them.
+- reference/<package>.md has every public name of a package, from its docstring.
+- The decision records in adr/ are listed under "Decisions".
+- Links to files outside of this folder lead nowhere on a site: they become plain text.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from parties.commands.application import app
+
+PACKAGES = ("fsl_async", "parties", "transport")
+ADR = Path(__file__).parent / "adr"
+OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(?:examples|fsl_async|transport|parties|tests|README|CHANGELOG)[^)]*\)")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """List the decision records in the navigation."""
+    records = [{_title(path): f"adr/{path.name}"} for path in sorted(ADR.glob("*.md"))]
+    config.nav = [{"Decisions": records} if "Decisions" in entry else entry for entry in config.nav or []]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are made from the code."""
+    pages = {"commands": _commands()} | {name: _api(name) for name in PACKAGES}
+    for name, content in pages.items():
+        files.append(File.generated(config, f"reference/{name}.md", content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Take links out that lead to files outside of the documentation."""
+    return OUTSIDE.sub(r"\1", markdown)
+
+
+def _title(path: Path) -> str:
+    return path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+
+
+def _commands() -> str:
+    text: str = app.generate_docs()
+    return text.replace("```console\n", "```text\n").replace("# fsl-async\n", "# Commands\n", 1)
+
+
+def _api(name: str) -> str:
+    """A package's docstring, then each public name."""
+    package = import_module(name)
+    introduction = (package.__doc__ or "").partition("\n")[0]
+    entries = [f"::: {_place(package, public)}\n" for public in sorted(package.__all__, key=str.lower)]
+    return f"# `{name}`\n\n{introduction}\n\n" + "\n".join(entries)
+
+
+def _place(package: Any, public: str) -> str:
+    """Where a name is defined; a constant's is where the package says."""
+    found = getattr(package, public)
+    defined = found.__module__ if isinstance(found, type | FunctionType) else package.__name__
+    return f"{defined}.{public}"
