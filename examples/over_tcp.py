@@ -7,9 +7,7 @@ import numpy as np
 import trio
 
 from fsl_async import Ring, Sparse, Task
-from parties import Identity, Server, connect
-from parties.deployment.connecting import free_addresses, server_setup, write_deployment
-from parties.files.models import save_model
+from parties import Identity, Server, connect, free_addresses, save_model, server_setup, write_deployment
 
 TASK = Task(
     name="shop",

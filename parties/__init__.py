@@ -11,38 +11,71 @@ from fsl_async.lazy_names import lazy
 if TYPE_CHECKING:
     from parties.client.blocking import BlockingClient as BlockingClient
     from parties.client.client import Client as Client
-    from parties.deployment.connecting import connect as connect, connect_blocking as connect_blocking
+    from parties.client.setup import ClientSetup as ClientSetup
+    from parties.compute import ComputeLane as ComputeLane, InlineLane as InlineLane, ThreadLane as ThreadLane
+    from parties.deployment.connecting import (
+        connect as connect,
+        connect_blocking as connect_blocking,
+        free_addresses as free_addresses,
+        server_setup as server_setup,
+        write_deployment as write_deployment,
+    )
     from parties.errors import (
         AlreadyCountedError as AlreadyCountedError,
         BeganAnewError as BeganAnewError,
         OutcomeUnknownError as OutcomeUnknownError,
+        OutcomesDifferError as OutcomesDifferError,
         RequestDeniedError as RequestDeniedError,
         RoundClosedError as RoundClosedError,
         ServerBusyError as ServerBusyError,
         SumRefusedError as SumRefusedError,
     )
+    from parties.files.models import load_model as load_model, save_model as save_model
     from parties.identity.keys import Identity as Identity, PublicIdentity as PublicIdentity, Registry as Registry
     from parties.outcome import (
         ClientOutcome as ClientOutcome,
         RoundOutcome as RoundOutcome,
         SubmissionReceipt as SubmissionReceipt,
     )
+    from parties.server.admission import Anyone as Anyone, ListOnly as ListOnly, WithToken as WithToken
+    from parties.server.clients.connection import ConversationLimits as ConversationLimits
     from parties.server.server import Server as Server
+    from parties.server.setup import Schedule as Schedule, ServerSetup as ServerSetup
     from parties.simulation.network import Network as Network, simulate as simulate
+    from parties.storage.sqlite_store import SqliteStore as SqliteStore
+    from parties.storage.store import (
+        Change as Change,
+        DiskFullError as DiskFullError,
+        Erase as Erase,
+        Keep as Keep,
+        MemoryStore as MemoryStore,
+        Put as Put,
+        Record as Record,
+        Store as Store,
+        StoreLostError as StoreLostError,
+    )
 else:
     __all__, __getattr__, __dir__ = lazy(
         __name__,
         {
             "parties.client.blocking": "BlockingClient",
             "parties.client.client": "Client",
-            "parties.deployment.connecting": "connect connect_blocking",
+            "parties.client.setup": "ClientSetup",
+            "parties.compute": "ComputeLane InlineLane ThreadLane",
+            "parties.deployment.connecting": "connect connect_blocking free_addresses server_setup write_deployment",
             "parties.errors": (
-                "AlreadyCountedError BeganAnewError OutcomeUnknownError RequestDeniedError RoundClosedError "
-                "ServerBusyError SumRefusedError"
+                "AlreadyCountedError BeganAnewError OutcomeUnknownError OutcomesDifferError RequestDeniedError "
+                "RoundClosedError ServerBusyError SumRefusedError"
             ),
+            "parties.files.models": "load_model save_model",
             "parties.identity.keys": "Identity PublicIdentity Registry",
             "parties.outcome": "ClientOutcome RoundOutcome SubmissionReceipt",
+            "parties.server.admission": "Anyone ListOnly WithToken",
+            "parties.server.clients.connection": "ConversationLimits",
             "parties.server.server": "Server",
+            "parties.server.setup": "Schedule ServerSetup",
             "parties.simulation.network": "Network simulate",
+            "parties.storage.sqlite_store": "SqliteStore",
+            "parties.storage.store": "Change DiskFullError Erase Keep MemoryStore Put Record Store StoreLostError",
         },
     )

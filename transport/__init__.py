@@ -1,5 +1,7 @@
 """Authenticated channels between parties, over TCP or in memory; knows no message.
 
+A server listens with a `Service`, a client dials; both get a `Channel`, which moves whole messages:
+
     service = Service(settings, admit, handler)
     address = await nursery.start(transport.listen, "127.0.0.1:0", service)
 
@@ -7,19 +9,12 @@
         await channel.send(header, body)
         answer = await channel.receive(limit)
 
-where `transport` is a `TcpTransport` or a memory `Network`.
+Here `transport` is a `TcpTransport`, a memory `Network`, or a transport of your own: a subclass of `Transport` whose
+`connect` opens a bare stream, and whose `listen` gives a `Listener` the function that accepts the next one.
 """
 
-from transport.arriving import Progress, Room, unseen
-from transport.channel import (
-    CLOSE_PATIENCE,
-    HEARTBEAT,
-    REMINDER,
-    SILENCE,
-    Channel,
-    Introduction,
-    SecureChannel,
-)
+from transport.arriving import Progress, Room
+from transport.channel import Channel, Introduction, SecureChannel
 from transport.errors import (
     AuthenticationError,
     BusyError,
@@ -43,37 +38,18 @@ from transport.errors import (
     VersionMismatchError,
     WrongServerKeyError,
 )
-from transport.handshake import (
-    LONGEST_PAYLOAD,
-    LONGEST_REASON,
-    Admit,
-    CheckPayload,
-    HandshakeSettings,
-    NoPlace,
-    Refusal,
-    accept_any_payload,
-)
+from transport.handshake import Admit, CheckPayload, HandshakeSettings, NoPlace, Refusal
 from transport.interface import Transport
-from transport.limits import Limits, RateLimiter
-from transport.listener import Handler, Observe, Service, log_failure
+from transport.limits import Limits
+from transport.listener import Accept, Handler, Listener, Observe, Service
 from transport.memory import Network
-from transport.noise import KEY_SIZE, KeyPair, Randomness, is_public_key
-from transport.pace import UNHURRIED, Pace
-from transport.preamble import PROTOCOL_VERSION, Kind, Role
-from transport.records import LONGEST_MESSAGE, wire_size
-from transport.tcp import TcpTransport, raise_descriptor_limit
+from transport.noise import KeyPair, Randomness
+from transport.pace import Pace
+from transport.preamble import Kind, Role
+from transport.tcp import TcpTransport
 
 __all__ = [
-    "CLOSE_PATIENCE",
-    "HEARTBEAT",
-    "KEY_SIZE",
-    "LONGEST_MESSAGE",
-    "LONGEST_PAYLOAD",
-    "LONGEST_REASON",
-    "PROTOCOL_VERSION",
-    "REMINDER",
-    "SILENCE",
-    "UNHURRIED",
+    "Accept",
     "Admit",
     "AuthenticationError",
     "BusyError",
@@ -92,6 +68,7 @@ __all__ = [
     "Kind",
     "KindMismatchError",
     "Limits",
+    "Listener",
     "LookedOnlyError",
     "MessageTooLongError",
     "Network",
@@ -100,7 +77,6 @@ __all__ = [
     "Pace",
     "Progress",
     "Randomness",
-    "RateLimiter",
     "RecordError",
     "Refusal",
     "RefusedError",
@@ -118,10 +94,4 @@ __all__ = [
     "UnreachableError",
     "VersionMismatchError",
     "WrongServerKeyError",
-    "accept_any_payload",
-    "is_public_key",
-    "log_failure",
-    "raise_descriptor_limit",
-    "unseen",
-    "wire_size",
 ]

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import TypeAlias
 
 import trio
 
@@ -28,7 +28,7 @@ from transport.handshake import Admit, HandshakeSettings, NoPlace, Refusal, resp
 from transport.limits import HandshakeBook, Limits, PlaceBook, RateLimiter
 from transport.wire import Wire
 
-__all__ = ["ConnectionSource", "Handler", "Listener", "Observe", "Service", "log_failure"]
+__all__ = ["Accept", "Handler", "Listener", "Observe", "Service", "log_failure"]
 
 _log = logging.getLogger("transport")
 
@@ -63,11 +63,8 @@ class Service:
     observe: Observe = log_failure
 
 
-class ConnectionSource(Protocol):
-    """Where bare connections come from."""
-
-    async def accept(self) -> tuple[trio.abc.Stream, str]:
-        """Waits for the next connection; returns it with the address that limits count it under."""
+Accept: TypeAlias = Callable[[], Awaitable[tuple[trio.abc.Stream, str]]]
+"""Waits for the next connection; returns it with the address that limits count it under."""
 
 
 class Listener:
@@ -80,14 +77,14 @@ class Listener:
         self._rate = RateLimiter(service.limits.handshakes_per_second, service.limits.burst)
         self._places = PlaceBook(service.limits)
 
-    async def serve(self, source: ConnectionSource) -> None:
-        """Serves all connections of a source, until it is cancelled or a bug comes out of a handler."""
+    async def serve(self, accept: Accept) -> None:
+        """Serves all connections that `accept` returns, until it is cancelled or a bug comes out of a handler."""
         async with trio.open_nursery() as nursery:
             while True:
                 with ExitStack() as taken:
                     await self._room.acquire()
                     taken.callback(self._room.release)
-                    stream, origin = await source.accept()
+                    stream, origin = await accept()
                     nursery.start_soon(self._attend, stream, origin)
                     taken.pop_all()
 

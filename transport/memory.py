@@ -57,7 +57,7 @@ class Network(Transport):
         self._queues[address] = sending
         try:
             task_status.started(address)
-            await Listener(service).serve(_QueueSource(receiving))
+            await Listener(service).serve(receiving.receive)
         finally:
             del self._queues[address]
             await _turn_away(receiving)
@@ -77,13 +77,3 @@ async def _turn_away(queue: trio.MemoryReceiveChannel[tuple[trio.abc.Stream, str
         while True:
             stream, _ = queue.receive_nowait()
             await trio.aclose_forcefully(stream)
-
-
-class _QueueSource:
-    """Accepts what `Network.connect` has queued."""
-
-    def __init__(self, queue: trio.MemoryReceiveChannel[tuple[trio.abc.Stream, str]]) -> None:
-        self._queue = queue
-
-    async def accept(self) -> tuple[trio.abc.Stream, str]:
-        return await self._queue.receive()

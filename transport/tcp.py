@@ -15,6 +15,7 @@ import resource
 import socket as system
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import trio
 
@@ -76,32 +77,27 @@ class TcpTransport(Transport):
             task_status.started(_join(host, sockets[0].socket.getsockname()[1]))
 
 
-class _SocketSource:
-    """Accepts from one listening socket."""
-
-    def __init__(self, listener: trio.SocketListener) -> None:
-        self._listener = listener
-
-    async def accept(self) -> tuple[trio.abc.Stream, str]:
-        while True:
-            try:
-                stream = await self._listener.accept()
-            except OSError as error:
-                if error.errno not in _ACCEPT_AGAIN:
-                    raise
-                await trio.sleep(_ACCEPT_PAUSE)
-                continue
-            try:
-                origin = _origin(stream.socket.getpeername()[0])
-                _keep_alive(stream)
-                return stream, origin
-            except OSError:  # the peer left before we could ask who it is
-                await stream.aclose()
-
-
 async def _serve(listener: Listener, socket: trio.SocketListener) -> None:
     async with socket:
-        await listener.serve(_SocketSource(socket))
+        await listener.serve(partial(_accept, socket))
+
+
+async def _accept(socket: trio.SocketListener) -> tuple[trio.abc.Stream, str]:
+    """Returns the next connection to a listening socket, and what limits count it under."""
+    while True:
+        try:
+            stream = await socket.accept()
+        except OSError as error:
+            if error.errno not in _ACCEPT_AGAIN:
+                raise
+            await trio.sleep(_ACCEPT_PAUSE)
+            continue
+        try:
+            origin = _origin(stream.socket.getpeername()[0])
+            _keep_alive(stream)
+            return stream, origin
+        except OSError:  # the peer left before we could ask who it is
+            await stream.aclose()
 
 
 async def _bind(host: str, port: int) -> list[trio.SocketListener]:

@@ -24,7 +24,6 @@ from fsl_async.errors import ChannelError
 from fsl_async.randomness import Randomness
 from parties.errors import ServerBusyError
 from transport import (
-    REMINDER,
     BusyError,
     ChannelClosedError,
     ConnectionLostError,
@@ -38,6 +37,7 @@ from transport import (
     UnreachableError,
     WrongServerKeyError,
 )
+from transport.channel import REMINDER
 
 __all__ = ["LONGEST_PAUSE", "PATIENCE", "Attempted", "Retries"]
 

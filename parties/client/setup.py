@@ -14,7 +14,7 @@ from parties.client.retries import PATIENCE
 from parties.compute import ComputeLane
 from parties.identity.keys import Identity, PublicIdentity
 from parties.storage.store import MemoryStore, Store
-from parties.watch import Watch
+from parties.watch import Watch, silent
 from transport import Kind, Transport
 
 __all__ = ["ClientSetup", "never"]
@@ -53,7 +53,7 @@ class ClientSetup:
     lane: ComputeLane
     randomness: Randomness = field(repr=False)
     kind: Kind
-    watch: Watch
+    watch: Watch = silent
     token: bytes = field(default=b"", repr=False)
     store: Store = field(default_factory=MemoryStore, repr=False)
     patience: float = PATIENCE

@@ -26,7 +26,7 @@ from fsl_async.errors import MisuseError, StorageError
 from fsl_async.foreign_text import LONGEST_NAME, is_name
 from fsl_async.randomness import Randomness
 from parties.files.toml import parse_toml, read_toml
-from transport import is_public_key
+from transport.noise import is_public_key
 
 __all__ = [
     "PREFIX_DIGITS",

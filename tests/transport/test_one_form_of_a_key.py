@@ -11,9 +11,9 @@ from nacl import bindings
 
 from fsl_async.errors import MisuseError
 from parties.identity.keys import Identity, PublicIdentity, Registry
-from transport import KeyPair, is_public_key
+from transport import KeyPair
 from transport.errors import AuthenticationError
-from transport.noise import HandshakeState
+from transport.noise import HandshakeState, is_public_key
 
 PROTOCOL = "Noise_XK_25519_ChaChaPoly_SHA256"
 PRIME = 2**255 - 19

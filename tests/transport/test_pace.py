@@ -10,8 +10,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from fsl_async.errors import ChannelError, MisuseError
 from tests.transport.endpoints import LARGE, echo
-from transport import UNHURRIED, ChannelBrokenError, ChannelClosedError, Pace, TooSlowError
-from transport.pace import Stopwatch
+from transport import ChannelBrokenError, ChannelClosedError, Pace, TooSlowError
+from transport.pace import UNHURRIED, Stopwatch
 
 RECORD = 65_510  # bytes of a message in its first record
 

@@ -14,7 +14,7 @@ from tests.transport.endpoints import LARGE, Lab
 from transport import HandshakeSettings, KeyPair, Kind, Limits, Network, Role, TcpTransport, TurnedAwayError
 from transport.limits import HandshakeBook, PlaceBook, RateLimiter
 from transport.pipe import BUFFER_SIZE, pipe_pair
-from transport.tcp import _origin, _SocketSource, _within_descriptors, raise_descriptor_limit
+from transport.tcp import _accept, _origin, _within_descriptors, raise_descriptor_limit
 
 
 async def test_the_pipe_is_a_stream():
@@ -187,7 +187,7 @@ async def test_both_ends_of_a_tcp_connection_are_probed(nursery):
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
 
     async def accept():
-        accepted.append(await _SocketSource(listener).accept())
+        accepted.append(await _accept(listener))
 
     async with listener, trio.open_nursery() as both:
         both.start_soon(accept)

@@ -24,9 +24,8 @@ from transport import (
     Pace,
     Role,
     TooSlowError,
-    wire_size,
 )
-from transport.records import RecordType
+from transport.records import RecordType, wire_size
 
 SIZES = [0, 1, 65_509, 65_510, 65_511, 65_534, 65_535, 65_536, 20_000_000]
 

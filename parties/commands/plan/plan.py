@@ -25,7 +25,7 @@ from parties.commands.plan.advice import SETTINGS, Words
 from parties.commands.plan.calibration import TYPICAL
 from parties.commands.plan.figures import Assumptions, Crossover, Figures
 from parties.outcome import RoundReport
-from transport import wire_size
+from transport.records import wire_size
 
 __all__ = [
     "Assumptions",

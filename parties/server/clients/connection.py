@@ -32,7 +32,9 @@ from fsl_async.wire.messages import AskOutcome, Enter, FromClient, Message, Refu
 from parties.server.clients.memory_budget import Budget, Loan, Moved, unmoved
 from parties.server.round.assembly import RequestRefusedError
 from parties.server.round.quota import AbuseError
-from transport import Channel, ChannelClosedError, Pace, Progress, RateLimiter, TooSlowError, unseen
+from transport import Channel, ChannelClosedError, Pace, Progress, TooSlowError
+from transport.arriving import unseen
+from transport.limits import RateLimiter
 
 __all__ = ["LONGEST_HEAD", "Answerer", "ClientConnections", "ConversationLimits", "Reply"]
 

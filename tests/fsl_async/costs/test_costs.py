@@ -31,9 +31,8 @@ from fsl_async.wire.public_part import Trees
 from parties import Network, simulate
 from parties.commands.plan.plan import framed, question_of, report_bytes
 from tests import ROOT
-from transport import wire_size
 from transport.noise import CipherState
-from transport.records import RecordWriter
+from transport.records import RecordWriter, wire_size
 
 NAMES = ("alice", "bob-of-another-length")
 DTYPES = {"f4": np.float32, "f8": np.float64, "i2": np.int16}

@@ -15,7 +15,8 @@ from parties.identity.tokens import MOST_TOKENS, TokenBook, add_tokens, new_toke
 from parties.server.admission import MOST_ENROLLED, Anyone, Enrolment, ListOnly, Policy, WithToken
 from parties.storage.store import MemoryStore
 from tests.support.shop import TASK
-from transport import LONGEST_PAYLOAD, LONGEST_REASON, Refusal
+from transport import Refusal
+from transport.handshake import LONGEST_PAYLOAD, LONGEST_REASON
 
 DIGEST = TASK.digest()
 TOKENS = ["00112233445566778899aabbccddeeff", "ffeeddccbbaa99887766554433221100"]

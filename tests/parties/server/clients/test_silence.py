@@ -19,7 +19,8 @@ from parties.client.retries import PATIENCE
 from parties.server.clients.requests import RequestHandler
 from tests.support.conversing import ROUND, House, house_with, reply, submit
 from tests.support.shop import Shop, assert_exact, opened, take_part
-from transport import HEARTBEAT, SILENCE, Network, UnansweredError
+from transport import Network, UnansweredError
+from transport.channel import HEARTBEAT, SILENCE
 
 NOTICED = SILENCE + HEARTBEAT + 1
 """Seconds within which a silent peer is noticed."""
