@@ -21,6 +21,7 @@ __all__ = [
     "BY_OUTCOME",
     "ENTRY_BYTES",
     "ClientOutcome",
+    "Model",
     "RoundOutcome",
     "RoundReport",
     "SubmissionReceipt",
@@ -32,6 +33,9 @@ ENTRY_BYTES = 320
 BY_OUTCOME = b""
 """Stands for the receipt of a server that never sent one, of a submission that both servers' outcome lists."""
 
+
+Model: TypeAlias = dict[str, npt.NDArray[Any]]
+"""By block, an array: of a model its rows and numbers, of a union its row numbers, sorted, uint32."""
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
 Words: TypeAlias = Annotated[str, msgspec.Meta(max_length=256)]
@@ -65,6 +69,11 @@ class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def ending(self) -> Literal["done", "aborted", "refused"]:
         """How the round ended, in one word."""
         return "aborted" if self.aborted else "refused" if self.refused else "done"
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """Whose submissions are in the model: nobody's where the round was aborted, or its sum refused."""
+        return self.clients if self.ending == "done" else ()
 
     def canonical(self) -> bytes:
         """The bytes that travel and that are signed."""

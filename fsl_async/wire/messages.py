@@ -35,6 +35,7 @@ __all__ = [
     "Hint",
     "Known",
     "Message",
+    "OfRound",
     "Opened",
     "Proofs",
     "Recall",
@@ -287,6 +288,7 @@ class Abort(Message, frozen=True, tag="abort"):
 
 FromClient: TypeAlias = AskTask | Enter | Retrieve | Recall | Download | Submit | Hint | AskOutcome
 FromServer: TypeAlias = TaskIs | Opened | Answer | Block | Receipt | Finished | Refused
-FromPeer: TypeAlias = (
-    Known | TossCommitment | TossReveal | Forward | RosterList | Proofs | Commitment | Share | Conclusion | Abort
-)
+OfRound: TypeAlias = RosterList | Proofs | Commitment | Share | Conclusion | Abort
+"""What the servers say to each other in an open round, besides what they forward."""
+
+FromPeer: TypeAlias = Known | TossCommitment | TossReveal | Forward | OfRound

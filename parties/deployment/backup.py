@@ -14,8 +14,8 @@ import numpy as np
 
 from fsl_async.errors import MisuseError, StorageError
 from parties.files.models import save_model
+from parties.outcome import Model
 from parties.server.history import Progress
-from parties.server.round.update import Model
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import OnDisk
 from parties.storage.decoding import decode_stored

@@ -35,7 +35,7 @@ from fsl_async.wire.codec import Received
 from fsl_async.wire.messages import Abort, Conclusion, Forward, Known, Message, TossCommitment, TossReveal
 from parties.concurrency import RecurringEvent
 from parties.events import MessageReceived, MessageSent, PeerLost, PeerMet, Resumed, RoundOpened, RoundSettled, Warned
-from parties.outcome import RoundReport
+from parties.outcome import Model, RoundReport
 from parties.server.admission import Enrolment
 from parties.server.evidence import Evidence, EvidenceBook
 from parties.server.history import History, Progress
@@ -46,7 +46,8 @@ from parties.server.peer.reconciliation import Meeting, known
 from parties.server.round.assembly import RequestKey, RequestRefusedError
 from parties.server.round.records import RoundRecords
 from parties.server.round.room import round_bytes
-from parties.server.round.run import Model, RoundRun, Terms, Tools
+from parties.server.round.run import RoundRun
+from parties.server.round.terms import Terms, Tools
 from parties.server.round.toss import TossRun
 from parties.server.sessions import Sessions
 from parties.server.setup import ServerSetup
@@ -274,7 +275,7 @@ class Actor:
         changes = []
         if self.setup.task.selection == "fixed":
             changes = await self.sessions.settle(
-                run.config.epoch, run.config.phase, run.counted(), run.records.submission
+                run.config.epoch, run.config.phase, past.report.counted, run.records.submission
             )
         standing, settling = self._history.settle(standing, past, run.model, union, self.setup.schedule.retention)
         await self._store.commit(*changes, *settling, await self._tosses[-1].remembered())
@@ -291,7 +292,7 @@ class Actor:
             return aligning.MainSettled()
         if run.report().aborted:
             return aligning.UnionLost()
-        return aligning.UnionFound(run.found_union(), stays=self.setup.task.selection == "fixed")
+        return aligning.UnionFound(run.report().union, stays=self.setup.task.selection == "fixed")
 
     # ---- the actor
 
@@ -418,7 +419,7 @@ class Actor:
         if not forwarded.part:
             return  # nothing was kept, and nothing is wrong: see `take_in`
         try:
-            run.desk.public(RequestKey(message.client, message.purpose, message.query), forwarded.part)
+            run.requests.public(RequestKey(message.client, message.purpose, message.query), forwarded.part)
         except RequestRefusedError as error:
             raise PeerViolationError(self._peer, f"forwards twice for {message.client!r}: {error}") from error
 

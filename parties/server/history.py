@@ -25,8 +25,8 @@ from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.protocols import alignment as aligning
 from fsl_async.task import Task
 from fsl_async.union import UnionBlock
+from parties.outcome import Model
 from parties.server.round.records import round_prefix
-from parties.server.round.update import Model
 from parties.status import PastRound
 from parties.storage.decoding import decode_stored
 from parties.storage.store import DAMAGED, Change, Erase, Put, Store

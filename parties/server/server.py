@@ -136,7 +136,7 @@ class Server(Actor):
             RequestRefusedError: it is not open (any more).
         """
         run = self._current
-        if isinstance(run, RoundRun) and run.round_id == round_id and (run.admits(client) or run.has(client)):
+        if isinstance(run, RoundRun) and run.round_id == round_id and run.serves(client):
             return run
         raise RequestRefusedError.because("round-closed", "that round is not open; enter the next one")
 

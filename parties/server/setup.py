@@ -11,9 +11,9 @@ from fsl_async.task import Task
 from parties.compute import ComputeLane
 from parties.events import Observer, unobserved
 from parties.identity.keys import Identity, PublicIdentity, Registry
+from parties.outcome import Model
 from parties.server.admission import ListOnly, Policy
 from parties.server.clients.connection import ConversationLimits
-from parties.server.round.update import Model
 from parties.storage.store import Store
 from parties.watch import Watch, silent
 from transport import Kind, Limits, Transport

@@ -31,8 +31,7 @@ from parties.compute import InlineLane
 from parties.concurrency import RecurringEvent
 from parties.errors import RequestDeniedError, ServerBusyError
 from parties.events import RoundSettled, ServerEvent
-from parties.outcome import RoundReport
-from parties.server.round.update import Model
+from parties.outcome import Model, RoundReport
 from parties.server.server import Schedule, Server, ServerSetup
 from parties.simulation.network import SERVERS, Network, Note
 from parties.simulation.scheduling import seeded_scheduling

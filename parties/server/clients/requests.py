@@ -135,7 +135,7 @@ class RequestHandler:
     def arriving(self, client: str) -> AbstractContextManager[None]:
         """Counts a request that has begun to come, until it has; see `RetrievalBatcher.arriving`."""
         running = self._server.running()
-        return running[0].allowance.arriving(client) if running else nullcontext()
+        return running[0].quota.arriving(client) if running else nullcontext()
 
     async def reply(self, client: str, message: Any, bulk: memoryview, room: Room) -> Reply:
         """Carry a request out; see `RetrievalBatcher.reply`."""
@@ -172,7 +172,7 @@ class RequestHandler:
         run = self._server.open_round(message.round_id, client)
         names = {block.name for block in self._task.blocks}
         what = f"{message.block}, {message.union}" if isinstance(message, Download) and message.block in names else ""
-        with run.allowance.request(client, kind, what):
+        with run.quota.request(client, kind, what):
             try:
                 return await self._carry_out(run, client, message, bulk, room)
             except ContradictionError as seen:
@@ -219,13 +219,13 @@ class RequestHandler:
         name = await self._assemble(run, key, message.public_digest, bulk, layout)
         await room(self.longest_answer)
         part = bulk or await run.part(key, name)
-        answer = await run.answer(Query(message.seed, Part(layout, part)))
+        answer = await run.retrievals.answer(Query(message.seed, Part(layout, part)))
         return Answer(round_id=run.round_id, query=message.query), answer
 
     async def _recall(self, run: RoundRun, client: str, message: Recall, room: Room) -> Reply:
         session = await self._session(run, client, message)
         await room(self.longest_answer)
-        answer = await run.answer(Query(session.msk, session.trees))
+        answer = await run.retrievals.answer(Query(session.msk, session.trees))
         return Answer(round_id=run.round_id, query=SESSION), answer
 
     async def _session(self, run: RoundRun, client: str, message: Recall | Hint) -> Submission:
@@ -336,18 +336,18 @@ class RequestHandler:
         closed, or is settled, since the request came.
         """
         client, name = submission.client, submission.name
-        if not (run.admits(client) or run.has(client)):
+        if not run.serves(client):
             raise RequestRefusedError.because("round-closed", "the round closed before the submission was stored")
-        if run.claim(client, name):
+        if run.claims.claim(client, name):
             with trio.CancelScope(shield=True):
                 try:
                     changes = [self._server.sessions.take(client, event)] if self._task.selection == "fixed" else []
                     await run.records.store.commit(*changes, *run.records.submission_changes(submission, dense))
                 except (StorageError, RequestRefusedError):
-                    run.give_back(client)
+                    run.claims.give_back(client)
                     raise
                 await self._server.post_event(run.round_id, protocol.Submitted(client, name))
-        if not await run.entered(client):
+        if not await run.claims.wait_entered(client):
             raise RequestRefusedError.because("round-closed", "the round closed before the submission was in")
         signature = self._server.sign(Domain.RECEIPT, run.round_id, client.encode(), name)
         return Receipt(round_id=run.round_id, digest=name, signature=signature), NOTHING
@@ -358,7 +358,7 @@ class RequestHandler:
             return b""
         if run.config.shape.updates != "retrieved":
             raise RequestRefusedError.because("malformed", 'with updates="any" a submission brings trees of its own')
-        part = run.desk.assembled_part(RequestKey(client, "retrieve", message.query))
+        part = run.requests.assembled_part(RequestKey(client, "retrieve", message.query))
         if not part:
             raise RequestRefusedError.because(
                 "malformed", f"retrieval {message.query}, whose trees it rides on, is unknown"
@@ -401,16 +401,16 @@ class RequestHandler:
             )
         came = run.records.name(key, Part(layout, bulk)) if is_carrier else b""
         announced = announced or came
-        run.desk.direct(key, announced)
+        run.requests.direct(key, announced)
         if is_carrier:
-            run.desk.public(key, came)
-        await run.desk.assembled(key)
+            run.requests.public(key, came)
+        await run.requests.assembled(key)
         if not run.records.is_noted(key, announced):
             part = bulk if is_carrier else await run.part(key, announced)
             _check_form(run.config.shape, layout, part)
             await run.records.keep_request(key, announced, *((part,) if is_carrier else ()))
         if is_carrier:
-            run.forward(key, announced)
+            run.outbox.forward(key, announced)
         return announced
 
     async def _finished(self, round_id: bytes) -> Reply:

@@ -54,16 +54,16 @@ async def take_in(run: RoundRun, message: Forward, bulk: memoryview, *, known: b
     Raises:
         StorageError: it could not be kept.
     """
-    if not known or not run.desk.has_place(message.client):
-        if not run.desk.turned_away:
+    if not known or not run.requests.has_place(message.client):
+        if not run.requests.turned_away:
             why = "who is not known here" if not known else "and so many others have not come themselves"
             words = "%s forwards for %r, %s: not kept, not counted; nor is what may follow of this kind in round %d"
             _log.warning(words, run.terms.peer, message.client, why, run.config.number)
-        run.desk.turned_away += 1
+        run.requests.turned_away += 1
         return Forwarded(message, len(bulk), b"")
     key = RequestKey(message.client, message.purpose, message.query)
     name = run.records.name(key, Part(_layout_of(run.config, message, len(bulk)), bulk))
-    if run.desk.wants(key, name) or run.records.awaits(key, name):
+    if run.requests.wants(key, name) or run.records.awaits(key, name):
         await run.records.keep_part(key, name, bulk)
     return Forwarded(message, len(bulk), name)
 

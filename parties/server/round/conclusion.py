@@ -16,13 +16,14 @@ from fsl_async.foreign_text import shortened
 from fsl_async.model_numbers import BeyondDtypeError
 from fsl_async.protocols import round as protocol
 from fsl_async.server.contributions import ExcessError
-from parties.outcome import RoundOutcome
+from fsl_async.union import UnionBlock, describe_union
+from parties.outcome import Model, RoundOutcome, RoundReport
 from parties.server.evidence import Evidence, either
 from parties.server.round.records import RoundRecords
 from parties.server.round.terms import Terms, Tools
-from parties.server.round.update import Combined, Model, combine
+from parties.server.round.update import Combined, combine
 
-__all__ = ["Opened", "conclude"]
+__all__ = ["Opened", "aborted_report", "conclude"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,31 @@ class Opened:
     union: Model
     model: Model
     described: tuple[BlockModel, ...]
+
+    def report(self, config: RoundConfig) -> RoundReport:
+        """The public account of the round."""
+        return RoundReport(
+            round_id=config.round_id(),
+            number=config.number,
+            aborted="",
+            refused=self.refused,
+            clients=self.outcome.clients,
+            excluded=self.outcome.excluded,
+            model=self.described,
+            union=_found_union(config, self.union),
+        )
+
+
+def aborted_report(config: RoundConfig, explanation: str) -> RoundReport:
+    """The public account of a round that was aborted."""
+    return RoundReport(
+        round_id=config.round_id(),
+        number=config.number,
+        aborted=explanation,
+        clients=(),
+        excluded={},
+        model=config.model,
+    )
 
 
 async def conclude(begun: Terms, records: RoundRecords, tools: Tools, effect: protocol.Apply) -> Opened:
@@ -65,6 +91,13 @@ async def conclude(begun: Terms, records: RoundRecords, tools: Tools, effect: pr
         union=dict(union),
     )
     return Opened(outcome, refused, union, model, described)
+
+
+def _found_union(config: RoundConfig, union: Model) -> tuple[UnionBlock, ...]:
+    """The union that a union round has found, as configurations and outcomes describe it; empty in a main round."""
+    if config.phase == "main":
+        return ()
+    return tuple(describe_union(block.name, union[block.name], block.rows) for _, block in config.task.sparse_blocks())
 
 
 def _combined(

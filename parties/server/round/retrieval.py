@@ -10,8 +10,8 @@ import trio
 from fsl_async.config import RoundConfig
 from fsl_async.server.retrieval import PermutedModel, Query
 from parties.compute import ComputeLane
+from parties.outcome import Model
 from parties.server.round.assembly import RequestRefusedError
-from parties.server.round.update import Model
 
 __all__ = ["RetrievalBatcher"]
 

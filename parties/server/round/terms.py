@@ -14,9 +14,9 @@ from fsl_async.randomness import Randomness
 from fsl_async.server.aggregation import CellMemory
 from parties.compute import ComputeLane
 from parties.events import Observer
+from parties.outcome import Model
 from parties.server.evidence import EvidenceBook
 from parties.server.peer.link import PeerLink
-from parties.server.round.update import Model
 
 __all__ = ["Terms", "Tools"]
 

@@ -14,10 +14,10 @@ from fsl_async.server.aggregation import split_share
 from fsl_async.server.contributions import check_contributions
 from fsl_async.task import Sparse
 from fsl_async.union import union_rows
+from parties.outcome import Model
 
-__all__ = ["Combined", "Model", "combine"]
+__all__ = ["Combined", "combine"]
 
-Model: TypeAlias = dict[str, npt.NDArray[Any]]
 Combined: TypeAlias = tuple[Model, Model, Model, Model]
 """The update as numbers, the same as signed ring integers, the union, and the model after the round."""
 

@@ -21,7 +21,8 @@ from parties.compute import InlineLane
 from parties.events import unobserved
 from parties.server.evidence import EvidenceBook
 from parties.server.round.records import RoundRecords
-from parties.server.round.run import RoundRun, Terms, Tools
+from parties.server.round.run import RoundRun
+from parties.server.round.terms import Terms, Tools
 from parties.storage.store import Keep, MemoryStore, Record
 
 from .channel_parsers import at_once
@@ -98,7 +99,7 @@ def _read_events(data: bytes) -> None:
     shares = (Keep(f"{PREFIX}/share/{name.hex()}", share) for name, share in zip(NAMES, SHARES, strict=True))
     at_once(store.commit(*shares, *(Record(f"{PREFIX}/events", entry) for entry in _entries(data))))
     run = RoundRun(BEGUN, RoundRecords(store, CONFIG, _no_session), _tools(store))
-    at_once(run._replay())
+    at_once(run.replay())
     assert protocol.effects(run.state, run.terms) is not None
     if isinstance(run.state, protocol.Done | protocol.Aborted):
         assert run.settled.is_set()

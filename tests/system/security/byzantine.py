@@ -44,7 +44,8 @@ from parties.outcome import ClientOutcome, RoundReport
 from parties.server.evidence import Evidence
 from parties.server.peer.link import Fetch, PeerLink
 from parties.server.round.assembly import RequestRefusedError
-from parties.server.round.run import Terms
+from parties.server.round.run import RoundRun
+from parties.server.round.terms import Terms
 from parties.server.server import Server, ServerSetup
 from parties.simulation.network import Network
 from parties.simulation.scheduling import seeded_scheduling
@@ -621,7 +622,7 @@ async def meet(mutation: Mutation, index: int, seed: int) -> Account:
 
 def _open_runs(server: Server):
     run = server._current
-    return [(server, run)] if hasattr(run, "desk") else []
+    return [(server, run)] if isinstance(run, RoundRun) else []
 
 
 @asynccontextmanager

@@ -82,7 +82,7 @@ RESTORING = "parties/deployment/restore.py"
 UPLOAD, DERIVATION, CONFIG = (f"fsl_async/{name}.py" for name in ("client/upload", "derivation", "config"))
 ENROLMENT = "parties/server/admission.py"
 NOISE, ENTRIES = "transport/noise.py", "fsl_async/wire/entries.py"
-RECORDS_OF_ROUNDS = "parties/server/round/records.py"
+RECORDS_OF_ROUNDS, CLAIMS = (f"parties/server/round/{name}.py" for name in ("records", "claims"))
 CONTRIBUTIONS = "fsl_async/server/contributions.py"
 
 GUARDS = (
@@ -144,7 +144,7 @@ GUARDS = (
     ),
     Guard(
         "one submission per client",
-        RUN,
+        CLAIMS,
         "if known != submission:",
         "if False:",
         (EQUIVOCATION, "tests/parties/client/test_bad_input.py"),
@@ -152,8 +152,8 @@ GUARDS = (
     Guard(
         "a request is for the open round",
         SERVER,
-        "and run.round_id == round_id and (run.admits(client) or run.has(client)):",
-        "and (run.admits(client) or run.has(client)):",
+        "and run.round_id == round_id and run.serves(client):",
+        "and run.serves(client):",
         (EQUIVOCATION,),
     ),
     Guard(
@@ -311,15 +311,15 @@ GUARDS = (
     Guard(
         "of what is forwarded for a request one part is stored",
         FORWARDING,
-        "if run.desk.wants(key, name) or run.records.awaits(key, name):",
-        "if not run.desk.has_public(key, name):",
+        "if run.requests.wants(key, name) or run.records.awaits(key, name):",
+        "if not run.requests.has_public(key, name):",
         (STORED,),
     ),
     Guard(
         "parts are stored for known clients",
         FORWARDING,
-        "if not known or not run.desk.has_place(message.client):",
-        "if not run.desk.has_place(message.client):",
+        "if not known or not run.requests.has_place(message.client):",
+        "if not run.requests.has_place(message.client):",
         (STORED,),
     ),
     Guard(

@@ -127,7 +127,7 @@ async def test_what_a_restart_has_lost_is_not_replaced_by_another_part(seed, aut
         client = carried_by_s0(run)[0]
         await sent(both.network, client, submission(run.config, client))
         assert not await stored_parts(second)
-        run._outbox._forwards.clear()
+        run.outbox._forwards.clear()
         monkeypatch.setattr("parties.server.round.records.LOAN_BYTES", 0)
         async with trio.open_nursery() as nursery:
             both.network.servers = (first, Server(second.setup))
@@ -182,7 +182,7 @@ async def test_parts_for_names_that_nobody_knows_are_not_stored(seed, autojump_c
         assert not both.ended
         assert not await stored_parts(second)
         assert sum("who is not known here" in record.message for record in caplog.records) == 1
-        assert (await second.next_round(0)).desk.turned_away == len(strangers)
+        assert (await second.next_round(0)).requests.turned_away == len(strangers)
 
 
 async def test_parts_are_stored_for_as_many_clients_as_the_round_has(seed, autojump_clock):

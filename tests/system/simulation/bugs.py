@@ -125,9 +125,8 @@ BUGS = (
             Edit(
                 TAKE,
                 RECORD,
-                "if isinstance(event, protocol.Submitted):\n"
-                "    self._entered.add(event.client)\n"
-                "    self._changed.set()\n" + RECORD,
+                "if isinstance(event, protocol.Submitted):\n    self.claims.enter(event.client, event.digest)\n"
+                f"    self.claims.wake()\n{RECORD}",
             ),
         ),
     ),
@@ -249,7 +248,7 @@ BUGS = (
     Bug(
         "a receipt for who is not on the list",
         "a receipt is sent only when the submission stands in the round's list",
-        (Edit(RECEIPT, "if not await run.entered(client):", "if False:"),),
+        (Edit(RECEIPT, "if not await run.claims.wait_entered(client):", "if False:"),),
     ),
     Bug(
         "counts whom only one server has",
@@ -295,9 +294,9 @@ BUGS = (
         "a submission is added once",
         (
             Edit(
-                "parties.server.round.run:RoundRun.begin",
-                "self._adder.put(client)",
-                "self._adder.put(client)\nself._adder.put(client)",
+                "parties.server.round.computation:Computation.begin",
+                "self._sum.put(client)",
+                "self._sum.put(client)\nself._sum.put(client)",
             ),
         ),
     ),
@@ -373,15 +372,15 @@ BUGS = (
         (
             Edit(
                 "parties.server.peer.forwarding:take_in",
-                "if run.desk.wants(key, name) or run.records.awaits(key, name):",
-                "if run.desk.wants(key, name):",
+                "if run.requests.wants(key, name) or run.records.awaits(key, name):",
+                "if run.requests.wants(key, name):",
             ),
         ),
     ),
     Bug(
         "does not wait for what a restart has lost",
         "a server evaluates when it has all that it needs",
-        (Edit("parties.server.round.run:RoundRun._restore_desk", "self.records.await_part(key, part)", "pass"),),
+        (Edit("parties.server.round.run:RoundRun._restore_requests", "self.records.await_part(key, part)", "pass"),),
     ),
     Bug(
         "does not repeat its last words",
@@ -408,12 +407,12 @@ BUGS = (
     Bug(
         "nobody is woken when a submission is in",
         "whoever waits for a round is woken when it changes",
-        (Edit("parties.server.round.run:RoundRun._tell", "self._changed.set()", "pass"),),
+        (Edit("parties.server.round.claims:Claims.wake", "self._changed.set()", "pass"),),
     ),
     Bug(
         "nobody is woken when a round is settled",
         "whoever waits for a round's end is woken by it",
-        (Edit("parties.server.round.run:RoundRun._tell", "self.settled.set()", "pass"),),
+        (Edit("parties.server.round.run:RoundRun._adopt", "self.settled.set()", "pass"),),
     ),
     Bug(
         "nobody is woken when a round opens",
@@ -423,7 +422,7 @@ BUGS = (
     Bug(
         "waits for stragglers for ever",
         "submissions that only the peer holds are waited for no longer than the grace period",
-        (Edit("parties.server.round.run:RoundRun._perform", "start(self._wait_for_grace)", "pass"),),
+        (Edit("parties.server.round.run:RoundRun._perform", "self._timers.start_grace()", "pass"),),
     ),
     Bug(
         "keeps two parts of one request",

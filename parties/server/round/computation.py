@@ -1,0 +1,123 @@
+"""What a round computes, in tasks of its nursery; what comes out is reported to the server's own task as events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TypeAlias, assert_never
+
+import trio
+
+from fsl_async.config import restricted
+from fsl_async.digests import DIGEST_BYTES
+from fsl_async.protocols import round as protocol
+from fsl_async.server.aggregation import Aggregate
+from parties.events import Evaluated
+from parties.outcome import Model
+from parties.server.round.accumulation import Accumulator
+from parties.server.round.conclusion import Opened, conclude
+from parties.server.round.records import RoundRecords
+from parties.server.round.retrieval import RetrievalBatcher
+from parties.server.round.terms import Terms, Tools
+
+__all__ = ["Computation", "Computed"]
+
+Computed: TypeAlias = protocol.Evaluate | protocol.Sum | protocol.Apply
+"""The effects that are computations."""
+
+
+class Computation:
+    """The computations of one round.
+
+    Args:
+        begun: what the round began with.
+        records: what it keeps in the store.
+        tools: what it has of its server.
+        over: set when the round is over.
+
+    Attributes:
+        retrievals: answers to the clients' retrievals.
+        opened: what the sum has come to; None before both shares are combined.
+    """
+
+    def __init__(self, begun: Terms, records: RoundRecords, tools: Tools, over: trio.Event) -> None:
+        self._begun = begun
+        self._records = records
+        self._tools = tools
+        self._round_id = begun.config.round_id()
+        make = partial(Aggregate, begun.config, begun.server, begun.proof_key, begun.union, tools.memory)
+        self._sum = Accumulator(make, records.submission, tools.lane, self._observe_added, over)
+        self.retrievals = RetrievalBatcher(begun.config, begun.server, _retrieved(begun), tools.lane)
+        self.opened: Opened | None = None
+
+    @property
+    def added(self) -> int:
+        """How many submissions are in the sum."""
+        return self._sum.added
+
+    @property
+    def seconds(self) -> float:
+        """How long adding them has taken so far."""
+        return self._sum.seconds
+
+    def begin(self, clients: Iterable[str]) -> None:
+        """Start to work: on the submissions of these clients, which are stored, and on whatever comes."""
+        for client in clients:
+            self._sum.put(client)
+        self._tools.nursery.start_soon(self._sum.work)
+        self._tools.nursery.start_soon(self.retrievals.work)
+
+    def add(self, client: str) -> None:
+        """Add a client's stored submission to the sum when its turn comes."""
+        self._sum.put(client)
+
+    def perform(self, effect: Computed) -> None:
+        """Compute what the state asks for, and report what comes out."""
+        start = self._tools.nursery.start_soon
+        match effect:
+            case protocol.Evaluate(roster=roster):
+                start(self._evaluate, frozenset(roster))
+            case protocol.Sum(counted=counted):
+                start(self._form_share, frozenset(counted))
+            case protocol.Apply():
+                start(self._apply, effect)
+            case _:
+                assert_never(effect)
+
+    async def open(self, effect: protocol.Apply) -> Opened:
+        """Combine both shares; see `opened`.
+
+        Raises:
+            StorageError: a share is not stored, or evidence could not be.
+        """
+        self.opened = await conclude(self._begun, self._records, self._tools, effect)
+        return self.opened
+
+    def release(self) -> None:
+        """Free the sum's memory: the round is over, and none of its tasks runs any more."""
+        self._sum.release()
+
+    async def _evaluate(self, roster: frozenset[str]) -> None:
+        proofs = await self._sum.proofs(roster)
+        await self._tools.report(self._round_id, protocol.Evaluated(proofs))
+
+    async def _form_share(self, counted: frozenset[str]) -> None:
+        share = await self._sum.share(counted)
+        nonce = self._tools.randomness(DIGEST_BYTES)
+        await self._tools.report(self._round_id, protocol.Summed(await self._records.keep_share(share), nonce))
+
+    async def _apply(self, effect: protocol.Apply) -> None:
+        opened = await self.open(effect)
+        await self._tools.report(self._round_id, protocol.Applied(opened.report(self._begun.config).digest()))
+
+    def _observe_added(self, client: str, seconds: float) -> None:
+        number = self._begun.config.number
+        self._tools.observe(Evaluated(number=number, client=client, seconds=seconds, total=self.added))
+
+
+def _retrieved(begun: Terms) -> Model:
+    """The model as the round retrieves it: of some blocks the union's rows alone."""
+    return {
+        name: restricted(array, begun.union[name]) if begun.config.in_ranks(name) else array
+        for name, array in begun.model.items()
+    }
