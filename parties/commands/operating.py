@@ -34,17 +34,17 @@ def status(where: str, *, once: bool = False, form: FormatFlag = "text") -> int:
     async def work() -> None:
         from rich.console import Console
 
-        from parties.operator.queries import Inquiry
+        from parties.deployment.operator_port import operator_port
         from parties.operator.response_types import RoundsView, StatusView
         from parties.operator.terminal import PAST_SHOWN, as_text, status_screen, watch
 
-        inquiry = Inquiry.of(where)
+        port = operator_port(where)
         if not once and form == "text" and sys.stdout.isatty():
             with suppress(KeyboardInterrupt):  # how one leaves a live view
-                await watch(inquiry, Console())
+                await watch(port, Console())
             return
-        now = await inquiry.get("/status.json", StatusView)
-        past = (await inquiry.get(f"/rounds.json?last={PAST_SHOWN}", RoundsView))["rounds"]
+        now = await port.get("/status.json", StatusView)
+        past = (await port.get(f"/rounds.json?last={PAST_SHOWN}", RoundsView))["rounds"]
         report.result(as_text(status_screen(now, past)), now)
 
     return run(report, work)
@@ -66,7 +66,7 @@ def list_rounds(where: str, *, last: int = 50, before: int = 10**9 - 1, form: Fo
     report = Report("rounds list", form)
 
     async def work() -> None:
-        from parties.operator.queries import Inquiry
+        from parties.deployment.operator_port import operator_port
         from parties.operator.response_types import MOST_ROUNDS, RoundsView, StatusView
         from parties.operator.terminal import as_text, rounds_table
 
@@ -74,9 +74,9 @@ def list_rounds(where: str, *, last: int = 50, before: int = 10**9 - 1, form: Fo
             raise MisuseError(
                 f"last: from 1 to {MOST_ROUNDS:,} rounds can be listed, not {last:,}; --before goes back page by page"
             )
-        inquiry = Inquiry.of(where)
-        running = (await inquiry.get("/status.json", StatusView))["round"]
-        past = (await inquiry.get(f"/rounds.json?last={last}&before={_checked(before)}", RoundsView))["rounds"]
+        port = operator_port(where)
+        running = (await port.get("/status.json", StatusView))["round"]
+        past = (await port.get(f"/rounds.json?last={last}&before={_checked(before)}", RoundsView))["rounds"]
         text = as_text(rounds_table(past)) if past else "no round is settled yet"
         text += f"\nround {running['number']} is running: {running['state']}" if running else ""
         report.result(text, {"rounds": past, "running": running})
@@ -98,11 +98,11 @@ def show(where: str, number: int, *, form: FormatFlag = "text") -> int:
     report = Report("rounds show", form)
 
     async def work() -> None:
-        from parties.operator.queries import Inquiry
+        from parties.deployment.operator_port import operator_port
         from parties.operator.response_types import RoundView
         from parties.operator.terminal import as_text, round_screen
 
-        past = await Inquiry.of(where).get(f"/rounds/{_checked(number)}.json", RoundView)
+        past = await operator_port(where).get(f"/rounds/{_checked(number)}.json", RoundView)
         report.result(as_text(round_screen(past)), past)
 
     return run(report, work)
@@ -126,11 +126,11 @@ def abort(where: str, number: int, *, because: str, token_file: Path | None = No
     report = Report("rounds abort", form)
 
     async def work() -> None:
-        from parties.operator.queries import Inquiry
+        from parties.deployment.operator_port import operator_port
         from parties.operator.response_types import Aborting
 
-        inquiry = Inquiry.of(where, token_file)
-        answer = await inquiry.change("POST", f"/rounds/{_checked(number)}/abort", Aborting, because=because)
+        port = operator_port(where, token_file)
+        answer = await port.change("POST", f"/rounds/{_checked(number)}/abort", Aborting, because=because)
         report.result(f"round {number} is given up: {because}", _without_version(answer))
 
     return run(report, work)
@@ -151,10 +151,10 @@ def log_level(where: str, level: str, *, token_file: Path | None = None, form: F
     report = Report("log-level", form)
 
     async def work() -> None:
-        from parties.operator.queries import Inquiry
+        from parties.deployment.operator_port import operator_port
         from parties.operator.response_types import LogLevel
 
-        answer = await Inquiry.of(where, token_file).change("PUT", "/log-level", LogLevel, level=level)
+        answer = await operator_port(where, token_file).change("PUT", "/log-level", LogLevel, level=level)
         report.result(f"logs from level {answer['level']} on", _without_version(answer))
 
     return run(report, work)

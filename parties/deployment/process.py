@@ -26,13 +26,14 @@ from fsl_async import kernels
 from fsl_async.errors import FslError, MisuseError, StorageError
 from parties.deployment.connecting import server_setup
 from parties.deployment.footprint import give_back_code
+from parties.deployment.operator_port import token_path
 from parties.deployment.process_memory import keep_freed_memory
 from parties.deployment.supervisor import forbid_core_dumps, tell_supervisor
 from parties.deployment.watched_files import WatchedFile, watched_clients, watched_tokens
 from parties.events import Observer, Warned
 from parties.files.disk import check_room
 from parties.files.models import ModelForm, checkpoint, save_model
-from parties.operator import Log, Operations, OperationsSetup, serve_operator, token_place
+from parties.operator import Log, ObserverSetup, OperatorObserver, serve_operator
 from parties.operator.log import level_number
 from parties.server.admission import Enrolment
 from parties.server.round.run import RoundRun
@@ -93,10 +94,10 @@ async def serve(config: Path, *, stop_seconds: float | None = None) -> Served:
     with log.installed(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
         await trio.to_thread.run_sync(_load_kernels)
         setup = await _unless_stopped(signals, partial(server_setup, config))
-        operations = Operations(OperationsSetup(file.server, setup.task.name, log, partial(_store_trouble, file)))
+        observer = OperatorObserver(ObserverSetup(file.server, setup.task.name, log, partial(_store_problem, file)))
         try:
-            server = Server(replace(setup, observe=operations))
-            return await _Runner(config, file, server, operations, wind_up).run(signals)
+            server = Server(replace(setup, observe=observer))
+            return await _Runner(config, file, server, observer, wind_up).run(signals)
         finally:
             await _close(setup.store)
 
@@ -124,13 +125,15 @@ async def _unless_stopped(signals: AsyncIterator[int], set_up: Callable[[], Awai
 class _Runner:
     """One server, and what its process does besides."""
 
-    def __init__(self, config: Path, file: ServerFile, server: Server, operations: Operations, wind_up: float) -> None:
+    def __init__(
+        self, config: Path, file: ServerFile, server: Server, observer: OperatorObserver, wind_up: float
+    ) -> None:
         self._config = config
         self._file = file
         self._server = server
-        self._operations = operations
+        self._observer = observer
         self._wind_up = wind_up
-        self._watched = list(_watched(file, server.enrolment, operations))
+        self._watched = list(_watched(file, server.enrolment, observer))
         self._stopping = trio.Event()
         self._kept = 0
 
@@ -157,8 +160,8 @@ class _Runner:
         address = await nursery.start(self._server.run)
         _log.info("S%d listens at %s", self._file.server, address)
         if self._file.operator.listen:
-            token = token_place(self._file)
-            serving = partial(serve_operator, self._operations, self._server, self._file.operator.listen, token)
+            token = token_path(self._file)
+            serving = partial(serve_operator, self._observer, self._server, self._file.operator.listen, token)
             _log.info("the operator's page is at http://%s/", await nursery.start(serving))
         for watched in self._watched:
             nursery.start_soon(watched.keep)
@@ -200,7 +203,7 @@ class _Runner:
 
     def _log_from(self, level: str) -> None:
         """Take over the level of the log; that is said at the more talkative of both levels."""
-        log = self._operations.setup.log
+        log = self._observer.setup.log
         before = log.level
         log.set_level(min(before, level, key=level_number))
         now = f"log.level is {level} now, and was {before}" if level != before else f"log.level is {level} as before"
@@ -239,7 +242,7 @@ class _Runner:
             )
 
     def _warn(self, about: str, explanation: str) -> None:
-        self._operations(Warned(about=about, explanation=explanation))
+        self._observer(Warned(about=about, explanation=explanation))
 
 
 def _watched(file: ServerFile, enrolment: Enrolment, observe: Observer) -> Iterator[WatchedFile]:
@@ -263,7 +266,7 @@ def _tidy() -> None:
     give_back_code()
 
 
-async def _store_trouble(file: ServerFile) -> str:
+async def _store_problem(file: ServerFile) -> str:
     """Why the store cannot be written, in words; empty where it can."""
     if isinstance(file.store, OnDisk):
         try:

@@ -1,11 +1,13 @@
-"""What an operator sees of a server: its log, its metrics, its page, and what the commands ask it."""
+"""The operator's side of a server: its log, metrics and status page, and the port at which commands query it.
+
+It sees a server only through `parties.events` and `parties.status`, and imports neither server nor client.
+"""
 
 from __future__ import annotations
 
 from parties.operator.log import Form, Log
-from parties.operator.observer import Operations, OperationsSetup
+from parties.operator.observer import OperatorObserver, ObserverSetup
 from parties.operator.overview import Overview
 from parties.operator.server import serve_operator
-from parties.operator.token import token_place
 
-__all__ = ["Form", "Log", "Operations", "OperationsSetup", "Overview", "serve_operator", "token_place"]
+__all__ = ["Form", "Log", "ObserverSetup", "OperatorObserver", "Overview", "serve_operator"]

@@ -1,8 +1,8 @@
-"""A small HTTP/1.1 server on trio streams: h11 speaks, this file listens, limits and times out.
+"""A small HTTP/1.1 server on trio streams: h11 parses, this module listens and enforces limits and timeouts.
 
-Rules: room is taken before a connection is accepted; a request's head, body and time are limited, and so is the time in
-which an answer must be taken; whatever a client sends, it gets an answer or loses its connection, and nobody else
-notices. What is answered is not decided here (see `parties.operator.resources`).
+Rules: a connection is accepted only when there is a free slot for it; a request's head, body and duration are limited,
+and so is the time in which the client must read the response; whatever a client sends, it gets a response or is
+disconnected, without effect on other clients. `parties.operator.resources` decides what the response is.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import h11
 import trio
 
-__all__ = ["Answer", "HttpLimits", "Request", "Response", "attend", "refusal", "serve_http", "with_json"]
+__all__ = ["Answer", "HttpLimits", "Request", "Response", "json_response", "refusal", "serve_connection", "serve_http"]
 
 CHUNK = 4_096
-PARTING = 1.0
+CLOSING_SECONDS = 1.0
+"""How long a refused client may take to read the refusal."""
+
 _ACCEPT_AGAIN = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED}
 _ACCEPT_PAUSE = 0.1
 
@@ -38,19 +40,19 @@ ALWAYS: Mapping[str, str] = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-"""Headers of every response: nothing is cached, embedded, guessed at, or loaded from elsewhere."""
+"""Headers of every response: it is not cached or embedded, its type is not guessed, it loads nothing from elsewhere."""
 
 
 @dataclass(frozen=True)
 class HttpLimits:
-    """What whoever connects is allowed.
+    """Limits on what clients may use.
 
     Attributes:
-        connections: at a time.
-        head: bytes of a request's line and headers.
-        body: bytes of a request's body.
-        request_seconds: for a request to be sent in full, from the end of the last one.
-        send_seconds: for each piece of a response to be taken.
+        connections: the most connections at a time.
+        head: the most bytes of a request's line and headers together.
+        body: the most bytes of a request's body.
+        request_seconds: how long a client may take to send a whole request, counted from the end of the previous one.
+        send_seconds: how long a client may take to accept each piece of a response.
     """
 
     connections: int = 64
@@ -65,11 +67,11 @@ class Request:
     """One request.
 
     Attributes:
-        method: in capitals.
-        path: without the query, decoded.
-        query: the last value of each name in it.
-        headers: by name in small letters; of one that comes twice, the first.
-        body: whole.
+        method: in upper case.
+        path: decoded, without the query.
+        query: by name, the last value given for it.
+        headers: by name in lower case; of a repeated header, the first.
+        body: the whole body.
     """
 
     method: str
@@ -81,7 +83,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
-    """One response: a body, or pieces of one that come as they come and end when the client leaves."""
+    """One response: its body, or a generator of the body's pieces, which is closed when the client disconnects."""
 
     status: HTTPStatus
     content_type: str
@@ -92,60 +94,60 @@ class Response:
 Answer: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
-def with_json(value: Any, status: HTTPStatus = HTTPStatus.OK, **headers: str) -> Response:
-    """A response that carries a JSON value."""
+def json_response(value: Any, status: HTTPStatus = HTTPStatus.OK, **headers: str) -> Response:
+    """A response whose body is a JSON value."""
     body = json.dumps(value, allow_nan=False).encode() + b"\n"
     return Response(status, "application/json", body, {name.replace("_", "-"): text for name, text in headers.items()})
 
 
-def refusal(status: HTTPStatus, words: str, **headers: str) -> Response:
-    """A response that says why there is no other."""
-    return with_json({"error": words}, status, **headers)
+def refusal(status: HTTPStatus, explanation: str, **headers: str) -> Response:
+    """A response that explains why the request was refused."""
+    return json_response({"error": explanation}, status, **headers)
 
 
 class _RefusedRequest(Exception):  # noqa: N818 - it never leaves this module
-    """A request that is answered with a refusal, after which the connection ends."""
+    """A request that is answered with a refusal, after which the connection is closed."""
 
-    def __init__(self, status: HTTPStatus, words: str) -> None:
-        super().__init__(words)
+    def __init__(self, status: HTTPStatus, explanation: str) -> None:
+        super().__init__(explanation)
         self.status = status
 
 
 async def serve_http(sockets: list[trio.SocketListener], answer: Answer, limits: HttpLimits) -> None:
     """Serve everybody who connects, until cancelled."""
-    room = trio.Semaphore(limits.connections)
+    free = trio.Semaphore(limits.connections)
 
-    async def visit(stream: trio.SocketStream) -> None:
+    async def serve_and_release(stream: trio.SocketStream) -> None:
         try:
-            await attend(stream, answer, limits)
+            await serve_connection(stream, answer, limits)
         finally:
-            room.release()
+            free.release()
 
-    async def welcome(socket: trio.SocketListener) -> None:
+    async def accept_from(socket: trio.SocketListener) -> None:
         async with socket:
             while True:
-                await room.acquire()
-                nursery.start_soon(visit, await _accept(socket))
+                await free.acquire()
+                nursery.start_soon(serve_and_release, await _accept(socket))
 
     async with trio.open_nursery() as nursery:
         for socket in sockets:
-            nursery.start_soon(welcome, socket)
+            nursery.start_soon(accept_from, socket)
 
 
-async def attend(stream: trio.abc.HalfCloseableStream, answer: Answer, limits: HttpLimits) -> None:
-    """Serve one connection until either side ends it."""
+async def serve_connection(stream: trio.abc.HalfCloseableStream, answer: Answer, limits: HttpLimits) -> None:
+    """Serve one connection until either side closes it."""
     connection = _Connection(stream, limits)
     try:
         while await connection.serve_one(answer):
             pass
     except trio.BrokenResourceError:
-        pass  # the client has gone
+        pass  # the client has disconnected
     finally:
         await trio.aclose_forcefully(stream)
 
 
 class _Connection:
-    """One connection: requests come in, responses go out, one after the other."""
+    """One connection: it reads a request, sends the response, then reads the next request."""
 
     def __init__(self, stream: trio.abc.HalfCloseableStream, limits: HttpLimits) -> None:
         self._stream = stream
@@ -153,16 +155,16 @@ class _Connection:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head)
 
     async def serve_one(self, answer: Answer) -> bool:
-        """Serve one request; tells whether another may come."""
+        """Serve one request; returns whether another one may follow."""
         request = None
         try:
-            with trio.move_on_after(self._limits.request_seconds) as patience:
+            with trio.move_on_after(self._limits.request_seconds) as timeout:
                 request = await self._request()
         except h11.RemoteProtocolError as error:
             return await self._refuse(HTTPStatus(error.error_status_hint), "the request is malformed, or too long")
         except _RefusedRequest as refused:
             return await self._refuse(refused.status, str(refused))
-        if patience.cancelled_caught:
+        if timeout.cancelled_caught:
             return await self._refuse(HTTPStatus.REQUEST_TIMEOUT, "the request did not come in time")
         if request is None:
             return False
@@ -172,22 +174,22 @@ class _Connection:
         self._http.start_next_cycle()
         return True
 
-    async def _refuse(self, status: HTTPStatus, words: str) -> bool:
-        """Say what is wrong, to a client that has asked anything, and part."""
+    async def _refuse(self, status: HTTPStatus, explanation: str) -> bool:
+        """Tell a client that has sent anything what is wrong, and close the connection."""
         asked = self._http.their_state is not h11.IDLE or bool(self._http.trailing_data[0])
         if asked and self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            await self._send(refusal(status, words, Connection="close"))
-            await self._part()
+            await self._send(refusal(status, explanation, Connection="close"))
+            await self._close_gently()
         return False
 
-    async def _part(self) -> None:
-        """Let the client read our last words, which a reset would take from it while it is still sending."""
-        with trio.move_on_after(PARTING):
+    async def _close_gently(self) -> None:
+        """Give the client time to read the refusal, because a reset while it is sending would discard the refusal."""
+        with trio.move_on_after(CLOSING_SECONDS):
             await self._stream.send_eof()
             while await self._stream.receive_some(CHUNK):
                 pass
 
-    # ---- in
+    # ---- requests
 
     async def _request(self) -> Request | None:
         head = await self._event()
@@ -197,8 +199,8 @@ class _Connection:
         while isinstance(data := await self._event(), h11.Data):
             body += data.data
             if len(body) > self._limits.body:
-                words = f"a request's body has at most {self._limits.body} bytes here"
-                raise _RefusedRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, words)
+                explanation = f"a request's body may have at most {self._limits.body} bytes here"
+                raise _RefusedRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, explanation)
         return _read(head, bytes(body))
 
     async def _event(self) -> object:
@@ -208,7 +210,7 @@ class _Connection:
             self._http.receive_data(bytes(await self._stream.receive_some(CHUNK)))
         return event
 
-    # ---- out
+    # ---- responses
 
     async def _send(self, response: Response, *, bodiless: bool = False) -> None:
         body = response.body
@@ -226,10 +228,10 @@ class _Connection:
 
     async def _write(self, event: Any) -> None:
         data = self._http.send(event) or b""
-        with trio.move_on_after(self._limits.send_seconds) as patience:
+        with trio.move_on_after(self._limits.send_seconds) as timeout:
             await self._stream.send_all(data)
-        if patience.cancelled_caught:
-            raise trio.BrokenResourceError("the client does not take its response")
+        if timeout.cancelled_caught:
+            raise trio.BrokenResourceError("the client does not read its response")
 
 
 async def _accept(socket: trio.SocketListener) -> trio.SocketStream:
@@ -243,7 +245,7 @@ async def _accept(socket: trio.SocketListener) -> trio.SocketStream:
 
 
 def _read(head: h11.Request, body: bytes) -> Request:
-    """A request from what h11 has read; only paths are asked for here, no other servers."""
+    """A request, from what h11 has parsed; its target must be a path, not another server's address."""
     try:
         target = urlsplit(head.target.decode("ascii"))
     except ValueError as error:

@@ -1,8 +1,8 @@
-"""How late the event loop runs: a task that sleeps a little, and measures how much longer it was away.
+"""How late the event loop runs: a task sleeps for a short interval and measures how much later it wakes up.
 
-A loop that lags keeps every connection waiting; the reason is a computation that should have been in a thread, a disk
-that blocks, or a machine with too much to do. On a machine that is shared, idle or not, the system lets every process
-wait now and then, which is nobody's trouble: so one short lag is measured, and not warned of, until there are many.
+A lagging loop delays every connection. The cause is a computation that should have run in a thread, a disk that blocks,
+or an overloaded machine. A shared machine lets every process wait now and then without anything being wrong, so a
+single short lag is measured but no warning is given until there are many within a minute.
 """
 
 from __future__ import annotations
@@ -19,25 +19,28 @@ __all__ = ["ALARM", "INTERVAL", "EventLoopLag"]
 
 INTERVAL = 0.25
 ALARM = 0.05
-"""Seconds from which on a lag counts as a stall."""
+"""A lag of more than so many seconds is a stall."""
 
 LONG = 1.0
-"""Seconds of one lag that is a trouble by itself."""
+"""One lag of more than so many seconds is a reason to warn by itself."""
 
 MANY = 12
-"""Stalls within a minute that are one together: one measurement in twenty."""
+"""So many stalls within a minute are a reason to warn: one measurement in twenty."""
 
 QUIET = 60.0
+"""Seconds between two warnings."""
+
 REMEMBERED = int(60 / INTERVAL)
 STUCK = 10.0
+"""Seconds without a measurement after which the loop is unhealthy."""
 
 
 class EventLoopLag:
-    """The last minute of one event loop.
+    """The lags of one event loop in the last minute.
 
     Args:
-        measured: hears of every lag in seconds, and whether it is above the alarm's threshold.
-        observe: hears a warning of a long lag, or of many in a minute; at most one a minute.
+        measured: called with every lag in seconds, and whether it is a stall.
+        observe: receives a warning of a long lag, or of many stalls in a minute; at most one warning a minute.
     """
 
     def __init__(self, measured: Callable[[float, bool], None], observe: Observer) -> None:
@@ -53,8 +56,8 @@ class EventLoopLag:
         return max(self._lags, default=0.0)
 
     @property
-    def trouble(self) -> str:
-        """What is wrong with the loop, in words; empty where nothing is."""
+    def problem(self) -> str:
+        """What is wrong with the loop, as text; empty if nothing is."""
         silent = trio.current_time() - self._beat
         if not math.isfinite(silent):
             return "the event loop is not measured yet"
@@ -69,17 +72,17 @@ class EventLoopLag:
             self.take(trio.current_time() - due)
 
     def take(self, lag: float) -> None:
-        """Note one measurement, in seconds."""
+        """Record one measurement, in seconds."""
         self._beat = trio.current_time()
         self._lags.append(lag)
         self._measured(lag, lag > ALARM)
         stalls = sum(late > ALARM for late in self._lags)
         if (lag > LONG or (lag > ALARM and stalls >= MANY)) and self._beat - self._warned >= QUIET:
             self._warned = self._beat
-            self._observe(Warned(about="event-loop", explanation=_words(stalls, len(self._lags), self.worst)))
+            self._observe(Warned(about="event-loop", explanation=_explanation(stalls, len(self._lags), self.worst)))
 
 
-def _words(stalls: int, measured: int, worst: float) -> str:
+def _explanation(stalls: int, measured: int, worst: float) -> str:
     return (
         f"tasks ran more than {ALARM * 1000:.0f} ms late {stalls} of the last {measured} times, {worst * 1000:.0f} ms "
         "at worst; is the machine overloaded, the disk blocking, a computation outside the compute lane? This is said "

@@ -1,11 +1,11 @@
 """The log of a server: lines for people on a terminal, one JSON object a line for machines.
 
     logging.getLogger("parties.…").warning(…) ──┐
-    happenings ──> parties.operator.log_lines ───┴──> only_listed ──> console or JSON ──> stream
+    events ──> parties.operator.log_lines ───────┴──> only_listed ──> console or JSON ──> stream
 
-Rules: it hangs on the loggers of our own packages and leaves everybody else's alone; it is a context, and gone when
-that ends; what may stand in a line is decided by `parties.operator.log_fields`. The audit (`parties.audit`) is written
-at every level. Who reads the log slowly, or not at all, keeps nobody waiting (see `parties.operator.pen`).
+Rules: it is attached to the loggers of this project's packages and to no others; it is a context, and detached when
+that ends; `parties.operator.log_fields` decides what a line may contain. The audit (`parties.audit`) is written at
+every level. A slow or absent reader of the log delays nothing (see `parties.operator.log_writer`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import structlog
 
 from fsl_async.errors import MisuseError
 from parties.operator.log_fields import FAILURE, discreet_record, only_listed
-from parties.operator.pen import Pen, pen_for
+from parties.operator.log_writer import LogWriter, writer_for
 
 __all__ = ["AUDIT", "LEVELS", "Form", "Log", "level_number"]
 
 Form: TypeAlias = Literal["auto", "human", "json"]
-"""How lines look; auto: for people on a terminal, else JSON."""
+"""The form of lines; auto: human on a terminal, otherwise json."""
 
 AUDIT = "parties.audit"
 PACKAGES = ("fsl_async", "transport", "parties")
@@ -38,7 +38,7 @@ Line: TypeAlias = MutableMapping[str, Any]
 
 
 def level_number(level: str) -> int:
-    """A level's number, from its name.
+    """The number of a named level.
 
     Raises:
         MisuseError: there is no such level.
@@ -49,13 +49,17 @@ def level_number(level: str) -> int:
 
 
 class Log:
-    """Where this process writes what happens.
+    """The log of this process.
+
+    Example:
+        >>> with Log("S0", "json").installed():
+        ...     await serve()
 
     Args:
         server: the name of the server that the process runs, for lines that do not name one.
-        form: how lines look.
-        level: the least level that is written.
-        stream: where to; stderr unless told otherwise.
+        form: the form of lines.
+        level: the lowest level that is written.
+        stream: where lines are written; stderr by default.
 
     Raises:
         MisuseError: there is no such level.
@@ -65,14 +69,14 @@ class Log:
         self, server: str = "", form: Form = "auto", level: str = "info", stream: TextIO | None = None
     ) -> None:
         self._number = level_number(level)
-        stream = sys.stderr if stream is None else stream  # which is None as well where it was closed from the start
-        self._pen = pen_for(stream)
-        self._handler = _Handler(self._pen)
+        stream = sys.stderr if stream is None else stream  # sys.stderr is None if it was closed from the start
+        self._writer = writer_for(stream)
+        self._handler = _Handler(self._writer)
         self._handler.setFormatter(_Formatter(_renderer(form, stream is not None and stream.isatty()), server))
 
     @property
     def level(self) -> str:
-        """The least level that is written."""
+        """The lowest level that is written."""
         return next(name for name, number in LEVELS.items() if number == self._number)
 
     def set_level(self, level: str) -> None:
@@ -99,7 +103,7 @@ class Log:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.removeHandler(self._handler)
                 logger.setLevel(level)
-            self._pen.finish()
+            self._writer.finish()
 
     def _apply(self) -> None:
         for name in PACKAGES:
@@ -108,15 +112,15 @@ class Log:
 
 
 class _Handler(logging.Handler):
-    """Has every line written, and says how many were lost because nobody read them in time."""
+    """Writes every line, and says how many were lost because nobody read them in time."""
 
-    def __init__(self, pen: Pen) -> None:
+    def __init__(self, writer: LogWriter) -> None:
         super().__init__()
-        self._pen = pen
+        self._writer = writer
         self._lost = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Have a record's line written; one that cannot be made is lost, and nobody is stopped by that."""
+        """Write a record's line; a record that cannot be formatted is lost, and raises nothing."""
         try:
             if self._lost and self._write(_lost(self._lost)):
                 self._lost = 0
@@ -125,16 +129,16 @@ class _Handler(logging.Handler):
             self.handleError(record)
 
     def _write(self, record: logging.LogRecord) -> bool:
-        return self._pen.write(self.format(record) + "\n")
+        return self._writer.write(self.format(record) + "\n")
 
 
 def _lost(lines: int) -> logging.LogRecord:
-    words = "%d lines of the log were lost here: nobody read them in time"
-    return logging.LogRecord("parties.log", logging.WARNING, "", 0, words, (lines,), None)
+    text = "%d lines of the log were lost here: nobody read them in time"
+    return logging.LogRecord("parties.log", logging.WARNING, "", 0, text, (lines,), None)
 
 
 class _Formatter(structlog.stdlib.ProcessorFormatter):
-    """Formats structlog's lines and the standard library's alike, each through the same guard."""
+    """Formats structlog's records and the standard library's alike, and passes both through `only_listed`."""
 
     def __init__(self, renderer: Any, server: str) -> None:
         def provenance(logger: Any, method: str, line: Line) -> Line:
@@ -159,19 +163,19 @@ def _renderer(form: Form, terminal: bool) -> Any:
 
 
 def _provenance(record: logging.LogRecord, server: str) -> dict[str, Any]:
-    """When and where a record was made, and of an error its class, its words and the places it went through."""
+    """When and where a record was made, and of an error its class, its text and its traceback's locations."""
     line: dict[str, Any] = {
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
         "level": record.levelname.lower(),
-        "event": "",  # comes in its place with the line
+        "event": "",  # filled in from the line; listed here for its position
         "logger": record.name,
     }
     if server:
         line["server"] = server
     failure = record.__dict__.get(FAILURE)
     if failure is not None:
-        places = [
-            f"{place.name} ({Path(place.filename).name}:{place.lineno})" for place in extract_tb(failure.__traceback__)
+        frames = [
+            f"{frame.name} ({Path(frame.filename).name}:{frame.lineno})" for frame in extract_tb(failure.__traceback__)
         ]
-        line["exception"] = " < ".join((f"{type(failure).__name__}: {failure}", *reversed(places)))
+        line["exception"] = " < ".join((f"{type(failure).__name__}: {failure}", *reversed(frames)))
     return line

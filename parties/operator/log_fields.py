@@ -1,9 +1,9 @@
-"""What a line of the log may say: fields that are on a list, each with a guard that knows what belongs in it.
+"""What a line of the log may contain: the fields of a fixed list, each with a guard that checks its value.
 
-Rules: a field that is not on the list does not pass, whatever is in it; nor does a value of another kind than its
-field's. Bytes, arrays and containers never pass; in running text a run of digits as long as a key is withheld, for
-somebody may have formatted one. What strangers send is printed, never obeyed: control characters are escaped, and
-nothing is longer than a line should be. Nobody has to remember any of this when writing to the log.
+Rules: a field that is not on the list is withheld, and so is a value that is not of its field's kind. Bytes, arrays and
+containers are always withheld; in free text a run of hexadecimal digits as long as a key is withheld, because it may be
+a formatted key. Text from strangers cannot act on a terminal: control characters are escaped, and long text is cut. All
+this happens here, so code that writes to the log needs no care of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["FAILURE", "FIELDS", "WITHHELD", "admitted", "discreet_record", "only
 
 WITHHELD = "(withheld)"
 FAILURE = "failure"
-"""The attribute under which a discreet record keeps its error."""
+"""The attribute of a discreet record that holds its exception."""
 
 LONGEST_TEXT = 2_000
 LONGEST_NAME = 128
@@ -36,19 +36,19 @@ Guard: TypeAlias = Callable[[Any], Any]
 
 
 class _Refused(Exception):  # noqa: N818 - it never leaves this module
-    """A value that does not belong in its field."""
+    """A value that is not of its field's kind."""
 
 
-def plain_text(words: str) -> str:
-    """Running text as it may be printed: no control characters, no keys, not too long."""
-    words = _shortened(words, LONGEST_TEXT)
+def plain_text(text: str) -> str:
+    """Free text that is safe to print: without control characters and keys, and cut to a limited length."""
+    text = _shortened(text, LONGEST_TEXT)
     for pattern in (_BYTES_LITERAL, _KEY_IN_DIGITS):
-        words = pattern.sub(WITHHELD, words)
-    return printable(_LONG_WORD.sub(_unless_base64, words))
+        text = pattern.sub(WITHHELD, text)
+    return printable(_LONG_WORD.sub(_unless_base64, text))
 
 
 def _unless_base64(match: re.Match[str]) -> str:
-    """A long word, unless it has capitals, small letters and something else: as base64 has and class names have not."""
+    """A long word, unless it mixes upper case, lower case and other characters, as base64 and no class name does."""
     word = match[0]
     is_mixed = word.lower() != word != word.upper() and not word.isalpha()
     return WITHHELD if is_mixed else word
@@ -63,7 +63,7 @@ def _text(value: Any) -> str:
 
 
 def _name(value: Any) -> str:
-    """A name may look like anything, a key's digits included; it was public before it came here."""
+    """A name may look like anything, even like a key's digits: it was public before it was logged."""
     if not isinstance(value, str):
         raise _Refused
     return _shortened(printable(value), LONGEST_NAME)
@@ -96,11 +96,11 @@ FIELDS: Mapping[str, Guard] = {
     "clients": _names,
     "excluded": _reasons,
 }
-"""Every field that a line can have."""
+"""Every field that a line may have, with its guard."""
 
 
 def admitted(name: str, value: Any) -> Any:
-    """A value as its field admits it; `WITHHELD` where the field is not on the list or the value not of its kind."""
+    """A value as its field's guard passes it; `WITHHELD` if the field is not listed or the value not of its kind."""
     guard = FIELDS.get(name)
     if guard is None:
         return WITHHELD
@@ -111,18 +111,18 @@ def admitted(name: str, value: Any) -> Any:
 
 
 def only_listed(logger: Any, method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A processor of structlog's: the line with what passes, and the names of what does not."""
+    """A structlog processor: keeps the fields that are listed, and names the ones that it withholds."""
     passed = {name: admitted(name, value) for name, value in line.items() if name in FIELDS}
     refused = sorted(_name(str(name)) for name in line.keys() - passed.keys())
     return {**passed, "withheld": refused} if refused else passed
 
 
 def discreet_record(record: logging.LogRecord) -> logging.LogRecord:
-    """A copy of a record of the standard library's, whose arguments are words and numbers only."""
+    """A copy of a standard library record, whose message is formatted from text and numbers only."""
     safe = copy(record)
     safe.__dict__[FAILURE] = record.exc_info[1] if record.exc_info else None
     safe.exc_info, safe.exc_text, safe.stack_info = None, None, None
-    if not hasattr(record, "_logger"):  # structlog leaves this mark on its own, whose fields are guarded one by one
+    if not hasattr(record, "_logger"):  # set by structlog on its own records, whose fields `only_listed` guards
         safe.msg, safe.args = _message(record), ()
     return safe
 
@@ -145,5 +145,5 @@ def _argument(value: object) -> object:
     return value.name if isinstance(value, enum.Enum) else WITHHELD
 
 
-def _shortened(words: str, longest: int) -> str:
-    return words if len(words) <= longest else words[:longest] + "…"
+def _shortened(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[:longest] + "…"

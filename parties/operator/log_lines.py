@@ -1,8 +1,8 @@
-"""What every happening says in the log: one line, at a level, with fields.
+"""The log line of every event: its level, its text and its fields.
 
-Rules: counts and names, as `parties.events` has them; what an auditor asks for later (how a round ended and for
-whom, who was let in and out, who broke the protocol) goes to the audit, which is written at every level. What anybody
-can cause again and again is counted after a few lines (see `parties.operator.repeats`).
+Rules: a line has counts and names, as `parties.events` has them. What an auditor asks for later (how a round ended and
+for whom, who was enrolled and revoked, who broke the protocol) goes to the audit, which is written at every level.
+Events that anybody can cause again and again are counted after a few lines (see `parties.operator.repeats`).
 """
 
 from __future__ import annotations
@@ -43,16 +43,19 @@ from parties.operator.log import AUDIT
 from parties.operator.repeats import MINUTE, Repeated, Repeats, Source, network_of
 from parties.status import PastRound
 
-__all__ = ["NAMES_PER_LINE", "EventLog", "Line", "lines_of", "source_of"]
+__all__ = ["NAMES_PER_LINE", "EventLog", "Line", "lines_of", "source_of", "structured_logger"]
 
-HAPPENINGS = "parties.happenings"
+EVENTS = "parties.happenings"
+"""The logger of events that are not for the audit; operators filter by this name."""
+
 NAMES_PER_LINE = 500
+
 DEBUG, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line: its level, what happened, with which fields, and whether it belongs to the audit."""
+    """One line: its level, its text (`event`), its fields, and whether it belongs to the audit."""
 
     level: int
     event: str
@@ -61,30 +64,30 @@ class Line:
 
 
 class EventLog:
-    """Writes one server's happenings to the log.
+    """Writes one server's events to the log.
 
     Args:
         server: the server's name, on every line.
-        clock: any clock that only goes forward, in seconds.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(self, server: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._repeats = Repeats()
-        self._plain = _logger(HAPPENINGS, server)
-        self._audit = _logger(AUDIT, server)
+        self._plain = structured_logger(EVENTS, server)
+        self._audit = structured_logger(AUDIT, server)
 
-    def hear(self, happening: ServerEvent) -> None:
-        """Write what a happening says, unless it is one too many of its kind."""
+    def hear(self, event: ServerEvent) -> None:
+        """Write an event's lines, unless too many of its kind came before it."""
         self.tick()
-        source = source_of(happening)
+        source = source_of(event)
         if source is not None and not self._repeats.admits(source, self._clock()):
             return
-        for line in lines_of(happening):
+        for line in lines_of(event):
             self._write(line)
 
     def tick(self) -> None:
-        """Write what was left out, once its minute is over; call this from time to time."""
+        """Write how many lines were left out, once their minute is over; call this from time to time."""
         for repeated in self._repeats.over(self._clock()):
             self._write(_counted(repeated))
 
@@ -93,9 +96,9 @@ class EventLog:
         logger.log(line.level, line.event, **line.fields)
 
 
-def source_of(happening: ServerEvent) -> Source | None:
-    """Whose doing a happening is that may come again and again; none where it cannot, or must be told each time."""
-    match happening:
+def source_of(event: ServerEvent) -> Source | None:
+    """Who causes an event that may be repeated; None if it cannot be repeated, or must be logged each time."""
+    match event:
         case ConnectionFailed(origin=origin, kind=kind):
             return Source("connection failed", kind, network_of(origin))
         case RequestRefused(client=client, reason=reason):
@@ -103,7 +106,7 @@ def source_of(happening: ServerEvent) -> Source | None:
         case Warned(about=about):
             return Source("warning", about)
         case PeerMet() | PeerLost():
-            return Source("peer connected or lost", type(happening).__name__)
+            return Source("peer connected or lost", type(event).__name__)
     return None
 
 
@@ -113,9 +116,9 @@ def _counted(repeated: Repeated) -> Line:
     return Line(INFO, f"{source.event}, as often as this besides", fields)
 
 
-def lines_of(happening: ServerEvent) -> Iterator[Line]:
-    """The lines of a happening: one, but for a round with more names than a line should have."""
-    match happening:
+def lines_of(event: ServerEvent) -> Iterator[Line]:
+    """The lines of an event: one, unless it is the end of a round with more names than a line should have."""
+    match event:
         case RoundSettled(past=past):
             yield from _settled(past)
         case Enrolled(client=client, key=key):
@@ -126,13 +129,13 @@ def lines_of(happening: ServerEvent) -> Iterator[Line]:
             fields = {"round": number, "party": about, "kind": kind, "explanation": why}
             yield Line(ERROR, "protocol violated", fields, audit=True)
         case _:
-            yield _plain_line(happening)
+            yield _plain_line(event)
 
 
-def _plain_line(happening: ServerEvent) -> Line:
-    match happening:
+def _plain_line(event: ServerEvent) -> Line:
+    match event:
         case RoundOpened() | RoundMoved() | Resumed() | SubmissionIn() | Evaluated():
-            return _round_line(happening)
+            return _round_line(event)
         case MessageSent(receiver=party, kind=kind, size=size):
             return Line(DEBUG, "message sent", {"party": party, "kind": kind, "bytes": size})
         case MessageReceived(sender=party, kind=kind, size=size):
@@ -153,11 +156,11 @@ def _plain_line(happening: ServerEvent) -> Line:
             return Line(WARNING, "warning", {"about": about, "explanation": why})
         case BudgetMoved(used=used, limit=limit):
             return Line(DEBUG, "memory budget", {"bytes": used, "limit": limit})
-    return Line(DEBUG, type(happening).__name__)
+    return Line(DEBUG, type(event).__name__)
 
 
-def _round_line(happening: RoundOpened | RoundMoved | Resumed | SubmissionIn | Evaluated) -> Line:
-    match happening:
+def _round_line(event: RoundOpened | RoundMoved | Resumed | SubmissionIn | Evaluated) -> Line:
+    match event:
         case RoundOpened(number=number, round_id=round_id, phase=phase, closes_at=closes_at):
             closes = {"closes_at": _utc(closes_at)} if math.isfinite(closes_at) else {}
             fields = {"round": number, "round_id": round_id.hex()[:16], "phase": phase, **closes}
@@ -174,7 +177,7 @@ def _round_line(happening: RoundOpened | RoundMoved | Resumed | SubmissionIn | E
 
 
 def _settled(past: PastRound) -> Iterator[Line]:
-    """A round's end, and who was counted and who was not, in as many lines as the names need."""
+    """The end of a round, with who was counted and who was not, in as many lines as the names need."""
     report = past.report
     named = [*((client, "") for client in report.clients), *report.excluded.items()]
     pieces = [named[start : start + NAMES_PER_LINE] for start in range(0, len(named), NAMES_PER_LINE)] or [[]]
@@ -206,7 +209,8 @@ def _utc(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-def _logger(name: str, server: str) -> structlog.stdlib.BoundLogger:
+def structured_logger(name: str, server: str) -> structlog.stdlib.BoundLogger:
+    """A logger whose lines have fields and name the server; `parties.operator.log_fields` guards the fields."""
     return structlog.wrap_logger(  # type: ignore[no-any-return]  # the wrapper class below
         logging.getLogger(name),
         processors=[structlog.stdlib.filter_by_level, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

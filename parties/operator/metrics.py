@@ -1,9 +1,8 @@
-"""What a server counts, for Prometheus.
+"""A server's metrics, for Prometheus.
 
-Rules: every server has a registry of its own; a label takes a handful of values that are fixed here, and "other" for
-any that is not among them: never a client's name, an address or anything else that a stranger chooses. What is asked
-for (`scrape`) is what the server's standing says at that moment; what is counted is what happened since the start.
-docs/operating.md says what each metric means.
+Rules: every server has its own registry; a label takes one of a few values that are fixed here, or "other": never a
+client's name, an address or anything else that a stranger chooses. Gauges are set from the server's status when they
+are scraped; counters count events since the process started. docs/operating.md explains each metric.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
 
 class _Label:
-    """The values that a label may take."""
+    """Maps a value to itself if a label may take it, otherwise to "other"."""
 
     def __init__(self, values: Iterable[str]) -> None:
         self._values = frozenset(values)
@@ -80,7 +79,7 @@ class Metrics:
         task: the task's name.
 
     Attributes:
-        registry: of this server alone.
+        registry: the Prometheus registry of this server alone.
     """
 
     def __init__(self, server: str, task: str) -> None:
@@ -96,10 +95,10 @@ class Metrics:
         self._traffic = _Traffic(registry)
         self._health = _Health(registry)
 
-    def hear(self, happening: ServerEvent) -> None:
-        """Count a happening."""
+    def hear(self, event: ServerEvent) -> None:
+        """Count an event."""
         for part in (self._rounds, self._clients, self._traffic, self._health):
-            part.hear(happening)
+            part.hear(event)
 
     def lagged(self, seconds: float, stalled: bool) -> None:
         """Count one measurement of the event loop's lag."""
@@ -107,16 +106,16 @@ class Metrics:
         if stalled:
             self._health.stalls.inc()
 
-    def scrape(self, standing: ServerStatus) -> bytes:
-        """Everything, in Prometheus' text format, with the server as it stands now."""
-        self._rounds.stand(standing)
-        self._clients.connected.set(standing.clients_connected)
-        self._health.peer.set(standing.peer_connected)
+    def scrape(self, status: ServerStatus) -> bytes:
+        """All metrics in Prometheus' text format, with gauges set from this status."""
+        self._rounds.show(status)
+        self._clients.connected.set(status.clients_connected)
+        self._health.peer.set(status.peer_connected)
         return generate_latest(self.registry)
 
 
 class _Rounds:
-    """Rounds, and where the running one is."""
+    """Metrics of rounds: how they ended, and the state of the running one."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._state = Gauge("fsl_round_state", "1 for the running round's state.", ["state"], registry=registry)
@@ -136,8 +135,8 @@ class _Rounds:
         for outcome in ("done", "aborted", "refused"):
             self._settled.labels(outcome)
 
-    def hear(self, happening: ServerEvent) -> None:
-        match happening:
+    def hear(self, event: ServerEvent) -> None:
+        match event:
             case Evaluated(seconds=seconds):
                 self._evaluation.observe(seconds)
             case Resumed():
@@ -146,8 +145,8 @@ class _Rounds:
                 self._settled.labels(past.report.ending).inc()
                 self._seconds.observe(past.seconds)
 
-    def stand(self, standing: ServerStatus) -> None:
-        run = standing.round
+    def show(self, status: ServerStatus) -> None:
+        run = status.round
         state = run.state if run else TOSSING
         for name in STATES:
             self._state.labels(name).set(name == state)
@@ -159,7 +158,7 @@ class _Rounds:
 
 
 class _Clients:
-    """Clients: who came in, who was counted, who was not and why; no names."""
+    """Metrics of clients: submissions, counted or excluded and why; no names."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.connected = Gauge("fsl_clients_connected", "Clients connected.", registry=registry)
@@ -178,8 +177,8 @@ class _Clients:
         for reason in EXCLUSIONS:
             self._excluded.labels(reason)
 
-    def hear(self, happening: ServerEvent) -> None:
-        match happening:
+    def hear(self, event: ServerEvent) -> None:
+        match event:
             case SubmissionIn():
                 self._in.inc()
             case RequestRefused(reason=reason):
@@ -198,7 +197,7 @@ class _Clients:
 
 
 class _Traffic:
-    """Messages and connections."""
+    """Metrics of messages and connections."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         labels = ["kind", "direction"]
@@ -208,8 +207,8 @@ class _Traffic:
         self._kinds = dict(_message_kinds())
         self._error = _Label(each.__name__ for each in _all_kinds(FslError))
 
-    def hear(self, happening: ServerEvent) -> None:
-        match happening:
+    def hear(self, event: ServerEvent) -> None:
+        match event:
             case MessageSent(kind=kind, size=size):
                 self._count(kind, "out", size)
             case MessageReceived(kind=kind, size=size):
@@ -224,7 +223,7 @@ class _Traffic:
 
 
 class _Health:
-    """The other server, this process, and what somebody should look at."""
+    """Metrics of the other server, this process, warnings and violations."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.peer = Gauge("fsl_peer_connected", "1 while the other server is connected.", registry=registry)
@@ -238,8 +237,8 @@ class _Health:
         self._violated = Counter("fsl_violations", "Violations of the protocol.", ["kind"], registry=registry)
         self._about, self._kind = _Label(WARNINGS), _Label(get_args(EvidenceKind))
 
-    def hear(self, happening: ServerEvent) -> None:
-        match happening:
+    def hear(self, event: ServerEvent) -> None:
+        match event:
             case PeerLost():
                 self._lost.inc()
             case BudgetMoved(used=used, limit=limit):
@@ -257,7 +256,7 @@ def _refusal_reasons() -> tuple[str, ...]:
 
 
 def _message_kinds() -> Iterator[tuple[str, str]]:
-    """Every message's tag, by its tag and by its class's name."""
+    """Pairs that map each message's tag, and its class's name, to its tag."""
     for message in (*get_args(FromClient), *get_args(FromServer), *get_args(FromPeer)):
         tag = str(message.__struct_config__.tag)
         yield tag, tag

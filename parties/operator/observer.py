@@ -1,6 +1,6 @@
-"""Everything that hears what one server does: its log, its metrics, its troubles, and whoever is looking on.
+"""The observer of one server: it passes every event to the log, the metrics, the recent problems and the live views.
 
-server ── happening ──> Operations ──> log, metrics, troubles, company
+server ── event ──> OperatorObserver ──> log, metrics, recent problems, connected clients
                             └──> change ──> live views
 """
 
@@ -19,57 +19,57 @@ from parties.operator.lag import EventLoopLag
 from parties.operator.log import Log
 from parties.operator.log_lines import EventLog
 from parties.operator.metrics import Metrics
-from parties.operator.recent_problems import Troubles
+from parties.operator.recent_problems import RecentProblems
 
-__all__ = ["Operations", "OperationsSetup", "nothing_wrong"]
+__all__ = ["ObserverSetup", "OperatorObserver", "no_store_problem"]
 
 
-async def nothing_wrong() -> str:
-    """A store that has no troubles."""
+async def no_store_problem() -> str:
+    """The answer of a store that can always be written: no problem."""
     return ""
 
 
 @dataclass(frozen=True)
-class OperationsSetup:
-    """What operating a server is made of.
+class ObserverSetup:
+    """What an `OperatorObserver` is made of.
 
     Attributes:
         server: 0 or 1.
         task: the task's name.
-        log: of this process.
-        store_trouble: why the store cannot be written, in words; empty where it can.
+        log: the log of this process.
+        store_problem: returns why the store cannot be written, as text; empty if it can be.
         clock: the wall clock, in seconds since 1970.
     """
 
     server: int
     task: str
     log: Log
-    store_trouble: Callable[[], Awaitable[str]] = nothing_wrong
+    store_problem: Callable[[], Awaitable[str]] = no_store_problem
     clock: Callable[[], float] = field(default=time.time)
 
 
-class Operations:
-    """Hears one server's happenings; give it to the server as `observe`.
+class OperatorObserver:
+    """Observes one server for its operator; pass it to the server as `observe`.
 
     Attributes:
-        setup: what it is made of.
-        metrics: what was counted.
-        troubles: what went wrong lately.
+        setup: what it was made of.
+        metrics: what it has counted.
+        problems: what went wrong recently.
         lag: how late the event loop runs.
-        company: by client, how many connections it has.
-        budget: of the memory for messages, how many bytes are taken and how many there are; 0 and 0 until told.
-        started_at: when this was made, in seconds since 1970.
+        connected: by client, the number of its connections; clients without one are not in it.
+        budget: bytes taken of the memory budget for messages, and its limit; 0 and 0 until the server has reported.
+        started_at: when this observer was made, in seconds since 1970.
     """
 
-    def __init__(self, setup: OperationsSetup) -> None:
+    def __init__(self, setup: ObserverSetup) -> None:
         self.setup = setup
         self.metrics = Metrics(self.name, setup.task)
-        self.troubles = Troubles()
+        self.problems = RecentProblems()
         self.lag = EventLoopLag(self._lagged, self)
-        self.company: Counter[str] = Counter()
+        self.connected: Counter[str] = Counter()
         self.budget = (0, 0)
         self.started_at = setup.clock()
-        self._teller = EventLog(self.name)
+        self._event_log = EventLog(self.name)
         self._changed = RecurringEvent()
 
     @property
@@ -77,30 +77,30 @@ class Operations:
         """The server's name."""
         return f"S{self.setup.server}"
 
-    def __call__(self, happening: ServerEvent) -> None:
-        """Hear a happening."""
-        self._teller.hear(happening)
-        self.metrics.hear(happening)
-        self.troubles.hear(happening, self.setup.clock())
-        self._keep_company(happening)
+    def __call__(self, event: ServerEvent) -> None:
+        """Take an event; see `parties.events.Observer`."""
+        self._event_log.hear(event)
+        self.metrics.hear(event)
+        self.problems.hear(event, self.setup.clock())
+        self._count_connections(event)
         self._changed.set()
 
     @property
     def change(self) -> trio.Event:
-        """Set by the next happening."""
+        """Set by the next event."""
         return self._changed.next
 
     def _lagged(self, seconds: float, alarming: bool) -> None:
         self.metrics.lagged(seconds, alarming)
-        self._teller.tick()
+        self._event_log.tick()
 
-    def _keep_company(self, happening: ServerEvent) -> None:
-        match happening:
+    def _count_connections(self, event: ServerEvent) -> None:
+        match event:
             case ClientMet(client=client):
-                self.company[client] += 1
+                self.connected[client] += 1
             case ClientLeft(client=client):
-                self.company[client] -= 1
-                if self.company[client] <= 0:
-                    del self.company[client]
+                self.connected[client] -= 1
+                if self.connected[client] <= 0:
+                    del self.connected[client]
             case BudgetMoved(used=used, limit=limit):
                 self.budget = (used, limit)

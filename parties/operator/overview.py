@@ -10,21 +10,29 @@ __all__ = ["Overview"]
 
 
 class Overview(Protocol):
-    """A server, as `parties.operator` sees it; `parties.server.server.Server` is one."""
+    """A server as `parties.operator` sees it, besides its events."""
 
     def status(self) -> ServerStatus:
         """The server's status at this moment."""
 
     async def past_rounds(self, most: int, before: int = 0) -> list[PastRound]:
-        """The last settled rounds, oldest first: at most so many, of those with a smaller number than `before`, if any.
+        """The latest settled rounds, oldest first.
+
+        Args:
+            most: how many rounds at most.
+            before: only rounds with a smaller number than this; 0 for the latest.
 
         Raises:
             StorageError: they cannot be read.
         """
 
     async def abort_round(self, number: int, explanation: str) -> object:
-        """Give the running round up, and wait until it is over.
+        """Abort the running round, and wait until it is over.
+
+        Args:
+            number: the round's number.
+            explanation: why it is aborted, as clients are told.
 
         Raises:
-            MisuseError: that round is not running, or it is too late for it.
+            MisuseError: that round is not running, or can no longer be aborted.
         """

@@ -1,4 +1,4 @@
-"""Asking a running server from outside: the other end of `parties.operator.server`, as the commands use it."""
+"""Queries to a running server's operator port: the client of `parties.operator.server`, as the commands use it."""
 
 from __future__ import annotations
 
@@ -13,102 +13,86 @@ import trio
 
 from fsl_async.errors import FslError, MisuseError, StorageError
 from fsl_async.foreign_text import printable
-from parties.operator.resources import host_of
 from parties.operator.response_types import Refusal, read_answer
-from parties.operator.token import read_operator_token, token_place
-from parties.settings.party_file import ServerFile
+from parties.operator.token import read_operator_token
 from transport import ForeignPeerError, UnreachableError
 
-__all__ = ["Inquiry"]
+__all__ = ["OperatorPort"]
 
 AnswerT = TypeVar("AnswerT")
 
-SECONDS = 30.0
-WORD_LENGTH = 500
+TIMEOUT = 30.0
+LONGEST_EXPLANATION = 500
 PIECE = 65_536
-LONGEST = 2**28
-"""Bytes of an answer: a million rounds in short are not more."""
+LONGEST_ANSWER = 2**28
+"""The most bytes of an answer: the summaries of a million rounds are shorter."""
 
 
-class Inquiry:
-    """A running server's operator port, and the file of its token where one is at hand.
+class OperatorPort:
+    """A running server's operator port.
+
+    Example:
+        >>> status = await OperatorPort("127.0.0.1:9464").get("/status.json", StatusView)
 
     Args:
         address: host:port.
-        token_file: where the server has written its token; none where nothing is to be changed.
+        token_file: the file into which the server has written its token; None to query only, and change nothing.
     """
 
-    def __init__(self, address: str, token_file: Path | None) -> None:
+    def __init__(self, address: str, token_file: Path | None = None) -> None:
         self._address = address
         self._token_file = token_file
 
-    @staticmethod
-    def of(where: str, token_file: Path | None = None) -> Inquiry:
-        """The port that a server's file names, or that is given as http://host:port.
-
-        Raises:
-            MisuseError: it is neither, or the file names no port.
-        """
-        if where.startswith(("http://", "https://")):
-            return Inquiry(_address_in(where), token_file)
-        file = ServerFile.load(Path(where))
-        listen = file.operator.listen
-        if not listen:
-            raise MisuseError(
-                f'{where}: the server has no operator\'s port; add [operator] with listen = "127.0.0.1:9464", and '
-                "restart it"
-            )
-        if listen.endswith(":0"):
-            raise MisuseError(
-                f"{where}: the system chooses the operator's port ({listen}); give its address as http://host:port, "
-                "as the server said it when it started, or a fixed port in the file"
-            )
-        return Inquiry(listen, token_file or token_place(file))
-
     async def get(self, path: str, kind: type[AnswerT]) -> AnswerT:
-        """What the server shows at a path.
+        """The server's answer to GET.
 
         Args:
-            path: the path, with what follows a question mark.
-            kind: what an answer to it is.
+            path: the path, with its query.
+            kind: the type of the answer, one of `parties.operator.response_types`.
 
         Raises:
-            ChannelError: it does not answer, or something else does.
+            ChannelError: nothing answers at the address, or something that is not an operator port.
             MisuseError: there is nothing at the path.
-            FslError: it cannot show it.
+            FslError: the server cannot answer now.
         """
         return await self._ask(kind, "GET", path)
 
-    async def change(self, method: str, path: str, kind: type[AnswerT], **words: str) -> AnswerT:
-        """Have the server change something; shows it the operator's token.
+    async def change(self, method: str, path: str, kind: type[AnswerT], **arguments: str) -> AnswerT:
+        """The server's answer to a request that changes something, which carries the operator's token.
+
+        Args:
+            method: POST or PUT.
+            path: the path.
+            kind: the type of the answer, one of `parties.operator.response_types`.
+            arguments: the request's body, as a JSON object.
 
         Raises:
-            ChannelError: it does not answer, or something else does.
-            MisuseError: the token is not at hand or another, or the words are wrong.
-            FslError: it cannot be changed.
+            ChannelError: nothing answers at the address, or something that is not an operator port.
+            MisuseError: the token is missing or not the server's, or the arguments are invalid.
+            FslError: the server cannot carry it out now.
         """
         if self._token_file is None:
             raise MisuseError("the operator's token is needed: name the server's TOML file, or give --token-file")
         token = read_operator_token(self._token_file)
-        return await self._ask(kind, method, path, json.dumps(words), {"Authorization": f"Bearer {token}"})
+        return await self._ask(kind, method, path, json.dumps(arguments), {"Authorization": f"Bearer {token}"})
 
-    async def _ask(self, kind: type[AnswerT], *question: Any) -> AnswerT:
-        return await trio.to_thread.run_sync(self._ask_plainly, kind, *question, abandon_on_cancel=True)
+    async def _ask(self, kind: type[AnswerT], *request: Any) -> AnswerT:
+        return await trio.to_thread.run_sync(self._ask_in_thread, kind, *request, abandon_on_cancel=True)
 
-    def _ask_plainly(self, kind: type[AnswerT], *question: Any) -> AnswerT:
+    def _ask_in_thread(self, kind: type[AnswerT], *request: Any) -> AnswerT:
         with closing(self._dial()) as connection:
-            status, body = self._asked(connection, *question)
+            status, body = self._asked(connection, *request)
         if status >= HTTPStatus.BAD_REQUEST:
             raise self._refused(status, self._read(body, Refusal)["error"])
         return self._read(body, kind)
 
     def _dial(self) -> HTTPConnection:
-        return HTTPConnection(self._address, timeout=SECONDS)
+        return HTTPConnection(self._address, timeout=TIMEOUT)
 
-    def _asked(self, connection: HTTPConnection, *question: Any) -> tuple[int, bytearray]:
-        """Ask; the answer's status and its body, as far as one is worth reading."""
+    def _asked(self, connection: HTTPConnection, *request: Any) -> tuple[int, bytearray]:
+        """The answer's status and body."""
         try:
-            connection.request(*question)
+            connection.request(*request)
             with connection.getresponse() as response:
                 return response.status, _body(response)
         except OSError as error:
@@ -116,7 +100,7 @@ class Inquiry:
                 f"nothing answers at http://{self._address} ({error}): is the server running, was its file changed "
                 "since it started, is this the host it runs on?"
             ) from error
-        except (HTTPException, ValueError, OverflowError) as error:  # the last for a port that there cannot be
+        except (HTTPException, ValueError, OverflowError) as error:  # OverflowError: a port number above 65535
             raise self._foreign() from error
 
     def _read(self, body: bytearray, kind: type[AnswerT]) -> AnswerT:
@@ -131,36 +115,29 @@ class Inquiry:
             "release; check [operator] listen"
         )
 
-    def _refused(self, status: int, words: str) -> FslError:
-        words = printable(words)[:WORD_LENGTH]
+    def _refused(self, status: int, explanation: str) -> FslError:
+        explanation = printable(explanation)[:LONGEST_EXPLANATION]
         match status:
             case HTTPStatus.UNAUTHORIZED:
                 return MisuseError(
                     f"{self._token_file} does not hold the running server's token; it has another store?"
                 )
             case HTTPStatus.SERVICE_UNAVAILABLE:
-                return StorageError(words)
+                return StorageError(explanation)
             case HTTPStatus.CONFLICT:
-                return FslError(words)
-        return MisuseError(words)
+                return FslError(explanation)
+        return MisuseError(explanation)
 
 
 def _body(response: HTTPResponse) -> bytearray:
-    """All of an answer, piece by piece: room is made for what comes, and not for what is declared.
+    """The whole body of an answer; memory is allocated for the bytes that arrive, not for the length that is declared.
 
     Raises:
-        ValueError: it goes on where any of ours would have ended.
+        ValueError: it is longer than any answer of an operator port.
     """
     body = bytearray()
     while piece := response.read(PIECE):
         body += piece
-        if len(body) > LONGEST:
-            raise ValueError(f"an answer of more than {LONGEST:,} bytes")
+        if len(body) > LONGEST_ANSWER:
+            raise ValueError(f"an answer of more than {LONGEST_ANSWER:,} bytes")
     return body
-
-
-def _address_in(url: str) -> str:
-    address = url.removeprefix("http://").removesuffix("/")
-    if url.startswith("https://") or not host_of(address) or not address.isprintable() or set(address) & set("/?#@ "):
-        raise MisuseError(f"{url[:200]!r}: the server's TOML file or http://host:port expected")
-    return address

@@ -1,7 +1,7 @@
-"""The last things that went wrong, for whoever looks at the server.
+"""The most recent problems of a server, for its operator.
 
-Rules: the same trouble again is counted, not listed again, so a stranger who fails a thousand times does not push out
-what matters; a number of troubles at most are kept, the latest ones.
+Rules: a problem that occurs again is counted, not listed again, so a stranger who fails a thousand times does not
+displace other problems; the list is bounded, and drops the problem that has not occurred for the longest time.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from parties.events import ConnectionFailed, PeerLost, RequestRefused, RoundSett
 from parties.operator.log_fields import plain_text
 from transport import LookedOnlyError
 
-__all__ = ["MOST_TROUBLES", "Trouble", "Troubles", "trouble_of"]
+__all__ = ["MOST_PROBLEMS", "Problem", "RecentProblems", "problem_of"]
 
-MOST_TROUBLES = 50
+MOST_PROBLEMS = 50
 
 
-class Trouble(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that went wrong, once or more often.
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """A problem, which has occurred once or more often.
 
     Attributes:
-        about: what it is, in a few words: the same words, the same trouble.
-        explanation: what was said about it the last time.
+        about: a short name; two problems with the same name are the same problem.
+        explanation: the explanation of its last occurrence.
         level: info, warning or error.
-        first_at: when it came first, in seconds since 1970.
-        last_at: when it came last.
-        times: how often.
+        first_at: when it first occurred, in seconds since 1970.
+        last_at: when it last occurred, in seconds since 1970.
+        times: how often it has occurred.
     """
 
     about: str
@@ -37,50 +37,50 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     times: int = 1
 
 
-class Troubles:
-    """The latest troubles of one server."""
+class RecentProblems:
+    """The most recent problems of one server."""
 
     def __init__(self) -> None:
-        self._by_kind: dict[str, Trouble] = {}
+        self._by_name: dict[str, Problem] = {}
 
-    def hear(self, happening: ServerEvent, now: float) -> None:
-        """Keep a happening, if it is a trouble."""
-        new = trouble_of(happening)
+    def hear(self, event: ServerEvent, now: float) -> None:
+        """Record an event, if it is a problem."""
+        new = problem_of(event)
         if new is None:
             return
-        before = self._by_kind.pop(new.about, None)
+        before = self._by_name.pop(new.about, None)
         first, times = (before.first_at, before.times + 1) if before else (now, 1)
-        self._by_kind[new.about] = msgspec.structs.replace(new, first_at=first, last_at=now, times=times)
-        if len(self._by_kind) > MOST_TROUBLES:
-            del self._by_kind[next(iter(self._by_kind))]
+        self._by_name[new.about] = msgspec.structs.replace(new, first_at=first, last_at=now, times=times)
+        if len(self._by_name) > MOST_PROBLEMS:
+            del self._by_name[next(iter(self._by_name))]
 
-    def latest(self) -> list[Trouble]:
-        """All that are kept, the latest first."""
-        return list(reversed(self._by_kind.values()))
+    def latest(self) -> list[Problem]:
+        """All recorded problems, the latest first."""
+        return list(reversed(self._by_name.values()))
 
 
-def trouble_of(happening: ServerEvent) -> Trouble | None:
-    """What an operator should know of a happening; none where all is well."""
-    match happening:
-        case Violated(about=party, kind=kind, explanation=words):
-            return _trouble(f"{party} broke the protocol ({kind})", words, "error")
+def problem_of(event: ServerEvent) -> Problem | None:
+    """The problem that an event reports; None if it reports none."""
+    match event:
+        case Violated(about=party, kind=kind, explanation=text):
+            return _problem(f"{party} broke the protocol ({kind})", text, "error")
         case RoundSettled(past=past) if past.report.aborted:
-            return _trouble("round aborted", f"round {past.report.number}: {past.report.aborted}", "warning")
+            return _problem("round aborted", f"round {past.report.number}: {past.report.aborted}", "warning")
         case RoundSettled(past=past) if past.report.refused:
-            words = f"round {past.report.number}: {past.report.refused}"
-            return _trouble("a sum was opened and refused", words, "error")
-        case PeerLost(explanation=words):
-            return _trouble("peer lost", words, "warning")
-        case Warned(about=about, explanation=words):
-            return _trouble(about, words, "warning")
+            text = f"round {past.report.number}: {past.report.refused}"
+            return _problem("a sum was opened and refused", text, "error")
+        case PeerLost(explanation=text):
+            return _problem("peer lost", text, "warning")
+        case Warned(about=about, explanation=text):
+            return _problem(about, text, "warning")
         case ConnectionFailed(kind=LookedOnlyError.__name__):
-            return None  # a preflight has looked whether we are here; who looks is not known, and has done no harm
-        case ConnectionFailed(origin=origin, kind=kind, explanation=words):
-            return _trouble(f"connection failed ({kind})", f"{origin}: {words}", "info")
-        case RequestRefused(client=client, reason=reason, explanation=words):
-            return _trouble(f"request refused ({reason})", f"{client}: {words}", "info")
+            return None  # a preflight checked whether this server answers, which is not a problem
+        case ConnectionFailed(origin=origin, kind=kind, explanation=text):
+            return _problem(f"connection failed ({kind})", f"{origin}: {text}", "info")
+        case RequestRefused(client=client, reason=reason, explanation=text):
+            return _problem(f"request refused ({reason})", f"{client}: {text}", "info")
     return None
 
 
-def _trouble(about: str, words: str, level: str) -> Trouble:
-    return Trouble(about=plain_text(about), explanation=plain_text(words), level=level)
+def _problem(about: str, text: str, level: str) -> Problem:
+    return Problem(about=plain_text(about), explanation=plain_text(text), level=level)

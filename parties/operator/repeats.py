@@ -1,12 +1,12 @@
-"""The same again and again: told a few times, then counted, and the count told once a minute.
+"""Limits repeated log lines: the first few are written, the others counted, and the count written once a minute.
 
-What strangers cause, and clients, and what a warning repeats, must not fill a disk: a single address that connects and
-leaves does so a thousand times a second. Rules:
+Lines that strangers or clients cause, and repeated warnings, must not fill a disk: a single address can connect and
+disconnect a thousand times a second. Rules:
 
-- In a minute the first few lines of a kind and source are written as they are; of the rest one line tells how many
-  there were, when the minute is over.
-- A source is a client, or the network that an address belongs to. So many sources have lines of their own in a minute;
-  the others share one for each kind.
+- Within a minute, the first few lines of a kind and source are written. When the minute is over, one line says how many
+  more there were.
+- A source is a client, or the network that an address belongs to. A limited number of sources is counted separately in
+  a minute; all others share one count for each kind.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["FIRST", "MINUTE", "MOST_SOURCES", "Repeated", "Repeats", "Source", "
 
 MINUTE = 60.0
 FIRST = 3
-"""Lines of one kind and source that are written in a minute as they are."""
+"""So many lines of one kind and source are written in a minute."""
 
 MOST_SOURCES = 64
-"""Kinds and sources that have lines of their own in a minute."""
+"""So many pairs of kind and source are counted separately in a minute."""
 
 OTHERS = "others"
 _IPV4_BITS, _IPV6_BITS = 24, 48
@@ -31,12 +31,12 @@ _IPV4_BITS, _IPV6_BITS = 24, 48
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is repeated, and by whom.
+    """What is repeated, and who causes it.
 
     Attributes:
-        event: what happens, for people.
-        kind: of which kind it is; few are possible.
-        who: a client or network; empty where it is nobody's doing.
+        event: what happens, as text.
+        kind: one of a few kinds of the event.
+        who: a client or network; empty if nobody in particular causes it.
     """
 
     event: str
@@ -46,21 +46,21 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """So many lines were not written."""
+    """The number of lines of one source that were not written."""
 
     source: Source
     times: int
 
 
 class Repeats:
-    """The repetitions of one minute."""
+    """Counts the lines of one minute."""
 
     def __init__(self) -> None:
         self._times: dict[Source, int] = {}
         self._over_at = math.inf
 
     def admits(self, source: Source, now: float) -> bool:
-        """Whether a line is written as it is; else it is counted."""
+        """Whether a line is to be written; otherwise it is counted."""
         if source not in self._times and len(self._times) >= MOST_SOURCES:
             source = Source(source.event, source.kind, OTHERS)
         if not self._times:
@@ -69,7 +69,7 @@ class Repeats:
         return source.who != OTHERS and self._times[source] <= FIRST
 
     def over(self, now: float) -> Iterator[Repeated]:
-        """What was not written in the minute, if that is over; the next one begins with the next line."""
+        """How many lines were not written, if the minute is over; the next minute begins with the next line."""
         if now < self._over_at:
             return
         times, self._times, self._over_at = self._times, {}, math.inf
@@ -80,7 +80,7 @@ class Repeats:
 
 
 def network_of(origin: str) -> str:
-    """The network that an address, or a host's own network, belongs to; anything else is what it is."""
+    """The network that an address or a smaller network belongs to; any other text is returned unchanged."""
     try:
         network = ip_network(origin, strict=False)
     except ValueError:

@@ -1,8 +1,8 @@
-"""What the operator's port has, by path; and who may change anything.
+"""The resources of the operator port, by path, and who may change anything.
 
     GET /                        the page
-    GET /status.json             how the server stands
-    GET /events                  the same, again whenever it changes (server-sent events)
+    GET /status.json             the server's status
+    GET /events                  the same whenever it changes (server-sent events)
     GET /rounds.json?last=N      settled rounds
     GET /rounds/N.json           one of them, with names
     GET /metrics                 for Prometheus
@@ -10,8 +10,9 @@
     POST /rounds/N/abort         {"because": "…"}     with the operator's token
     PUT /log-level               {"level": "…"}       with the operator's token
 
-Rules: a request must call this host by an address, as localhost, or by a name that the configuration gives it, or a
-web page elsewhere could read it through a name that it lets point here; what changes anything needs the token as well.
+Rules: a request must address this host by an IP address, as localhost, or by a name that the configuration lists;
+otherwise a web page elsewhere could read the port through a name that it makes resolve to this host. A request that
+changes anything needs the token as well.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from typing import TypeAlias
 import trio
 
 from fsl_async.errors import FslError, MisuseError
-from parties.operator.http import Request, Response, refusal, with_json
+from parties.operator.http import Request, Response, json_response, refusal
 from parties.operator.log_fields import plain_text
 from parties.operator.metrics import CONTENT_TYPE
-from parties.operator.observer import Operations
+from parties.operator.observer import OperatorObserver
 from parties.operator.overview import Overview
 from parties.operator.response_types import MOST_ROUNDS, VERSION, Aborting, LogLevel, StatusView
 from parties.operator.token import OperatorToken
@@ -41,8 +42,11 @@ __all__ = ["LONGEST_REASON", "MOST_VIEWERS", "Resources", "host_of"]
 LONGEST_REASON = 200
 MOST_VIEWERS = 32
 USUAL_ROUNDS = 200
-TOGETHER = 0.2
+MERGED_SECONDS = 0.2
+"""Changes within so many seconds become one server-sent event."""
+
 HEARTBEAT = 10.0
+"""Seconds after which the status is sent again without a change."""
 
 PAGE = {
     "/": ("index.html", "text/html; charset=utf-8"),
@@ -53,29 +57,29 @@ PAGE = {
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 
-Found: TypeAlias = Callable[..., Awaitable[Response]]
+Handler: TypeAlias = Callable[..., Awaitable[Response]]
 
 
 class Resources:
     """Answers requests about one server.
 
     Args:
-        operations: what was heard of it.
+        observer: the server's observer.
         overview: the server itself.
-        token: what shows that an operator asks.
-        hosts: the names, besides localhost and addresses, by which this host may be called.
+        token: the token that a request must carry to change anything.
+        hosts: the names, besides localhost and IP addresses, by which requests may address this host.
     """
 
     def __init__(
-        self, operations: Operations, overview: Overview, token: OperatorToken, hosts: Collection[str] = ()
+        self, observer: OperatorObserver, overview: Overview, token: OperatorToken, hosts: Collection[str] = ()
     ) -> None:
-        self._operations = operations
+        self._observer = observer
         self._overview = overview
         self._token = token
         self._hosts = {"localhost", *(host.lower() for host in hosts)}
         self._viewers = 0
         self._page = {path: _page_file(*file) for path, file in PAGE.items()}
-        self._paths: list[tuple[str, re.Pattern[str], Found]] = [
+        self._paths: list[tuple[str, re.Pattern[str], Handler]] = [
             ("GET", re.compile(r"/status\.json"), self._status),
             ("GET", re.compile(r"/events"), self._events),
             ("GET", re.compile(r"/rounds\.json"), self._rounds),
@@ -89,7 +93,7 @@ class Resources:
 
     async def answer(self, request: Request) -> Response:
         """Answer one request."""
-        if not self._calls_us(request.headers.get(b"host", b"").decode("latin-1")):
+        if not self._addresses_this_host(request.headers.get(b"host", b"").decode("latin-1")):
             return refusal(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "this port answers to its address, to localhost, and to the names in the server's configuration",
@@ -97,56 +101,58 @@ class Resources:
         method = "GET" if request.method == "HEAD" else request.method
         if method == "GET" and request.path in self._page:
             return self._page[request.path]
-        matches = [(verb, match, found) for verb, path, found in self._paths if (match := path.fullmatch(request.path))]
-        for verb, match, found in matches:
+        matches = [
+            (verb, match, handler) for verb, path, handler in self._paths if (match := path.fullmatch(request.path))
+        ]
+        for verb, match, handler in matches:
             if verb == method:
-                return await self._carry_out(found, request, match.groups())
+                return await self._carry_out(handler, request, match.groups())
         if matches:
             allowed = ", ".join(verb for verb, _, _ in matches)
             return refusal(HTTPStatus.METHOD_NOT_ALLOWED, f"{allowed} expected here", Allow=allowed)
         return refusal(HTTPStatus.NOT_FOUND, "there is nothing here; / is the page")
 
-    async def _carry_out(self, found: Found, request: Request, words: tuple[str, ...]) -> Response:
+    async def _carry_out(self, handler: Handler, request: Request, groups: tuple[str, ...]) -> Response:
         if request.method not in ("GET", "HEAD") and not self._token.opens(request.headers.get(b"authorization", b"")):
             return refusal(
                 HTTPStatus.UNAUTHORIZED,
-                "the operator's token is needed: Authorization: Bearer, with what stands in the server's token file",
+                "the operator's token is needed: Authorization: Bearer, with the contents of the server's token file",
                 WWW_Authenticate="Bearer",
             )
         try:
-            return await found(request, *words)
+            return await handler(request, *groups)
         except MisuseError as error:
             return refusal(HTTPStatus.CONFLICT, plain_text(str(error)))
         except FslError as error:
             return refusal(HTTPStatus.SERVICE_UNAVAILABLE, plain_text(str(error)))
 
-    def _calls_us(self, header: str) -> bool:
+    def _addresses_this_host(self, header: str) -> bool:
         host = host_of(header)
         return host in self._hosts or _is_address(host)
 
-    # ---- to look at
+    # ---- queries
 
     async def _status(self, request: Request) -> Response:
-        return with_json(self._view())
+        return json_response(self._view())
 
     def _view(self) -> StatusView:
-        return status_view(self._overview.status(), self._operations)
+        return status_view(self._overview.status(), self._observer)
 
     async def _events(self, request: Request) -> Response:
         if self._viewers >= MOST_VIEWERS:
-            words = f"{MOST_VIEWERS} live views are open, which is the most there can be; ask for /status.json"
-            return refusal(HTTPStatus.SERVICE_UNAVAILABLE, words, Retry_After="10")
+            text = f"{MOST_VIEWERS} live views are open, which is the most there can be; ask for /status.json"
+            return refusal(HTTPStatus.SERVICE_UNAVAILABLE, text, Retry_After="10")
         return Response(HTTPStatus.OK, "text/event-stream", self._live())
 
     async def _live(self) -> AsyncGenerator[bytes, None]:
-        """The status at once, after every change, and from time to time; changes close together make one event."""
+        """The status at once, after every change, and as a heartbeat; changes that follow closely are merged."""
         self._viewers += 1
         try:
             while True:
-                change = self._operations.change
+                change = self._observer.change
                 yield b"data: " + json.dumps(self._view(), allow_nan=False).encode() + b"\n\n"
                 await _within(HEARTBEAT, change)
-                await trio.sleep(TOGETHER)
+                await trio.sleep(MERGED_SECONDS)
         finally:
             self._viewers -= 1
 
@@ -156,55 +162,55 @@ class Resources:
             return refusal(HTTPStatus.BAD_REQUEST, f"last: a whole number from 1 to {MOST_ROUNDS} expected")
         if not _is_count(before, 10**9):
             return refusal(HTTPStatus.BAD_REQUEST, "before: the number of a round expected")
-        return with_json(rounds_view(await self._overview.past_rounds(int(last), int(before))))
+        return json_response(rounds_view(await self._overview.past_rounds(int(last), int(before))))
 
     async def _round(self, request: Request, number: str) -> Response:
         for past in await self._overview.past_rounds(1, int(number) + 1):
             if past.report.number == int(number):
-                return with_json(round_view(past))
+                return json_response(round_view(past))
         return refusal(HTTPStatus.NOT_FOUND, f"round {number} is not settled, or too long ago to be known")
 
-    # ---- for machines
+    # ---- monitoring
 
     async def _metrics(self, request: Request) -> Response:
-        return Response(HTTPStatus.OK, CONTENT_TYPE, self._operations.metrics.scrape(self._overview.status()))
+        return Response(HTTPStatus.OK, CONTENT_TYPE, self._observer.metrics.scrape(self._overview.status()))
 
     async def _healthz(self, request: Request) -> Response:
-        lag = self._operations.lag
-        status = HTTPStatus.SERVICE_UNAVAILABLE if lag.trouble else HTTPStatus.OK
-        return with_json({"healthy": not lag.trouble, "trouble": lag.trouble, "lag_seconds": lag.worst}, status)
+        lag = self._observer.lag
+        status = HTTPStatus.SERVICE_UNAVAILABLE if lag.problem else HTTPStatus.OK
+        return json_response({"healthy": not lag.problem, "trouble": lag.problem, "lag_seconds": lag.worst}, status)
 
     async def _readyz(self, request: Request) -> Response:
         missing = await self._missing()
         status = HTTPStatus.SERVICE_UNAVAILABLE if missing else HTTPStatus.OK
-        return with_json({"ready": not missing, "missing": missing}, status)
+        return json_response({"ready": not missing, "missing": missing}, status)
 
     async def _missing(self) -> list[str]:
-        """What keeps the server from serving clients: nothing, while a round is open and can be stored."""
-        standing = self._overview.status()
+        """What keeps the server from serving clients; empty while a round is open and the store can be written."""
+        status = self._overview.status()
         missing = []
-        if not standing.peer_connected and (standing.round is None or standing.round.state != "Open"):
-            missing.append(f"S{1 - standing.server} is not connected")
-        store = await self._operations.setup.store_trouble()
+        if not status.peer_connected and (status.round is None or status.round.state != "Open"):
+            missing.append(f"S{1 - status.server} is not connected")
+        store = await self._observer.setup.store_problem()
         return [*missing, plain_text(f"the store cannot be written: {store}")] if store else missing
 
-    # ---- to change
+    # ---- changes
 
     async def _abort(self, request: Request, number: str) -> Response:
-        because = _word(request.body, "because")
+        because = _text_in(request.body, "because")
         if not because or len(because) > LONGEST_REASON:
-            words = f'{{"because": "…"}} expected, with 1 to {LONGEST_REASON} characters that tell clients why'
-            return refusal(HTTPStatus.BAD_REQUEST, words)
+            text = f'{{"because": "…"}} expected, with 1 to {LONGEST_REASON} characters that tell clients why'
+            return refusal(HTTPStatus.BAD_REQUEST, text)
         await self._overview.abort_round(int(number), because)
-        return with_json(Aborting(version=VERSION, number=int(number), because=because), HTTPStatus.ACCEPTED)
+        return json_response(Aborting(version=VERSION, number=int(number), because=because), HTTPStatus.ACCEPTED)
 
     async def _log_level(self, request: Request) -> Response:
-        log = self._operations.setup.log
+        log = self._observer.setup.log
         try:
-            log.set_level(_word(request.body, "level"))
+            log.set_level(_text_in(request.body, "level"))
         except MisuseError as error:
             return refusal(HTTPStatus.BAD_REQUEST, str(error))
-        return with_json(LogLevel(version=VERSION, level=log.level))
+        return json_response(LogLevel(version=VERSION, level=log.level))
 
 
 async def _within(seconds: float, event: trio.Event) -> None:
@@ -213,7 +219,7 @@ async def _within(seconds: float, event: trio.Event) -> None:
 
 
 def host_of(header: str) -> str:
-    """The host in an address or a Host header, in small letters and without port and brackets."""
+    """The host in an address or a Host header, in lower case and without port and brackets; empty if there is none."""
     match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+(?:%\w+)?)\]|([^:\[\]]*))(?::\d{1,5})?", header)
     return (match[1] or match[2]).lower() if match else ""
 
@@ -226,18 +232,18 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _is_count(words: str, most: int) -> bool:
-    return words.isascii() and words.isdecimal() and len(words) <= len(str(most)) and 1 <= int(words) <= most
+def _is_count(text: str, most: int) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= len(str(most)) and 1 <= int(text) <= most
 
 
-def _word(body: bytes, name: str) -> str:
-    """A text of a JSON object; empty where the body is anything else."""
+def _text_in(body: bytes, name: str) -> str:
+    """A string in a JSON object, stripped; empty if the body has no such string."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
         return ""
-    word = value.get(name) if isinstance(value, dict) else None
-    return word.strip() if isinstance(word, str) else ""
+    text = value.get(name) if isinstance(value, dict) else None
+    return text.strip() if isinstance(text, str) else ""
 
 
 def _page_file(name: str, content_type: str) -> Response:

@@ -1,8 +1,8 @@
-"""What an operator's port answers, as whoever asks it demands it: the server writes these, the commands read them.
+"""The types of the operator port's answers: the server writes these, the commands read them.
 
-What answers at an address may be another program, another release or nobody's friend. So an answer is read as what it
-must be before anything is drawn of it: numbers that can be counted with, times that are dates, and the version that
-this release knows. What a later server says besides is let through.
+What answers at an address may be another program, another release or an attacker. So an answer is validated before
+anything of it is shown: counts must be in range, times must be dates, and the version must be the one that this release
+knows. Additional fields of a later server are ignored.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ __all__ = [
 VERSION: Final = 1
 
 MOST_ROUNDS: Final = 1000
-"""In one answer; earlier ones are asked for page by page."""
+"""The most rounds in one answer; earlier rounds are requested page by page."""
 
 AnswerT = TypeVar("AnswerT")
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Moment = Annotated[float, msgspec.Meta(ge=0, lt=2**36)]
-"""Seconds since 1970, up to the year 4147: what the libraries can make a date of in any time zone."""
+"""Seconds since 1970, up to the year 4147, which the libraries can convert to a date in any time zone."""
 
 
 class Versioned(TypedDict):
-    """What stands in every answer but a refusal."""
+    """The part that every answer but a refusal has."""
 
     version: Literal[1]
 
 
 class RunningView(TypedDict):
-    """A round that is not settled."""
+    """A running round."""
 
     number: Count
     round_id: str
@@ -60,7 +60,7 @@ class RunningView(TypedDict):
 
 
 class RoundCounts(TypedDict):
-    """How many rounds there were."""
+    """How many rounds there have been."""
 
     done: Count
     aborted: Count
@@ -74,7 +74,7 @@ class PeerView(TypedDict):
 
 
 class ClientsView(TypedDict):
-    """Who is connected."""
+    """The connected clients."""
 
     connected: Count
     known: Count
@@ -82,15 +82,15 @@ class ClientsView(TypedDict):
 
 
 class MemoryView(TypedDict):
-    """Bytes: of the process, and of messages that are being read."""
+    """Memory in bytes: of the process, and of the budget for messages that are being read."""
 
     resident: Count
     budget_used: Count
     budget: Count
 
 
-class TroubleView(TypedDict):
-    """Something that went wrong."""
+class ProblemView(TypedDict):
+    """A problem that has occurred once or more often; see `parties.operator.recent_problems.Problem`."""
 
     about: str
     explanation: str
@@ -101,7 +101,7 @@ class TroubleView(TypedDict):
 
 
 class StatusView(Versioned):
-    """How a server stands."""
+    """A server's status."""
 
     server: str
     task: str
@@ -115,11 +115,11 @@ class StatusView(Versioned):
     memory: MemoryView
     lag_seconds: float
     log_level: str
-    troubles: list[TroubleView]
+    troubles: list[ProblemView]
 
 
 class SummaryView(TypedDict):
-    """A settled round in short."""
+    """A settled round in brief, without names."""
 
     number: Count
     phase: str
@@ -140,7 +140,7 @@ class RoundsView(Versioned):
 
 
 class RoundView(SummaryView, Versioned):
-    """A settled round with everybody's name."""
+    """A settled round with all clients' names."""
 
     round_id: str
     clients: list[str]
@@ -149,33 +149,33 @@ class RoundView(SummaryView, Versioned):
 
 
 class Aborting(Versioned):
-    """A round is being given up."""
+    """A round is being aborted."""
 
     number: Count
     because: str
 
 
 class LogLevel(Versioned):
-    """What is logged from now on."""
+    """The log level from now on."""
 
     level: Annotated[str, msgspec.Meta(pattern="^[a-z]{1,16}$")]
 
 
 class Refusal(TypedDict):
-    """Why there is no other answer."""
+    """Why a request was refused."""
 
     error: Annotated[str, msgspec.Meta(min_length=1)]
 
 
 def read_answer(body: bytes | bytearray, kind: type[AnswerT]) -> AnswerT:
-    """Read an answer; what it has besides what its kind has stays in it.
+    """Read an answer; fields beyond those of its type are kept.
 
     Raises:
-        ValueError: it is not of that kind.
+        ValueError: it is not of that type.
     """
     try:
         plain: Any = msgspec.json.decode(body)
         msgspec.convert(plain, kind)
     except RecursionError as error:
         raise ValueError("JSON that is nested too deep") from error
-    return plain  # type: ignore[no-any-return]  # as it came, and it is of that kind by the line above
+    return plain  # type: ignore[no-any-return]  # validated by the line above

@@ -1,4 +1,4 @@
-"""The operator's port: everything that `parties.operator` has to show of a running server, at one local address."""
+"""The operator port: serves everything that `parties.operator` knows of a running server at one local address."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import trio
 from fsl_async.errors import MisuseError, StorageError
 from parties.events import Warned
 from parties.operator.http import HttpLimits, serve_http
-from parties.operator.observer import Operations
+from parties.operator.observer import OperatorObserver
 from parties.operator.overview import Overview
 from parties.operator.resources import Resources, host_of
 from parties.operator.token import OperatorToken, written_token
@@ -24,7 +24,7 @@ TOKEN_RETRY_SECONDS = 5.0
 
 
 async def serve_operator(
-    operations: Operations,
+    observer: OperatorObserver,
     overview: Overview,
     address: str,
     token_file: Path,
@@ -33,43 +33,43 @@ async def serve_operator(
     limits: HttpLimits | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve the operator until cancelled; reports the address, with the port that the system chose for port 0.
+    """Serve the operator port until cancelled.
 
     Args:
-        operations: what hears the server.
+        observer: the server's observer.
         overview: the server.
-        address: host:port; whoever reaches it can look, so it should be a loopback address.
-        token_file: where the token that changes anything is written, for as long as this runs.
-        hosts: names by which this host may be called, besides its addresses and localhost.
-        limits: what whoever connects is allowed.
-        task_status: hears the address.
+        address: host:port; everybody who can connect to it can read, so it should be a loopback address.
+        token_file: the file into which the token is written for as long as this runs; changes need the token.
+        hosts: names by which requests may address this host, besides IP addresses and localhost.
+        limits: limits on what clients may use.
+        task_status: receives the address, with the port that the system chose if the given port is 0.
 
     Raises:
-        MisuseError: the address is none.
-        UnreachableError: the address is taken, or not this host's.
+        MisuseError: the address is invalid.
+        UnreachableError: the address is in use, or not an address of this host.
         StorageError: the token cannot be written.
     """
     with written_token(token_file) as token:
         sockets = await _bind(address)
-        _warn(operations, sockets)
-        resources = Resources(operations, overview, token, {*hosts, host_of(address)})
+        _warn(observer, sockets)
+        resources = Resources(observer, overview, token, {*hosts, host_of(address)})
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_write_when_there_is_room, operations, token, token_file)
-            nursery.start_soon(operations.lag.watch)
+            nursery.start_soon(_write_when_there_is_room, observer, token, token_file)
+            nursery.start_soon(observer.lag.watch)
             nursery.start_soon(serve_http, sockets, resources.answer, limits or HttpLimits())
             task_status.started(_join(host_of(address), sockets[0].socket.getsockname()[1]))
 
 
-async def _write_when_there_is_room(operations: Operations, token: OperatorToken, path: Path) -> None:
-    """On a full disk all can be looked at through the port, and nothing changed until there is room for the token."""
-    told = ""
+async def _write_when_there_is_room(observer: OperatorObserver, token: OperatorToken, path: Path) -> None:
+    """On a full disk, the port answers queries at once; changes must wait until there is room for the token."""
+    reported = ""
     while not token.written:
         try:
             token.write(path)
         except StorageError as error:
-            if str(error) != told:
-                operations(Warned(about="store", explanation=f"{error}; it is tried again"))
-            told = str(error)
+            if str(error) != reported:
+                observer(Warned(about="store", explanation=f"{error}; it is tried again"))
+            reported = str(error)
             await trio.sleep(TOKEN_RETRY_SECONDS)
 
 
@@ -90,11 +90,11 @@ async def _bind(address: str) -> list[trio.SocketListener]:
     return sockets
 
 
-def _warn(operations: Operations, sockets: list[trio.SocketListener]) -> None:
+def _warn(observer: OperatorObserver, sockets: list[trio.SocketListener]) -> None:
     for socket in sockets:
         bound = socket.socket.getsockname()[0]
         if not ip_address(bound.partition("%")[0]).is_loopback:
-            operations(
+            observer(
                 Warned(
                     about="operator-port",
                     explanation=f"the operator's port listens at {bound}: whoever reaches it reads the clients' names "

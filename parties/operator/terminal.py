@@ -1,6 +1,6 @@
-"""What an operator sees in a terminal: the page's contents as text, drawn with rich.
+"""The operator's view in a terminal: the contents of the status page as text, drawn with rich.
 
-Rules: everything that comes from the server is shown as it is, never read as markup or obeyed as an escape sequence.
+Rules: text that comes from the server is shown literally; it is never interpreted as markup or as an escape sequence.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from rich.text import Text
 
 from fsl_async.errors import ChannelError
 from fsl_async.foreign_text import printable
-from parties.operator.queries import Inquiry
-from parties.operator.response_types import RoundsView, RoundView, RunningView, StatusView, SummaryView, TroubleView
+from parties.operator.queries import OperatorPort
+from parties.operator.response_types import ProblemView, RoundsView, RoundView, RunningView, StatusView, SummaryView
 
 __all__ = ["as_text", "round_screen", "rounds_table", "status_screen", "watch"]
 
 PERIOD = 0.5
 PAST_SHOWN = 8
-TROUBLES_SHOWN = 5
+PROBLEMS_SHOWN = 5
 NO_LIMIT = 2**31
 
 
-async def watch(inquiry: Inquiry, console: Console) -> None:
-    """Show how the server stands until cancelled; goes on through restarts of the server.
+async def watch(port: OperatorPort, console: Console) -> None:
+    """Show the server's status until cancelled; continues through restarts of the server.
 
     Raises:
-        ChannelError: the server cannot be reached at the start.
+        ChannelError: the server cannot be reached when this starts.
     """
-    status = await inquiry.get("/status.json", StatusView)
-    rounds = await inquiry.get(f"/rounds.json?last={PAST_SHOWN}", RoundsView)
+    status = await port.get("/status.json", StatusView)
+    rounds = await port.get(f"/rounds.json?last={PAST_SHOWN}", RoundsView)
     with Live(status_screen(status, rounds["rounds"]), console=console, auto_refresh=False) as live:
         while True:
             try:
-                fresh = await inquiry.get("/status.json", StatusView)
+                fresh = await port.get("/status.json", StatusView)
                 if fresh["rounds"] != status["rounds"]:
-                    rounds = await inquiry.get(f"/rounds.json?last={PAST_SHOWN}", RoundsView)
+                    rounds = await port.get(f"/rounds.json?last={PAST_SHOWN}", RoundsView)
                 status, note = fresh, ""
             except ChannelError:
-                note = "the server does not answer; this is how it stood, and it is asked again"
+                note = "the server does not answer; this is its last known status, and it is asked again"
             live.update(status_screen(status, rounds["rounds"], note), refresh=True)
             await trio.sleep(PERIOD)
 
@@ -59,18 +59,18 @@ def as_text(screen: RenderableType, width: int = 100) -> str:
 
 
 def status_screen(status: StatusView, rounds: Sequence[SummaryView], note: str = "") -> RenderableType:
-    """How a server stands."""
+    """A server's status."""
     parts: list[RenderableType] = [_head(status), _round_panel(status)]
     if rounds:
         parts.append(rounds_table(rounds[-PAST_SHOWN:]))
-    parts.extend(_trouble_line(trouble) for trouble in status["troubles"][:TROUBLES_SHOWN])
+    parts.extend(_problem_line(problem) for problem in status["troubles"][:PROBLEMS_SHOWN])
     if note:
         parts.append(Text(note, style="bold yellow"))
     return Group(*parts)
 
 
 def rounds_table(rounds: Sequence[SummaryView]) -> Table:
-    """Settled rounds, one a line."""
+    """Settled rounds, one per line."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("round", "phase", "counted", "not", "seconds", "evaluation", "settled"):
         table.add_column(name, justify="left" if name in ("phase", "settled") else "right", no_wrap=True)
@@ -86,7 +86,7 @@ def rounds_table(rounds: Sequence[SummaryView]) -> Table:
 
 
 def round_screen(past: RoundView) -> RenderableType:
-    """One settled round, with names."""
+    """One settled round, with clients' names."""
     counted = ", ".join(past["clients"]) or "nobody"
     lines = [Text("counted: " + printable(counted))]
     lines.extend(
@@ -119,7 +119,7 @@ def _round_panel(status: StatusView) -> Panel:
     bars.add_column(ratio=1)
     bars.add_column()
     most = _scale(run)
-    bars.add_row("submissions", ProgressBar(total=most, completed=run["submissions"]), _submissions_words(run))
+    bars.add_row("submissions", ProgressBar(total=most, completed=run["submissions"]), _submissions_text(run))
     counted = f"{run['evaluated']:,} of {run['submissions']:,}"
     bars.add_row("evaluated", ProgressBar(total=max(run["submissions"], 1), completed=run["evaluated"]), counted)
     bars.expand = True
@@ -127,13 +127,13 @@ def _round_panel(status: StatusView) -> Panel:
     return Panel(Group(bars, waits), title=title, title_align="left", subtitle=_closing(run, status["time"]))
 
 
-def _submissions_words(run: RunningView) -> str:
+def _submissions_text(run: RunningView) -> str:
     needed = f", {run['minimum']:,} needed" if run["submissions"] < run["minimum"] else ""
     return f"{run['submissions']:,}{needed}, at most {run['maximum']:,}"
 
 
 def _scale(run: RunningView) -> int:
-    """The bar's length: the most there can be, or twice what there is where that is far away."""
+    """The bar's full length: the maximum, or twice the present number if the maximum is far away."""
     reach = max(run["submissions"], run["minimum"], 1)
     return int(run["maximum"] if run["maximum"] <= 4 * reach else 2 * reach)
 
@@ -146,11 +146,11 @@ def _closing(run: RunningView, now: float) -> str | None:
     return f"closes in {_clock(run['closes_at'] - now)}"
 
 
-def _trouble_line(trouble: TroubleView) -> Text:
-    style = {"error": "bold red", "warning": "yellow"}.get(trouble["level"], "dim")
-    often = f" ×{trouble['times']}" if trouble["times"] > 1 else ""
-    about = Text(f"{_moment(trouble['last_at'])} {printable(trouble['about'])}{often}: ", style=style)
-    return about.append(printable(trouble["explanation"]), style="")
+def _problem_line(problem: ProblemView) -> Text:
+    style = {"error": "bold red", "warning": "yellow"}.get(problem["level"], "dim")
+    often = f" ×{problem['times']}" if problem["times"] > 1 else ""
+    about = Text(f"{_moment(problem['last_at'])} {printable(problem['about'])}{often}: ", style=style)
+    return about.append(printable(problem["explanation"]), style="")
 
 
 def _clock(seconds: float) -> str:

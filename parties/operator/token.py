@@ -1,7 +1,7 @@
-"""Who may change anything: whoever can read a file that only the server's own user can.
+"""The token that a request must carry to change anything: it is in a file that only the server's own user can read.
 
-The server writes a fresh token when it starts, and takes it away when it ends. Reading what an operator sees needs no
-token, which is why the port is a local one.
+The server writes a fresh token when it starts and deletes it when it ends. Queries need no token, which is why the port
+should be a local one.
 """
 
 from __future__ import annotations
@@ -17,28 +17,20 @@ from pathlib import Path
 from fsl_async.digests import same
 from fsl_async.errors import MisuseError, StorageError
 from parties.files.disk import replaced_by
-from parties.settings.party_file import ServerFile
-from parties.settings.reading import OnDisk
 from parties.storage.store import DiskFullError
 
-__all__ = ["OperatorToken", "read_operator_token", "token_place", "written_token"]
+__all__ = ["OperatorToken", "read_operator_token", "written_token"]
 
 TOKEN_BYTES = 32
 
 _TOKEN = re.compile(f"[0-9a-f]{{{2 * TOKEN_BYTES}}}")
 
 
-def token_place(file: ServerFile) -> Path:
-    """Where a server writes its operator's token: beside its store, or beside its keys where it has none on disk."""
-    beside = file.store.path if isinstance(file.store, OnDisk) else file.identity
-    return beside.with_name(f"{beside.name}.operator-token")
-
-
 class OperatorToken:
     """The token of one run of a server.
 
     Attributes:
-        written: whether it is in its file, so that somebody can have it.
+        written: whether it has been written into its file.
     """
 
     def __init__(self) -> None:
@@ -49,14 +41,14 @@ class OperatorToken:
         return "OperatorToken()"
 
     def opens(self, header: bytes) -> bool:
-        """Whether an Authorization header shows this token; takes the same time for every wrong one."""
+        """Whether an Authorization header carries this token; takes the same time for every wrong token."""
         return same(b"Bearer " + self._text.encode(), header)
 
     def write(self, path: Path) -> None:
-        """Write it into a file that only this user reads, in place of an older one.
+        """Write it into a file that only this user can read, replacing an older one.
 
         Raises:
-            DiskFullError: there is no room for it.
+            DiskFullError: the disk is full.
             StorageError: it cannot be written there.
         """
         try:
@@ -70,7 +62,7 @@ class OperatorToken:
 
 @contextmanager
 def written_token(path: Path) -> Iterator[OperatorToken]:
-    """A fresh token, in a file for as long as the block lasts; not written yet where the disk is full.
+    """A fresh token, in a file for as long as the block lasts; not yet written if the disk is full.
 
     Raises:
         StorageError: it cannot be written there.
@@ -81,7 +73,7 @@ def written_token(path: Path) -> Iterator[OperatorToken]:
     try:
         yield token
     finally:
-        with suppress(OSError, MisuseError):  # a server that started since has written its own
+        with suppress(OSError, MisuseError):  # a server that started later has written its own token
             if token.opens(b"Bearer " + read_operator_token(path).encode()):
                 path.unlink()
 
@@ -90,7 +82,7 @@ def read_operator_token(path: Path) -> str:
     """The token of the server that is running.
 
     Raises:
-        MisuseError: there is none, or others can read it.
+        MisuseError: there is none, it is not a token, or other users can read it.
     """
     try:
         mode = path.stat().st_mode

@@ -1,7 +1,7 @@
-"""What an operator is shown, as plain values: the same for the page, the terminal and whoever reads the JSON.
+"""The operator port's answers, made from a server's status: the same for the page, the terminal and other programs.
 
-Rules: times are seconds since 1970, or null where there is none; clients are public names, in a round's own view alone
-all of them; there is a version, and it rises when a field changes its meaning or goes away.
+Rules: times are seconds since 1970, or null if there is none; clients appear by their public names, and only the view
+of a single round has all of them; the version rises when a field changes its meaning or is removed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from parties.operator.log_fields import plain_text
-from parties.operator.observer import Operations
+from parties.operator.observer import OperatorObserver
 from parties.operator.response_types import VERSION, RoundsView, RoundView, RunningView, StatusView, SummaryView
 from parties.status import PastRound, RoundStatus, ServerStatus
 
@@ -24,38 +24,38 @@ __all__ = ["MOST_NAMES", "round_view", "rounds_view", "status_view"]
 MOST_NAMES = 200
 
 
-def status_view(standing: ServerStatus, operations: Operations) -> StatusView:
-    """How a server stands."""
-    used, limit = operations.budget
+def status_view(status: ServerStatus, observer: OperatorObserver) -> StatusView:
+    """A server's status."""
+    used, limit = observer.budget
     return {
         "version": VERSION,
-        "server": f"S{standing.server}",
-        "task": standing.task,
-        "time": operations.setup.clock(),
-        "started_at": operations.started_at,
-        "waiting_for": standing.waiting_for,
-        "round": _running(standing.round) if standing.round else None,
-        "rounds": {"done": standing.rounds_done, "aborted": standing.rounds_aborted},
-        "peer": {"name": f"S{1 - standing.server}", "connected": standing.peer_connected},
+        "server": f"S{status.server}",
+        "task": status.task,
+        "time": observer.setup.clock(),
+        "started_at": observer.started_at,
+        "waiting_for": status.waiting_for,
+        "round": _running_view(status.round) if status.round else None,
+        "rounds": {"done": status.rounds_done, "aborted": status.rounds_aborted},
+        "peer": {"name": f"S{1 - status.server}", "connected": status.peer_connected},
         "clients": {
-            "connected": standing.clients_connected,
-            "known": len(operations.company),
-            "names": heapq.nsmallest(MOST_NAMES, operations.company),
+            "connected": status.clients_connected,
+            "known": len(observer.connected),
+            "names": heapq.nsmallest(MOST_NAMES, observer.connected),
         },
         "memory": {"resident": resident_bytes(), "budget_used": used, "budget": limit},
-        "lag_seconds": operations.lag.worst,
-        "log_level": operations.setup.log.level,
-        "troubles": [msgspec.to_builtins(trouble) for trouble in operations.troubles.latest()],
+        "lag_seconds": observer.lag.worst,
+        "log_level": observer.setup.log.level,
+        "troubles": [msgspec.to_builtins(problem) for problem in observer.problems.latest()],
     }
 
 
 def rounds_view(past: list[PastRound]) -> RoundsView:
-    """Settled rounds in short, oldest first."""
+    """Settled rounds in brief, oldest first."""
     return {"version": VERSION, "rounds": [_summary(each) for each in past]}
 
 
 def round_view(past: PastRound) -> RoundView:
-    """A settled round with everybody who was counted, and why others were not."""
+    """A settled round with all clients that were counted, and why others were not."""
     report = past.report
     return {
         "version": VERSION,
@@ -68,14 +68,14 @@ def round_view(past: PastRound) -> RoundView:
 
 
 def resident_bytes() -> int:
-    """Memory that this process occupies; where the system does not tell, the most it has occupied."""
+    """Resident memory of this process in bytes; its peak, if the system does not report the present figure."""
     try:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _running(run: RoundStatus) -> RunningView:
+def _running_view(run: RoundStatus) -> RunningView:
     return {
         "number": run.number,
         "round_id": run.round_id.hex(),

@@ -25,7 +25,7 @@ from parties.files import disk
 from parties.files.models import save_model
 from parties.identity.keys import Identity
 from parties.identity.tokens import add_tokens
-from parties.operator.recent_problems import trouble_of
+from parties.operator.recent_problems import problem_of
 from parties.server.round.room import submission_bytes
 from parties.server.server import Server
 from parties.settings.party_file import ServerFile
@@ -506,5 +506,5 @@ async def test_looking_is_no_trouble_of_the_server_that_is_looked_at(folder):
     await setup.store.aclose()
     (failed,) = [happening for happening in heard if isinstance(happening, ConnectionFailed)]
     assert failed.kind == "LookedOnlyError"
-    assert trouble_of(failed) is None
-    assert trouble_of(msgspec.structs.replace(failed, kind="ConnectionLostError")) is not None
+    assert problem_of(failed) is None
+    assert problem_of(msgspec.structs.replace(failed, kind="ConnectionLostError")) is not None

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import h11
 import trio
 from trio.testing import memory_stream_pair
 
-from parties.operator.http import HttpLimits, attend
+from parties.operator import OperatorObserver, Overview
+from parties.operator.http import HttpLimits, serve_connection
 from parties.operator.resources import Resources
 from parties.operator.token import OperatorToken
 from tests.parties.operator.stage import Stage
 
 LIMITS = HttpLimits()
+
+
+@dataclass(frozen=True)
+class Operated:
+    """A real server and its observer."""
+
+    server: Overview
+    observer: OperatorObserver
 
 
 class Port:
@@ -24,11 +36,14 @@ class Port:
         token: the operator's, as a header.
     """
 
-    def __init__(self, stage: Stage | None = None, *hosts: str) -> None:
+    def __init__(self, stage: Stage | Operated | None = None, *hosts: str) -> None:
         self.stage = stage or Stage()
+        overview = stage.server if isinstance(stage, Operated) else self.stage
         token = OperatorToken()
-        self.token = f"Bearer {token._text}"
-        self.resources = Resources(self.stage.operations, self.stage, token, hosts)
+        with TemporaryDirectory() as folder:
+            token.write(Path(folder, "token"))
+            self.token = f"Bearer {Path(folder, 'token').read_text(encoding='ascii').strip()}"
+        self.resources = Resources(self.stage.observer, overview, token, hosts)
 
     async def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, str], bytes]:
         """One request on a connection of its own, through all of HTTP."""
@@ -48,7 +63,7 @@ class Port:
         """All that is answered to some bytes, after which the client says nothing more."""
         ours, theirs = memory_stream_pair()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(attend, theirs, self.resources.answer, LIMITS)
+            nursery.start_soon(serve_connection, theirs, self.resources.answer, LIMITS)
             await ours.send_all(data)
             await ours.send_eof()
             return await everything(ours)

@@ -25,7 +25,7 @@ async def take(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         async with trio.open_nursery() as nursery:
             address = await nursery.start(
-                partial(serve_operator, stage.operations, stage, "127.0.0.1:0", Path(scratch) / "token")
+                partial(serve_operator, stage.observer, stage, "127.0.0.1:0", Path(scratch) / "token")
             )
             await trio.to_thread.run_sync(photograph, f"http://{address}/", folder, Path(scratch))
             nursery.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""A server that only acts: it stands as a test tells it to, and lets happenings be heard as a real one does."""
+"""A server that only acts: it stands as a test tells it to, and lets events be heard as a real one does."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from parties.events import (
     SubmissionIn,
     Warned,
 )
-from parties.operator import Log, Operations, OperationsSetup
+from parties.operator import Log, ObserverSetup, OperatorObserver
 from parties.outcome import RoundReport
 from parties.status import PastRound, RoundStatus, ServerStatus
 
@@ -37,10 +37,10 @@ WALL = 1_790_000_000.0
 
 
 class Stage:
-    """An `Overview` under a test's control, with the operations that hear it.
+    """An `Overview` under a test's control, with the observer that hears it.
 
     Attributes:
-        operations: hears everything that is played.
+        observer: hears everything that is played.
         aborted: which rounds were given up, and why.
         now: the wall clock.
     """
@@ -49,7 +49,7 @@ class Stage:
         self.now = now
         self.store = store
         self.log = log or Log("S0", "json")
-        self.operations = Operations(OperationsSetup(0, "goods", self.log, self._store, lambda: self.now))
+        self.observer = OperatorObserver(ObserverSetup(0, "goods", self.log, self._store, lambda: self.now))
         self.aborted: list[tuple[int, str]] = []
         self.past: list[PastRound] = []
         self.peer = False
@@ -143,8 +143,8 @@ class Stage:
         self.running = None
         self.tell(RoundSettled(past=past))
 
-    def tell(self, happening: ServerEvent) -> None:
-        self.operations(happening)
+    def tell(self, event: ServerEvent) -> None:
+        self.observer(event)
 
     def _run(self, **changes: object) -> RoundStatus:
         assert self.running is not None

@@ -20,9 +20,9 @@ ALERTS = (DOCS / "alerts.yml").read_text(encoding="utf-8")
 def exposed() -> set[str]:
     """Every metric's name, as rules and queries use it."""
     stage = Stage()
-    for happening in SAMPLES:
-        stage.operations.metrics.hear(happening)
-    text = stage.operations.metrics.scrape(stage.status()).decode()
+    for event in SAMPLES:
+        stage.observer.metrics.hear(event)
+    text = stage.observer.metrics.scrape(stage.status()).decode()
     families = [family for family in text_string_to_metric_families(text) if not family.name.endswith("_created")]
     return {family.name + {"counter": "_total"}.get(family.type, "") for family in families}
 

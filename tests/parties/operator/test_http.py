@@ -12,7 +12,7 @@ import pytest
 import trio
 from trio.testing import MockClock, lockstep_stream_pair, memory_stream_pair
 
-from parties.operator.http import Request, Response, attend
+from parties.operator.http import Request, Response, serve_connection
 from tests.parties.operator.asking import LIMITS, Port, everything
 
 
@@ -91,7 +91,7 @@ async def test_a_request_that_trickles_in_is_cut_off_in_time(port, autojump):
     ours, theirs = memory_stream_pair()
     begun = trio.current_time()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(attend, theirs, port.resources.answer, LIMITS)
+        nursery.start_soon(serve_connection, theirs, port.resources.answer, LIMITS)
         nursery.start_soon(trickle, ours, b"GET / HTTP/1.1\r\nX-Slow: " + b"x" * 1000)
         answer = await everything(ours)
         nursery.cancel_scope.cancel()
@@ -112,7 +112,7 @@ async def test_a_connection_that_asks_nothing_is_closed_in_time(port, autojump):
     ours, theirs = memory_stream_pair()
     begun = trio.current_time()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(attend, theirs, port.resources.answer, LIMITS)
+        nursery.start_soon(serve_connection, theirs, port.resources.answer, LIMITS)
         assert await everything(ours) == b""
     assert trio.current_time() - begun == pytest.approx(LIMITS.request_seconds)
 
@@ -121,7 +121,7 @@ async def test_a_client_that_does_not_take_its_answer_is_let_go(port, autojump):
     ours, theirs = lockstep_stream_pair()  # nothing is taken before it is read
     begun = trio.current_time()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(attend, theirs, port.resources.answer, LIMITS)
+        nursery.start_soon(serve_connection, theirs, port.resources.answer, LIMITS)
         await ours.send_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert trio.current_time() - begun == pytest.approx(LIMITS.send_seconds)
 
@@ -129,7 +129,7 @@ async def test_a_client_that_does_not_take_its_answer_is_let_go(port, autojump):
 async def test_a_client_that_leaves_in_the_middle_disturbs_nobody(port):
     ours, theirs = memory_stream_pair()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(attend, theirs, port.resources.answer, LIMITS)
+        nursery.start_soon(serve_connection, theirs, port.resources.answer, LIMITS)
         await ours.send_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await ours.aclose()
 
@@ -137,7 +137,7 @@ async def test_a_client_that_leaves_in_the_middle_disturbs_nobody(port):
 async def test_a_body_that_waits_for_leave_gets_it(port):
     ours, theirs = memory_stream_pair()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(attend, theirs, port.resources.answer, LIMITS)
+        nursery.start_soon(serve_connection, theirs, port.resources.answer, LIMITS)
         head = (
             f"PUT /log-level HTTP/1.1\r\nHost: localhost\r\nAuthorization: {port.token}\r\n"
             "Content-Length: 18\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
@@ -155,7 +155,7 @@ async def test_a_bug_is_not_hidden():
     ours, theirs = memory_stream_pair()
     with pytest.RaisesGroup(ZeroDivisionError):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(attend, theirs, buggy, LIMITS)
+            nursery.start_soon(serve_connection, theirs, buggy, LIMITS)
             await ours.send_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
 
@@ -175,7 +175,7 @@ async def test_a_pieces_generator_is_closed_when_its_client_leaves():
 
     ours, theirs = memory_stream_pair()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(attend, theirs, answer, LIMITS)
+        nursery.start_soon(serve_connection, theirs, answer, LIMITS)
         await ours.send_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await ours.receive_some()
         await ours.aclose()

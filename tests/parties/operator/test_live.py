@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock, memory_stream_pair
 
-from parties.operator.http import attend
+from parties.operator.http import serve_connection
 from parties.operator.resources import HEARTBEAT, MOST_VIEWERS
 from tests.parties.operator.asking import LIMITS, Port
 
@@ -58,7 +58,7 @@ class Viewer:
 @asynccontextmanager
 async def viewer(port: Port, nursery: trio.Nursery) -> AsyncGenerator[Viewer, None]:
     ours, theirs = memory_stream_pair()
-    nursery.start_soon(attend, theirs, port.resources.answer, LIMITS)
+    nursery.start_soon(serve_connection, theirs, port.resources.answer, LIMITS)
     found = Viewer(ours)
     await found.ask()
     yield found

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from fsl_async.errors import MisuseError
-from parties import events as happenings
+from parties import events as events
 from parties.events import ClientMet, Enrolled, PeerLost, Revoked, RoundMoved, RoundSettled, ServerEvent
 from parties.operator.log import Log
 from parties.operator.log_fields import FIELDS, WITHHELD, admitted, discreet_record, plain_text
-from parties.operator.log_lines import NAMES_PER_LINE, EventLog
+from parties.operator.log_lines import EVENTS, NAMES_PER_LINE, EventLog, structured_logger
 from tests.parties.operator import probes
 from tests.parties.operator.paper import SAMPLES, Paper
 from tests.parties.operator.stage import NASTY, Stage, play_day, settled_round
@@ -40,7 +40,7 @@ def strange(name: str = "parties.somewhere") -> logging.Logger:
 
 
 def test_every_happening_has_a_line_whose_fields_all_pass(paper):
-    named = {each for each in vars(happenings).values() if isinstance(each, type) and issubclass(each, ServerEvent)}
+    named = {each for each in vars(events).values() if isinstance(each, type) and issubclass(each, ServerEvent)}
     assert {type(sample) for sample in SAMPLES} == named - {ServerEvent}
     for sample in SAMPLES:
         before = len(paper.lines)
@@ -134,14 +134,14 @@ def test_people_read_lines_and_machines_read_json(form, terminal, json_lines):
 
 
 def test_the_log_is_gone_when_its_block_ends():
-    paper, before = Paper(), logging.getLogger("parties").level
+    paper, logger = Paper(), logging.getLogger("parties")
+    level, handlers = logger.level, list(logger.handlers)
     with paper.log.installed():
         pass
     paper.log.set_level("debug")
     strange().error("afterwards")
     assert paper.text == ""
-    assert logging.getLogger("parties").level == before
-    assert paper.log._handler not in logging.getLogger("parties").handlers
+    assert (logger.level, logger.handlers) == (level, handlers)
 
 
 def test_a_level_that_was_set_before_holds_when_it_is_installed():
@@ -162,7 +162,7 @@ def test_other_packages_are_left_alone(paper):
 
 
 def test_a_field_that_is_not_on_the_list_does_not_pass_and_is_named(paper):
-    EventLog("S0")._plain.info("careless", seed=b"0123456789abcdef", rows=[1, 2], client="alice")
+    structured_logger(EVENTS, "S0").info("careless", seed=b"0123456789abcdef", rows=[1, 2], client="alice")
     (line,) = paper.lines
     assert line["withheld"] == ["rows", "seed"]
     assert line["client"] == "alice"
@@ -292,6 +292,6 @@ def test_the_guards_hold_for_random_fields_and_values(paper):
     for _ in range(500):
         fields = {chance.choice(names): chance.choice(values) for _ in range(4)}
         fields.pop("event", None)
-        EventLog("S0")._plain.info("x", **fields)
+        structured_logger(EVENTS, "S0").info("x", **fields)
     assert not probes.found_in(paper.text, [secret]), f"seed {seed}"
     assert len(paper.lines) == 500

@@ -15,7 +15,7 @@ import pytest
 from parties.events import ConnectionFailed, Enrolled, RequestRefused, Warned
 from parties.operator.log import Log
 from parties.operator.log_lines import EventLog
-from parties.operator.pen import MOST_WAITING, ThreadedPen
+from parties.operator.log_writer import MOST_WAITING, ThreadedWriter
 from parties.operator.repeats import FIRST, MINUTE, MOST_SOURCES, network_of
 from tests.parties.operator.paper import Paper
 
@@ -115,9 +115,8 @@ def test_a_log_that_nobody_reads_keeps_nobody_waiting_and_says_later_what_is_mis
             lines: list[bytes] = []
             reader = threading.Thread(target=read_all, args=(reading, lines))
             reader.start()
-            log._pen.finish()
+        with log.installed():
             logger.warning("again")
-            log._pen.finish()
     reader.join(10)
     words = [json.loads(line)["event"] for line in lines]
     assert words.pop() == "again"
@@ -130,11 +129,11 @@ def test_a_log_that_nobody_reads_keeps_nobody_waiting_and_says_later_what_is_mis
 def test_a_closed_pipe_stops_nobody():
     reading, writing = os.pipe()
     os.close(reading)
-    pen = ThreadedPen(writing)
-    assert pen.write("nobody hears\n")
-    pen.finish()
-    assert pen.write("nor this\n")
-    pen.finish()
+    writer = ThreadedWriter(writing)
+    assert writer.write("nobody hears\n")
+    writer.finish()
+    assert writer.write("nor this\n")
+    writer.finish()
     os.close(writing)
 
 
@@ -156,16 +155,16 @@ def test_a_pipe_that_does_not_block_loses_no_lines():
     """Whoever shares it may have made it so; its reader is slower than the lines come."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    pen = ThreadedPen(writing)
+    writer = ThreadedWriter(writing)
     lines = [f"{number:099}\n" for number in range(5_000)]
     for line in lines:
-        assert pen.write(line)
+        assert writer.write(line)
     time.sleep(0.1)
     read = []
     with os.fdopen(reading) as stream:
         reader = threading.Thread(target=lambda: read.extend(stream))
         reader.start()
-        pen.finish()
+        writer.finish()
         os.close(writing)
         reader.join()
     assert read == lines

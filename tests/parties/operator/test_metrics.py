@@ -43,12 +43,12 @@ def stage():
 
 
 def sample(stage: Stage, name: str, **labels: str) -> float | None:
-    stage.operations.metrics.scrape(stage.status())
-    return stage.operations.metrics.registry.get_sample_value(name, labels)
+    stage.observer.metrics.scrape(stage.status())
+    return stage.observer.metrics.registry.get_sample_value(name, labels)
 
 
 def label_sets(stage: Stage) -> dict[str, set[tuple]]:
-    text = stage.operations.metrics.scrape(stage.status()).decode()
+    text = stage.observer.metrics.scrape(stage.status()).decode()
     found: dict[str, set[tuple]] = {}
     for family in text_string_to_metric_families(text):
         for each in family.samples:
@@ -152,8 +152,8 @@ def test_whoever_is_connected_is_counted_now_and_refusals_since_the_start(stage)
 def test_labels_stay_few_whatever_strangers_send(stage):
     seed = secrets.randbits(32)
     chance = random.Random(seed)
-    for happening in SAMPLES:
-        stage.tell(happening)
+    for event in SAMPLES:
+        stage.tell(event)
     before = label_sets(stage)
     for _ in range(1_000):
         word = f"{chance.choice(['S', 'only_s', 'Submit', NASTY])}{chance.randrange(10**9)}"
@@ -177,7 +177,7 @@ def test_labels_stay_few_whatever_strangers_send(stage):
 
 def test_no_client_and_no_address_is_in_the_metrics(stage):
     play_day(stage, rounds=3)
-    text = stage.operations.metrics.scrape(stage.status()).decode()
+    text = stage.observer.metrics.scrape(stage.status()).decode()
     for name in (NASTY, "alice", "phone-", "203.0.113.9"):
         assert name not in text
 
@@ -191,7 +191,7 @@ def test_two_servers_in_one_process_count_apart():
 
 def test_the_text_is_what_prometheus_parses_and_every_metric_says_what_it_is(stage):
     play_day(stage, rounds=2)
-    families = list(text_string_to_metric_families(stage.operations.metrics.scrape(stage.status()).decode()))
+    families = list(text_string_to_metric_families(stage.observer.metrics.scrape(stage.status()).decode()))
     ours = [family for family in families if family.name.startswith("fsl_")]
     assert len(ours) > 20
     assert all(family.documentation.endswith(".") for family in ours)
@@ -214,12 +214,12 @@ def ticking() -> MockClock:
 
 async def test_a_loop_that_runs_in_time_is_no_trouble(ticking):
     ear = Ear()
-    assert "not measured" in ear.lag.trouble
+    assert "not measured" in ear.lag.problem
     with trio.move_on_after(10 * INTERVAL + 0.01):
         await ear.lag.watch()
     assert ear.measured == [(pytest.approx(0, abs=1e-6), False)] * 10
     assert ear.heard == []
-    assert ear.lag.trouble == ""
+    assert ear.lag.problem == ""
 
 
 async def test_a_lag_is_measured_and_warned_of_once_a_minute(ticking):
@@ -274,6 +274,6 @@ async def test_a_pulse_that_has_stopped_is_trouble(ticking):
     ear = Ear()
     ear.lag.take(0.0)
     await trio.sleep(STUCK / 2)
-    assert ear.lag.trouble == ""
+    assert ear.lag.problem == ""
     await trio.sleep(STUCK)
-    assert "15 s late" in ear.lag.trouble
+    assert "15 s late" in ear.lag.problem

@@ -27,7 +27,7 @@ from transport import UnreachableError
 @asynccontextmanager
 async def serving(stage: Stage, token: Path, address: str = "127.0.0.1:0", **settings) -> AsyncGenerator[str, None]:
     async with trio.open_nursery() as nursery:
-        yield await nursery.start(partial(serve_operator, stage.operations, stage, address, token, **settings))
+        yield await nursery.start(partial(serve_operator, stage.observer, stage, address, token, **settings))
         nursery.cancel_scope.cancel()
 
 
@@ -46,7 +46,7 @@ async def test_it_serves_at_a_loopback_address_and_leaves_nothing_behind(tmp_pat
         assert stat.S_IMODE(token.stat().st_mode) == 0o600
         assert read_operator_token(token)
     assert list(tmp_path.iterdir()) == []
-    assert stage.operations.troubles.latest() == []
+    assert stage.observer.problems.latest() == []
     with pytest.raises(OSError, match="all attempts to connect"):
         await fetch(address)
 
@@ -54,7 +54,7 @@ async def test_it_serves_at_a_loopback_address_and_leaves_nothing_behind(tmp_pat
 async def test_an_address_that_others_reach_is_warned_of(tmp_path):
     stage = Stage()
     async with serving(stage, tmp_path / "token", "0.0.0.0:0"):
-        (trouble,) = stage.operations.troubles.latest()
+        (trouble,) = stage.observer.problems.latest()
     assert trouble.about == "operator-port"
     assert "0.0.0.0: whoever reaches it" in trouble.explanation
 
@@ -91,14 +91,15 @@ def test_a_token_is_for_its_owner_alone_and_a_new_one_replaces_it(tmp_path):
     path.write_text("an older one")
     path.chmod(0o644)
     with written_token(path) as first:
-        assert first.opens(b"Bearer " + read_operator_token(path).encode())
+        text = read_operator_token(path)
+        assert first.opens(b"Bearer " + text.encode())
         with written_token(path) as second:
             assert not first.opens(b"Bearer " + read_operator_token(path).encode())
             assert second.opens(b"Bearer " + read_operator_token(path).encode())
             OperatorToken().write(path)
         assert path.exists(), "a third server's token is not taken away by the second"
     assert "token" not in repr(first).lower().replace("operatortoken", "")
-    assert first._text not in repr(first)
+    assert text not in repr(first)
 
 
 async def test_on_a_full_disk_all_is_shown_and_the_token_is_written_when_there_is_room(
@@ -122,12 +123,12 @@ async def test_on_a_full_disk_all_is_shown_and_the_token_is_written_when_there_i
             await trio.sleep(1)
     assert read_operator_token(path)
     assert token
-    assert [trouble.times for trouble in stage.operations.troubles.latest() if trouble.about == "store"] == [1]
+    assert [trouble.times for trouble in stage.observer.problems.latest() if trouble.about == "store"] == [1]
     nursery.cancel_scope.cancel()
 
 
 async def _shown(stage: Stage, path: Path, *, task_status: trio.TaskStatus[str]) -> None:
-    await serve_operator(stage.operations, stage, "127.0.0.1:0", path, task_status=task_status)
+    await serve_operator(stage.observer, stage, "127.0.0.1:0", path, task_status=task_status)
 
 
 def test_a_token_that_cannot_be_used_says_why(tmp_path):

@@ -16,12 +16,12 @@ from fsl_async.errors import FslError
 from fsl_async.randomness import SeededSource
 from fsl_async.wire.messages import Share
 from parties.compute import InlineLane
-from parties.operator import Operations, OperationsSetup
+from parties.operator import ObserverSetup, OperatorObserver
 from parties.server.peer.link import PeerLink
 from parties.simulation.network import Network
 from parties.simulation.scheduling import seeded_scheduling
 from tests.parties.operator import probes
-from tests.parties.operator.asking import Port
+from tests.parties.operator.asking import Operated, Port
 from tests.parties.operator.paper import Paper
 
 SEED = 20
@@ -44,19 +44,16 @@ class Observed(Network):
 
     def __init__(self, log) -> None:
         clock = trio.current_time
-        self.operations = [Operations(OperationsSetup(index, TASK.name, log, clock=clock)) for index in (0, 1)]
+        self.observers = [OperatorObserver(ObserverSetup(index, TASK.name, log, clock=clock)) for index in (0, 1)]
         model = {"items": np.zeros((100_003, 1), dtype="f4"), "head": np.zeros(3, dtype="f4")}
         super().__init__(TASK, model, SEED, InlineLane())
 
     def _server_setup(self, index, model):
-        return replace(super()._server_setup(index, model), observe=self.operations[index])
+        return replace(super()._server_setup(index, model), observe=self.observers[index])
 
     def port(self, index: int) -> Port:
         """What an operator of a server asks."""
-        server = self.servers[index]
-        port = Port()
-        port.resources._overview, port.resources._operations = server, self.operations[index]
-        return port
+        return Port(Operated(self.servers[index], self.observers[index]))
 
 
 @contextmanager
@@ -179,7 +176,7 @@ async def test_both_servers_report_enough_to_be_operated():
             assert "a trial" in second["aborted"]
             assert third["aborted"]
             assert (await port.json("/rounds/1.json"))["clients"] == sorted(CLIENTS)
-            value = net.operations[index].metrics.registry.get_sample_value
+            value = net.observers[index].metrics.registry.get_sample_value
             assert value("fsl_rounds_total", {"outcome": "done"}) == 1
             assert value("fsl_rounds_total", {"outcome": "aborted"}) == 2
             assert value("fsl_clients_counted_total") == 3

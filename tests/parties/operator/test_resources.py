@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from fsl_async.errors import StorageError
-from parties.operator.http import with_json
+from parties.operator.http import json_response
 from parties.operator.resources import LONGEST_REASON, host_of
 from tests import ROOT
 from tests.parties.operator.asking import Port
@@ -114,7 +114,7 @@ async def test_ready_means_that_clients_can_be_served(port):
 async def test_healthy_means_that_the_event_loop_runs(port, autojump):
     assert not (await port.json("/healthz", 503))["healthy"]
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(port.stage.operations.lag.watch)
+        nursery.start_soon(port.stage.observer.lag.watch)
         await trio.sleep(1)
         assert (await port.json("/healthz"))["healthy"]
         nursery.cancel_scope.cancel()
@@ -300,4 +300,4 @@ def test_the_host_of_a_header(header, host):
 
 def test_json_has_no_numbers_that_json_has_not():
     with pytest.raises(ValueError, match="not JSON compliant"):
-        with_json({"x": float("inf")})
+        json_response({"x": float("inf")})

@@ -19,9 +19,10 @@ from rich.console import Console
 from fsl_async.errors import ChannelError, MisuseError
 from parties.commands import operating as commands
 from parties.commands.application import app
+from parties.deployment.operator_port import operator_port
 from parties.operator import serve_operator
-from parties.operator.queries import Inquiry
-from parties.operator.response_types import RoundsView, RoundView, RunningView, StatusView, TroubleView, read_answer
+from parties.operator.queries import OperatorPort
+from parties.operator.response_types import ProblemView, RoundsView, RoundView, RunningView, StatusView, read_answer
 from parties.operator.terminal import as_text, round_screen, rounds_table, status_screen, watch
 from parties.operator.views import round_view, rounds_view, status_view
 from tests.parties.operator.paper import Paper
@@ -39,12 +40,12 @@ def stage() -> Iterator[Stage]:
 @asynccontextmanager
 async def serving(stage: Stage, token: Path) -> AsyncGenerator[str, None]:
     async with trio.open_nursery() as nursery:
-        yield await nursery.start(partial(serve_operator, stage.operations, stage, "127.0.0.1:0", token))
+        yield await nursery.start(partial(serve_operator, stage.observer, stage, "127.0.0.1:0", token))
         nursery.cancel_scope.cancel()
 
 
 def views(stage: Stage) -> tuple[dict, list[dict]]:
-    return status_view(stage.status(), stage.operations), rounds_view(stage.past)["rounds"]
+    return status_view(stage.status(), stage.observer), rounds_view(stage.past)["rounds"]
 
 
 # ---- what is drawn
@@ -143,7 +144,7 @@ async def test_the_live_view_follows_the_server_and_outlives_its_restart(stage, 
 
     async with trio.open_nursery() as nursery:
         async with serving(stage, tmp_path / "token") as address:
-            nursery.start_soon(watch, Inquiry.of(f"http://{address}"), console)
+            nursery.start_soon(watch, operator_port(f"http://{address}"), console)
             await shows("between rounds")
             stage.open_round(1)
             stage.submit("alice")
@@ -152,7 +153,7 @@ async def test_the_live_view_follows_the_server_and_outlives_its_restart(stage, 
             await shows("1 rounds done")
         await shows("the server does not answer")
         async with trio.open_nursery() as again:
-            await again.start(partial(serve_operator, stage.operations, stage, address, tmp_path / "token"))
+            await again.start(partial(serve_operator, stage.observer, stage, address, tmp_path / "token"))
             stage.open_round(2)
             await shows("round 2 (main): Open")
             again.cancel_scope.cancel()
@@ -201,7 +202,7 @@ async def test_status_and_rounds_are_data_for_scripts(stage, tmp_path, capsys):
 
 
 def test_who_leaves_the_live_view_has_not_failed(monkeypatch, capsys):
-    async def look(inquiry: Inquiry, console: Console) -> None:
+    async def look(port: OperatorPort, console: Console) -> None:
         await trio.lowlevel.checkpoint()
         signal.raise_signal(signal.SIGINT)
         await trio.sleep_forever()
@@ -270,7 +271,7 @@ async def test_a_server_that_does_not_run_is_said_to(stage, tmp_path, capsys):
 def test_what_is_no_server_is_refused(where, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(MisuseError, match=words):
-        Inquiry.of(where)
+        operator_port(where)
 
 
 async def test_a_file_without_an_operators_port_says_what_to_add(stage, tmp_path):
@@ -278,10 +279,10 @@ async def test_a_file_without_an_operators_port_says_what_to_add(stage, tmp_path
         text = config.read_text()
     config.write_text(text.partition("[operator]")[0])
     with pytest.raises(MisuseError, match=r"add \[operator\] with listen"):
-        Inquiry.of(str(config))
+        operator_port(str(config))
     config.write_text(text.partition("[operator]")[0] + '[operator]\nlisten = "127.0.0.1:0"\n')
     with pytest.raises(MisuseError, match="the system chooses"):
-        Inquiry.of(str(config))
+        operator_port(str(config))
 
 
 @contextmanager
@@ -319,7 +320,7 @@ FOREIGN = {
 @pytest.mark.parametrize("body", FOREIGN.values(), ids=FOREIGN.keys())
 async def test_another_program_at_the_port_is_not_taken_for_ours(body):
     with other_server(body) as url, pytest.raises(ForeignPeerError, match="is not an operator's port of fsl-async"):
-        await Inquiry.of(url).get("/status.json", StatusView)
+        await operator_port(url).get("/status.json", StatusView)
 
 
 async def _answers(stream: trio.SocketStream, said: bytes) -> None:
@@ -337,20 +338,20 @@ async def test_an_answer_need_not_be_as_long_as_it_says(length, body):
         (listener, *_) = await nursery.start(partial(trio.serve_tcp, partial(_answers, said=said), 0, host="127.0.0.1"))
         port = listener.socket.getsockname()[1]
         with pytest.raises(ForeignPeerError):
-            await Inquiry.of(f"http://127.0.0.1:{port}").get("/status.json", StatusView)
+            await operator_port(f"http://127.0.0.1:{port}").get("/status.json", StatusView)
         nursery.cancel_scope.cancel()
 
 
 async def test_an_answer_without_end_is_not_read_to_its_end(monkeypatch):
-    monkeypatch.setattr("parties.operator.queries.LONGEST", 100_000)
+    monkeypatch.setattr("parties.operator.queries.LONGEST_ANSWER", 100_000)
     with other_server(b" " * 200_000) as url, pytest.raises(ForeignPeerError):
-        await Inquiry.of(url).get("/status.json", StatusView)
+        await operator_port(url).get("/status.json", StatusView)
 
 
 def test_what_is_shown_is_what_is_demanded(stage):
     """Every field that a view has is in its type, and no other, so that a command may rely on all of them."""
     play_day(stage, rounds=24)
-    status = status_view(stage.status(), stage.operations)
+    status = status_view(stage.status(), stage.observer)
     shown = {StatusView: status, RoundsView: rounds_view(stage.past), RoundView: round_view(stage.past[0])}
     for kind, view in shown.items():
         body = json.dumps(view).encode()
@@ -360,7 +361,7 @@ def test_what_is_shown_is_what_is_demanded(stage):
             with pytest.raises(ValueError, match=name):
                 read_answer(json.dumps({key: view[key] for key in view if key != name}).encode(), kind)
     assert status["round"].keys() == RunningView.__annotations__.keys()
-    assert status["troubles"][0].keys() == TroubleView.__annotations__.keys()
+    assert status["troubles"][0].keys() == ProblemView.__annotations__.keys()
 
 
 def test_what_a_later_server_says_besides_is_let_through(stage):
@@ -370,7 +371,7 @@ def test_what_a_later_server_says_besides_is_let_through(stage):
 
 async def test_a_port_that_cannot_be_is_refused():
     with pytest.raises(ChannelError):
-        await Inquiry.of("http://127.0.0.1:99999").get("/status.json", StatusView)
+        await operator_port("http://127.0.0.1:99999").get("/status.json", StatusView)
 
 
 async def test_something_that_speaks_no_http_is_not_taken_for_ours():
@@ -381,13 +382,13 @@ async def test_something_that_speaks_no_http_is_not_taken_for_ours():
         (listener, *_) = await nursery.start(partial(trio.serve_tcp, babble, 0, host="127.0.0.1"))
         port = listener.socket.getsockname()[1]
         with pytest.raises(ChannelError):
-            await Inquiry.of(f"http://127.0.0.1:{port}").get("/status.json", StatusView)
+            await operator_port(f"http://127.0.0.1:{port}").get("/status.json", StatusView)
         nursery.cancel_scope.cancel()
 
 
 def test_an_address_nobody_listens_at(capsys):
     with pytest.raises(UnreachableError, match=r"nothing answers at http://127\.0\.0\.1:9 "):
-        trio.run(Inquiry.of("http://127.0.0.1:9").get, "/status.json", StatusView)
+        trio.run(operator_port("http://127.0.0.1:9").get, "/status.json", StatusView)
     assert commands.status("http://127.0.0.1:9", form="json") == 4
     assert json.loads(capsys.readouterr().out)["error"]["kind"] == "UnreachableError"
 

@@ -16,11 +16,12 @@ from rich.console import RenderableType
 from fsl_async.errors import FslError, MisuseError
 from parties.client.arguments import encoded_updates, wanted_rows
 from parties.commands import clients
+from parties.deployment.operator_port import operator_port
+from parties.events import Warned
 from parties.files.models import load_model
-from parties.operator import Log, Operations, OperationsSetup
-from parties.operator.http import with_json
-from parties.operator.queries import Inquiry
-from parties.operator.recent_problems import Trouble
+from parties.operator import Log, ObserverSetup, OperatorObserver
+from parties.operator.http import json_response
+from parties.operator.queries import OperatorPort
 from parties.operator.response_types import VERSION, Aborting, LogLevel, RoundsView, RoundView, StatusView
 from parties.operator.terminal import as_text, round_screen, rounds_table, status_screen
 from parties.operator.token import OperatorToken, read_operator_token
@@ -58,7 +59,7 @@ class _Said:
         """There is nothing to close."""
 
 
-class _Overheard(Inquiry):
+class _Overheard(OperatorPort):
     """Asks a server whose answer stands in the input."""
 
     def __init__(self, words: bytes) -> None:
@@ -91,19 +92,17 @@ KINDS: tuple[tuple[type, Callable[[Any], RenderableType]], ...] = (
 def _hear(data: bytes) -> None:
     """The first byte says what was asked; an answer to it can be drawn, and printed as JSON."""
     kind, draw = KINDS[int.from_bytes(data[:1], "big") % len(KINDS)]
-    view = _Overheard(data[1:])._ask_plainly(kind, "GET", "/")
+    view = _Overheard(data[1:])._ask_in_thread(kind, "GET", "/")
     drawn = as_text(draw(view))
     assert not re.search(r"[\x00-\x09\x0b-\x1f]", drawn), "a control character comes through"
     assert json.loads(json.dumps(view)) == view
 
 
 @cache
-def _operations() -> Operations:
-    operations = Operations(OperationsSetup(0, "goods", Log("S0", "json", stream=io.StringIO()), clock=lambda: 5.0))
-    trouble = Trouble(about="store", explanation="full", level="warning")
-    operations.troubles.hear = lambda *_: None
-    operations.troubles._by_kind["store"] = trouble
-    return operations
+def _observer() -> OperatorObserver:
+    observer = OperatorObserver(ObserverSetup(0, "goods", Log("S0", "json", stream=io.StringIO()), clock=lambda: 5.0))
+    observer.problems.hear(Warned(about="store", explanation="full"), 5.0)
+    return observer
 
 
 def _answers() -> list[bytes]:
@@ -120,7 +119,7 @@ def _answers() -> list[bytes]:
         maximum=6,
         waiting_for="clients",
     )
-    standing = ServerStatus(
+    status = ServerStatus(
         server=0,
         task="goods",
         peer_connected=True,
@@ -132,7 +131,7 @@ def _answers() -> list[bytes]:
     )
     past = PastRound(report=REPORT, phase="main", opened_at=1.0, settled_at=2.0, evaluating=0.5)
     views = (
-        status_view(standing, _operations()),
+        status_view(status, _observer()),
         rounds_view([past]),
         round_view(past),
         Aborting(version=VERSION, number=3, because="a trial"),
@@ -142,7 +141,7 @@ def _answers() -> list[bytes]:
 
 
 def _answered(view: object) -> bytes:
-    body = bytes(with_json(view).body)
+    body = bytes(json_response(view).body)
     return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
@@ -169,7 +168,7 @@ def _read_rows(data: bytes) -> None:
 
 
 def _read_where(data: bytes) -> None:
-    assert repr(Inquiry.of("http://" + data.decode("utf-8", "surrogateescape")))
+    assert repr(operator_port("http://" + data.decode("utf-8", "surrogateescape")))
 
 
 def _read_environment(data: bytes) -> None:

@@ -18,8 +18,8 @@ from parties.deployment.connecting import Deployment, write_deployment
 from parties.files.models import load_model
 from parties.identity.keys import Identity, PublicIdentity, Registry, read_private
 from parties.identity.tokens import TokenBook, add_tokens, read_token
-from parties.operator import Log, Operations, OperationsSetup
-from parties.operator.http import HttpLimits, attend
+from parties.operator import Log, ObserverSetup, OperatorObserver
+from parties.operator.http import HttpLimits, serve_connection
 from parties.operator.resources import Resources
 from parties.operator.token import OperatorToken
 from parties.settings.lists import add_clients, list_clients, revoke_client
@@ -174,7 +174,7 @@ class _Opens(OperatorToken):
 @cache
 def _resources() -> Resources:
     log = Log("S0", "json", stream=io.StringIO())
-    return Resources(Operations(OperationsSetup(0, "goods", log)), _Server(), _Opens())
+    return Resources(OperatorObserver(ObserverSetup(0, "goods", log)), _Server(), _Opens())
 
 
 async def _visit(data: bytes) -> None:
@@ -186,7 +186,7 @@ async def _visit(data: bytes) -> None:
         return await _resources().answer(request)
 
     visitor = _Visitor(data)
-    await attend(visitor, answer, HttpLimits())
+    await serve_connection(visitor, answer, HttpLimits())
     assert not visitor.heard or visitor.heard.startswith(b"HTTP/1.1 ")
     assert b" 500 " not in visitor.heard[:16]
 

@@ -1,8 +1,8 @@
-"""What writes the log's lines: a thread of its own, so that whoever reads them slowly, or not at all, stops nobody.
+"""Writes the log's lines in a thread of its own, so that a slow or absent reader of the log delays nothing.
 
-Lines wait in a queue of bounded length; those that find it full are lost, and whoever writes them is told. Where nobody
-reads any more (the pipe is closed, the terminal gone), lines are lost in silence: a server does not end because nobody
-listens.
+Lines wait in a queue of bounded length. A line that finds the queue full is lost, and `write` says so. Once the reader
+is gone (the pipe is closed, the terminal hung up), lines are lost silently: a server does not end because nobody reads
+its log.
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ from contextlib import suppress
 from io import UnsupportedOperation
 from typing import Protocol, TextIO
 
-__all__ = ["MOST_WAITING", "Pen", "ThreadedPen", "pen_for"]
+__all__ = ["MOST_WAITING", "LogWriter", "ThreadedWriter", "writer_for"]
 
 MOST_WAITING = 2**22
-"""Bytes of lines that wait to be written."""
+"""The most bytes of lines that wait to be written."""
 
-LAST_WORDS = 2.0
-"""Seconds that the end waits for lines to be written."""
+FINISH_SECONDS = 2.0
+"""How long `finish` waits for lines to be written."""
 
 
-class Pen(Protocol):
+class LogWriter(Protocol):
     """Writes lines."""
 
     def write(self, line: str) -> bool:
-        """Write a line, now or soon, without waiting; whether that could be done."""
+        """Write a line, now or soon, without waiting; returns False if the line is lost."""
 
     def finish(self) -> None:
-        """Wait a little until all lines are written; further ones may follow."""
+        """Wait a short time until all lines are written; further lines may follow."""
 
 
-class _NoPen:
-    """Writes nothing: there is nowhere to write to."""
+class _NullWriter:
+    """Discards lines, because there is no stream to write to."""
 
     def write(self, line: str) -> bool:
-        """Nothing."""
+        """Discard a line."""
         return True
 
     def finish(self) -> None:
-        """Nothing."""
+        """Do nothing: no line waits."""
 
 
-class _PlainPen:
-    """Writes to something in memory."""
+class _MemoryWriter:
+    """Writes to a stream in memory."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -57,14 +57,14 @@ class _PlainPen:
         return True
 
     def finish(self) -> None:
-        """Nothing is left to be written."""
+        """Do nothing: no line waits."""
 
 
-class ThreadedPen:
+class ThreadedWriter:
     """Writes to a file, pipe or terminal in a thread of its own.
 
     Args:
-        descriptor: of the file.
+        descriptor: the file's descriptor.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -75,7 +75,7 @@ class ThreadedPen:
         self._thread = threading.Thread(target=self._work, name="log", daemon=True)
 
     def write(self, line: str) -> bool:
-        """Queue a line; whether there was room for it."""
+        """Queue a line; returns whether there was room for it."""
         data = line.encode(errors="backslashreplace")
         with self._changed:
             if self._waiting + len(data) > MOST_WAITING:
@@ -88,16 +88,16 @@ class ThreadedPen:
         return True
 
     def finish(self) -> None:
-        """Wait a little until all lines are written."""
+        """Wait a short time until all lines are written."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._waiting, LAST_WORDS)
+            self._changed.wait_for(lambda: not self._waiting, FINISH_SECONDS)
 
     def _work(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._lines)
                 data = self._lines.popleft()
-            with suppress(OSError):  # nobody reads any more
+            with suppress(OSError):  # the reader is gone
                 self._put(data)
             with self._changed:
                 self._waiting -= len(data)
@@ -107,17 +107,17 @@ class ThreadedPen:
         while data:
             try:
                 data = data[os.write(self._descriptor, data) :]
-            except BlockingIOError:  # whoever shares a pipe or terminal may have made it so
+            except BlockingIOError:  # another process that shares the pipe or terminal may have made it non-blocking
                 select.select([], [self._descriptor], [])
 
 
-def pen_for(stream: TextIO | None) -> Pen:
-    """What writes to a stream."""
+def writer_for(stream: TextIO | None) -> LogWriter:
+    """The writer for a stream, which may be None or closed."""
     if stream is None:
-        return _NoPen()
+        return _NullWriter()
     try:
-        return ThreadedPen(stream.fileno())
+        return ThreadedWriter(stream.fileno())
     except (AttributeError, UnsupportedOperation):
-        return _PlainPen(stream)
+        return _MemoryWriter(stream)
     except ValueError:  # it is closed
-        return _NoPen()
+        return _NullWriter()
