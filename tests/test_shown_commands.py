@@ -1,0 +1,153 @@
+"""Every command that a page shows is executed by a test, or listed here with the reason why it is not."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trio
+
+from fsl_async import Dense, Ring, Sparse, Task
+from parties.commands.application import app
+from parties.deployment.connecting import to_toml, write_deployment
+from parties.files.models import save_model
+from parties.identity.keys import Identity
+from parties.storage.sqlite_store import SqliteStore
+from tests import ROOT
+from tests.support import guide
+
+EXECUTED = {
+    "README.md": "tests/parties/deployment/test_deployment.py",
+    "docs/deploy.md": "tests/system/deployment/test_guide.py",
+    "docs/operations.md": "tests/system/deployment/test_operations.py",
+    "docs/planner.md": "tests/test_shown_commands.py",
+    "docs/registration.md": "tests/test_shown_commands.py",
+    "docs/tutorials/over-tcp.md": "tests/test_tutorials.py",
+}
+"""By page, the test that executes all of its commands, but for those listed below."""
+
+NOT_EXECUTED = {
+    r"make (demo|test)": "they set up an environment; tests run the demo, and what runs them is `make test`",
+    r"make (reach|soak|fuzz)\b.*": "minutes to hours; tests run the same programs on small sizes",
+    r"(setsid .*|python) -m tests\.system\.(soak|fuzzing)\b.*": "the same",
+    r"fsl-async bench .*": "minutes of measurement; tests/parties/commands/test_bench.py has small sizes",
+    r"pytest.*": "a reader's own tests; tests/parties/testing/test_guide_to_testing.py runs the page's",
+    r"fsl-async (status|rounds|log-level) .*": "a server in its 18th round; docs/operations.md has the same, executed",
+}
+
+PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))]
+
+
+def reason_against(command: str) -> str:
+    """Why a command is not executed; empty where it is."""
+    return next((reason for pattern, reason in NOT_EXECUTED.items() if re.fullmatch(pattern, command)), "")
+
+
+def shown(page: str) -> list[str]:
+    return guide.shown_commands((ROOT / page).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_is_executed_or_listed(page):
+    for command in shown(page):
+        assert page in EXECUTED or reason_against(command), f"{page} shows a command that no test executes: {command}"
+
+
+def test_the_lists_name_what_there_is():
+    for page, test in EXECUTED.items():
+        assert shown(page), f"{page} shows no command"
+        names = Path(page).name, "tests.support import guide"
+        assert any(name in (ROOT / test).read_text(encoding="utf-8") for name in names), f"{test} does not read {page}"
+    everything = [command for page in PAGES for command in shown(page)]
+    for pattern in NOT_EXECUTED:
+        assert any(re.fullmatch(pattern, command) for command in everything), f"no page shows {pattern}"
+
+
+def mentioned() -> list[str]:
+    """Every command on a page, in a block or within a line."""
+    texts = [(ROOT / page).read_text(encoding="utf-8") for page in PAGES]
+    inline = [code for text in texts for code in re.findall(r"`((?:make|fsl-async|python -m) [^`]+)`", text)]
+    return sorted({*inline, *(command for text in texts for command in guide.shown_commands(text))})
+
+
+def test_every_command_that_is_mentioned_exists():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    checked = 0
+    for command in mentioned():
+        for target in re.findall(r"^make (\w+)", command):
+            assert f"\n{target}:" in makefile, command
+            checked += 1
+        for module in re.findall(r"python -m ([\w.]+)", command):
+            assert module == "pip" or find_spec(module) is not None, command
+            checked += 1
+        for words in re.findall(r"(?:^|; )fsl-async ([a-z][a-z-]*)", command):
+            assert words in [name for name in app if not name.startswith("-")], command
+            checked += 1
+    assert checked > 50
+
+
+@pytest.mark.parametrize("command", sorted({c for page in PAGES for c in shown(page) if c.startswith("fsl-async")}))
+def test_every_option_that_is_shown_exists(command):
+    words = shlex.split(re.split(r" (?:2?>>?|\|\||&)", command)[0])[1:]
+    if words != ["--version"]:
+        app.parse_args(words, print_error=False, exit_on_error=False)
+
+
+# ---- pages that are executed here
+
+
+def run(folder: Path, command: str) -> str:
+    """Type a command in a folder; it must succeed."""
+    words = [sys.executable, "-m", "parties", *shlex.split(command)[1:]]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, f"{command}\nended with {done.returncode} and said:\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the files of the pages: a task, its servers' and some clients' keys, S0's file and its model."""
+    task = Task(
+        name="goods",
+        blocks=(Sparse(name="items", rows=20_000, width=4, select=16), Dense(name="head", size=3)),
+        ring=Ring(64, fraction_bits=24),
+        min_clients=2,
+        max_clients=100,
+    )
+    parties = {name: Identity.generate(name) for name in ("S0", "S1", "s1-new", "anna", "ben")}
+    for name, identity in parties.items():
+        identity.save_both(tmp_path / f"{name}.key")
+    publics = [identity.public for identity in parties.values()]
+    write_deployment(tmp_path, task, publics[:2], ["127.0.0.1:7000", "127.0.0.1:7001"], ())
+    save_model(tmp_path / "model.npz", {"items": np.zeros((20_000, 4)), "head": np.zeros(3)})
+    server = {"server": 0, "identity": "S0.key", "task": "task.toml", "clients": "clients.toml", "model": "model.npz"}
+    (tmp_path / "S0.toml").write_text(to_toml(server | {"listen": "127.0.0.1:7000", "store": "S0.sqlite"}))
+    return tmp_path
+
+
+def test_the_commands_of_the_planner_s_page(folder):
+    can_plot = find_spec("matplotlib") is not None  # an extra that tests do without
+    for command in shown("docs/planner.md"):
+        assert run(folder, command if can_plot else command.replace(" --plot upload.svg", "")).strip(), command
+    assert (folder / "upload.svg").exists() == can_plot
+
+
+def test_the_commands_of_the_page_on_registration(folder):
+    trio.run(make_store, folder / "S0.sqlite")
+    (listed, *others) = shown("docs/registration.md")
+    assert "anna" not in run(folder, listed)
+    for command in others:
+        run(folder, command)
+    assert "anna" in run(folder, listed)
+
+
+async def make_store(path: Path) -> None:
+    await (await SqliteStore.open(path)).aclose()
