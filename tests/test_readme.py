@@ -47,7 +47,7 @@ def test_an_example_is_short_and_says_what_it_shows(name):
 
 
 def test_the_code_in_the_readme_prints_what_the_readme_says(capsys):
-    (code,) = guide.blocks("python")
+    (code,) = guide.blocks("README.md", "python")
     exec(compile(code, "README.md", "exec"), {})
     printed = capsys.readouterr().out.strip()
     assert printed

@@ -24,8 +24,8 @@ from tests import ROOT
 from tests.support import guide
 
 EXECUTED = {
-    "README.md": "tests/parties/deployment/test_deployment.py",
     "docs/deploy.md": "tests/system/deployment/test_guide.py",
+    "docs/files.md": "tests/parties/deployment/test_deployment.py",
     "docs/operations.md": "tests/system/deployment/test_operations.py",
     "docs/planner.md": "tests/test_shown_commands.py",
     "docs/registration.md": "tests/test_shown_commands.py",

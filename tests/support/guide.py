@@ -6,6 +6,7 @@ import re
 
 from tests import ROOT
 
+FILES = "docs/files.md"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PROMPT = re.compile(r"^\w+\$ ")
 PROGRAMS = ("fsl-async", "make", "pytest", "python", "python3", "setsid", ".venv/bin/")
@@ -16,21 +17,21 @@ def fenced(text: str) -> list[tuple[str, str]]:
     return FENCE.findall(text)
 
 
-def blocks(language: str) -> list[str]:
-    """The README's fenced blocks of one language, in order."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def blocks(page: str, language: str) -> list[str]:
+    """A page's fenced blocks of one language, in order."""
+    text = (ROOT / page).read_text(encoding="utf-8")
     return [content for found, content in fenced(text) if found == language]
 
 
 def file(name: str) -> str:
-    """The README's block that begins with `# file: name`."""
-    (content,) = [block for block in blocks("toml") if block.startswith(f"# file: {name}\n")]
+    """The block of docs/files.md that begins with `# file: name`."""
+    (content,) = [block for block in blocks(FILES, "toml") if block.startswith(f"# file: {name}\n")]
     return content
 
 
 def commands() -> list[tuple[list[str], str]]:
-    """The lines of the README's shell blocks: words, and the comment behind them."""
-    lines = [line for block in blocks("sh") for line in block.splitlines() if line]
+    """The commands of docs/files.md: words, and the comment behind them."""
+    lines = [line for block in blocks(FILES, "sh") for line in block.splitlines() if line]
     return [(line.partition("#")[0].split(), line.partition("#")[2].strip()) for line in lines]
 
 

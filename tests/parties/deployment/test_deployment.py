@@ -1,4 +1,4 @@
-"""Deployed for real: the README's guide to two hosts, word for word, with every party a process of its own."""
+"""Deployed for real: docs/files.md, word for word, with every party a process of its own."""
 
 import json
 import os
