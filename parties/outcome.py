@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, assert_never
 
 import msgpack
 import msgspec
@@ -20,11 +20,15 @@ from fsl_async.union import UnionBlock
 __all__ = [
     "BY_OUTCOME",
     "ENTRY_BYTES",
+    "Aborted",
     "ClientOutcome",
+    "Done",
+    "Ending",
     "Model",
     "RoundOutcome",
     "RoundReport",
     "SubmissionReceipt",
+    "SumRefused",
 ]
 
 ENTRY_BYTES = 320
@@ -38,7 +42,37 @@ Model: TypeAlias = dict[str, npt.NDArray[Any]]
 """By block, an array: of a model its rows and numbers, of a union its row numbers, sorted, uint32."""
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
-Words: TypeAlias = Annotated[str, msgspec.Meta(max_length=256)]
+Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+
+
+class Done(msgspec.Struct, frozen=True, tag="done", forbid_unknown_fields=True):
+    """The sum was applied to the model; in a union round, the union was found."""
+
+
+class Aborted(msgspec.Struct, frozen=True, tag="aborted", forbid_unknown_fields=True):
+    """Nothing was summed, and nobody has learnt anything; the same values may be submitted again.
+
+    Attributes:
+        explanation: why.
+    """
+
+    explanation: Text
+
+
+class SumRefused(msgspec.Struct, frozen=True, tag="refused", forbid_unknown_fields=True):
+    """The sum was opened and not applied, so both servers know it.
+
+    A client that is in it must not submit the same values again: the difference of two sums exposes a client.
+
+    Attributes:
+        explanation: why.
+    """
+
+    explanation: Text
+
+
+Ending: TypeAlias = Done | Aborted | SumRefused
+"""How a round ended."""
 
 
 class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,33 +81,43 @@ class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     Attributes:
         round_id: which round.
         number: its number.
-        aborted: why nothing was summed; empty where the round is done.
-        refused: why the sum was not applied, though it was opened and both servers know it; empty where it was applied.
-            Whoever is in it must not submit the same values again: the difference of two sums exposes a client.
-        clients: who was counted, sorted; where the sum was refused, who is in it.
-        excluded: who was not, and why: only_s0, only_s1, mismatch or proof.
+        ending: how it ended.
+        clients: who is in the sum, sorted; nobody where the round was aborted.
+        excluded: who is not, and why: only_s0, only_s1, mismatch or proof.
         model: the model after the round.
         union: in a union round, what it found.
     """
 
     round_id: bytes
     number: int
-    aborted: Words
-    refused: Words = ""
+    ending: Ending
     clients: tuple[Name, ...]
-    excluded: dict[Name, Words]
+    excluded: dict[Name, Text]
     model: tuple[BlockModel, ...]
     union: tuple[UnionBlock, ...] = ()
 
     @property
-    def ending(self) -> Literal["done", "aborted", "refused"]:
+    def ended(self) -> Literal["done", "aborted", "refused"]:
         """How the round ended, in one word."""
-        return "aborted" if self.aborted else "refused" if self.refused else "done"
+        match self.ending:
+            case Done():
+                return "done"
+            case Aborted():
+                return "aborted"
+            case SumRefused():
+                return "refused"
+            case _:
+                assert_never(self.ending)
+
+    @property
+    def explanation(self) -> str:
+        """Why the round was aborted or its sum refused; empty where it is done."""
+        return "" if isinstance(self.ending, Done) else self.ending.explanation
 
     @property
     def counted(self) -> tuple[str, ...]:
         """Whose submissions are in the model: nobody's where the round was aborted, or its sum refused."""
-        return self.clients if self.ending == "done" else ()
+        return self.clients if isinstance(self.ending, Done) else ()
 
     def canonical(self) -> bytes:
         """The bytes that travel and that are signed."""

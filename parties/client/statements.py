@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import assert_never
 
 import msgspec
 
@@ -24,7 +25,7 @@ from parties.errors import (
     ServerBusyError,
 )
 from parties.identity.keys import verify
-from parties.outcome import ClientOutcome, RoundReport
+from parties.outcome import Aborted, ClientOutcome, Done, RoundReport, SumRefused
 
 
 async def learn_outcome(setup: ClientSetup, requests: Requests, config: RoundConfig) -> ClientOutcome:
@@ -89,11 +90,17 @@ async def _report(setup: ClientSetup, requests: Requests, config: RoundConfig, s
 
 def _outcome(report: RoundReport, name: str) -> ClientOutcome:
     """What a report says of one client."""
-    within = name in report.clients
-    counted, opened = within and not report.refused, within and bool(report.refused)
-    reason = (report.refused if opened else report.aborted) or report.excluded.get(name, "")
-    if not (counted or reason):
-        reason = "not submitted in time"
+    within, reason = name in report.clients, report.excluded.get(name, "not submitted in time")
+    match report.ending:
+        case Done():
+            reason = "" if within else reason
+        case Aborted(explanation=explanation):
+            reason = explanation
+        case SumRefused(explanation=explanation):
+            reason = explanation if within else reason
+        case _:
+            assert_never(report.ending)
+    counted, opened = name in report.counted, within and isinstance(report.ending, SumRefused)
     return ClientOutcome(
         number=report.number, counted=counted, reason=printable(reason), clients=report.clients, opened=opened
     )
@@ -110,6 +117,6 @@ def _unknown(number: int, denials: Mapping[int, FslError], accounts: Mapping[int
 
 def _same_ending(first: RoundReport, second: RoundReport) -> bool:
     """Whether two servers tell the same of a round; why it was aborted, each tells in its own words."""
-    if first.aborted and second.aborted:
-        return first == msgspec.structs.replace(second, aborted=first.aborted)
+    if isinstance(first.ending, Aborted) and isinstance(second.ending, Aborted):
+        return first == msgspec.structs.replace(second, ending=first.ending)
     return first == second

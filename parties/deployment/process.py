@@ -287,7 +287,7 @@ def _left(run: RoundRun) -> str:
     if run.settled.is_set():
         report = run.report()
         words = {"aborted": "is given up: ", "refused": "has ended, and its sum was refused: ", "done": "is done"}
-        return f"round {number} {words[report.ending]}{report.aborted or report.refused}"
+        return f"round {number} {words[report.ended]}{report.explanation}"
     return (
         f"round {number} is parked, {state} with {run.status().submissions} submissions; it goes on when the server "
         "is started again with the same store"

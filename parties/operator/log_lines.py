@@ -189,13 +189,13 @@ def _settled(past: PastRound) -> Iterator[Line]:
         "not_counted": len(report.excluded),
         "seconds": round(past.seconds, 6),
         "evaluating": round(past.evaluating, 6),
-        **({"explanation": report.aborted or report.refused} if report.ending != "done" else {}),
+        **({"explanation": report.explanation} if report.explanation else {}),
     }
     level, event = {
         "done": (INFO, "round done"),
         "aborted": (WARNING, "round aborted"),
         "refused": (WARNING, "sum opened and refused"),
-    }[report.ending]
+    }[report.ended]
     for number, piece in enumerate(pieces, start=1):
         who = {
             "clients": [client for client, reason in piece if not reason],

@@ -142,7 +142,7 @@ class _Rounds:
             case Resumed():
                 self._resumed.inc()
             case RoundSettled(past=past):
-                self._settled.labels(past.report.ending).inc()
+                self._settled.labels(past.report.ended).inc()
                 self._seconds.observe(past.seconds)
 
     def show(self, status: ServerStatus) -> None:

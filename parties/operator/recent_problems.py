@@ -10,6 +10,8 @@ import msgspec
 
 from parties.events import ConnectionFailed, PeerLost, RequestRefused, RoundSettled, ServerEvent, Violated, Warned
 from parties.operator.log_fields import plain_text
+from parties.outcome import Aborted, RoundReport, SumRefused
+from parties.status import PastRound
 from transport import LookedOnlyError
 
 __all__ = ["MOST_PROBLEMS", "Problem", "RecentProblems", "problem_of"]
@@ -64,11 +66,10 @@ def problem_of(event: ServerEvent) -> Problem | None:
     match event:
         case Violated(about=party, kind=kind, explanation=text):
             return _problem(f"{party} broke the protocol ({kind})", text, "error")
-        case RoundSettled(past=past) if past.report.aborted:
-            return _problem("round aborted", f"round {past.report.number}: {past.report.aborted}", "warning")
-        case RoundSettled(past=past) if past.report.refused:
-            text = f"round {past.report.number}: {past.report.refused}"
-            return _problem("a sum was opened and refused", text, "error")
+        case RoundSettled(past=PastRound(report=RoundReport(number=number, ending=Aborted(explanation=text)))):
+            return _problem("round aborted", f"round {number}: {text}", "warning")
+        case RoundSettled(past=PastRound(report=RoundReport(number=number, ending=SumRefused(explanation=text)))):
+            return _problem("a sum was opened and refused", f"round {number}: {text}", "error")
         case PeerLost(explanation=text):
             return _problem("peer lost", text, "warning")
         case Warned(about=about, explanation=text):

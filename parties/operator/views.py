@@ -17,6 +17,7 @@ import msgspec
 from parties.operator.log_fields import plain_text
 from parties.operator.observer import OperatorObserver
 from parties.operator.response_types import VERSION, RoundsView, RoundView, RunningView, StatusView, SummaryView
+from parties.outcome import Aborted, SumRefused
 from parties.status import PastRound, RoundStatus, ServerStatus
 
 __all__ = ["MOST_NAMES", "round_view", "rounds_view", "status_view"]
@@ -96,8 +97,8 @@ def _summary(past: PastRound) -> SummaryView:
     return {
         "number": report.number,
         "phase": past.phase,
-        "aborted": plain_text(report.aborted),
-        "refused": plain_text(report.refused),
+        "aborted": plain_text(report.explanation) if isinstance(report.ending, Aborted) else "",
+        "refused": plain_text(report.explanation) if isinstance(report.ending, SumRefused) else "",
         "counted": len(report.clients),
         "not_counted": dict(sorted(Counter(report.excluded.values()).items())),
         "opened_at": past.opened_at,

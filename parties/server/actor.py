@@ -35,7 +35,7 @@ from fsl_async.wire.codec import Received
 from fsl_async.wire.messages import Abort, Conclusion, Forward, Known, Message, TossCommitment, TossReveal
 from parties.concurrency import RecurringEvent
 from parties.events import MessageReceived, MessageSent, PeerLost, PeerMet, Resumed, RoundOpened, RoundSettled, Warned
-from parties.outcome import Model, RoundReport
+from parties.outcome import Aborted, Done, Model, RoundReport
 from parties.server.admission import Enrolment
 from parties.server.evidence import Evidence, EvidenceBook
 from parties.server.history import History, Progress
@@ -262,15 +262,16 @@ class Actor:
 
     async def _settle(self, run: RoundRun) -> None:
         """Make a round's end last, in one commit."""
-        past, aborted = run.past(), run.report().ending != "done"
+        past = run.past()
+        done = isinstance(past.report.ending, Done)
         alignment = aligning.step(self._standing.alignment, self._alignment_event(run))
-        union = run.union if run.config.phase == "union" and not aborted else self._union
+        union = run.union if run.config.phase == "union" and done else self._union
         standing = msgspec.structs.replace(
             self._standing,
             settled=run.config.number,
             alignment=alignment,
-            done=self._standing.done + (not aborted),
-            aborted=self._standing.aborted + aborted,
+            done=self._standing.done + done,
+            aborted=self._standing.aborted + (not done),
         )
         changes = []
         if self.setup.task.selection == "fixed":
@@ -290,7 +291,7 @@ class Actor:
     def _alignment_event(self, run: RoundRun) -> Event:
         if run.config.phase == "main":
             return aligning.MainSettled()
-        if run.report().aborted:
+        if isinstance(run.report().ending, Aborted):
             return aligning.UnionLost()
         return aligning.UnionFound(run.report().union, stays=self.setup.task.selection == "fixed")
 
@@ -478,6 +479,6 @@ class Actor:
 
 def _last_words(report: RoundReport) -> Conclusion | Abort:
     """What a peer may have missed of a round that is over here."""
-    if report.aborted:
-        return Abort(report.round_id, report.aborted)
+    if isinstance(report.ending, Aborted):
+        return Abort(report.round_id, report.ending.explanation)
     return Conclusion(report.round_id, report.digest())

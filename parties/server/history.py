@@ -25,7 +25,7 @@ from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.protocols import alignment as aligning
 from fsl_async.task import Task
 from fsl_async.union import UnionBlock
-from parties.outcome import Model
+from parties.outcome import Done, Model
 from parties.server.round.records import round_prefix
 from parties.status import PastRound
 from parties.storage.decoding import decode_stored
@@ -139,7 +139,7 @@ class History:
             Put(f"past-number/{past.report.round_id.hex()}", number.to_bytes(8, "little")),
             _put(kept),
         ]
-        changes += _arrays(model, union) if past.report.ending == "done" else []
+        changes += _arrays(model, union) if isinstance(past.report.ending, Done) else []
         if number > retention:
             changes.append(Erase(f"{round_prefix(number - retention)}/"))
         return kept, changes

@@ -13,6 +13,7 @@ import logging
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import assert_never
 
 import trio
 
@@ -27,7 +28,7 @@ from parties.concurrency import RecurringEvent
 from parties.errors import SumRefusedError
 from parties.events import BudgetMoved, ClientLeft, ClientMet, ConnectionFailed, RequestRefused, Warned
 from parties.identity.keys import PublicIdentity
-from parties.outcome import RoundOutcome, RoundReport
+from parties.outcome import Aborted, Done, RoundOutcome, RoundReport, SumRefused
 from parties.server.actor import Actor
 from parties.server.admission import DismissedError
 from parties.server.clients.connection import ClientConnections
@@ -203,11 +204,15 @@ class Server(Actor):
         while run.round_id not in self._over:
             await self._settled.wait()
         report = run.report()
-        if report.aborted:
-            raise FslError(f"round {report.number} was aborted: {report.aborted}")
-        if report.refused:
-            raise SumRefusedError(report.number, report.refused)
-        return run.outcome()
+        match report.ending:
+            case Done():
+                return run.outcome()
+            case Aborted(explanation=explanation):
+                raise FslError(f"round {report.number} was aborted: {explanation}")
+            case SumRefused(explanation=explanation):
+                raise SumRefusedError(report.number, explanation)
+            case _:
+                assert_never(report.ending)
 
     async def settlements(self) -> AsyncGenerator[RoundReport, None]:
         """The account of every round settled since this server was started; ends with the schedule's last."""

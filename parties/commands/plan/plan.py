@@ -24,7 +24,7 @@ from fsl_async.task import Task
 from parties.commands.plan.advice import SETTINGS, Words
 from parties.commands.plan.calibration import TYPICAL
 from parties.commands.plan.figures import Assumptions, Crossover, Figures
-from parties.outcome import RoundReport
+from parties.outcome import Done, RoundReport
 from transport.records import wire_size
 
 __all__ = [
@@ -289,7 +289,7 @@ def report_bytes(setting: Setting, model: Any) -> int:
     report = RoundReport(
         round_id=bytes(DIGEST_BYTES),
         number=setting.number,
-        aborted="",
+        ending=Done(),
         clients=setting.clients,
         excluded={},
         model=model,

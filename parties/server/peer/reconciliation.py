@@ -23,7 +23,7 @@ from fsl_async.protocols.reconciliation import (
 )
 from fsl_async.wire.messages import Known
 from parties.events import Observer, Warned
-from parties.outcome import RoundReport
+from parties.outcome import Aborted, RoundReport
 from parties.server.peer.link import PeerLink
 from parties.server.round.run import RoundRun
 from parties.server.round.toss import TossRun
@@ -120,5 +120,5 @@ def known(current: object, tosses: Sequence[TossRun], last: Sequence[RoundReport
         case _:
             found = known_at_rest()
     for report in last:
-        found = msgspec.structs.replace(found, last=report.round_id, aborted=bool(report.aborted))
+        found = msgspec.structs.replace(found, last=report.round_id, aborted=isinstance(report.ending, Aborted))
     return msgspec.structs.replace(found, settled=settled)

@@ -17,7 +17,7 @@ from fsl_async.model_numbers import BeyondDtypeError
 from fsl_async.protocols import round as protocol
 from fsl_async.server.contributions import ExcessError
 from fsl_async.union import UnionBlock, describe_union
-from parties.outcome import Model, RoundOutcome, RoundReport
+from parties.outcome import Aborted, Done, Model, RoundOutcome, RoundReport, SumRefused
 from parties.server.evidence import Evidence, either
 from parties.server.round.records import RoundRecords
 from parties.server.round.terms import Terms, Tools
@@ -32,14 +32,14 @@ class Opened:
 
     Attributes:
         outcome: the sum and who is in it; without the sum where it is refused.
-        refused: why it was not applied; empty where it was.
+        ending: whether it was applied.
         union: by sparse block, the union that was found, or that the round is aligned on.
         model: after the round.
         described: the same, as it is announced.
     """
 
     outcome: RoundOutcome
-    refused: str
+    ending: Done | SumRefused
     union: Model
     model: Model
     described: tuple[BlockModel, ...]
@@ -49,8 +49,7 @@ class Opened:
         return RoundReport(
             round_id=config.round_id(),
             number=config.number,
-            aborted="",
-            refused=self.refused,
+            ending=self.ending,
             clients=self.outcome.clients,
             excluded=self.outcome.excluded,
             model=self.described,
@@ -63,7 +62,7 @@ def aborted_report(config: RoundConfig, explanation: str) -> RoundReport:
     return RoundReport(
         round_id=config.round_id(),
         number=config.number,
-        aborted=explanation,
+        ending=Aborted(explanation),
         clients=(),
         excluded={},
         model=config.model,
@@ -79,9 +78,9 @@ async def conclude(begun: Terms, records: RoundRecords, tools: Tools, effect: pr
     ours, theirs = [await records.share(name) for name in (effect.share, effect.peer_share)]
     combining = partial(_combined, begun, len(effect.counted), ours, theirs)
     (update, elements, union, model), described, error = await tools.lane.run(combining)
-    refused = "" if error is None else shortened(str(error))
+    ending = Done() if error is None else SumRefused(shortened(str(error)))
     if isinstance(error, ExcessError):
-        await tools.evidence.keep(_excess(begun, effect, refused))
+        await tools.evidence.keep(_excess(begun, effect, shortened(str(error))))
     outcome = RoundOutcome(
         number=begun.config.number,
         clients=tuple(effect.counted),
@@ -90,7 +89,7 @@ async def conclude(begun: Terms, records: RoundRecords, tools: Tools, effect: pr
         elements=elements,
         union=dict(union),
     )
-    return Opened(outcome, refused, union, model, described)
+    return Opened(outcome, ending, union, model, described)
 
 
 def _found_union(config: RoundConfig, union: Model) -> tuple[UnionBlock, ...]:

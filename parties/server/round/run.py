@@ -21,7 +21,7 @@ from fsl_async.protocols.machine import Event, UnexpectedEvent, accepted_later, 
 from fsl_async.wire.entries import unpack_entries
 from fsl_async.wire.messages import Abort, Commitment, Conclusion, OfRound, Proofs, RosterList, Share
 from parties.events import RoundMoved, SubmissionIn
-from parties.outcome import Model, RoundOutcome, RoundReport
+from parties.outcome import Model, RoundOutcome, RoundReport, SumRefused
 from parties.server.round.assembly import RequestAssembly, RequestKey, RequestRefusedError
 from parties.server.round.claims import Claims
 from parties.server.round.computation import Computation
@@ -149,7 +149,7 @@ class RoundRun:
             MisuseError: there is none.
         """
         opened = self._computation.opened
-        if opened is None or opened.refused:
+        if opened is None or isinstance(opened.ending, SumRefused):
             raise MisuseError(f"round {self.config.number} has no sum: it was aborted, or its sum was refused")
         return opened.outcome
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from fsl_async.wire.codec import encode
 from fsl_async.wire.messages import Block, Download, Forward, Message, Refused
 from parties import events as told_by_servers
 from parties.events import ServerEvent
+from parties.outcome import Aborted, Done, SumRefused
 from parties.simulation.network import Note
 from parties.status import PastRound
 from parties.testing import faults
@@ -125,11 +128,15 @@ def _happening(happening: ServerEvent) -> tuple[Look, str]:
 
 def _settled(past: PastRound) -> str:
     report = past.report
-    if report.aborted:
-        return f"round {report.number} aborted: {report.aborted}"
-    if report.refused:
-        return f"round {report.number}, sum refused: {report.refused}"
-    return f"round {report.number} settled: {', '.join(report.clients)}"
+    match report.ending:
+        case Done():
+            return f"round {report.number} settled: {', '.join(report.clients)}"
+        case Aborted(explanation=explanation):
+            return f"round {report.number} aborted: {explanation}"
+        case SumRefused(explanation=explanation):
+            return f"round {report.number}, sum refused: {explanation}"
+        case _:
+            assert_never(report.ending)
 
 
 def _fault(fault: faults.Fault) -> str:

@@ -22,7 +22,7 @@ from fsl_async.protocols import round as protocol
 from fsl_async.wire.messages import Enter, Receipt, Refused, Share
 from parties.errors import RequestDeniedError
 from parties.events import ClientLeft, RoundOpened, RoundSettled, SubmissionIn
-from parties.outcome import RoundReport
+from parties.outcome import Aborted, RoundReport
 from parties.simulation.network import SERVERS
 from parties.testing.faults import CALM, Delay, Fault, FullDisk, Partition, SlowDisk
 from parties.testing.story import Began, Failed, Killed
@@ -142,7 +142,14 @@ def _same_outcomes(case: Case) -> Iterator[str]:
 
 
 def _comparable(report: RoundReport) -> tuple[Any, ...]:
-    return report.round_id, report.ending, report.refused, report.clients, report.excluded, report.model, report.union
+    return (
+        report.round_id,
+        Aborted if isinstance(report.ending, Aborted) else report.ending,
+        report.clients,
+        report.excluded,
+        report.model,
+        report.union,
+    )
 
 
 def _one_sum_per_round(case: Case) -> Iterator[str]:
@@ -204,8 +211,9 @@ def _revealed_means_done(case: Case) -> Iterator[str]:
     for _, note in case.world.transcript:
         if isinstance(note.message, Share) and SERVERS.index(note.sender) in case.honest:
             for report in case.world.settled[SERVERS.index(note.sender)].values():
-                if report.round_id == note.message.round_id and report.aborted:
-                    yield f"{note.sender} revealed its share in round {report.number}, and aborted it: {report.aborted}"
+                if report.round_id == note.message.round_id and isinstance(report.ending, Aborted):
+                    explanation = report.ending.explanation
+                    yield f"{note.sender} revealed its share in round {report.number}, and aborted it: {explanation}"
 
 
 # ---- clients
@@ -267,7 +275,7 @@ def _acknowledged_means_counted(case: Case) -> Iterator[str]:
     for client, ledger in case.ledgers.items():
         for number in sorted(ledger.acknowledged):
             report = reports.get(number)
-            if report is not None and not report.aborted and client not in report.clients:
+            if report is not None and not isinstance(report.ending, Aborted) and client not in report.clients:
                 yield f"{client} had both receipts in round {number}, which counts {report.clients} ({report.excluded})"
 
 
@@ -316,13 +324,17 @@ def _nobody_is_awaited_in_vain(case: Case) -> Iterator[str]:
             case RoundSettled(past=past) if _impatient(server, past.report):
                 if not _had_trouble(case, at - patience / 2, at):
                     yield f"{server} gave round {past.report.number} up after {at:.2f} s, and nothing was wrong: " + (
-                        past.report.aborted
+                        past.report.explanation
                     )
 
 
 def _impatient(server: str, report: RoundReport) -> bool:
     """Whether it was this server that would not wait for the other any more."""
-    return report.aborted.startswith(f"{server} gave up: S") and "was awaited in state" in report.aborted
+    match report.ending:
+        case Aborted(explanation=explanation):
+            return explanation.startswith(f"{server} gave up: S") and "was awaited in state" in explanation
+        case _:
+            return False
 
 
 def _had_trouble(case: Case, begin: float, end: float) -> bool:

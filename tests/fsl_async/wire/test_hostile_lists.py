@@ -9,13 +9,13 @@ import pytest
 
 from fsl_async.errors import PeerViolationError
 from fsl_async.wire.entries import pack_entries, unpack_entries
-from parties.outcome import RoundReport
+from parties.outcome import Done, RoundReport
 
 MANY = 100_000
 NESTED = (b"\xdd" + MANY.to_bytes(4, "big")) * 1_000
 """Five thousand bytes: lists of a hundred thousand, each the first item of the one before."""
 
-REPORT = RoundReport(round_id=bytes(32), number=1, aborted="", clients=("a", "b"), excluded={"c": "proof"}, model=())
+REPORT = RoundReport(round_id=bytes(32), number=1, ending=Done(), clients=("a", "b"), excluded={"c": "proof"}, model=())
 
 
 @pytest.mark.parametrize("read", [unpack_entries, RoundReport.parse], ids=["entries", "report"])
@@ -42,9 +42,30 @@ def test_a_report_of_more_clients_than_the_task_has_is_refused():
         RoundReport.parse(REPORT.canonical(), 1, "S1")
 
 
-@pytest.mark.parametrize("field", ["aborted", "clients", "excluded"])
+@pytest.mark.parametrize("field", ["ending", "clients", "excluded"])
 def test_a_report_of_endless_words_is_refused(field):
     plain = msgpack.unpackb(REPORT.canonical())
-    plain[field] = {"aborted": "x" * 257, "clients": ["x" * 65], "excluded": {"c": "x" * 257}}[field]
+    plain[field] = {
+        "ending": {"type": "aborted", "explanation": "x" * 257},
+        "clients": ["x" * 65],
+        "excluded": {"c": "x" * 257},
+    }[field]
     with pytest.raises(PeerViolationError, match="length"):
+        RoundReport.parse(msgpack.packb(plain), 2, "S1")
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "",
+        "done",
+        {"type": "lost"},
+        {"type": "aborted"},
+        {"type": "aborted", "explanation": ""},
+        {"type": "done", "explanation": "x"},
+    ],
+)
+def test_a_report_of_an_ending_that_there_is_not_is_refused(ending):
+    plain = msgpack.unpackb(REPORT.canonical()) | {"ending": ending}
+    with pytest.raises(PeerViolationError, match="outcome that cannot be read"):
         RoundReport.parse(msgpack.packb(plain), 2, "S1")

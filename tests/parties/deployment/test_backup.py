@@ -308,7 +308,7 @@ def test_without_its_mark_a_restored_server_gives_up_the_round_that_was_on(folde
                 while [server.status().rounds_aborted for server in servers] != [1, 1]:  # noqa: ASYNC110 - two servers
                     await trio.sleep(0.01)
             past = (await servers[0].past_rounds())[0].report
-            assert past.aborted.startswith("S0 gave up: its store was made of a copy")
+            assert past.explanation.startswith("S0 gave up: its store was made of a copy")
             await take_part(folder, *NAMES)
             await settled(servers, 1)
 

@@ -26,7 +26,7 @@ from parties.events import (
     Warned,
 )
 from parties.operator import Log, ObserverSetup, OperatorObserver
-from parties.outcome import RoundReport
+from parties.outcome import Aborted, Done, RoundReport
 from parties.status import PastRound, RoundStatus, ServerStatus
 
 NASTY = "<img src=x onerror=alert(1)>"
@@ -62,7 +62,7 @@ class Stage:
     # ---- the overview
 
     def status(self) -> ServerStatus:
-        done = sum(1 for past in self.past if not past.report.aborted)
+        done = sum(1 for past in self.past if past.report.ended == "done")
         return ServerStatus(
             server=0,
             task="goods",
@@ -158,7 +158,7 @@ def settled_round(
     report = RoundReport(
         round_id=number.to_bytes(32, "big"),
         number=number,
-        aborted=aborted,
+        ending=Aborted(aborted) if aborted else Done(),
         clients=tuple(sorted(counted)),
         excluded=excluded,
         model=(BlockModel("items", "f4", bytes(32)),),

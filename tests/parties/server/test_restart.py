@@ -232,7 +232,9 @@ async def test_what_was_on_loan_is_waited_for_until_patience_ends(
         assert told == dict.fromkeys(NAMES, counted)
         for server in home.server:
             (past,) = await server.past_rounds()
-            assert past.report.aborted == ("" if counted else "S1 gave up: S0 was awaited in state Rostered for 20 s")
+            assert past.report.explanation == (
+                "" if counted else "S1 gave up: S0 was awaited in state Rostered for 20 s"
+            )
 
 
 async def test_shares_seeds_and_submissions_are_erased_after_the_retention(autojump_clock: trio.abc.Clock) -> None:

@@ -20,7 +20,7 @@ from parties.client.submission import StoredDraft
 from parties.client.trees import Planting, StoredPlanting
 from parties.compute import InlineLane
 from parties.identity.keys import Identity, Registry
-from parties.outcome import RoundReport
+from parties.outcome import Done, RoundReport
 from parties.server import admission as enrolment
 from parties.server import sessions
 from parties.server.admission import Enrolment, ListOnly
@@ -310,7 +310,7 @@ async def test_a_round_that_opened_in_the_future_opened_now():
 
 def test_no_round_lasts_less_than_no_time():
     report = RoundReport(
-        round_id=bytes(32), number=1, aborted="", clients=(), excluded={}, model=CONFIG.model, union=()
+        round_id=bytes(32), number=1, ending=Done(), clients=(), excluded={}, model=CONFIG.model, union=()
     )
     past = PastRound(report=report, phase="main", opened_at=2e9, settled_at=8e8, evaluating=0.0)
     assert past.seconds == 0.0

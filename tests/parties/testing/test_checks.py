@@ -14,7 +14,7 @@ from fsl_async.errors import MisuseError, PeerViolationError, StorageError
 from fsl_async.protocols import round as protocol
 from fsl_async.wire.messages import Receipt, Refused, Share
 from parties.events import RoundOpened, RoundSettled
-from parties.outcome import ClientOutcome, RoundReport
+from parties.outcome import Aborted, ClientOutcome, RoundReport
 from parties.simulation.network import Note
 from parties.testing import Delay, Ended, Fault, FullDisk, Partition
 from parties.testing.story import Began, Entry, Failed
@@ -102,8 +102,8 @@ def a_second_share(case: Case) -> None:
 
 
 def aborted_after_revealing(case: Case) -> None:
-    settle(case, 0, aborted="I changed my mind")
-    settle(case, 1, aborted="I changed my mind")
+    settle(case, 0, ending=Aborted("I changed my mind"))
+    settle(case, 1, ending=Aborted("I changed my mind"))
 
 
 def three_contents_acknowledged(case: Case) -> None:
@@ -128,7 +128,9 @@ def another_share_than_was_committed_to(case: Case) -> None:
 
 def a_round_is_given_up_for_nothing(case: Case) -> None:
     past = next(told.past for _, _, told in case.world.happenings if isinstance(told, RoundSettled))
-    aborted = msgspec.structs.replace(past.report, aborted="S0 gave up: S1 was awaited in state Closed for 60 s")
+    aborted = msgspec.structs.replace(
+        past.report, ending=Aborted("S0 gave up: S1 was awaited in state Closed for 60 s")
+    )
     settled = RoundSettled(past=msgspec.structs.replace(past, report=aborted))
     case.world.happenings.append((100.0, "S0", settled))
 

@@ -199,7 +199,7 @@ def test_an_operator_gives_a_round_up() -> None:
     fault = GiveUp("S0", AtTime(1.2))
     world = small_world.one_round(SEED, [Crash("client 0", AtSend(1, "before send"), down=30.0), fault])
     assert fault in world.injector.fired
-    assert "operator" in world.settled[0][1].aborted
+    assert "operator" in world.settled[0][1].explanation
     assert world.settled[0][1].clients == ()
 
 

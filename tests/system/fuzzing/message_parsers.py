@@ -49,7 +49,7 @@ from fsl_async.wire.public_part import Layout, Trees, first_padding
 from parties.identity.credentials import Credentials
 from parties.identity.keys import verify
 from parties.identity.tokens import read_token
-from parties.outcome import RoundReport
+from parties.outcome import Done, RoundReport
 
 from .parser import SLOW, Parser
 from .samples import ALICE, CONFIG, TASK, UNION_CONFIG, key
@@ -60,7 +60,7 @@ PAIR = (key(1), key(2))
 REPORT = RoundReport(
     round_id=CONFIG.round_id(),
     number=3,
-    aborted="",
+    ending=Done(),
     clients=("alice", "bob"),
     excluded={"carol": "only_s0"},
     model=CONFIG.model,

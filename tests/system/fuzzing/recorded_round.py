@@ -103,7 +103,7 @@ def _read_events(data: bytes) -> None:
     assert protocol.effects(run.state, run.terms) is not None
     if isinstance(run.state, protocol.Done | protocol.Aborted):
         assert run.settled.is_set()
-        assert bool(run.report().aborted) == isinstance(run.state, protocol.Aborted)
+        assert (run.report().ended == "aborted") == isinstance(run.state, protocol.Aborted)
 
 
 def _written(events: Sequence[Event]) -> bytes:

@@ -612,7 +612,7 @@ async def meet(mutation: Mutation, index: int, seed: int) -> Account:
             nursery.cancel_scope.cancel()
         account.report = [over.report for over in account.honest._over.values() if over.report.number == 1]
         for server, run in runs:
-            if server is account.honest and account.report and account.report[0].ending == "done":
+            if server is account.honest and account.report and account.report[0].ended == "done":
                 account.sums = run.outcome().elements
         name = f"S{1 - index}"
         account.revealed = any(isinstance(n.message, Share) for n in network.transcript if n.sender == name)

@@ -43,7 +43,7 @@ async def test_an_honest_server_ends_as_it_must(mutation: Mutation, index: int, 
         case Ending.HALTS:
             halts(account, index, mutation.says)
         case Ending.ABORTS:
-            assert re.search(mutation.says, account.report[0].aborted)
+            assert re.search(mutation.says, account.report[0].explanation)
             assert not account.sums
         case Ending.WAITS:
             assert not account.report

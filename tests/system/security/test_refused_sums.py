@@ -40,11 +40,11 @@ async def test_a_marked_row_is_refused_and_nobody_is_told_to_repeat(index, seed,
     assert account.mutant.fired
     assert account.halts == {}
     (report,) = account.report
-    assert (report.ending, report.aborted, report.clients) == ("refused", "", CLIENTS)
-    assert "the sum of block 'items' at [5, 0] is more than 5 clients" in report.refused
+    assert (report.ended, report.clients, report.counted) == ("refused", CLIENTS, ())
+    assert "the sum of block 'items' at [5, 0] is more than 5 clients" in report.explanation
     for told in account.clients.values():
         assert isinstance(told, SumRefusedError)
-        assert report.refused in str(told)
+        assert report.explanation in str(told)
         assert "do not submit the same values again" in str(told)
         assert exit_code(told) is ExitCode.SENT
     (entry,) = account.evidence
@@ -94,7 +94,7 @@ async def test_a_refusal_is_the_same_after_a_restart(seed, autojump_clock, monke
     async with trio.open_nursery() as nursery:
         await nursery.start(again.run)
         assert (await again.settled(past.report.round_id)) == past.report
-        assert past.report.ending == "refused"
+        assert past.report.ended == "refused"
         assert [entry.kind for entry in await again.evidence.entries()] == ["excess"]
         nursery.cancel_scope.cancel()
 

@@ -23,7 +23,7 @@ from parties import AlreadyCountedError, Client, Network, RequestDeniedError, Ro
 from parties.client.retries import PATIENCE
 from parties.commands.report import ExitCode, exit_code
 from parties.errors import OutcomeUnknownError
-from parties.outcome import RoundReport
+from parties.outcome import Aborted, RoundReport
 from tests.support.shop import TASK, Hook, meddled, model, pass_on, take_part
 from transport import ConnectionLostError
 
@@ -105,7 +105,7 @@ async def test_one_server_s_denial_does_not_hide_what_the_other_has_signed(autoj
 async def test_that_one_server_alone_has_signed_a_dismissal_proves_nothing(autojump_clock: trio.abc.Clock) -> None:
     """The honest server has lost its store; the other one, which has the sum, says that nobody was counted."""
     async with lied_to(outgoing=denying("S1")) as (network, carol, _):
-        carol.setup.transport.incoming = signing(network, aborted="I gave up", clients=(), excluded={})
+        carol.setup.transport.incoming = signing(network, ending=Aborted("I gave up"), clients=(), excluded={})
         await take_part(carol)
         assert "carol" in (await network.finish_round()).clients
         with pytest.raises(OutcomeUnknownError, match=r"S0 alone has signed that it was not \(I gave up\)") as caught:

@@ -298,11 +298,11 @@ async def test_whatever_reason_an_operator_gives_a_round_is_given_up(reason, see
     async with simulate(TASK, model(), seed) as network, network.client("anna") as anna:
         await anna.submit({"items": ([1], np.ones((1, WIDTH)))})
         report = await network.servers[0].abort_round(1, reason)
-        assert report.aborted.isprintable()
-        assert "\\" in report.aborted
+        assert report.explanation.isprintable()
+        assert "\\" in report.explanation
         assert await network.servers[1].settled(report.round_id) == report
         told = await anna.outcome()
-        assert (told.counted, told.reason) == (False, report.aborted)
+        assert (told.counted, told.reason) == (False, report.explanation)
 
 
 async def test_what_a_peer_gives_as_its_reason_is_made_printable(seed, autojump_clock):
@@ -312,6 +312,6 @@ async def test_what_a_peer_gives_as_its_reason_is_made_printable(seed, autojump_
         first._link.post(Abort(run.round_id, "\x1b[2J" * 50))
         await trio.sleep(1)
         report = await second.settled(run.round_id)
-        assert report.aborted.startswith("\\x1b[2J\\x1b[2J")
-        assert len(report.aborted.encode()) <= 256
+        assert report.explanation.startswith("\\x1b[2J\\x1b[2J")
+        assert len(report.explanation.encode()) <= 256
         assert not both.ended.get(1)

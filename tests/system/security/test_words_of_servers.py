@@ -12,7 +12,7 @@ from fsl_async.wire.messages import Answer, Finished, FromServer, Message, Recei
 from parties import simulate
 from parties.client.requests import refusal
 from parties.commands.report import Report
-from parties.outcome import RoundReport
+from parties.outcome import Aborted, RoundReport
 from tests.support.shop import TASK, meddled, model, pass_on, take_part
 from transport import RefusedError
 
@@ -38,7 +38,7 @@ async def test_so_are_an_aborted_round_s_reason_and_an_error_that_tells_of_it() 
             if not isinstance(message, Finished):
                 return await pass_on(address, message, data)
             report = RoundReport.parse(decode(data, FromServer, address).bulk, TASK.max_clients, address)
-            content = msgspec.structs.replace(report, aborted=EVIL, clients=()).canonical()
+            content = msgspec.structs.replace(report, ending=Aborted(EVIL), clients=()).canonical()
             signature = network.servers[int(address[1])].sign(Domain.OUTCOME, content)
             return b"".join(encode(Finished(round_id=message.round_id, signature=signature), content))
 

@@ -69,7 +69,7 @@ def try_one(seed: int, *, surely: bool = False) -> Seen:
         transitions=Counter(verdict.transitions),
         crash_points=Counter(verdict.crash_points),
         virtual=verdict.seconds,
-        rounds=Counter("aborted" if report.aborted else "done" for report in reports),
+        rounds=Counter("aborted" if report.ended == "aborted" else "done" for report in reports),
     )
 
 

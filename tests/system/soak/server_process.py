@@ -132,7 +132,7 @@ class Teller:
         spent = {**self._seconds, "event loop": time.thread_time()}
         say(
             settled=report.number,
-            aborted=report.aborted,
+            aborted=report.explanation if report.ended == "aborted" else "",
             clients=report.clients,
             seconds=spent,
             memory=peak_memory(),
@@ -189,7 +189,7 @@ def _account(past: PastRound) -> Account:
         number=report.number,
         round_id=report.round_id.hex(),
         phase=past.phase,
-        aborted=report.aborted,
+        aborted=report.explanation if report.ended == "aborted" else "",
         clients=list(report.clients),
         excluded=report.excluded,
         union={block.name: block.digest.hex() for block in report.union},
