@@ -73,7 +73,7 @@ def diagram(module: ModuleType) -> str:
     for (state, event), targets in module.TRANSITIONS.items():
         for target in in_order(module, targets):
             arrows.setdefault((state.__name__, target), []).append(event.__name__)
-    lines = [f"    [*] --> {state.__name__}" for state in module.INITIAL]
+    lines = [f"    [*] --> {state.__name__}" for state in module.MACHINE.initial]
     lines += [f"    {source} --> {target}: {', '.join(causes)}" for (source, target), causes in arrows.items()]
     lines += [f"    {state.__name__} --> [*]" for state, accepted in module.ACCEPTS.items() if not accepted]
     return "\n".join(["```mermaid", "stateDiagram-v2", *lines, "```"])

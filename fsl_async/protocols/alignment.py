@@ -1,11 +1,10 @@
 """Which rows the next round works on: all of them, or the union that a round of its own has found.
 
-    EVERYTHING ──MainSettled──> EVERYTHING                                 (alignment="all")
+With `alignment="all"` the state stays `Everything`. With `alignment="union"` a union round leads from `Seeking` to
+`Aligned`; after the main round the next union is sought (`selection="adaptive"`), or the union stays, because the trees
+do (`selection="fixed"`).
 
-    SEEKING ──UnionFound──> ALIGNED ──MainSettled──> SEEKING               (alignment="union", selection="adaptive")
-       └──UnionLost──> SEEKING  └────MainSettled──> ALIGNED                (… selection="fixed": the trees stay)
-
-Both servers run it; they agree because they agree on every round's outcome, of which the union is part.
+Both servers run this machine. They agree because they agree on every round's outcome, of which the union is part.
 
 Source: paper §"Optimisations" (PSU); design §7.
 """
@@ -14,24 +13,9 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from fsl_async.protocols.machine import Event, State, Transitions, UnexpectedEvent, accepts
+from fsl_async.protocols.machine import Event, Machine, State
 from fsl_async.task import Task
 from fsl_async.union import UnionBlock
-
-__all__ = [
-    "ACCEPTS",
-    "INITIAL",
-    "TRANSITIONS",
-    "Aligned",
-    "Alignment",
-    "Everything",
-    "MainSettled",
-    "Seeking",
-    "UnionFound",
-    "UnionLost",
-    "begin",
-    "step",
-]
 
 
 class Everything(State, frozen=True):
@@ -43,7 +27,7 @@ class Seeking(State, frozen=True):
 
 
 class Aligned(State, frozen=True):
-    """The next round works on a union; `stays` tells whether later ones do too."""
+    """The next round works on a union; `stays` says whether later ones do too."""
 
     union: tuple[UnionBlock, ...]
     stays: bool
@@ -67,16 +51,8 @@ class MainSettled(Event, frozen=True):
     """A main round is done or aborted."""
 
 
-INITIAL: tuple[type[State], ...] = (Everything, Seeking)
-
-TRANSITIONS: Transitions = {
-    (Everything, MainSettled): frozenset({Everything}),
-    (Seeking, UnionFound): frozenset({Aligned}),
-    (Seeking, UnionLost): frozenset({Seeking}),
-    (Aligned, MainSettled): frozenset({Seeking, Aligned}),
-}
-
-ACCEPTS = accepts(Alignment, TRANSITIONS)
+MACHINE: Machine[Alignment] = Machine(Alignment, initial=(Everything, Seeking))
+TRANSITIONS, ACCEPTS = MACHINE.transitions, MACHINE.accepts
 
 
 def begin(task: Task) -> Alignment:
@@ -90,13 +66,24 @@ def step(state: Alignment, event: Event) -> Alignment:
     Raises:
         UnexpectedEvent: the state does not accept the event.
     """
-    match state, event:
-        case Everything(), MainSettled():
-            return state
-        case Seeking(), UnionFound(union=union, stays=stays):
-            return Aligned(union, stays)
-        case Seeking(), UnionLost():
-            return state
-        case Aligned(stays=stays), MainSettled():
-            return state if stays else Seeking()
-    raise UnexpectedEvent(state, event, ACCEPTS)
+    return MACHINE.step(state, event)
+
+
+@MACHINE.transition
+def _stay(state: Everything, event: MainSettled) -> Everything:
+    return state
+
+
+@MACHINE.transition
+def _align(state: Seeking, event: UnionFound) -> Aligned:
+    return Aligned(event.union, event.stays)
+
+
+@MACHINE.transition
+def _seek_again(state: Seeking, event: UnionLost) -> Seeking:
+    return state
+
+
+@MACHINE.transition
+def _settle(state: Aligned, event: MainSettled) -> Aligned | Seeking:
+    return state if state.stays else Seeking()

@@ -1,11 +1,10 @@
-"""A client's request on one server, put together from the two ways it comes: from the client, and through the carrier.
-
-    EXPECTING ──Direct──> DIRECT_ONLY ──Public──> ASSEMBLED
-        └──────Public──> PUBLIC_ONLY ──Direct──────^     (digests differ: MISMATCHED)
+"""A client's request on one server, assembled from its two halves: the client's own message and the public part.
 
 The carrier gets the public part from the client and forwards it; the other server gets only its digest from the client.
-A carrier that changed the part, or a client that sent two, ends in MISMATCHED on the server that was to be misled:
-without this, a carrier could add δ to a hint and read the selected row off the aggregate. Source: design §6.
+If the carrier changed the part, or the client sent two, the server that was to be misled ends in `Mismatched`. Without
+this check a carrier could add δ to a hint and read the selected row off the aggregate.
+
+Source: design §6.
 """
 
 from __future__ import annotations
@@ -13,49 +12,33 @@ from __future__ import annotations
 from typing import TypeAlias, assert_never
 
 from fsl_async.digests import same
-from fsl_async.protocols.machine import Event, State, Transitions, UnexpectedEvent, accepts
-
-__all__ = [
-    "ACCEPTS",
-    "INITIAL",
-    "TRANSITIONS",
-    "Assembled",
-    "Assembly",
-    "Direct",
-    "DirectOnly",
-    "Expecting",
-    "Mismatched",
-    "Public",
-    "PublicOnly",
-    "known_digest",
-    "step",
-]
+from fsl_async.protocols.machine import Event, Machine, State
 
 
 class Expecting(State, frozen=True):
-    """Nothing is here yet."""
+    """Neither half has come."""
 
 
 class DirectOnly(State, frozen=True):
-    """The client's own message is here; the carrier's is awaited."""
+    """The client's own message has come; the public part is awaited."""
 
     public_digest: bytes
 
 
 class PublicOnly(State, frozen=True):
-    """The public part is here; the client's own message is awaited."""
+    """The public part has come; the client's own message is awaited."""
 
     public_digest: bytes
 
 
 class Assembled(State, frozen=True):
-    """Both are here and agree."""
+    """Both have come and agree."""
 
     public_digest: bytes
 
 
 class Mismatched(State, frozen=True):
-    """Both are here and differ; both digests are kept as evidence."""
+    """Both have come and differ; both digests are kept as evidence."""
 
     announced: bytes
     received: bytes
@@ -76,50 +59,57 @@ class Public(Event, frozen=True):
     public_digest: bytes
 
 
-INITIAL: tuple[type[State], ...] = (Expecting,)
-
-TRANSITIONS: Transitions = {
-    (Expecting, Direct): frozenset({DirectOnly}),
-    (Expecting, Public): frozenset({PublicOnly}),
-    (DirectOnly, Public): frozenset({Assembled, Mismatched}),
-    (PublicOnly, Direct): frozenset({Assembled, Mismatched}),
-}
-
-ACCEPTS = accepts(Assembly, TRANSITIONS)
+MACHINE: Machine[Assembly] = Machine(Assembly, initial=(Expecting,))
+TRANSITIONS, ACCEPTS = MACHINE.transitions, MACHINE.accepts
 
 
 def step(state: Assembly, event: Event) -> Assembly:
-    """Take one event; the same again is harmless.
+    """Take one event; a repeated one is harmless.
 
     Raises:
         UnexpectedEvent: the state does not accept the event.
     """
-    match state, event:
-        case Expecting(), Direct(public_digest=announced):
-            return DirectOnly(announced)
-        case Expecting(), Public(public_digest=received):
-            return PublicOnly(received)
-        case DirectOnly(public_digest=announced), Public(public_digest=received):
-            return _compare(announced, received)
-        case PublicOnly(public_digest=received), Direct(public_digest=announced):
-            return _compare(announced, received)
-        case DirectOnly(public_digest=known) | Assembled(public_digest=known), Direct(public_digest=again) if (
-            known == again
-        ):
-            return state
-        case PublicOnly(public_digest=known) | Assembled(public_digest=known), Public(public_digest=again) if (
-            known == again
-        ):
-            return state
-        case Mismatched(announced=known), Direct(public_digest=again) if known == again:
-            return state
-        case Mismatched(received=known), Public(public_digest=again) if known == again:
-            return state  # the carrier forwards again whatever it has, and need not be the one that lied
-    raise UnexpectedEvent(state, event, ACCEPTS)
+    return MACHINE.step(state, event)
+
+
+@MACHINE.transition
+def _take_direct(state: Expecting, event: Direct) -> DirectOnly:
+    return DirectOnly(event.public_digest)
+
+
+@MACHINE.transition
+def _take_public(state: Expecting, event: Public) -> PublicOnly:
+    return PublicOnly(event.public_digest)
+
+
+@MACHINE.transition
+def _add_public(state: DirectOnly, event: Public) -> Assembled | Mismatched:
+    return _compare(announced=state.public_digest, received=event.public_digest)
+
+
+@MACHINE.transition
+def _add_direct(state: PublicOnly, event: Direct) -> Assembled | Mismatched:
+    return _compare(announced=event.public_digest, received=state.public_digest)
+
+
+@MACHINE.repetition
+def _is_same_direct(state: DirectOnly | Assembled, event: Direct) -> bool:
+    return event.public_digest == state.public_digest
+
+
+@MACHINE.repetition
+def _is_same_public(state: PublicOnly | Assembled, event: Public) -> bool:
+    return event.public_digest == state.public_digest
+
+
+@MACHINE.repetition
+def _is_same_mismatch(state: Mismatched, event: Direct | Public) -> bool:
+    """The carrier forwards again whatever it has; it need not be the one that lied."""
+    return event.public_digest == (state.announced if isinstance(event, Direct) else state.received)
 
 
 def known_digest(state: Assembly) -> bytes:
-    """The digest that a state stands by: of two that differ the announced one; empty where nothing is here."""
+    """The digest of the request's public part: of two that differ the announced one; empty where nothing has come."""
     match state:
         case DirectOnly(public_digest=known) | PublicOnly(public_digest=known) | Assembled(public_digest=known):
             return known

@@ -1,22 +1,15 @@
 """A client in one round: private retrieval, then secure submission.
 
-    OUTSIDE ──Announced──> HALF_ENTERED ──Announced──> INSIDE ──Ask──> RETRIEVING ──Answered×2──> HOLDING
-                                                         │  (in a session: Recollect)               │ (Ask again)
-                                                         └──Submit──> SUBMITTING <──────Submit──────┘
-                                          SUBMITTING ──Receipted×2──> SUBMITTED ──Finish──> OVER
-
-Whoever has done with a round leaves it, and so does who has lost it before a submission: Leave and RoundGone lead to
-OUTSIDE.
-
 Rules:
 
 - A round is entered only when both servers announce the same configuration; the first field that differs is named.
-- A query's number is used once. A retrieval that failed, or whose number the servers know with other trees, goes on
-  under the next number, in the same round.
+- A query's number is used once. A retrieval that failed, or whose number the servers know with other trees, is tried
+  again under the next number, in the same round.
 - One submission per round; it is done only with both servers' receipts for its digest, or with its round's outcome.
-  Once it is on its way, a server's word that the round is gone ends nothing.
+  Once it is on its way, a server's statement that the round is gone ends nothing.
 - Whether an update rides on a retrieval's trees is decided by the task and by whether there was a retrieval, never by
   the rows themselves.
+- A client that is done with a round, or whose round is gone before it submitted, is `Outside` again.
 
 Source: paper §"Basic Protocols" (PSR, SSA); design §6, §9.
 """
@@ -25,39 +18,21 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+import msgspec
+
 from fsl_async.config import RoundConfig
 from fsl_async.differences import first_difference
 from fsl_async.errors import MisuseError, PeerViolationError
-from fsl_async.protocols.machine import Event, State, Transitions, UnexpectedEvent, accepts
+from fsl_async.protocols.machine import Event, Machine, State, UnexpectedEvent
+from fsl_async.wire.messages import NO_RETRIEVAL
 
-__all__ = [
-    "ACCEPTS",
-    "INITIAL",
-    "TRANSITIONS",
-    "Announced",
-    "Answered",
-    "Ask",
-    "ClientRound",
-    "Finish",
-    "HalfEntered",
-    "Holding",
-    "Inside",
-    "Leave",
-    "Outside",
-    "Over",
-    "Receipted",
-    "Recollect",
-    "Retrieving",
-    "RoundGone",
-    "Submit",
-    "Submitted",
-    "Submitting",
-    "may_ask",
-    "step",
-]
 
-SESSION = 0
-"""Stands for the query whose trees outlive the round."""
+class OfSession(msgspec.Struct, frozen=True, tag=True):
+    """Stands in a query's place where the session's trees are asked, which outlive the round."""
+
+
+QueryId: TypeAlias = int | OfSession
+"""The number of a retrieval in its round, from 1 on; or the session's."""
 
 
 class Outside(State, frozen=True):
@@ -81,10 +56,10 @@ class Inside(State, frozen=True):
 
 
 class Retrieving(State, frozen=True):
-    """A retrieval is on its way, or has failed; `answered` tells by which servers it has been answered."""
+    """A retrieval is on its way, or has failed; `answered` names the servers that have answered it."""
 
     config: RoundConfig
-    query: int
+    query: QueryId
     answered: frozenset[int]
 
 
@@ -92,7 +67,7 @@ class Holding(State, frozen=True):
     """Rows were retrieved, and the servers hold the retrieval's trees."""
 
     config: RoundConfig
-    query: int
+    query: QueryId
 
 
 class Submitting(State, frozen=True):
@@ -127,7 +102,7 @@ class Announced(Event, frozen=True):
 
 
 class Ask(Event, frozen=True):
-    """The caller wants rows; the next query's number is taken for it."""
+    """The caller wants rows; they are asked for under the next query's number."""
 
 
 class Recollect(Event, frozen=True):
@@ -138,7 +113,7 @@ class Answered(Event, frozen=True):
     """A server has answered the retrieval."""
 
     server: int
-    query: int
+    query: QueryId
 
 
 class Submit(Event, frozen=True):
@@ -155,48 +130,19 @@ class Receipted(Event, frozen=True):
 
 
 class Finish(Event, frozen=True):
-    """Both servers have told how the round ended."""
+    """Both servers have said how the round ended."""
 
 
 class RoundGone(Event, frozen=True):
-    """A server refused a request because the round is not open any more, and nothing has been submitted in it."""
+    """A server refused a request because the round is over, and nothing was submitted in it."""
 
 
 class Leave(Event, frozen=True):
-    """The client turns to the next round."""
+    """The client leaves this round for the next one."""
 
 
-INITIAL: tuple[type[State], ...] = (Outside,)
-
-TRANSITIONS: Transitions = {
-    (Outside, Announced): frozenset({HalfEntered}),
-    (HalfEntered, Announced): frozenset({HalfEntered, Inside}),
-    (HalfEntered, Leave): frozenset({Outside}),
-    (Inside, Ask): frozenset({Retrieving}),
-    (Inside, Recollect): frozenset({Retrieving}),
-    (Inside, Submit): frozenset({Submitting}),
-    (Inside, RoundGone): frozenset({Outside}),
-    (Inside, Leave): frozenset({Outside}),
-    (Retrieving, Answered): frozenset({Retrieving, Holding}),
-    (Retrieving, Ask): frozenset({Retrieving}),
-    (Retrieving, Recollect): frozenset({Retrieving}),
-    (Retrieving, Submit): frozenset({Submitting}),
-    (Retrieving, RoundGone): frozenset({Outside}),
-    (Retrieving, Leave): frozenset({Outside}),
-    (Holding, Ask): frozenset({Retrieving}),
-    (Holding, Recollect): frozenset({Retrieving}),
-    (Holding, Submit): frozenset({Submitting}),
-    (Holding, RoundGone): frozenset({Outside}),
-    (Holding, Leave): frozenset({Outside}),
-    (Submitting, Receipted): frozenset({Submitting, Submitted}),
-    (Submitting, Finish): frozenset({Over}),
-    (Submitting, Leave): frozenset({Outside}),
-    (Submitted, Finish): frozenset({Over}),
-    (Submitted, Leave): frozenset({Outside}),
-    (Over, Leave): frozenset({Outside}),
-}
-
-ACCEPTS = accepts(ClientRound, TRANSITIONS)
+MACHINE: Machine[ClientRound] = Machine(ClientRound, initial=(Outside,))
+TRANSITIONS, ACCEPTS = MACHINE.transitions, MACHINE.accepts
 
 
 def step(state: ClientRound, event: Event) -> ClientRound:
@@ -207,65 +153,22 @@ def step(state: ClientRound, event: Event) -> ClientRound:
         PeerViolationError: the servers contradict each other.
         UnexpectedEvent: the state does not accept the event.
     """
-    match state, event:
-        case Outside(after=after), Announced(server=server, config=config):
-            return HalfEntered(after, server, config)
-        case HalfEntered(server=first), Announced(server=second) if first != second:
-            return _enter(state, event)
-        case Inside(config=config), Ask():
-            return Retrieving(config, 1, frozenset())
-        case Retrieving(config=config, query=query) | Holding(config=config, query=query), Ask():
-            if not may_ask(state):
-                raise MisuseError(
-                    f"{query} retrievals in one round are the most in this task; submit, or ask again in the next "
-                    f"round, which opens when round {config.number} is over"
-                )
-            return Retrieving(config, query + 1, frozenset())
-        case Inside(config=config) | Retrieving(config=config, query=0) | Holding(config=config, query=0), Recollect():
-            return Retrieving(config, SESSION, frozenset())
-        case Retrieving(config=config, query=query), Answered(server=server, query=answered):
-            if answered != query:
-                raise PeerViolationError(f"S{server}", f"answered query {answered}, {query} was asked")
-            both = state.answered | {server}
-            return Holding(config, query) if len(both) == 2 else Retrieving(config, query, both)
-        case Inside(config=config) | Retrieving(config=config) | Holding(config=config), Submit(digest=submission):
-            return Submitting(config, submission, frozenset())
-        case Submitting(config=config, digest=submission), Receipted(server=server, digest=receipted):
-            if receipted != submission:
-                raise PeerViolationError(f"S{server}", "acknowledged another submission than the one sent")
-            both = state.receipts | {server}
-            return Submitted(config, submission) if len(both) == 2 else Submitting(config, submission, both)
-        case Submitting(config=config) | Submitted(config=config), Finish():
-            return Over(config.number)
-        case HalfEntered(after=after), Leave():
-            return Outside(after)
-        case Inside() | Retrieving() | Holding(), RoundGone() | Leave():
-            return Outside(state.config.number)
-        case Submitting(config=config) | Submitted(config=config), Leave():
-            return Outside(config.number)
-        case Over(number=number), Leave():
-            return Outside(number)
-    raise UnexpectedEvent(state, event, ACCEPTS)
+    return MACHINE.step(state, event)
 
 
-def may_ask(state: ClientRound) -> bool:
-    """Whether the round's next retrieval is one of those that the task allows; false where there is no round."""
-    match state:
-        case Inside():
-            return True
-        case Retrieving(config=config, query=query) | Holding(config=config, query=query):
-            return query < config.task.retrievals
-        case _:
-            return False
+@MACHINE.transition
+def _half_enter(state: Outside, event: Announced) -> HalfEntered:
+    return HalfEntered(state.after, event.server, event.config)
 
 
-def _enter(state: HalfEntered, event: Event) -> Inside | HalfEntered:
-    assert isinstance(event, Announced)  # noqa: S101 - narrowed by the caller's pattern
-    if event.config.number != state.config.number:
-        # One server was a round ahead; the other's announcement is stale.
-        return (
-            HalfEntered(state.after, event.server, event.config) if event.config.number > state.config.number else state
-        )
+@MACHINE.transition
+def _enter(state: HalfEntered, event: Announced) -> HalfEntered | Inside:
+    if event.server == state.server:
+        raise UnexpectedEvent(state, event, ACCEPTS)
+    if event.config.number > state.config.number:
+        return HalfEntered(state.after, event.server, event.config)
+    if event.config.number < state.config.number:
+        return state  # the other server was a round ahead: this announcement is stale
     difference = first_difference(state.config, event.config)
     if difference is not None:
         field, first, second = difference
@@ -275,3 +178,107 @@ def _enter(state: HalfEntered, event: Event) -> Inside | HalfEntered:
             f"announce different rounds: {field} is {first} at {names[0]}, {second} at {names[1]}",
         )
     return Inside(state.config)
+
+
+@MACHINE.transition
+def _ask(state: Inside | Retrieving | Holding, event: Ask) -> Retrieving:
+    last = _last_number(state)
+    if last == state.config.task.retrievals:
+        raise MisuseError(
+            f"{last} retrievals in one round are the most in this task; submit, or ask again in the next round, which "
+            f"opens when round {state.config.number} is over"
+        )
+    return Retrieving(state.config, last + 1, frozenset())
+
+
+@MACHINE.transition
+def _recollect(state: Inside | Retrieving | Holding, event: Recollect) -> Retrieving:
+    if not isinstance(state, Inside) and state.query != OfSession():
+        raise UnexpectedEvent(state, event, ACCEPTS)
+    return Retrieving(state.config, OfSession(), frozenset())
+
+
+@MACHINE.transition
+def _answer(state: Retrieving, event: Answered) -> Retrieving | Holding:
+    if event.query != state.query:
+        asked, answered = (_named(query) for query in (state.query, event.query))
+        raise PeerViolationError(f"S{event.server}", f"answered {answered}; {asked} was asked")
+    both = state.answered | {event.server}
+    return Holding(state.config, state.query) if len(both) == 2 else Retrieving(state.config, state.query, both)
+
+
+@MACHINE.transition
+def _submit(state: Inside | Retrieving | Holding, event: Submit) -> Submitting:
+    return Submitting(state.config, event.digest, frozenset())
+
+
+@MACHINE.transition
+def _acknowledge(state: Submitting, event: Receipted) -> Submitting | Submitted:
+    if event.digest != state.digest:
+        raise PeerViolationError(f"S{event.server}", "acknowledged another submission than the one sent")
+    both = state.receipts | {event.server}
+    return Submitted(state.config, state.digest) if len(both) == 2 else Submitting(state.config, state.digest, both)
+
+
+@MACHINE.transition
+def _finish(state: Submitting | Submitted, event: Finish) -> Over:
+    return Over(state.config.number)
+
+
+@MACHINE.transition
+def _step_back(state: HalfEntered, event: Leave) -> Outside:
+    return Outside(state.after)
+
+
+@MACHINE.transition
+def _lose(state: Inside | Retrieving | Holding, event: RoundGone) -> Outside:
+    return Outside(state.config.number)
+
+
+@MACHINE.transition
+def _leave(state: Inside | Retrieving | Holding | Submitting | Submitted, event: Leave) -> Outside:
+    return Outside(state.config.number)
+
+
+@MACHINE.transition
+def _leave_over(state: Over, event: Leave) -> Outside:
+    return Outside(state.number)
+
+
+def may_ask(state: ClientRound) -> bool:
+    """Whether the task allows another retrieval in the round; false where there is no round."""
+    match state:
+        case Inside() | Retrieving() | Holding():
+            return _last_number(state) < state.config.task.retrievals
+        case _:
+            return False
+
+
+def query_named(number: int) -> QueryId:
+    """The query that an answer names: the session's, where it names no retrieval."""
+    return OfSession() if number == NO_RETRIEVAL else number
+
+
+def number_asked(state: ClientRound) -> int:
+    """The number of the retrieval that is on its way.
+
+    Raises:
+        MisuseError: none is, or it is the session's.
+    """
+    match state:
+        case Retrieving(query=int(number)):
+            return number
+    raise MisuseError(f"no retrieval with a number is on its way in state {type(state).__name__}")
+
+
+def _last_number(state: Inside | Retrieving | Holding) -> int:
+    """The number of the round's last retrieval; 0 before the first."""
+    match state:
+        case Retrieving(query=int(number)) | Holding(query=int(number)):
+            return number
+        case _:
+            return 0
+
+
+def _named(query: QueryId) -> str:
+    return f"query {query}" if isinstance(query, int) else "the session's query"

@@ -1,8 +1,18 @@
-"""What all protocol machines share: frozen states, a declared table, errors that change nothing.
+"""What all protocol machines share: frozen states, rules that are the table, errors that change nothing.
 
-A machine is a module with states (`INITIAL` names those it begins in), events, `TRANSITIONS` (where each event may lead
-from each state), `step` (state, event → state) and, where it acts, `effects` (state → what to do). `ACCEPTS` (which
-events a state takes) follows from the transitions, and so does docs/machines.md. Rules:
+A machine is a module with states, events, a `MACHINE` and its rules, `step` (state, event → state) and, where the party
+acts on its own, `effects` (state → what to do). `TRANSITIONS` (where each event may lead from each state) and `ACCEPTS`
+(which events a state takes) follow from the signatures of the rules, and so does docs/machines.md:
+
+    MACHINE = Machine(Toss, initial=(Committing,))
+
+    @MACHINE.transition
+    def _learn_commitment(state: Committing, event: PeerTossCommitment, peer: str) -> Revealing: ...
+
+    @MACHINE.repetition
+    def _said_before(state: Revealing | Tossed, event: PeerTossCommitment | PeerTossReveal, peer: str) -> bool: ...
+
+Rules:
 
 - A state holds exactly what its successors need; an event that a state does not accept raises and nothing has changed.
 - A peer's event is remembered by the digest of its content: the same again is harmless, another one is a violation.
@@ -12,24 +22,12 @@ events a state takes) follows from the transitions, and so does docs/machines.md
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias, get_args
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar, get_args, get_type_hints
 
 from fsl_async.errors import FslError, PeerViolationError
 from fsl_async.secrecy import Discreet
-
-__all__ = [
-    "Event",
-    "PeerEvent",
-    "State",
-    "Table",
-    "Transitions",
-    "UnexpectedEvent",
-    "accepted_later",
-    "accepts",
-    "held_back",
-    "recall",
-]
 
 
 class State(Discreet, frozen=True, tag=True, forbid_unknown_fields=True):
@@ -50,16 +48,84 @@ class PeerEvent(Event, frozen=True):
         raise NotImplementedError
 
 
-Table: TypeAlias = dict[type[State], frozenset[type[Event]]]
-"""By state, in the order in which a machine declares them, the events that it accepts."""
+Pair: TypeAlias = tuple[type[State], type[Event]]
 
-Transitions: TypeAlias = Mapping[tuple[type[State], type[Event]], frozenset[type[State]]]
+Table: TypeAlias = dict[type[State], frozenset[type[Event]]]
+"""By state, in the order in which the machine's union names them, the events that it accepts."""
+
+Transitions: TypeAlias = dict[Pair, frozenset[type[State]]]
 """By state and accepted event, the states it may lead to."""
 
+StateT = TypeVar("StateT", bound=State)
+Rule = TypeVar("Rule", bound=Callable[..., Any])
 
-def accepts(states: Any, transitions: Transitions) -> Table:
-    """The table of a machine, from the union of its states and its transitions."""
-    return {state: frozenset(event for source, event in transitions if source is state) for state in get_args(states)}
+
+class Machine(Generic[StateT]):
+    """The rules of one machine, by state and event.
+
+    Attributes:
+        initial: the states in which it begins.
+        transitions: its table, in the order in which the rules are written.
+        accepts: the same by state.
+    """
+
+    def __init__(self, states: Any, initial: Sequence[type[StateT]]) -> None:
+        """Start without rules.
+
+        Args:
+            states: the union of the machine's states.
+            initial: those in which it begins.
+        """
+        self.initial = tuple(initial)
+        self.transitions: Transitions = {}
+        self.accepts: Table = dict.fromkeys(get_args(states), frozenset())
+        self._rules: dict[Pair, Callable[..., StateT]] = {}
+        self._repetitions: dict[Pair, Callable[..., bool]] = {}
+
+    def transition(self, rule: Rule) -> Rule:
+        """Take a rule for the states and events that its first two parameters name; it returns the next state.
+
+        The rule's return annotation is what the table says of it, and the type checker holds the rule to it.
+        """
+        hints = get_type_hints(rule)
+        for pair in _pairs(rule):
+            if pair in self._rules:
+                raise TypeError(f"two rules for {pair[1].__name__} in state {pair[0].__name__}")
+            self._rules[pair] = rule
+            self.transitions[pair] = frozenset(_members(hints["return"]))
+            self.accepts[pair[0]] |= {pair[1]}
+        return rule
+
+    def repetition(self, rule: Rule) -> Rule:
+        """Take a rule that tells whether an event, which is no transition, repeats what the state knows already.
+
+        Such an event changes nothing; where the rule returns false, the event is unexpected.
+        """
+        self._repetitions |= dict.fromkeys(_pairs(rule), rule)
+        return rule
+
+    def step(self, state: StateT, event: Event, *context: Any) -> StateT:
+        """Take one event; the context is handed to the rule.
+
+        Raises:
+            UnexpectedEvent: the state does not accept the event.
+        """
+        pair = type(state), type(event)
+        if pair in self._rules:
+            return self._rules[pair](state, event, *context)
+        if pair in self._repetitions and self._repetitions[pair](state, event, *context):
+            return state
+        raise UnexpectedEvent(state, event, self.accepts)
+
+
+def _pairs(rule: Callable[..., Any]) -> list[Pair]:
+    """The states and events that a rule's first two parameters name."""
+    states, events, *_ = get_type_hints(rule).values()
+    return list(itertools.product(_members(states), _members(events)))
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) or (annotation,)
 
 
 class UnexpectedEvent(FslError):  # noqa: N818 - an event is what it is about, as in the state machines' prose
@@ -74,7 +140,7 @@ def recall(heard: Mapping[str, bytes], event: PeerEvent, peer: str) -> bool:
     """Whether the peer has said exactly this before.
 
     Raises:
-        PeerViolationError: it has said something else in this place before.
+        PeerViolationError: it said something else of this kind before.
     """
     before = heard.get(event.said)
     if before is not None and before != event.content():
@@ -86,7 +152,7 @@ def recall(heard: Mapping[str, bytes], event: PeerEvent, peer: str) -> bool:
 
 
 def held_back(waiting: Sequence[Event], event: Event, peer: str) -> list[Event]:
-    """What waits its turn, and an event that is ahead of it: one of a kind, so that a peer cannot fill the memory.
+    """The events that are held back, with one more that came too early: one of each kind, so that memory is bounded.
 
     Raises:
         PeerViolationError: the peer has said something else of this kind before.
@@ -99,7 +165,7 @@ def held_back(waiting: Sequence[Event], event: Event, peer: str) -> list[Event]:
 
 
 def accepted_later(table: Table, state: State, event: Event) -> bool:
-    """Whether a state declared after this one accepts the event, so that it may wait its turn."""
+    """Whether a state after this one, in the machine's order, accepts the event, so that it can be held back."""
     order = list(table)
     later: list[Any] = order[order.index(type(state)) + 1 :]
     return any(type(event) in table[successor] for successor in later)

@@ -28,18 +28,6 @@ from fsl_async.protocols import toss as tosses
 from fsl_async.wire.entries import pack_entries
 from fsl_async.wire.messages import Known
 
-__all__ = [
-    "Agreed",
-    "Apart",
-    "Behind",
-    "PeerBehind",
-    "Verdict",
-    "compare",
-    "known_at_rest",
-    "known_of_round",
-    "known_of_toss",
-]
-
 
 class Word(IntEnum):
     """What a server says of a round, in order."""
@@ -121,7 +109,7 @@ def known_at_rest() -> Known:
 
 def known_of_toss(toss: tosses.Toss) -> Known:
     """What is known of a round that is being tossed for; how the rounds before it ended is the caller's to add."""
-    half, heard = toss.half, getattr(toss, "heard", {})
+    half, heard = toss.half, tosses.heard_in(toss)
     said = Word.TOSS_COMMITMENT if isinstance(toss, tosses.Committing) else Word.TOSS_REVEAL
     first = tosses.PeerTossCommitment(half.commitment(), half.model).content()
     return Known(
@@ -134,18 +122,25 @@ def known_of_toss(toss: tosses.Toss) -> Known:
 
 def known_of_round(toss: tosses.Toss, state: rounds.Round, round_id: bytes) -> Known:
     """What is known of a round that is on; how the rounds before it ended is the caller's to add."""
-    heard: dict[str, bytes] = getattr(state, "heard", {})
-    before, entries = known_of_toss(toss), getattr(state, "entries", {})
-    says_list = _SAID[type(state)] >= Word.ROSTER and hasattr(state, "entries")
+    before, heard = known_of_toss(toss), rounds.heard_in(state)
     return Known(
         present=round_id,
         said=_SAID[type(state)],
         heard=max((_HEARD[kind] for kind in heard), default=Word(before.heard)),
         toss=before.toss,
         peer_toss=before.peer_toss,
-        roster=digest(Domain.ROSTER, pack_entries(entries)) if says_list else b"",
+        roster=_roster_sent(state),
         peer_roster=heard.get(rounds.PeerRoster.said, b""),
     )
+
+
+def _roster_sent(state: rounds.Round) -> bytes:
+    """The digest of the list that was sent; empty before, and once the state does not need the list any more."""
+    match state:
+        case rounds.Closed() | rounds.Rostered() | rounds.Proved() | rounds.Verified() | rounds.Committed():
+            return digest(Domain.ROSTER, pack_entries(state.entries))
+        case _:
+            return b""
 
 
 def compare(ours: Known, theirs: Known) -> Verdict:

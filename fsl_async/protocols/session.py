@@ -1,13 +1,10 @@
 """A client's session: trees that stay, and one hint per epoch. The same machine runs on the client and on both servers.
 
-    ABSENT ──Brought──> PLANTED ──Counted──> STANDING ──Hinted──> STANDING ──Hinted──> …
-       ^                 │                     │ Brought: a new session, after the client has lost its side
-       └────Dropped──────┘                     └──────────────────> PLANTED
-
 Rules:
 
-- A session stands only once the submission that brought its trees was counted: both servers have it, and it is
+- A session is established once the submission that brought its trees was counted: both servers have it, and it is
   proved.
+- Trees that come later begin a new session, after the client has lost its side of the old one.
 - The epoch only rises. The same hint again is harmless; a second, different one for an epoch is refused, and both
   are named: their difference would be ±(β - β′).
 
@@ -19,22 +16,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from fsl_async.errors import PeerViolationError
-from fsl_async.protocols.machine import Event, State, Transitions, UnexpectedEvent, accepts
-
-__all__ = [
-    "ACCEPTS",
-    "INITIAL",
-    "TRANSITIONS",
-    "Absent",
-    "Brought",
-    "Counted",
-    "Dropped",
-    "Hinted",
-    "Planted",
-    "Session",
-    "Standing",
-    "step",
-]
+from fsl_async.protocols.machine import Event, Machine, State, UnexpectedEvent
 
 
 class Absent(State, frozen=True):
@@ -48,15 +30,15 @@ class Planted(State, frozen=True):
     hint: bytes
 
 
-class Standing(State, frozen=True):
-    """The trees are proved; the last epoch and the digest of its hint."""
+class Established(State, frozen=True):
+    """The trees are proved; the last epoch and the digest of its hint. `since` is the epoch that brought the trees."""
 
     since: int
     epoch: int
     hint: bytes
 
 
-Session: TypeAlias = Absent | Planted | Standing
+Session: TypeAlias = Absent | Planted | Established
 
 
 class Brought(Event, frozen=True):
@@ -85,20 +67,8 @@ class Dropped(Event, frozen=True):
     epoch: int
 
 
-INITIAL: tuple[type[State], ...] = (Absent,)
-
-TRANSITIONS: Transitions = {
-    (Absent, Brought): frozenset({Planted}),
-    (Planted, Brought): frozenset({Planted}),
-    (Planted, Counted): frozenset({Standing}),
-    (Planted, Dropped): frozenset({Absent}),
-    (Standing, Brought): frozenset({Planted}),
-    (Standing, Hinted): frozenset({Standing}),
-    (Standing, Counted): frozenset({Standing}),
-    (Standing, Dropped): frozenset({Standing}),
-}
-
-ACCEPTS = accepts(Session, TRANSITIONS)
+MACHINE: Machine[Session] = Machine(Session, initial=(Absent,))
+TRANSITIONS, ACCEPTS = MACHINE.transitions, MACHINE.accepts
 
 
 def step(state: Session, event: Event, client: str) -> Session:
@@ -106,35 +76,71 @@ def step(state: Session, event: Event, client: str) -> Session:
 
     Raises:
         PeerViolationError: the epoch does not rise, or an epoch gets a second, different hint.
-        UnexpectedEvent: a hint, and no session stands.
+        UnexpectedEvent: a hint, and no session is established.
     """
-    match state, event:
-        case Planted(epoch=epoch, hint=hint), Brought() if event.epoch <= epoch:
-            return _same_or_refuse(state, event, epoch, hint, client)
-        case Standing(epoch=epoch, hint=hint), Brought() if (event.epoch, event.hint) == (epoch, hint):
-            raise PeerViolationError(client, f"brought trees in epoch {epoch} after a hint for it; epochs only rise")
-        case Standing(epoch=epoch, hint=hint), Brought() | Hinted() if event.epoch <= epoch:
-            return _same_or_refuse(state, event, epoch, hint, client)
-        case _, Brought(epoch=epoch, hint=hint):
-            return Planted(epoch, hint)
-        case Standing(since=since), Hinted(epoch=epoch, hint=hint):
-            return Standing(since, epoch, hint)
-        case Planted(epoch=planted, hint=hint), Counted(epoch=epoch) if planted == epoch:
-            return Standing(epoch, epoch, hint)
-        case Planted(epoch=planted), Dropped(epoch=epoch) if planted == epoch:
-            return Absent()
-        case Standing(), Counted() | Dropped():
-            return state  # of a hint: the trees stay as they are
-    raise UnexpectedEvent(state, event, ACCEPTS)
+    return MACHINE.step(state, event, client)
 
 
-def _same_or_refuse(state: Session, event: Brought | Hinted, epoch: int, hint: bytes, client: str) -> Session:
-    if event.epoch < epoch:
-        raise PeerViolationError(
-            client, f"gave a hint for epoch {event.epoch} after one for epoch {epoch}; epochs only rise"
-        )
-    if event.hint != hint:
-        raise PeerViolationError(
-            client, f"gave two different hints for epoch {epoch}: {hint.hex()[:16]} and {event.hint.hex()[:16]}"
-        )
+@MACHINE.transition
+def _begin(state: Absent, event: Brought, client: str) -> Planted:
+    return Planted(event.epoch, event.hint)
+
+
+@MACHINE.transition
+def _bring_again(state: Planted, event: Brought, client: str) -> Planted:
+    if event.epoch <= state.epoch:
+        _check_repeated(state, event, client)
+        return state
+    return Planted(event.epoch, event.hint)
+
+
+@MACHINE.transition
+def _establish(state: Planted, event: Counted, client: str) -> Established:
+    _check_epoch(state, event)
+    return Established(event.epoch, event.epoch, state.hint)
+
+
+@MACHINE.transition
+def _drop(state: Planted, event: Dropped, client: str) -> Absent:
+    _check_epoch(state, event)
+    return Absent()
+
+
+@MACHINE.transition
+def _replace(state: Established, event: Brought, client: str) -> Planted:
+    if event.epoch <= state.epoch:
+        _check_repeated(state, event, client)
+        raise PeerViolationError(client, f"brought trees in epoch {event.epoch} after a hint for it; epochs only rise")
+    return Planted(event.epoch, event.hint)
+
+
+@MACHINE.transition
+def _hint(state: Established, event: Hinted, client: str) -> Established:
+    if event.epoch <= state.epoch:
+        _check_repeated(state, event, client)
+        return state
+    return Established(state.since, event.epoch, event.hint)
+
+
+@MACHINE.transition
+def _keep(state: Established, event: Counted | Dropped, client: str) -> Established:
+    """The trees stay whether or not a hint was counted."""
     return state
+
+
+def _check_epoch(state: Planted, event: Counted | Dropped) -> None:
+    if event.epoch != state.epoch:
+        raise UnexpectedEvent(state, event, ACCEPTS)
+
+
+def _check_repeated(state: Planted | Established, event: Brought | Hinted, client: str) -> None:
+    """Refuse what is not the last hint again."""
+    if event.epoch < state.epoch:
+        raise PeerViolationError(
+            client, f"gave a hint for epoch {event.epoch} after one for epoch {state.epoch}; epochs only rise"
+        )
+    if event.hint != state.hint:
+        raise PeerViolationError(
+            client,
+            f"gave two different hints for epoch {state.epoch}: {state.hint.hex()[:16]} and {event.hint.hex()[:16]}",
+        )

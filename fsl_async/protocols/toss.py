@@ -1,9 +1,9 @@
 """Opening a round: the two servers toss the seed of its permutations, commit first, then reveal.
 
-    COMMITTING --PeerTossCommitment--> REVEALING --PeerTossReveal--> TOSSED
+Neither server can steer the seed, because each fixes its half before it sees the other's. No client sees the seed
+before it is fixed. Servers that hold different models find out here, before any client is let in.
 
-Neither server can steer the seed, for each fixes its half before it sees the other's; and no client sees the seed
-before it is fixed. Servers that hold different models find out here, before any client is let in. Source: design §9.
+Source: design §9.
 """
 
 from __future__ import annotations
@@ -12,26 +12,12 @@ from typing import ClassVar, TypeAlias, assert_never
 
 from fsl_async.digests import Domain, digest, same
 from fsl_async.errors import PeerViolationError
-from fsl_async.protocols.machine import Event, PeerEvent, State, Transitions, UnexpectedEvent, accepts, recall
+from fsl_async.protocols.machine import Event, Machine, PeerEvent, State, recall
+from fsl_async.secrecy import Discreet
 from fsl_async.wire.messages import TossCommitment, TossReveal
 
-__all__ = [
-    "ACCEPTS",
-    "INITIAL",
-    "TRANSITIONS",
-    "Committing",
-    "PeerTossCommitment",
-    "PeerTossReveal",
-    "Revealing",
-    "Toss",
-    "Tossed",
-    "begin",
-    "effects",
-    "step",
-]
 
-
-class Half(State, frozen=True):
+class Half(Discreet, frozen=True, forbid_unknown_fields=True):
     """This server's half of the seed and what it says of its model."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"seed", "nonce"})
@@ -99,14 +85,8 @@ class PeerTossReveal(PeerEvent, frozen=True):
         return digest(Domain.TOSS_COMMITMENT, self.seed, self.nonce)
 
 
-INITIAL: tuple[type[State], ...] = (Committing,)
-
-TRANSITIONS: Transitions = {
-    (Committing, PeerTossCommitment): frozenset({Revealing}),
-    (Revealing, PeerTossReveal): frozenset({Tossed}),
-}
-
-ACCEPTS = accepts(Toss, TRANSITIONS)
+MACHINE: Machine[Toss] = Machine(Toss, initial=(Committing,))
+TRANSITIONS, ACCEPTS = MACHINE.transitions, MACHINE.accepts
 
 
 def begin(server: int, number: int, model: bytes, seed: bytes, nonce: bytes) -> Committing:
@@ -121,22 +101,37 @@ def step(state: Toss, event: Event, peer: str) -> Toss:
         PeerViolationError: the peer holds another model, or reveals what it had not committed to.
         UnexpectedEvent: the state does not accept the event.
     """
-    match state, event:
-        case Committing(half=half), PeerTossCommitment(commitment=commitment, model=model):
-            if model != half.model:
-                raise PeerViolationError(
-                    peer,
-                    f"holds another model: {model.hex()[:16]} there, {half.model.hex()[:16]} here; "
-                    "start both servers from the same one",
-                )
-            return Revealing(half, commitment, {event.said: event.content()})
-        case Revealing(half=half, peer_commitment=expected, heard=heard), PeerTossReveal(seed=seed, nonce=nonce):
-            if not same(expected, _commit(1 - half.server, half.number, seed, nonce)):
-                raise PeerViolationError(peer, "revealed a seed that it had not committed to")
-            return _tossed(half, expected, seed, heard | {event.said: event.content()})
-        case Revealing(heard=heard) | Tossed(heard=heard), PeerEvent() if recall(heard, event, peer):
-            return state
-    raise UnexpectedEvent(state, event, ACCEPTS)
+    return MACHINE.step(state, event, peer)
+
+
+@MACHINE.transition
+def _take_commitment(state: Committing, event: PeerTossCommitment, peer: str) -> Revealing:
+    half = state.half
+    if event.model != half.model:
+        raise PeerViolationError(
+            peer,
+            f"holds another model: {event.model.hex()[:16]} there, {half.model.hex()[:16]} here; "
+            "start both servers from the same one",
+        )
+    return Revealing(half, event.commitment, {event.said: event.content()})
+
+
+@MACHINE.transition
+def _take_half(state: Revealing, event: PeerTossReveal, peer: str) -> Tossed:
+    half, expected = state.half, state.peer_commitment
+    if not same(expected, _commit(1 - half.server, half.number, event.seed, event.nonce)):
+        raise PeerViolationError(peer, "revealed a seed that it had not committed to")
+    return _tossed(half, expected, event.seed, state.heard | {event.said: event.content()})
+
+
+@MACHINE.repetition
+def _said_before(state: Revealing | Tossed, event: PeerTossCommitment | PeerTossReveal, peer: str) -> bool:
+    return recall(state.heard, event, peer)
+
+
+def heard_in(state: Toss) -> dict[str, bytes]:
+    """By what it was, the digest of what the peer has said."""
+    return {} if isinstance(state, Committing) else state.heard
 
 
 def effects(state: Toss) -> tuple[TossCommitment | TossReveal, ...]:

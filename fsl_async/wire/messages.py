@@ -51,6 +51,10 @@ __all__ = [
 ]
 
 
+NO_RETRIEVAL = 0
+"""Stands for the number of a retrieval where there is none: trees of the submission's own, or of the session."""
+
+
 class Message(Discreet, frozen=True, tag_field="type", forbid_unknown_fields=True):
     """The base of all wire messages."""
 
@@ -105,7 +109,7 @@ class Download(Message, frozen=True, tag="download", kw_only=True, omit_defaults
 class Submit(Message, frozen=True, tag="submit", kw_only=True, omit_defaults=True):
     """One submission; to the carrier with public part and dense shares as bulk, to the other server without.
 
-    `query` names the retrieval whose trees the hints ride on; 0 where the public part brings trees of its own.
+    `query` names the retrieval whose trees the hints ride on, or is `NO_RETRIEVAL` if the public part brings its own.
     """
 
     hidden: ClassVar[frozenset[str]] = frozenset({"seed"})
@@ -154,7 +158,7 @@ class Opened(Message, frozen=True, tag="opened", omit_defaults=True):
 
 
 class Answer(Message, frozen=True, tag="answer", kw_only=True):
-    """One server's answer to a retrieval; the bulk is one row per tree."""
+    """One server's answer to a `Retrieve`, or to a `Recall` (`NO_RETRIEVAL`); the bulk is one row per tree."""
 
     round_id: bytes
     query: int
@@ -194,7 +198,7 @@ class Refused(Message, frozen=True, tag="refused", kw_only=True):
 
 
 class Known(Message, frozen=True, tag="known", kw_only=True, omit_defaults=True):
-    """What a server knows when the two meet, before it says anything else; see `protocols.acquaintance`.
+    """What a server knows when the two meet, before it says anything else; see `protocols.reconciliation`.
 
     Attributes:
         settled: the number of the last round that is over.

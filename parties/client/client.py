@@ -319,7 +319,7 @@ class Client(Participant):
         """
         while True:
             self._step(protocol.Ask())
-            query = self._round.query if isinstance(self._round, protocol.Retrieving) else 0
+            query = protocol.number_asked(self._round)
             planting = await self._retriever.plant(config, wanted)
             await self._state.keep_retrieval(Retrieval(config, query), self._session)
             try:
@@ -363,7 +363,9 @@ class Client(Participant):
         if isinstance(self._session, TreeSession) and self._session.stands:
             return self._session.ride()
         match self._round:
-            case protocol.Holding(query=query) if self.task.updates == "retrieved" and query in self._answered_trees:
+            case protocol.Holding(query=int(query)) if (
+                self.task.updates == "retrieved" and query in self._answered_trees
+            ):
                 trees, planting = Trees.RETRIEVAL, self._answered_trees[query]
                 if not any(config.shape.sparse_blocks()):
                     trees, query = Trees.OWN, 0  # the servers know of no retrieval, and there are no trees

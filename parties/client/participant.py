@@ -101,7 +101,7 @@ class Participant:
     def _step(self, event: Event) -> None:
         self._round = protocol.step(self._round, event)
 
-    def _answered(self, server: int, query: int) -> None:
+    def _answered(self, server: int, query: protocol.QueryId) -> None:
         self._step(protocol.Answered(server, query))
 
     def _take_up(self, remembered: Remembered) -> None:

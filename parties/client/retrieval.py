@@ -20,7 +20,7 @@ from fsl_async.client.upload import read_answers, retrieval_part
 from fsl_async.config import RoundConfig
 from fsl_async.derivation import public_digest
 from fsl_async.errors import MisuseError
-from fsl_async.protocols.client import SESSION
+from fsl_async.protocols.client import OfSession, QueryId, query_named
 from fsl_async.task import Task
 from fsl_async.wire.messages import Answer, Recall, Retrieve
 from fsl_async.wire.public_part import Layout
@@ -33,7 +33,7 @@ __all__ = ["Answers", "Retriever"]
 
 Answers: TypeAlias = tuple[memoryview, memoryview]
 Wanted: TypeAlias = Mapping[int, npt.NDArray[np.uint32]]
-Answered: TypeAlias = Callable[[int, int], None]
+Answered: TypeAlias = Callable[[int, QueryId], None]
 """Hears which server has answered which query."""
 
 
@@ -73,7 +73,7 @@ class Retriever:
     async def recall(self, config: RoundConfig, commitments: tuple[bytes, bytes]) -> Answers:
         """Have the trees of those commitments answered again; where the round needs none, there is nothing to ask."""
         if not any(config.shape.sparse_blocks()):
-            return self._nothing(SESSION)
+            return self._nothing(OfSession())
 
         async def ask(server: int) -> memoryview:
             return await self._answer(server, Recall(config.round_id(), commitments[server]), ())
@@ -90,14 +90,14 @@ class Retriever:
         places = {index: _places(grove.rows[index], rows) for index, rows in wanted.items() if index in found}
         return {index: found[index][chosen] for index, chosen in places.items()}
 
-    def _nothing(self, query: int) -> Answers:
+    def _nothing(self, query: QueryId) -> Answers:
         for server in (0, 1):
             self._answered(server, query)
         return memoryview(b""), memoryview(b"")
 
     async def _answer(self, server: int, message: Retrieve | Recall, bulk: tuple[bytearray, ...]) -> memoryview:
         answer = await self._requests.ask(server, message, bulk, Answer)
-        self._answered(server, answer.message.query)
+        self._answered(server, query_named(answer.message.query))
         return answer.bulk
 
 

@@ -27,7 +27,7 @@ class NoSession:
 class StoredSession(Discreet, frozen=True, forbid_unknown_fields=True):
     """What is kept of a session: the machine's state, what its trees grow from, and the commitments they came with."""
 
-    state: protocol.Planted | protocol.Standing
+    state: protocol.Planted | protocol.Established
     planting: StoredPlanting
     commitments: tuple[bytes, bytes]
 
@@ -42,14 +42,14 @@ class TreeSession:
         commitments: to their master seeds, as they came.
     """
 
-    state: protocol.Planted | protocol.Standing
+    state: protocol.Planted | protocol.Established
     planting: Planting
     commitments: tuple[bytes, bytes] = field(repr=False)
 
     @property
     def stands(self) -> bool:
         """Whether a submission may hint at these trees."""
-        return isinstance(self.state, protocol.Standing)
+        return isinstance(self.state, protocol.Established)
 
     def ride(self) -> Ride:
         """These trees, for a submission."""

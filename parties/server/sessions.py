@@ -81,7 +81,7 @@ class Sessions:
             RequestRefusedError: it has no session here.
         """
         state = self._states.get(client)
-        if not isinstance(state, protocol.Standing):
+        if not isinstance(state, protocol.Established):
             raise RequestRefusedError.because(
                 "no-session", "you have no session here: retrieve or submit with new trees, which begins one"
             )
@@ -109,7 +109,7 @@ class Sessions:
             return self._step(client, event)
         except PeerViolationError as error:
             known = self._states[client]
-            first = known.hint if isinstance(known, protocol.Planted | protocol.Standing) else b""
+            first = known.hint if isinstance(known, protocol.Planted | protocol.Established) else b""
             raise ContradictionError("conflict", str(error), "two-hints", first, event.hint) from error
         except UnexpectedEvent as error:
             raise RequestRefusedError.because("no-session", str(error)) from error

@@ -10,10 +10,8 @@ from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.config import BlockModel, RoundConfig, ServerKeys
 from fsl_async.protocols import alignment, assembly, client, session, toss
 from fsl_async.protocols import round as round
-from fsl_async.protocols.machine import Event, State
+from fsl_async.protocols.machine import Event, State, Transitions
 from fsl_async.union import UnionBlock
-
-Pairs = Mapping[tuple[type[State], type[Event]], type[State]]
 
 
 def key(number: int) -> bytes:
@@ -23,30 +21,25 @@ def key(number: int) -> bytes:
 
 @dataclass(frozen=True)
 class Scene:
-    """One machine: an example of each state and event, and where each accepted pair leads.
+    """One machine: an example of each state and event.
 
     Attributes:
         name: the machine.
-        table: its declared table.
+        table: its table of accepted events.
+        transitions: where each of them may lead.
         step: its step with everything else bound.
         states: one example of every state.
         events: one example of every event; a peer's event says what the states have heard.
-        arrives: the state that each pair of an example's state and event leads to, for exactly the pairs of the table.
         harmless: pairs outside the table that change nothing, as a resend.
     """
 
     name: str
     table: Mapping[type[State], frozenset[type[Event]]]
+    transitions: Transitions
     step: Callable[[Any, Event], State]
     states: Mapping[type[State], State]
     events: Mapping[type[Event], Event]
-    arrives: Pairs
     harmless: frozenset[tuple[type[State], type[Event]]] = frozenset()
-
-    @property
-    def declared(self) -> set[tuple[type[State], type[Event]]]:
-        """All pairs of the table."""
-        return {(state, event) for state, events in self.table.items() for event in events}
 
 
 def _by_type(items: Iterable[Any]) -> dict[Any, Any]:
@@ -69,13 +62,10 @@ def _toss_scene() -> Scene:
     return Scene(
         name="toss",
         table=toss.ACCEPTS,
+        transitions=toss.TRANSITIONS,
         step=lambda state, event: toss.step(state, event, "S1"),
         states=_by_type((ours, revealing, tossed)),
         events=_by_type((commitment, reveal)),
-        arrives={
-            (toss.Committing, toss.PeerTossCommitment): toss.Revealing,
-            (toss.Revealing, toss.PeerTossReveal): toss.Tossed,
-        },
         harmless=frozenset(
             {
                 (toss.Revealing, toss.PeerTossCommitment),
@@ -94,6 +84,7 @@ def _assembly_scene() -> Scene:
     return Scene(
         name="assembly",
         table=a.ACCEPTS,
+        transitions=a.TRANSITIONS,
         step=a.step,
         states=_by_type(
             (
@@ -105,12 +96,6 @@ def _assembly_scene() -> Scene:
             )
         ),
         events=_by_type((a.Direct(key(1)), a.Public(key(1)))),
-        arrives={
-            (a.Expecting, a.Direct): a.DirectOnly,
-            (a.Expecting, a.Public): a.PublicOnly,
-            (a.DirectOnly, a.Public): a.Assembled,
-            (a.PublicOnly, a.Direct): a.Assembled,
-        },
         harmless=frozenset(
             {
                 (a.DirectOnly, a.Direct),
@@ -160,7 +145,6 @@ def states_of_a_round() -> list[Any]:
 
 def _round_scene() -> Scene:
     r = round
-    before_committed = (r.Open, r.Closed, r.Closing, r.Rostered, r.Proved, r.Verified)
     after_closing = (r.Rostered, r.Proved, r.Verified, r.Committed, r.Revealed, r.Combined, r.Concluded, r.Done)
     heard_in = {
         r.PeerRoster: (r.Closing, *after_closing),
@@ -177,26 +161,10 @@ def _round_scene() -> Scene:
     return Scene(
         name="round",
         table=r.ACCEPTS,
+        transitions=r.TRANSITIONS,
         step=lambda state, event: r.step(state, event, TERMS),
         states=_by_type(states_of_a_round()),
         events=_by_type((*HAPPY_PATH, r.GraceOver(), r.GaveUp("tired"), r.PeerAbort("S1 gave up: tired"))),
-        arrives={
-            (r.Open, r.Submitted): r.Open,
-            (r.Open, r.CloseRound): r.Closed,
-            (r.Open, r.PeerRoster): r.Rostered,
-            (r.Closed, r.PeerRoster): r.Rostered,
-            (r.Closing, r.Submitted): r.Rostered,
-            (r.Closing, r.GraceOver): r.Aborted,
-            (r.Rostered, r.Evaluated): r.Proved,
-            (r.Proved, r.PeerProofs): r.Verified,
-            (r.Verified, r.Summed): r.Committed,
-            (r.Committed, r.PeerCommitment): r.Revealed,
-            (r.Revealed, r.PeerShare): r.Combined,
-            (r.Combined, r.Applied): r.Concluded,
-            (r.Concluded, r.PeerConclusion): r.Done,
-            (r.Committed, r.PeerAbort): r.Aborted,
-            **{(state, event): r.Aborted for state in before_committed for event in (r.GaveUp, r.PeerAbort)},
-        },
         harmless=frozenset(
             late
             | {(state, r.GraceOver) for state in (*after_closing, r.Aborted)}
@@ -228,14 +196,15 @@ def _client_scene() -> Scene:
     return Scene(
         name="client",
         table=c.ACCEPTS,
+        transitions=c.TRANSITIONS,
         step=c.step,
         states=_by_type(
             (
                 c.Outside(3),
                 c.HalfEntered(3, 0, config),
                 c.Inside(config),
-                c.Retrieving(config, c.SESSION, frozenset({0})),
-                c.Holding(config, c.SESSION),
+                c.Retrieving(config, c.OfSession(), frozenset({0})),
+                c.Holding(config, c.OfSession()),
                 c.Submitting(config, ALICE, frozenset({0})),
                 c.Submitted(config, ALICE),
                 c.Over(4),
@@ -246,7 +215,7 @@ def _client_scene() -> Scene:
                 c.Announced(1, config),
                 c.Ask(),
                 c.Recollect(),
-                c.Answered(1, c.SESSION),
+                c.Answered(1, c.OfSession()),
                 c.Submit(ALICE),
                 c.Receipted(1, ALICE),
                 c.Finish(),
@@ -254,33 +223,6 @@ def _client_scene() -> Scene:
                 c.Leave(),
             )
         ),
-        arrives={
-            (c.Outside, c.Announced): c.HalfEntered,
-            (c.HalfEntered, c.Announced): c.Inside,
-            (c.HalfEntered, c.Leave): c.Outside,
-            (c.Inside, c.Ask): c.Retrieving,
-            (c.Inside, c.Recollect): c.Retrieving,
-            (c.Inside, c.Submit): c.Submitting,
-            (c.Inside, c.RoundGone): c.Outside,
-            (c.Inside, c.Leave): c.Outside,
-            (c.Retrieving, c.Answered): c.Holding,
-            (c.Retrieving, c.Ask): c.Retrieving,
-            (c.Retrieving, c.Recollect): c.Retrieving,
-            (c.Retrieving, c.Submit): c.Submitting,
-            (c.Retrieving, c.RoundGone): c.Outside,
-            (c.Retrieving, c.Leave): c.Outside,
-            (c.Holding, c.Ask): c.Retrieving,
-            (c.Holding, c.Recollect): c.Retrieving,
-            (c.Holding, c.Submit): c.Submitting,
-            (c.Holding, c.RoundGone): c.Outside,
-            (c.Holding, c.Leave): c.Outside,
-            (c.Submitting, c.Receipted): c.Submitted,
-            (c.Submitting, c.Finish): c.Over,
-            (c.Submitting, c.Leave): c.Outside,
-            (c.Submitted, c.Finish): c.Over,
-            (c.Submitted, c.Leave): c.Outside,
-            (c.Over, c.Leave): c.Outside,
-        },
     )
 
 
@@ -292,19 +234,10 @@ def _session_scene() -> Scene:
     return Scene(
         name="session",
         table=s.ACCEPTS,
+        transitions=s.TRANSITIONS,
         step=lambda state, event: s.step(state, event, "alice"),
-        states=_by_type((s.Absent(), s.Planted(5, ALICE), s.Standing(3, 4, BOB))),
+        states=_by_type((s.Absent(), s.Planted(5, ALICE), s.Established(3, 4, BOB))),
         events=_by_type((s.Brought(5, ALICE), s.Hinted(5, ALICE), s.Counted(5), s.Dropped(5))),
-        arrives={
-            (s.Absent, s.Brought): s.Planted,
-            (s.Planted, s.Brought): s.Planted,
-            (s.Planted, s.Counted): s.Standing,
-            (s.Planted, s.Dropped): s.Absent,
-            (s.Standing, s.Brought): s.Planted,
-            (s.Standing, s.Hinted): s.Standing,
-            (s.Standing, s.Counted): s.Standing,
-            (s.Standing, s.Dropped): s.Standing,
-        },
     )
 
 
@@ -314,15 +247,10 @@ def _alignment_scene() -> Scene:
     return Scene(
         name="alignment",
         table=a.ACCEPTS,
+        transitions=a.TRANSITIONS,
         step=a.step,
         states=_by_type((a.Everything(), a.Seeking(), a.Aligned(union, stays=False))),
         events=_by_type((a.UnionFound(union, stays=False), a.UnionLost(), a.MainSettled())),
-        arrives={
-            (a.Everything, a.MainSettled): a.Everything,
-            (a.Seeking, a.UnionFound): a.Aligned,
-            (a.Seeking, a.UnionLost): a.Seeking,
-            (a.Aligned, a.MainSettled): a.Seeking,
-        },
     )
 
 

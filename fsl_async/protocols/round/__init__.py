@@ -1,13 +1,8 @@
 """A round on one server, from open to done: the server's side of secure submodel aggregation.
 
-    OPEN ──CloseRound──> CLOSED ──PeerRoster──> ROSTERED ──Evaluated──> PROVED ──PeerProofs──> VERIFIED ──┐
-      │                                          ^  ^  └────(semi-honest: no proofs)────────────^        Summed
-      ├──PeerRoster, all here────────────────────┘  │                                                     v
-      └──PeerRoster, some on their way──> CLOSING ──┘  (the last Submitted, or GraceOver)             COMMITTED
-                                                                                                          │
-    DONE <──PeerConclusion── CONCLUDED <──Applied── COMBINED <──PeerShare── REVEALED <──PeerCommitment────┘
-
-    any state before COMMITTED: GaveUp, PeerAbort or too few clients ──> ABORTED; COMMITTED: PeerAbort ──> ABORTED
+Without incident a server goes through `Open`, `Closed`, `Rostered`, `Proved` (if the task is verified), `Verified`,
+`Committed`, `Revealed`, `Combined`, `Concluded` and `Done`; through `Closing` instead of `Closed` where the peer closes
+first. From any state before `Committed` it may go to `Aborted`.
 
 Rules:
 
@@ -16,11 +11,10 @@ Rules:
   different roster is a violation: the difference of two sums would expose a client.
 - A roster (or what verification leaves of it) below the minimum aborts before anything is revealed.
 - A share is revealed only after the peer has committed to its own; a share that does not match its commitment halts.
-- Whoever has COMMITTED does not give up any more: it waits and resends. It follows a peer that gave up before it had
-  committed itself, for then neither share has been revealed, nor ever will be.
+- A server that has committed cannot abandon the round: it waits and resends. It follows a peer that aborted before
+  committing, because then neither share has been revealed, nor ever will be.
 
-The states and events are in `states`, the table and `step` in `transitions`, what a server does in each state in
-`side_effects`.
+The states and events are in `states`, the rules in `transitions`, what a server does in each state in `side_effects`.
 
 Source: paper §"Basic Protocols" (SSA); design §9.
 """
@@ -64,11 +58,12 @@ from fsl_async.protocols.round.states import (
     Summed,
     Terms,
     Verified,
+    heard_in,
 )
 from fsl_async.protocols.round.transitions import (
     ACCEPTS,
     BEFORE_REVEALED,
-    INITIAL,
+    MACHINE,
     TRANSITIONS,
     step,
 )
@@ -76,7 +71,7 @@ from fsl_async.protocols.round.transitions import (
 __all__ = [
     "ACCEPTS",
     "BEFORE_REVEALED",
-    "INITIAL",
+    "MACHINE",
     "TRANSITIONS",
     "Aborted",
     "Applied",
@@ -113,6 +108,7 @@ __all__ = [
     "Terms",
     "Verified",
     "effects",
+    "heard_in",
     "share_commitment",
     "step",
 ]

@@ -29,8 +29,6 @@ from fsl_async.protocols.round.states import (
 from fsl_async.wire.entries import Entries, pack_entries
 from fsl_async.wire.messages import Abort, Commitment, Conclusion, Proofs, RosterList, Share
 
-__all__ = ["Apply", "AwaitGrace", "Effect", "Evaluate", "Send", "SendShare", "Sum", "effects", "share_commitment"]
-
 
 @dataclass(frozen=True)
 class Send:
@@ -81,10 +79,7 @@ Effect: TypeAlias = Send | SendShare | AwaitGrace | Evaluate | Sum | Apply
 
 
 def effects(state: Round, terms: Terms) -> tuple[Effect, ...]:
-    """What a server in this state does, and does again after a restart.
-
-    A message stays among the effects until an answer proves that the peer has it.
-    """
+    """What a server in this state does, and does again after a restart."""
     match state:
         case Open():
             return ()

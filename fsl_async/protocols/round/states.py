@@ -1,7 +1,6 @@
-"""The states of a round on one server, and the events that lead from one to another.
+"""The states of a round on one server, in the order of a round, and the events that lead from one to another.
 
-A state holds what its successors need, and nothing else: recovery is to take the recorded events again. The order in
-which they stand here is the order of a round; see `fsl_async.protocols.round` for the transitions.
+A state holds what its successors need, and nothing else: a restarted server takes the recorded events again.
 """
 
 from __future__ import annotations
@@ -14,37 +13,6 @@ import msgspec
 from fsl_async.digests import Domain, digest
 from fsl_async.protocols.machine import Event, PeerEvent, State
 from fsl_async.wire.entries import Entries, pack_entries
-
-__all__ = [
-    "Aborted",
-    "Applied",
-    "CloseRound",
-    "Closed",
-    "Closing",
-    "Combined",
-    "Committed",
-    "Concluded",
-    "Done",
-    "Evaluated",
-    "GaveUp",
-    "GraceOver",
-    "Heard",
-    "Open",
-    "PeerAbort",
-    "PeerCommitment",
-    "PeerConclusion",
-    "PeerProofs",
-    "PeerRoster",
-    "PeerShare",
-    "Proved",
-    "Revealed",
-    "Rostered",
-    "Round",
-    "Submitted",
-    "Summed",
-    "Terms",
-    "Verified",
-]
 
 Heard: TypeAlias = dict[str, bytes]
 """By what it was, the digest of what the peer has said."""
@@ -118,7 +86,7 @@ class Verified(State, frozen=True):
 
 
 class Committed(State, frozen=True):
-    """Our commitment is sent; the peer's is awaited. From here on we do not give up."""
+    """Our commitment is sent; the peer's is awaited. From here on this server cannot abandon the round."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
     entries: Entries
@@ -172,7 +140,7 @@ class Done(State, frozen=True):
 
 
 class Aborted(State, frozen=True):
-    """Given up before anything was revealed."""
+    """Aborted before anything was revealed."""
 
     explanation: str
 
@@ -193,6 +161,15 @@ Round: TypeAlias = (
 )
 
 
+def heard_in(state: Round) -> Heard:
+    """What the peer has said, as far as the state still knows it."""
+    match state:
+        case Open() | Closed() | Aborted():
+            return {}
+        case _:
+            return state.heard
+
+
 # ---- events
 
 
@@ -204,11 +181,11 @@ class Submitted(Event, frozen=True):
 
 
 class CloseRound(Event, frozen=True):
-    """The deadline has come, or every expected client is in."""
+    """The deadline has passed, or every expected client has submitted."""
 
 
 class GraceOver(Event, frozen=True):
-    """Submissions that only the peer holds are not waited for any longer."""
+    """The grace period for submissions that only the peer holds is over."""
 
 
 class Evaluated(Event, frozen=True):
@@ -232,7 +209,7 @@ class Applied(Event, frozen=True):
 
 
 class GaveUp(Event, frozen=True):
-    """The operator or the agreed time ends the round."""
+    """This server aborts the round: its operator asked for it, or the agreed time is over."""
 
     explanation: str
 
@@ -295,6 +272,6 @@ class PeerConclusion(PeerEvent, frozen=True):
 
 
 class PeerAbort(Event, frozen=True):
-    """The peer has given the round up."""
+    """The peer has aborted the round."""
 
     explanation: str

@@ -19,13 +19,13 @@ from fsl_async.digests import KEY_BYTES, Buffer, Domain, same
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols import session as sessions
-from fsl_async.protocols.client import SESSION
 from fsl_async.protocols.machine import Event
 from fsl_async.server.aggregation import Submission
 from fsl_async.server.retrieval import Query
 from fsl_async.task import Dense, Sparse, Task
 from fsl_async.union import pack_union, union_task
 from fsl_async.wire.messages import (
+    NO_RETRIEVAL,
     Answer,
     AskOutcome,
     AskTask,
@@ -226,7 +226,7 @@ class RequestHandler:
         session = await self._session(run, client, message)
         await room(self.longest_answer)
         answer = await run.retrievals.answer(Query(session.msk, session.trees))
-        return Answer(round_id=run.round_id, query=SESSION), answer
+        return Answer(round_id=run.round_id, query=NO_RETRIEVAL), answer
 
     async def _session(self, run: RoundRun, client: str, message: Recall | Hint) -> Submission:
         """What brought the trees of a client's session, if it means these trees: hints at others are no values here."""

@@ -2,7 +2,7 @@
 
 Rules: a server whose own store is behind, as the other one states, ends, and says that it is its own, and on whose
 word; the other one keeps running, tells its operator whose store it is, and does not listen to that server. What is
-behind is decided in `protocols.acquaintance`.
+behind is decided in `protocols.reconciliation`.
 """
 
 from __future__ import annotations

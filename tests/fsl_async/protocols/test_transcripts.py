@@ -171,9 +171,14 @@ def test_a_client_that_only_submits() -> None:
 
 
 def test_a_session_s_rows_are_recalled_and_asked_anew_after_it_is_left() -> None:
-    state = follow(client.Inside(CONFIG), client.Recollect(), client.Answered(0, 0), client.Answered(1, 0))
-    assert state == client.Holding(CONFIG, client.SESSION)
-    assert follow(state, client.Recollect()) == client.Retrieving(CONFIG, client.SESSION, frozenset())
+    state = follow(
+        client.Inside(CONFIG),
+        client.Recollect(),
+        client.Answered(0, client.OfSession()),
+        client.Answered(1, client.OfSession()),
+    )
+    assert state == client.Holding(CONFIG, client.OfSession())
+    assert follow(state, client.Recollect()) == client.Retrieving(CONFIG, client.OfSession(), frozenset())
     assert follow(state, client.Ask()) == client.Retrieving(CONFIG, 1, frozenset())
 
 
@@ -230,7 +235,7 @@ def test_servers_acknowledge_what_was_sent() -> None:
 
 
 def test_servers_answer_what_was_asked() -> None:
-    with pytest.raises(PeerViolationError, match=r"^S1: answered query 3, 2 was asked"):
+    with pytest.raises(PeerViolationError, match=r"^S1: answered query 3; query 2 was asked"):
         follow(client.Retrieving(CONFIG, 2, frozenset()), client.Answered(1, 3))
 
 
@@ -270,9 +275,9 @@ def test_a_session() -> None:
     state = live(session.Absent(), session.Brought(1, ALICE))
     assert state == session.Planted(1, ALICE)
     state = live(state, session.Counted(1))
-    assert state == session.Standing(1, 1, ALICE)
+    assert state == session.Established(1, 1, ALICE)
     state = live(state, session.Hinted(2, BOB), session.Counted(2), session.Hinted(5, CAROL))
-    assert state == session.Standing(1, 5, CAROL)
+    assert state == session.Established(1, 5, CAROL)
     assert live(state, session.Dropped(5)) == state  # the trees stay, and so does the epoch
     assert live(state, session.Brought(6, ALICE)) == session.Planted(6, ALICE)
 
@@ -290,8 +295,8 @@ def test_a_hint_needs_a_session() -> None:
 @pytest.mark.parametrize(
     ("state", "event"),
     [
-        (session.Standing(1, 4, ALICE), session.Hinted(4, BOB)),
-        (session.Standing(1, 4, ALICE), session.Brought(4, BOB)),
+        (session.Established(1, 4, ALICE), session.Hinted(4, BOB)),
+        (session.Established(1, 4, ALICE), session.Brought(4, BOB)),
         (session.Planted(4, ALICE), session.Brought(4, BOB)),
     ],
 )
@@ -303,18 +308,18 @@ def test_two_hints_for_one_epoch_are_named(state: session.Session, event: Event)
 @pytest.mark.parametrize("event", [session.Hinted(3, ALICE), session.Brought(3, ALICE)])
 def test_epochs_only_rise(event: Event) -> None:
     with pytest.raises(PeerViolationError, match="gave a hint for epoch 3 after one for epoch 4; epochs only rise"):
-        live(session.Standing(1, 4, ALICE), event)
+        live(session.Established(1, 4, ALICE), event)
 
 
 def test_the_same_hint_again_is_harmless() -> None:
-    standing = session.Standing(1, 4, ALICE)
+    standing = session.Established(1, 4, ALICE)
     assert live(standing, session.Hinted(4, ALICE)) == standing
 
 
 def test_trees_cannot_come_in_an_epoch_that_was_hinted_in() -> None:
     """Nobody but a malicious client sends them: an honest one's repeat is known by its digest before it comes here."""
     with pytest.raises(PeerViolationError, match="brought trees in epoch 4 after a hint for it"):
-        live(session.Standing(1, 4, ALICE), session.Brought(4, ALICE))
+        live(session.Established(1, 4, ALICE), session.Brought(4, ALICE))
 
 
 # ---- alignment

@@ -105,7 +105,7 @@ def client_walks() -> Iterator[Walk]:
         client.step,
         [
             *(client.Announced(server, config) for server in (0, 1) for config in configs),
-            *(client.Answered(server, query) for server in (0, 1) for query in (client.SESSION, 1, 2)),
+            *(client.Answered(server, query) for server in (0, 1) for query in (client.OfSession(), 1, 2)),
             *(client.Receipted(server, digest) for server in (0, 1) for digest in (A, B)),
             *(client.Ask(), client.Recollect(), client.Submit(A), client.Finish(), client.RoundGone(), client.Leave()),
         ],
@@ -163,7 +163,7 @@ def test_random_walks_take_all_declared_transitions_and_no_others(machine: Modul
     seed = 1
     rng, taken = random.Random(seed), set()
     for walk in WALKS[machine]():
-        assert type(walk.start) in machine.INITIAL
+        assert type(walk.start) in machine.MACHINE.initial
         for _ in range(1500):
             state = walk.start
             for event in rng.choices(walk.events, k=100):
@@ -178,7 +178,7 @@ def test_random_walks_take_all_declared_transitions_and_no_others(machine: Modul
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.__name__.rpartition(".")[2])
 def test_every_state_can_be_reached(machine: ModuleType) -> None:
-    reached = set(machine.INITIAL)
+    reached = set(machine.MACHINE.initial)
     for _ in machine.ACCEPTS:
         reached |= {after for before, _, after in declared(machine) if before in reached}
     assert reached == set(machine.ACCEPTS)

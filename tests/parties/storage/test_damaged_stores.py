@@ -73,7 +73,7 @@ def _client(store: Store) -> Awaitable[object]:
 
 
 async def _origin(store: Store) -> None:
-    await store.commit(Put("session/alice/state", encode(session.Standing(2, 3, bytes(32)))))
+    await store.commit(Put("session/alice/state", encode(session.Established(2, 3, bytes(32)))))
     sessions = Sessions(TASK, store)
     await sessions.restore()
     await sessions.of(CONFIG, "alice")
@@ -199,7 +199,7 @@ async def test_trees_of_another_task_are_the_stores_error():
 
 async def _with_session(planting) -> MemoryStore:
     store = await _owned()
-    kept = StoredSession(session.Standing(3, 4, bytes(32)), planting, (bytes(32), bytes(32)))
+    kept = StoredSession(session.Established(3, 4, bytes(32)), planting, (bytes(32), bytes(32)))
     await store.commit(Put("session", encode(kept)))
     return store
 

@@ -276,7 +276,7 @@ def _step_session(state: session.Session, event: Event) -> session.Session:
 
 
 def _epochs(state: session.Session) -> list[int]:
-    return [state.epoch] if isinstance(state, session.Planted | session.Standing) else []
+    return [state.epoch] if isinstance(state, session.Planted | session.Established) else []
 
 
 def _pairs(*pairs: tuple[int, ...]) -> bytes:

@@ -112,7 +112,7 @@ def _planting() -> Planting:
 
 
 def _sessions_of_client() -> list[bytes]:
-    state = session.Standing(3, 4, key(1))
+    state = session.Established(3, 4, key(1))
     return [encode(StoredSession(state, _planting().stored(), (key(2), key(3))))]
 
 
@@ -197,7 +197,7 @@ STORED = StoredSubmission(
 ROUND = "round-00000003"
 PART = (Put(f"{ROUND}/parts/alice/submit-0/{key(5).hex()}", b"part"), Put(f"{ROUND}/dense/alice", b"dense"))
 SESSION = "session/alice"
-STANDING = session.Standing(2, 3, key(1))
+STANDING = session.Established(2, 3, key(1))
 
 
 async def _session_state(store: Store) -> None:

@@ -70,7 +70,7 @@ def planted(bug: Bug) -> Iterator[None]:
 def _make(where: str, edits: list[Edit], patch: pytest.MonkeyPatch) -> None:
     """Give a function another code: it stays the same function, for whoever has imported it by name has it as well."""
     function = _find(where)
-    source = textwrap.dedent(inspect.getsource(function))
+    source = textwrap.dedent(inspect.getsource(function)).removeprefix("@MACHINE.transition\n")
     for edit in edits:
         source = _changed(source, edit)
     made: dict[str, Any] = {}
@@ -107,6 +107,7 @@ TAKE = "parties.server.round.run:RoundRun.take"
 RECORD = "await self.records.own.commit(Record(self._journal, msgspec.msgpack.encode(event)))"
 RECEIPT = "parties.server.clients.requests:RequestHandler._receipt"
 ROUND = "fsl_async.protocols.round.transitions"
+STEP = "return MACHINE.step(state, event, terms)"
 SETTLE = "parties.server.server:Server._settle"
 SETTLING = "await self._store.commit(*changes, *settling, await self._tosses[-1].remembered())"
 SUBMIT = "parties.client.client:Client._submit"
@@ -311,10 +312,9 @@ BUGS = (
             ),
             Edit(
                 f"{ROUND}:step",
-                "case Open(entries=entries), CloseRound():",
-                "case Closed(entries=entries), Submitted(client=client, digest=submission):\n"
-                "    return Closed(_enter(entries, client, submission).entries)\n"
-                "case Open(entries=entries), CloseRound():",
+                STEP,
+                "if isinstance(state, Closed) and isinstance(event, Submitted):\n"
+                f"    return Closed(_entered(state.entries, event))\n{STEP}",
             ),
         ),
     ),
@@ -355,8 +355,9 @@ BUGS = (
             ),
             Edit(
                 f"{ROUND}:step",
-                "if GaveUp in ACCEPTS[type(state)]:",
-                "if GaveUp in ACCEPTS[type(state)] or isinstance(state, Committed | Revealed):",
+                STEP,
+                "if isinstance(event, GaveUp) and isinstance(state, Committed | Revealed):\n"
+                f"    return _abort(state, event, terms)\n{STEP}",
             ),
         ),
     ),
