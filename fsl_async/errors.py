@@ -46,7 +46,10 @@ class FslError(Exception):
 
 
 class MisuseError(FslError, ValueError):
-    """The caller asked for something impossible; nothing has been sent or changed."""
+    """The caller asked for something impossible; nothing has been sent or changed.
+
+    The message says what was expected and what came instead. It is also a `ValueError`.
+    """
 
 
 class PeerViolationError(FslError):
@@ -62,8 +65,15 @@ class PeerViolationError(FslError):
 
 
 class ChannelError(FslError, ConnectionError):
-    """A connection could not be made, was refused or was lost."""
+    """A connection could not be made, was refused or was lost.
+
+    The classes below it, in the package `transport`, say which, and what can be done about it. It is also a
+    `ConnectionError`.
+    """
 
 
 class StorageError(FslError):
-    """What must be durable before it is acknowledged could not be stored."""
+    """What must be durable before it is acknowledged could not be stored.
+
+    `parties.DiskFullError` says that a later attempt may succeed, `parties.StoreLostError` that none will.
+    """

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from parties.files.models import load_model as load_model, save_model as save_model
     from parties.identity.keys import Identity as Identity, PublicIdentity as PublicIdentity, Registry as Registry
+    from parties.identity.tokens import TokenBook as TokenBook
     from parties.outcome import (
         ClientOutcome as ClientOutcome,
         RoundOutcome as RoundOutcome,
@@ -69,6 +70,7 @@ else:
             ),
             "parties.files.models": "load_model save_model",
             "parties.identity.keys": "Identity PublicIdentity Registry",
+            "parties.identity.tokens": "TokenBook",
             "parties.outcome": "ClientOutcome RoundOutcome SubmissionReceipt",
             "parties.server.admission": "Anyone ListOnly WithToken",
             "parties.server.clients.connection": "ConversationLimits",

@@ -19,7 +19,11 @@ ResultT = TypeVar("ResultT")
 
 
 class ComputeLane(ABC):
-    """Runs pure functions."""
+    """Runs pure functions: where a party's heavy computation goes.
+
+    Attributes:
+        threads: how many functions it runs at a time.
+    """
 
     threads: int
 
@@ -33,7 +37,10 @@ class ComputeLane(ABC):
 
 
 class InlineLane(ComputeLane):
-    """Computes in the calling task, with a checkpoint before each piece."""
+    """Computes in the calling task, with a checkpoint before each piece.
+
+    For simulations: the order of what happens then depends on the seed alone.
+    """
 
     threads = 1
 
@@ -49,7 +56,11 @@ class InlineLane(ComputeLane):
 
 
 class ThreadLane(ComputeLane):
-    """Computes in as many threads as there are cores (or as told)."""
+    """Computes in threads, which share nothing with other lanes.
+
+    Args:
+        threads: how many at a time; None stands for as many as the process may use cores.
+    """
 
     def __init__(self, threads: int | None = None) -> None:
         self.threads = threads or len(os.sched_getaffinity(0))

@@ -129,7 +129,11 @@ class ServerBusyError(RequestDeniedError):
 
 
 class BeganAnewError(MisuseError):
-    """Neither server knows the last round in which this client took part: both began anew, or were restored."""
+    """Neither server knows the last round in which this client took part.
+
+    Both servers began anew or were restored from a copy; nothing was sent. `Client.forget_rounds`, or another state
+    file, lets the client take part again.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__(
@@ -140,4 +144,7 @@ class BeganAnewError(MisuseError):
 
 
 class OutcomesDifferError(PeerViolationError):
-    """The servers have signed two different outcomes of one round; asking again does not change that."""
+    """The servers have signed two different outcomes of one round.
+
+    Asking again does not change that; the message names the first field that differs, and what each server says of it.
+    """

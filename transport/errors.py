@@ -3,7 +3,7 @@
     ChannelError
     ├── HandshakeError                 no channel came about
     │   ├── UnreachableError           nothing listens at the address
-    │   ├── TurnedAwayError            closed before a word was said: overloaded, or it limits this address
+    │   ├── TurnedAwayError            closed before anything was said: overloaded, or it limits this address
     │   ├── ForeignPeerError           what answers is not fsl-async
     │   ├── VersionMismatchError       it speaks another version of the protocol
     │   ├── KindMismatchError          live keys met simulated ones
@@ -19,7 +19,7 @@
     ├── ConnectionLostError            the stream ended or broke without a CLOSE
     │   ├── LookedOnlyError            it has seen who we are, and left before it said who it is
     │   ├── SilentPeerError            nothing came for long, not even a sign of life
-    │   └── UnansweredError            the time to wait is over; given up, whatever its state
+    │   └── UnansweredError            the time to wait is over; closed, whatever its state
     ├── ChannelClosedError             the peer said CLOSE, or we did
     └── ChannelBrokenError             an earlier failure has made the channel unusable
 
@@ -56,42 +56,66 @@ __all__ = [
 
 
 class HandshakeError(ChannelError):
-    """No channel came about."""
+    """No channel came about.
+
+    The classes below say why. Nothing was exchanged besides the handshake.
+    """
 
 
 class UnreachableError(HandshakeError):
-    """Nothing listens at the address."""
+    """Nothing listens at the address.
+
+    Check the address, and whether the server runs; a listener raises it where it cannot listen.
+    """
 
 
 class TurnedAwayError(HandshakeError):
-    """The server closed the connection before it said anything."""
+    """The server closed the connection before it said anything.
+
+    It is overloaded, or it limits how often this address may connect: wait a moment and dial again.
+    """
 
 
 class ForeignPeerError(HandshakeError):
-    """What is at the other end does not begin as fsl-async does."""
+    """What is at the other end does not begin as fsl-async does.
+
+    The message shows its first bytes; check the address and the port.
+    """
 
 
 class VersionMismatchError(HandshakeError):
-    """The two ends speak different versions of the protocol."""
+    """The two ends speak different versions of the protocol.
+
+    The message names both; install the same release on both sides.
+    """
 
 
 class KindMismatchError(HandshakeError):
-    """One end draws live randomness, the other simulated."""
+    """One end draws live randomness, the other simulated.
+
+    The two never mix: anybody could derive the keys of a simulated party from its seed.
+    """
 
 
 class RoleMismatchError(HandshakeError):
-    """The two roles do not talk to each other in this direction."""
+    """The two roles do not talk to each other in this direction.
+
+    Clients dial servers, and servers dial each other; check which address is whose.
+    """
 
 
 class WrongServerKeyError(HandshakeError):
-    """The server could not show that it holds the pinned key."""
+    """The server could not show that it holds the pinned key.
+
+    It holds another key, it serves another context (another task), or bytes were altered on the way.
+    """
 
 
 class RefusedError(HandshakeError):
     """The server knows who asks and refuses.
 
     Attributes:
-        reason: the server's words.
+        reason: what the server gave as its reason; text.
     """
 
     def __init__(self, message: str, reason: str) -> None:
@@ -100,19 +124,31 @@ class RefusedError(HandshakeError):
 
 
 class BusyError(RefusedError):
-    """The server has no place for us now; it may have one later."""
+    """The server knows who asks and has no place now; it may have one later.
+
+    Its `reason` says what is taken: all places, or those of this key.
+    """
 
 
 class HandshakeTimeoutError(HandshakeError):
-    """The handshake did not finish before its deadline."""
+    """The handshake did not finish before its deadline.
+
+    The deadline is `HandshakeSettings.deadline`; connecting counts too.
+    """
 
 
 class AuthenticationError(ChannelError):
-    """The bytes were not made with the expected keys, or were altered on the way."""
+    """The bytes were not made with the expected keys, or were altered on the way.
+
+    The channel, or the handshake, is over; dial again.
+    """
 
 
 class RecordError(ChannelError):
-    """An authenticated peer broke the rules of the record layer."""
+    """An authenticated peer broke the rules of the record layer.
+
+    It runs other software, or another release with a fault; the channel is over.
+    """
 
 
 class MessageTooLongError(ChannelError):
@@ -133,28 +169,49 @@ class MessageTooLongError(ChannelError):
 
 
 class TooSlowError(ChannelError):
-    """The peer delivers a message more slowly than the agreed pace."""
+    """The peer delivers a message more slowly than the agreed pace.
+
+    See `Pace`; the rest of the message may still come, but nobody waits for it.
+    """
 
 
 class ConnectionLostError(ChannelError):
-    """The stream ended or broke without a CLOSE, so what came before may be incomplete."""
+    """The stream ended or broke without a CLOSE, so what came before may be incomplete.
+
+    A peer that ends in good order says CLOSE; then `ChannelClosedError` is raised.
+    """
 
 
 class LookedOnlyError(ConnectionLostError):
-    """A client has seen who we are, and left before it said who it is: it was a check, or it wants another task."""
+    """A client has seen who we are, and left before it said who it is.
+
+    It was a check whether the server is there, or the client wants another task. Only servers meet it.
+    """
 
 
 class SilentPeerError(ConnectionLostError):
-    """Nothing came for long, not even a sign of life: the network has forgotten the connection, or the peer stands."""
+    """Nothing came for long, not even a sign of life.
+
+    The network has forgotten the connection, or the peer hangs. `Channel.awaited` says when it is raised.
+    """
 
 
 class UnansweredError(ConnectionLostError):
-    """The time to wait is over and nothing has been answered; the connection was given up, whatever its state."""
+    """The time to wait is over and nothing has been answered.
+
+    The connection was closed, whatever its state; dial again.
+    """
 
 
 class ChannelClosedError(ChannelError):
-    """The channel has been closed in good order."""
+    """The channel has been closed in good order.
+
+    The peer said CLOSE, or this side has called `aclose`; there is no further message.
+    """
 
 
 class ChannelBrokenError(ChannelError):
-    """An earlier failure has made the channel unusable; open a new one."""
+    """An earlier failure has made the channel unusable; open a new one.
+
+    The message names that failure, for example a `send` that was cancelled half-way.
+    """

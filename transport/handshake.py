@@ -94,7 +94,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class NoPlace(Refusal):
-    """The answer to a client that would be let in if there were a place; it may ask again later."""
+    """The answer to a client that would be let in if there were a place.
+
+    The client gets a `BusyError` instead of a `RefusedError`, and may ask again later.
+    """
 
 
 Admit = Callable[[bytes, bytes], Awaitable[bytes | Refusal]]

@@ -68,7 +68,18 @@ Accept: TypeAlias = Callable[[], Awaitable[tuple[trio.abc.Stream, str]]]
 
 
 class Listener:
-    """Applies one service, and one set of limits, to any number of sources."""
+    """The server's side of a transport: gives a bare connection its handshake, its limits and its handler.
+
+    A transport's `listen` makes one for its service, and calls `serve` for each socket, or whatever it accepts from:
+
+        async def accept():
+            return await socket.accept(), "the address that limits count it under"
+
+        task_status.started(address)
+        await Listener(service).serve(accept)
+
+    The limits hold for all sources of one listener together.
+    """
 
     def __init__(self, service: Service) -> None:
         self._service = service

@@ -80,7 +80,10 @@ _PATTERNS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """An X25519 key pair, 32 raw bytes each."""
+    """An X25519 key pair, 32 raw bytes each.
+
+    `KeyPair.generate(os.urandom)` draws one; `private` is not shown by `repr`.
+    """
 
     private: bytes = field(repr=False)
     public: bytes

@@ -32,7 +32,10 @@ _DOMAIN = b"fsl-async channel prologue\0"
 
 
 class Role(enum.IntEnum):
-    """What an endpoint is in a deployment; anyone may claim one, only its static key proves it."""
+    """What an endpoint is in a deployment.
+
+    Anybody may claim a role; only the static key proves who it is. Clients dial servers, servers dial each other.
+    """
 
     CLIENT = 1
     SERVER_0 = 2
@@ -40,7 +43,11 @@ class Role(enum.IntEnum):
 
 
 class Kind(enum.IntEnum):
-    """Where an endpoint's randomness comes from."""
+    """Where an endpoint's randomness comes from.
+
+    LIVE is the operating system, as `os.urandom`; SIMULATION is a seed, so that a run can be repeated. The two kinds
+    never complete a handshake with each other.
+    """
 
     LIVE = 1
     SIMULATION = 2

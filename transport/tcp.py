@@ -41,7 +41,10 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
 class TcpTransport(Transport):
-    """Connects processes and hosts."""
+    """Connects processes and hosts.
+
+    An address is "host:port", or "[host]:port" for IPv6; a server may listen at port 0 and learn which it got.
+    """
 
     async def connect(self, address: str) -> trio.abc.Stream:
         """Opens a TCP connection; see `Transport.connect`."""

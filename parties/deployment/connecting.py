@@ -276,7 +276,15 @@ def write_deployment(
     addresses: Sequence[str],
     clients: Iterable[PublicIdentity],
 ) -> None:
-    """Write `task.toml`, for everybody, and `clients.toml`, for the servers, into a folder."""
+    """Write `task.toml`, for everybody, and `clients.toml`, for the servers, into a folder.
+
+    Args:
+        folder: where; the two files are replaced.
+        task: what is learnt.
+        servers: S0's and S1's public keys.
+        addresses: where the two listen, each "host:port".
+        clients: who is let in.
+    """
     entries = [
         {"address": address, "channel": server.channel.hex(), "statement": server.statement.hex()}
         for server, address in zip(servers, addresses, strict=True)
@@ -288,7 +296,11 @@ def write_deployment(
 
 
 def free_addresses(count: int) -> list[str]:
-    """Addresses on this host that nobody listens at now: for demos and tests."""
+    """Addresses on this host that nobody listens at now: for demos and tests.
+
+    Returns:
+        Addresses "127.0.0.1:port". Another process may take one before the caller does.
+    """
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     addresses = [f"127.0.0.1:{opened.getsockname()[1]}" for opened in sockets]
     for opened in sockets:

@@ -48,7 +48,13 @@ _PREFIX = re.compile(f"[0-9a-fA-F]{{{PREFIX_DIGITS}}}")
 
 @dataclass(frozen=True)
 class PublicIdentity:
-    """What others know of a party."""
+    """What others know of a party: its name and its two public keys.
+
+    Attributes:
+        name: of 1 to 64 printable characters; S0 and S1 are the servers'.
+        channel: the X25519 key of its channels; 32 bytes.
+        statement: the Ed25519 key that its signatures are checked with; 32 bytes.
+    """
 
     name: str
     channel: bytes
@@ -86,7 +92,12 @@ class PublicIdentity:
 
 @dataclass(frozen=True)
 class Identity:
-    """A party's own keys."""
+    """A party's own keys, which no other party learns.
+
+    identity = Identity.generate("alice")
+    public_file = identity.save_both(Path("alice.key"))     # the secret file, and beside it alice.pub
+    Identity.load(Path("alice.key")).public                 # what others are given: a `PublicIdentity`
+    """
 
     name: str
     channel_secret: bytes = field(repr=False)
@@ -185,7 +196,15 @@ class Revocation:
 
 
 class Registry:
-    """The clients a server lets in, by the keys of their channels; a revoked key is not let in, though it be listed."""
+    """The clients a server lets in, by the keys of their channels.
+
+    Args:
+        clients: who is let in.
+        revoked: keys that are not let in, even where they are among the clients.
+
+    Raises:
+        MisuseError: two clients have the same name or the same key.
+    """
 
     def __init__(self, clients: Iterable[PublicIdentity] = (), revoked: Iterable[Revocation] = ()) -> None:
         self._by_channel: dict[bytes, PublicIdentity] = {}

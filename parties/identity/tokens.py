@@ -64,7 +64,10 @@ def voucher(token: bytes, server: int) -> bytes:
 
 
 class TokenBook:
-    """The tokens that one server takes, by the digests of their vouchers."""
+    """The tokens that one server takes, by the digests of their vouchers.
+
+    `TokenBook.load` reads the file that `fsl-async enrol` writes; `TokenBook.of(tokens, server)` makes one of tokens.
+    """
 
     def __init__(self, digests: Iterable[bytes] = ()) -> None:
         self._by_handle = {known[:_HANDLE_BYTES]: known for known in digests}

@@ -57,19 +57,29 @@ class DismissedError(ChannelError):
 
 @dataclass(frozen=True)
 class ListOnly:
-    """The operator's list and nobody else."""
+    """A server lets in the operator's list of clients and nobody else.
+
+    What `ServerSetup.policy` is unless something else is given.
+    """
 
 
 @dataclass(frozen=True)
 class WithToken:
-    """Besides the list, whoever first shows the voucher of a token."""
+    """A server lets in the list, and every client that first shows the voucher of a token.
+
+    Attributes:
+        book: the tokens that the operator has given out, and what is left of each.
+    """
 
     book: TokenBook
 
 
 @dataclass(frozen=True)
 class Anyone:
-    """Besides the list, whoever comes first with a name."""
+    """A server lets in the list, and every client that is the first with its name.
+
+    Anybody who reaches the server can then take part, under any number of names: see docs/security.md.
+    """
 
 
 Policy: TypeAlias = ListOnly | WithToken | Anyone

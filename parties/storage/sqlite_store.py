@@ -44,7 +44,16 @@ TIDY_EVERY: Final = 16  # transactions where commits wait without end
 
 
 class SqliteStore(Store):
-    """A store in an SQLite file; `open` makes one."""
+    """A store in an SQLite file.
+
+    `open` makes one, and the caller closes it; one process has a file at a time:
+
+        store = await SqliteStore.open(Path("server.sqlite"))
+        try:
+            ...
+        finally:
+            await store.aclose()
+    """
 
     def __init__(self, path: Path, writer: Writer, reading: ReadingEnd, held: ExitStack) -> None:
         self._path = path

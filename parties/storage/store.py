@@ -48,16 +48,27 @@ DAMAGED: Final = (
 
 
 class DiskFullError(StorageError):
-    """The disk is full: this commit has not been made, and later ones may be."""
+    """The disk is full: this commit has not been made.
+
+    Later ones may be: a server waits for room and tries again.
+    """
 
 
 class StoreLostError(StorageError):
-    """The disk or the file failed: nothing more can be kept; do not try again, start again."""
+    """The disk or the file failed: nothing more can be kept.
+
+    Do not try again with this store; end the process, mend the disk, and start again.
+    """
 
 
 @dataclass(frozen=True)
 class Record:
-    """Append an entry to a journal."""
+    """Append an entry to a journal.
+
+    Attributes:
+        journal: its name.
+        entry: the bytes.
+    """
 
     journal: str
     entry: bytes = field(repr=False)
@@ -65,7 +76,12 @@ class Record:
 
 @dataclass(frozen=True)
 class Keep:
-    """Keep a blob for good; the same key again must be the same bytes."""
+    """Keep a blob for good; the same key again must be the same bytes.
+
+    Attributes:
+        key: its name.
+        data: the bytes; not copied before they are kept.
+    """
 
     key: str
     data: Buffer = field(repr=False)
@@ -73,7 +89,12 @@ class Keep:
 
 @dataclass(frozen=True)
 class Put:
-    """Set a value, in place of the one that the key had."""
+    """Set a value, in place of the one that the key had.
+
+    Attributes:
+        key: its name.
+        data: the bytes; not copied before they are kept.
+    """
 
     key: str
     data: Buffer = field(repr=False)
@@ -81,7 +102,11 @@ class Put:
 
 @dataclass(frozen=True)
 class Erase:
-    """Forget every journal, blob and value whose name begins with a prefix."""
+    """Forget every journal, blob and value whose name begins with a prefix.
+
+    Attributes:
+        prefix: the beginning of their names; the empty one is that of all.
+    """
 
     prefix: str
 
@@ -90,7 +115,14 @@ Change: TypeAlias = Record | Keep | Put | Erase
 
 
 class Store(ABC):
-    """Journals, blobs and values."""
+    """Journals, blobs and values, kept as long as the store says.
+
+    A store of your own implements the five abstract methods, and must keep what `commit` promises: all changes of a
+    call or none, durable when it returns. Names are text, contents are bytes.
+
+        await store.commit(Record("rounds", entry), Put("model", data))
+        await store.entries("rounds")           # [entry]
+    """
 
     @abstractmethod
     async def commit(self, *changes: Change) -> None:
@@ -138,7 +170,10 @@ class Store(ABC):
 
 
 class MemoryStore(Store):
-    """A store that lives as long as its process; closing it does nothing, so a party may come back to it."""
+    """A store that lives as long as its process.
+
+    Closing it does nothing, so that a party of a simulation can come back to it.
+    """
 
     def __init__(self) -> None:
         self._journals: defaultdict[str, list[bytes]] = defaultdict(list)
