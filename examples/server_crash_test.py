@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from fsl_async import Ring, Sparse, Task
-from parties.testing import AtCommit, Crash, Cut, Schedule
+from parties import Schedule
+from parties.testing import AtCommit, Crash, Cut
 
 TASK = Task(
     name="words",

@@ -13,7 +13,7 @@ import trio
 
 from fsl_async import Ring, Sparse, Task
 from parties import Client, ClientSetup, Identity, Registry, Schedule, Server, ServerSetup, SqliteStore, ThreadLane
-from transport import Kind, Network
+from transport import Kind, MemoryNetwork
 
 ITEMS, RING = Sparse("items", rows=500, select=5), Ring(32, fraction_bits=12)
 TASK = Task(name="shop", blocks=[ITEMS], ring=RING, min_clients=2, max_clients=2)
@@ -31,7 +31,8 @@ async def main() -> None:
     """One round."""
     keys = [Identity.generate(name) for name in ("S0", "S1", "anna", "boris")]
     s0, s1, *clients = (one.public for one in keys)
-    shared = {"task": TASK, "transport": Network(), "lane": ThreadLane(), "randomness": os.urandom, "kind": Kind.LIVE}
+    live = {"lane": ThreadLane(), "randomness": os.urandom, "kind": Kind.LIVE}
+    shared = {"task": TASK, "transport": MemoryNetwork(), **live}
     with tempfile.TemporaryDirectory() as folder:
         async with AsyncExitStack() as stores, trio.open_nursery() as servers:
             for index, peer in enumerate((s1, s0)):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fsl_async.lazy_names import lazy
 
 if TYPE_CHECKING:
+    from fsl_async import udpf as udpf
     from fsl_async.errors import (
         ChannelError as ChannelError,
         FslError as FslError,
@@ -22,6 +23,7 @@ else:
     __all__, __getattr__, __dir__ = lazy(
         __name__,
         {
+            "fsl_async": "udpf",
             "fsl_async.errors": "ChannelError FslError MisuseError PeerViolationError StorageError",
             "fsl_async.ring": "Ring RingIntegers",
             "fsl_async.task": "Dense Sparse Task",

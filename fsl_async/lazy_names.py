@@ -22,7 +22,7 @@ def lazy(package: str, table: Mapping[str, str]) -> tuple[list[str], Callable[[s
 
     Args:
         package: the package's `__name__`.
-        table: the names of each module, separated by spaces.
+        table: the names of each module, separated by spaces; a name of the package itself is one of its modules.
 
     Returns:
         The package's `__all__`, `__getattr__` and `__dir__`.
@@ -32,6 +32,8 @@ def lazy(package: str, table: Mapping[str, str]) -> tuple[list[str], Callable[[s
     def find(name: str) -> object:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if modules[name] == package:
+            return import_module(f"{package}.{name}")
         found = getattr(import_module(modules[name]), name)
         setattr(sys.modules[package], name, found)
         return found

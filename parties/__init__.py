@@ -7,6 +7,9 @@ waits for none.
 from typing import TYPE_CHECKING
 
 from fsl_async.lazy_names import lazy
+from fsl_async.own_packages import require_own
+
+require_own("transport")
 
 if TYPE_CHECKING:
     from parties.client.blocking import BlockingClient as BlockingClient

@@ -62,7 +62,7 @@ def test_the_command_and_the_pytest_plugin_are_the_entry_points(wheel):
     found.read_string(wheel.read(name).decode())
     assert {section: dict(found[section]) for section in found.sections()} == {
         "console_scripts": {"fsl-async": "parties.commands.application:main"},
-        "pytest11": {"fsl-async": "parties.testing.plugin"},
+        "pytest11": {"fsl-async": "fsl_async.pytest_plugin"},
     }
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
+import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests import ROOT
 
 LAZY = ["fsl_async", "fsl_async.kernels", "parties", "parties.testing"]
 
@@ -42,3 +46,48 @@ def test_all_and_dir_are_the_names_that_are_there_and_no_others(package):
         assert getattr(package, name) is not None
     with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'nonsense'"):
         package.nonsense  # noqa: B018
+
+
+# ---- the page
+
+
+STABLE = ["fsl_async", "parties", "parties.testing", "transport"]
+
+
+@pytest.mark.parametrize("name", STABLE)
+def test_the_page_about_stability_lists_what_is_exported_and_nothing_else(name):
+    page = (ROOT / "docs" / "stability.md").read_text(encoding="utf-8")
+    (section,) = re.findall(rf"^### `{name}`\n(.*?)(?=^##)", page, flags=re.MULTILINE | re.DOTALL)
+    rows = [line.split("|")[2] for line in section.splitlines() if line.startswith("|")][2:]
+    listed = [word for row in rows for word in re.findall(r"`([^`]*)`", row)]
+    assert sorted(listed) == sorted(importlib.import_module(name).__all__)
+
+
+def test_the_page_lists_the_primitive_s_names():
+    page = (ROOT / "docs" / "stability.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^`fsl_async.udpf`: (.*)\.$", page, flags=re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", line)) == sorted(importlib.import_module("fsl_async.udpf").__all__)
+
+
+EXPORTED = [(name, each) for name in STABLE for each in importlib.import_module(name).__all__]
+
+
+def test_no_name_is_exported_twice_for_two_things():
+    places: dict[str, set[int]] = {}
+    for package, name in EXPORTED:
+        places.setdefault(name, set()).add(id(getattr(importlib.import_module(package), name)))
+    assert not {name for name, things in places.items() if len(things) > 1}
+
+
+@pytest.mark.parametrize(("package", "name"), [pair for pair in EXPORTED if pair[0] != "parties.testing"])
+def test_every_exported_name_is_described(package, name):
+    found = getattr(importlib.import_module(package), name)
+    if isinstance(found, type) or inspect.isfunction(found) or inspect.ismodule(found):
+        lines = (found.__doc__ or "").strip().splitlines()
+        assert len(lines) > 1, f"{package}.{name} needs more than one line"
+    else:  # an alias: the text below its assignment
+        assert re.search(rf'^{name}(: TypeAlias)? = .*\n"""\w.*', sources(package), flags=re.MULTILINE), name
+
+
+def sources(package: str) -> str:
+    return "\n".join(path.read_text() for path in sorted((ROOT / package).rglob("*.py")))

@@ -9,7 +9,7 @@ A server listens with a `Service`, a client dials; both get a `Channel`, which m
         await channel.send(header, body)
         answer = await channel.receive(limit)
 
-Here `transport` is a `TcpTransport`, a memory `Network`, or a transport of your own: a subclass of `Transport` whose
+Here `transport` is a `TcpTransport`, a `MemoryNetwork`, or a transport of your own: a subclass of `Transport` whose
 `connect` opens a bare stream, and whose `listen` gives a `Listener` the function that accepts the next one.
 """
 
@@ -42,7 +42,7 @@ from transport.handshake import Admit, CheckPayload, HandshakeSettings, NoPlace,
 from transport.interface import Transport
 from transport.limits import Limits
 from transport.listener import Accept, Handler, Listener, Observe, Service
-from transport.memory import Network
+from transport.memory import MemoryNetwork
 from transport.noise import KeyPair, Randomness
 from transport.pace import Pace
 from transport.preamble import Kind, Role
@@ -70,8 +70,8 @@ __all__ = [
     "Limits",
     "Listener",
     "LookedOnlyError",
+    "MemoryNetwork",
     "MessageTooLongError",
-    "Network",
     "NoPlace",
     "Observe",
     "Pace",

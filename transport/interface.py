@@ -22,8 +22,8 @@ __all__ = ["Transport"]
 class Transport(ABC):
     """Connects endpoints that know each other by address and static key.
 
-    `TcpTransport` and the memory `Network` are two; examples/own_transport.py has a third, in twenty lines. A subclass
-    opens bare streams in `connect`, and in `listen` gives a `Listener` the function that accepts them; `dial`, with the
+    `TcpTransport` and `MemoryNetwork` are two; examples/own_transport.py has a third, in twenty lines. A subclass opens
+    bare streams in `connect`, and in `listen` gives a `Listener` the function that accepts them; `dial`, with the
     handshake and the deadline, is common to all.
     """
 

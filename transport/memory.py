@@ -15,13 +15,13 @@ from transport.interface import Transport
 from transport.listener import Listener, Service
 from transport.pipe import pipe_pair
 
-__all__ = ["Network"]
+__all__ = ["MemoryNetwork"]
 
 _BACKLOG = 1_024
 
 
-class Network(Transport):
-    """A network of its own; endpoints reach each other within one `Network` only.
+class MemoryNetwork(Transport):
+    """A network of its own; endpoints reach each other within one `MemoryNetwork` only.
 
     Args:
         steady: whether connections need no signs of life, for nobody comes between the two ends.

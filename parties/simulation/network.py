@@ -33,8 +33,7 @@ from parties.server.clients.connection import ConversationLimits
 from parties.server.server import Schedule, Server, ServerSetup
 from parties.simulation.scheduling import seeded_scheduling
 from parties.storage.store import MemoryStore
-from transport import Kind
-from transport import Network as MemoryNetwork
+from transport import Kind, MemoryNetwork
 
 __all__ = ["Network", "Note", "simulate"]
 

@@ -112,6 +112,7 @@ class Erase:
 
 
 Change: TypeAlias = Record | Keep | Put | Erase
+"""What `Store.commit` takes."""
 
 
 class Store(ABC):

@@ -9,7 +9,7 @@
     print(Chart.of(made))
 
 Tests have the same as the fixture `fsl_world`; see docs/testing.md. A name's module is imported when the name is first
-used: pytest loads the plugin in every project, also where nobody asks for a world.
+used.
 """
 
 from typing import TYPE_CHECKING
@@ -18,7 +18,6 @@ from fsl_async.lazy_names import lazy
 
 if TYPE_CHECKING:
     from fsl_async.randomness import SeededSource as SeededSource
-    from parties.server.server import Schedule as Schedule
     from parties.simulation.scheduling import seeded_scheduling as seeded_scheduling
     from parties.testing.chart.chart import Chart as Chart
     from parties.testing.disk import Disk as Disk, DiskStore as DiskStore, Trouble as Trouble
@@ -47,7 +46,6 @@ else:
         __name__,
         {
             "fsl_async.randomness": "SeededSource",
-            "parties.server.server": "Schedule",
             "parties.simulation.scheduling": "seeded_scheduling",
             "parties.testing.chart.chart": "Chart",
             "parties.testing.disk": "Disk DiskStore Trouble",

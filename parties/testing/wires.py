@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from parties.testing.processes import Life, current_life
-from transport import Network
+from transport import MemoryNetwork
 from transport.errors import UnreachableError
 from transport.pipe import one_at_a_time
 
@@ -242,7 +242,7 @@ class _End(trio.abc.Stream):
             raise trio.BrokenResourceError("this process has been killed")
 
 
-class Wires(Network):
+class Wires(MemoryNetwork):
     """The network; addresses are the names of processes."""
 
     def __init__(self, weather: Weather) -> None:

@@ -27,7 +27,7 @@ from transport import (
     HandshakeSettings,
     KeyPair,
     Kind,
-    Network,
+    MemoryNetwork,
     Role,
     SecureChannel,
     Service,
@@ -99,7 +99,7 @@ class House:
     nursery: trio.Nursery
     limits: ConversationLimits = field(default_factory=ConversationLimits)
     counter: Counter = field(default_factory=Counter)
-    network: Network = field(default_factory=Network)
+    network: MemoryNetwork = field(default_factory=MemoryNetwork)
     failures: list[FslError] = field(default_factory=list)
     taken: list = field(default_factory=list)
     sent: list = field(default_factory=list)

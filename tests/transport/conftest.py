@@ -3,9 +3,9 @@ import trio
 from trio.testing import MockClock
 
 from tests.transport.endpoints import Lab
-from transport import Network, TcpTransport
+from transport import MemoryNetwork, TcpTransport
 
-PLACES = {"memory": (Network, "s0"), "tcp": (TcpTransport, "127.0.0.1:0")}
+PLACES = {"memory": (MemoryNetwork, "s0"), "tcp": (TcpTransport, "127.0.0.1:0")}
 
 
 @pytest.fixture(params=PLACES)

@@ -14,7 +14,7 @@ from transport import (
     KeyPair,
     Kind,
     Limits,
-    Network,
+    MemoryNetwork,
     Refusal,
     Role,
     SecureChannel,
@@ -141,7 +141,7 @@ class Tap(trio.abc.Stream):
         return data[:place] + bytes([data[place] ^ self.fault.bit]) + data[place + 1 :]
 
 
-class TappedNetwork(Network):
+class TappedNetwork(MemoryNetwork):
     """A memory network whose connections are recorded and tampered with."""
 
     def __init__(self, fault: Fault = NO_FAULT) -> None:

@@ -11,7 +11,7 @@ from trio.testing import check_two_way_stream
 
 from fsl_async.errors import MisuseError
 from tests.transport.endpoints import LARGE, Lab
-from transport import HandshakeSettings, KeyPair, Kind, Limits, Network, Role, TcpTransport, TurnedAwayError
+from transport import HandshakeSettings, KeyPair, Kind, Limits, MemoryNetwork, Role, TcpTransport, TurnedAwayError
 from transport.limits import HandshakeBook, PlaceBook, RateLimiter
 from transport.pipe import BUFFER_SIZE, pipe_pair
 from transport.tcp import _accept, _origin, _within_descriptors, raise_descriptor_limit
@@ -200,7 +200,7 @@ async def test_both_ends_of_a_tcp_connection_are_probed(nursery):
 
 
 async def test_who_waits_in_the_queue_is_turned_away_when_the_listener_ends(autojump_clock):
-    network = Network()
+    network = MemoryNetwork()
     async with trio.open_nursery() as nursery:
         lab = Lab(network, "s0", nursery)
         await lab.serve(limits=Limits(half_open=1))

@@ -35,7 +35,7 @@ from tests.support.shop import (
 )
 from transport import (
     HandshakeSettings,
-    Network,
+    MemoryNetwork,
     RefusedError,
     Role,
     SecureChannel,
@@ -272,7 +272,7 @@ def wires(request):
     """Where the servers listen, on either transport."""
     if request.param == "tcp":
         return {}
-    shared = Network()
+    shared = MemoryNetwork()
     return {"transports": (shared, shared), "listen_at": ("S0", "S1")}
 
 
@@ -375,7 +375,7 @@ async def test_another_task_is_refused_by_field_and_both_values(field):
 
 async def test_servers_with_unequal_models_both_end_with_the_digests(nursery):
     for attempt in range(10):
-        network = Network()
+        network = MemoryNetwork()
         other = model() | {"head": model()["head"] + attempt + 1}
         shop = Shop(nursery, models=(model(), other), transports=(network, network), listen_at=("S0", "S1"))
         await shop.open()
@@ -389,7 +389,7 @@ async def test_servers_with_unequal_models_both_end_with_the_digests(nursery):
 
 
 async def test_servers_with_different_tasks_do_not_work_together(nursery):
-    network = Network()
+    network = MemoryNetwork()
     shop = Shop(nursery, transports=(network, network), listen_at=("S0", "S1"))
     await shop.open_one(0)
     shop.task = msgspec.structs.replace(TASK, min_clients=3)

@@ -18,7 +18,7 @@ from parties.commands.report import ExitCode, exit_code
 from parties.errors import OutcomeUnknownError
 from parties.storage.store import MemoryStore
 from tests.support.shop import TASK, Shop, assert_exact, honest_round, meddled, model, take_part
-from transport import Network as Wires
+from transport import MemoryNetwork as Wires
 
 
 @asynccontextmanager

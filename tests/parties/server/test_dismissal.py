@@ -17,7 +17,7 @@ from parties.identity.keys import Identity, Registry
 from parties.server.admission import Anyone
 from parties.settings.lists import add_clients, revoke_client
 from tests.support.shop import Basket, Shop, assert_exact, opened, take_part
-from transport import Network, RefusedError
+from transport import MemoryNetwork, RefusedError
 
 NAMES = ("anna", "ben", "carl")
 MOMENT = 3.0
@@ -49,7 +49,7 @@ class Watched(Shop):
 
 @pytest.fixture
 async def shop(nursery, tmp_path) -> Watched:
-    network = Network()
+    network = MemoryNetwork()
     known = {name: Identity.generate(name) for name in NAMES}
     path = tmp_path / "clients.toml"
     add_clients(path, [identity.public for identity in known.values()])
@@ -143,7 +143,7 @@ async def test_on_one_list_alone_a_client_is_let_go_by_that_server_alone(shop, a
 
 
 async def test_an_enrolment_is_told_once_it_is_kept(nursery, autojump_clock):
-    network = Network()
+    network = MemoryNetwork()
     shop = Watched(nursery, transports=(network, network), listen_at=("S0", "S1"))
     base = shop.setup_of
     shop.setup_of = lambda index: replace(base(index), policy=Anyone(), registry=Registry())

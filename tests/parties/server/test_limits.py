@@ -17,12 +17,12 @@ from parties.server.round.assembly import RequestRefusedError
 from parties.server.round.quota import LIMITS, REFUSALS_BORNE, AbuseError, Counted, RoundQuota
 from tests.support.hand_made import Request, added_by, ask, connected, post, reply, retrieval, submission
 from tests.support.shop import Meddler, Shop, plain_sum, take_part
-from transport import ChannelClosedError, ConnectionLostError, Limits, Network, RefusedError
+from transport import ChannelClosedError, ConnectionLostError, Limits, MemoryNetwork, RefusedError
 
 
 @pytest.fixture
 async def shop(nursery):
-    network = Network()
+    network = MemoryNetwork()
     shop = Shop(nursery, transports=(network, network), listen_at=("S0", "S1"))
     await shop.open()
     return shop
@@ -279,7 +279,7 @@ async def test_requests_sent_ahead_are_each_counted(shop, autojump_clock):
 
 
 async def test_a_fifth_connection_with_one_key_is_refused_with_the_number(nursery):
-    network = Network()
+    network = MemoryNetwork()
     shop = Shop(nursery, transports=(network, network), listen_at=("S0", "S1"))
     made = shop.setup_of
     shop.setup_of = lambda index: replace(made(index), limits=Limits())
@@ -300,7 +300,7 @@ async def test_a_fifth_connection_with_one_key_is_refused_with_the_number(nurser
 @pytest.mark.parametrize("query", [0, 9, -1, 2**40])
 async def test_a_forward_beyond_the_numbers_is_a_violation(nursery, query, autojump_clock):
     """Else the peer could make a server keep any number of parts for one client."""
-    network = Network()
+    network = MemoryNetwork()
 
     async def renumber(address, message, data):
         if not isinstance(message, Forward):

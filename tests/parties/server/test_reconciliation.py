@@ -14,7 +14,7 @@ from parties.events import PeerMet, ServerEvent, Warned
 from parties.server.server import Server
 from parties.storage.store import Change, MemoryStore, StoreLostError
 from tests.support.shop import Shop, assert_exact, opened, take_part
-from transport import Channel, Network, VersionMismatchError
+from transport import Channel, MemoryNetwork, VersionMismatchError
 
 ONE, TWO, THREE = (bytes([number]) * 32 for number in (1, 2, 3))
 
@@ -134,7 +134,7 @@ class Site:
     """Two servers, of which one is started again from another store."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
-        self.network = Network()
+        self.network = MemoryNetwork()
         self.shop = Shop(nursery, transports=(self.network, self.network), listen_at=("S0", "S1"))
         self.nursery = nursery
         self.told: list[list[ServerEvent]] = [[], []]
@@ -239,6 +239,6 @@ async def test_servers_that_cannot_meet_say_so_once_and_loudly(nursery, autojump
     nursery.cancel_scope.cancel()
 
 
-class Refusing(Network):
+class Refusing(MemoryNetwork):
     async def dial(self, *words: object) -> Channel:
         raise VersionMismatchError("it speaks version 2, and this is version 1")

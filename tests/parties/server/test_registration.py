@@ -23,7 +23,7 @@ from parties.storage.store import MemoryStore
 from tests.parties.server.test_admission import HOSTILE, OTHER_TOKEN, TOKEN, TOKENS, tokens
 from tests.support.hand_made import added_by, ask, connected, submission
 from tests.support.shop import TASK, Shop, assert_exact, model, plain_sum, take_part
-from transport import Network, RefusedError
+from transport import MemoryNetwork, RefusedError
 
 # ---- two servers
 
@@ -56,7 +56,7 @@ async def gates(nursery):
     """Makes two servers in a memory network of their own."""
 
     async def make(*, restarted: Gates | None = None, **words) -> Gates:
-        network = Network()
+        network = MemoryNetwork()
         shop = Gates(nursery, transports=(network, network), listen_at=("S0", "S1"), **words)
         if restarted is not None:
             shop.identities, shop.known = restarted.identities, restarted.known

@@ -33,7 +33,7 @@ from tests.support.shop import (
     plain_sum,
     take_part,
 )
-from transport import ConnectionLostError, Network, TcpTransport
+from transport import ConnectionLostError, MemoryNetwork, TcpTransport
 
 # ---- rounds
 
@@ -150,7 +150,7 @@ async def test_two_rounds_over_tcp_are_exact_and_leave_both_servers_with_one_mod
 
 
 async def test_rounds_close_by_count_or_by_time_and_end_after_as_many_as_asked(nursery, autojump_clock):
-    network = Network()
+    network = MemoryNetwork()
     schedule = Schedule(clients=2, seconds=60, rounds=2)
     shop = Shop(nursery, transports=(network, network), listen_at=("S0", "S1"), schedule=schedule)
     await shop.open()
@@ -217,7 +217,7 @@ async def test_a_client_without_a_valid_proof_is_left_out_and_told_so():
 @pytest.fixture
 async def shop(nursery) -> Shop:
     """Two servers in memory."""
-    network = Network()
+    network = MemoryNetwork()
     shop = Shop(nursery, transports=(network, network), listen_at=("S0", "S1"))
     await shop.open()
     return shop
@@ -419,7 +419,7 @@ PEER_MESSAGES = [
 @pytest.mark.parametrize("occurrence", [1, 2])
 async def test_the_link_between_the_servers_breaks_and_heals(nursery, autojump_clock, lost, direction, occurrence):
     """Lose one message with the connection that carried it, in the first or the second round: both rounds are exact."""
-    network = Network()
+    network = MemoryNetwork()
     seen = itertools.count(1)
 
     async def break_link(address: str, message: Message, data: bytes) -> bytes | None:
@@ -457,7 +457,7 @@ async def test_the_link_heals_over_tcp_too(nursery):
 
 
 async def test_an_abort_that_is_lost_with_the_link_is_repeated(nursery, autojump_clock):
-    network = Network()
+    network = MemoryNetwork()
     losses = itertools.count()
 
     async def break_link(address: str, message: Message, data: bytes) -> bytes | None:
@@ -482,7 +482,7 @@ async def test_an_abort_that_is_lost_with_the_link_is_repeated(nursery, autojump
 
 async def test_a_peer_that_does_not_follow_the_protocol_ends_the_server_with_its_name(nursery, autojump_clock):
     """A share that does not match its commitment halts, and the error says whose it was."""
-    network = Network()
+    network = MemoryNetwork()
 
     async def lie(address: str, message: Message, data: bytes) -> bytes:
         return data[:-1] + bytes([data[-1] ^ 1]) if isinstance(message, Share) else data
@@ -504,7 +504,7 @@ async def test_a_peer_that_does_not_follow_the_protocol_ends_the_server_with_its
 
 async def test_a_forwarded_part_that_the_carrier_changed_is_refused_to_its_client(nursery, autojump_clock):
     """The other server has the digest from the client itself: a carrier cannot add anything to a hint unseen."""
-    network = Network()
+    network = MemoryNetwork()
 
     async def change(address: str, message: Message, data: bytes) -> bytes:
         tampered = isinstance(message, Forward) and message.purpose == "submit"

@@ -23,7 +23,7 @@ from parties.server.round.room import round_bytes
 from parties.storage.sqlite_store import SqliteStore, StoreLostError
 from parties.storage.store import Change, DiskFullError, MemoryStore, Put, Record
 from tests.support.shop import TASK, Basket, Shop, assert_exact, opened, take_part
-from transport import BusyError, Network
+from transport import BusyError, MemoryNetwork
 
 Test = Callable[[Change], bool]
 
@@ -87,7 +87,7 @@ class Full(Shop):
 
 @pytest.fixture
 async def shop(nursery) -> Full:
-    network = Network()
+    network = MemoryNetwork()
     shop = Full(nursery, transports=(network, network), listen_at=("S0", "S1"))
     await shop.open()
     return shop
@@ -176,7 +176,7 @@ async def test_what_the_server_records_itself_waits_for_room_and_nothing_is_lost
 
 async def test_a_server_whose_disk_is_full_can_be_stopped_with_many_submissions_on_their_way(autojump_clock):
     """Whoever waits to be entered, shielded, does not wait for an actor that has ended."""
-    network = Network()
+    network = MemoryNetwork()
     with trio.fail_after(600):
         async with trio.open_nursery() as entering, trio.open_nursery() as serving:
             shop = Full(serving, transports=(network, network), listen_at=("S0", "S1"))
@@ -196,7 +196,7 @@ async def test_a_server_whose_disk_is_full_can_be_stopped_with_many_submissions_
 
 
 async def test_who_cannot_be_enrolled_for_want_of_room_may_come_back(nursery, autojump_clock):
-    network = Network()
+    network = MemoryNetwork()
     shop = Full(nursery, transports=(network, network), listen_at=("S0", "S1"))
     base = shop.setup_of
     shop.setup_of = lambda index: replace(base(index), policy=Anyone(), registry=Registry())
@@ -220,7 +220,7 @@ async def test_a_round_that_opens_without_room_for_all_of_it_is_told(nursery, au
     one = TASK.retrievals * Layout.retrieval(TASK).size + submission
     needed = TASK.max_clients * one + 2 * (Layout.retrieval(TASK).size + submission)
     assert round_bytes(TASK, TASK.max_clients) == needed
-    network = Network()
+    network = MemoryNetwork()
     shop = Full(nursery, transports=(network, network), listen_at=("S0", "S1"))
     for disk in shop.disks:
         disk.room = needed - missing

@@ -11,8 +11,8 @@ import trio
 from trio.testing import MockClock
 
 from fsl_async import Ring, Sparse, Task
-from parties import Client
-from parties.testing import AtTransition, Chart, Crash, Cut, Schedule
+from parties import Client, Schedule
+from parties.testing import AtTransition, Chart, Crash, Cut
 from parties.testing.world import world
 
 SEED = 3

@@ -15,14 +15,15 @@ import parties.testing.world  # noqa: F401 - imported once here, and not anew in
 pytest_plugins = ["pytester"]
 
 INSTALLED = "fsl-async" in importlib.metadata.entry_points(group="pytest11").names
-LOADED = () if INSTALLED else ("-p", "parties.testing.plugin")
+LOADED = () if INSTALLED else ("-p", "fsl_async.pytest_plugin")
 
 PROJECT = """
 import numpy as np
 import pytest
 
 from fsl_async import Ring, Sparse, Task
-from parties.testing import AtTime, Crash, Delay, Schedule
+from parties import Schedule
+from parties.testing import AtTime, Crash, Delay
 
 TASK = Task(name="mine", blocks=[Sparse("items", rows=16, select=2)], ring=Ring(32), min_clients=2, max_clients=5)
 MODEL = {"items": np.zeros((16, 1), np.int64)}
@@ -229,8 +230,8 @@ def test_other_projects_do_not_notice(project: pytest.Pytester) -> None:
 
 
 def test_nothing_heavy_is_imported_when_pytest_starts() -> None:
-    heavy = "{'trio', 'numpy', 'numba', 'msgspec', 'nacl', 'fsl_async'}"
-    script = f"import sys, parties.testing.plugin; print(sorted({heavy} & set(sys.modules)))"
+    heavy = "{'trio', 'numpy', 'numba', 'msgspec', 'nacl', 'parties', 'transport'}"
+    script = f"import sys, fsl_async.pytest_plugin; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

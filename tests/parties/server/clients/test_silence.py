@@ -19,14 +19,14 @@ from parties.client.retries import PATIENCE
 from parties.server.clients.requests import RequestHandler
 from tests.support.conversing import ROUND, House, house_with, reply, submit
 from tests.support.shop import Shop, assert_exact, opened, take_part
-from transport import Network, UnansweredError
+from transport import MemoryNetwork, UnansweredError
 from transport.channel import HEARTBEAT, SILENCE
 
 NOTICED = SILENCE + HEARTBEAT + 1
 """Seconds within which a silent peer is noticed."""
 
 
-class Swamp(Network):
+class Swamp(MemoryNetwork):
     """A network that forgets connections."""
 
     def __init__(self) -> None:
@@ -248,7 +248,7 @@ async def test_a_client_that_takes_no_sign_of_life_does_not_delay_what_is_carrie
     assert trio.current_time() - began < 1
 
 
-class Stuck(Network):
+class Stuck(MemoryNetwork):
     """A network on which small messages pass, and yet never look as if they would."""
 
     def _make_pair(self):

@@ -1,0 +1,1 @@
+from parties import *  # noqa: F403

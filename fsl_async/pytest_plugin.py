@@ -1,0 +1,171 @@
+"""A pytest plugin: worlds for tests, a seed for each, and on failure all that is needed to see what happened.
+
+    async def test_a_round(fsl_world, autojump_clock):
+        async with fsl_world(task, model, faults=[...]) as world:
+            ...
+
+    @pytest.mark.fsl_seeds(20)      # this test with twenty seeds; `--fsl-seeds 500` for more, `--fsl-seed 17` for one
+
+Rules: pytest loads this module in every project where the package is installed, so it imports nothing but pytest until
+a test asks for a world, and in a project without such tests it says nothing. It lies in `fsl_async`, and imports
+`parties` when it is first needed, because a project may have a `parties` of its own (docs/adr/0016).
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pytest
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from fsl_async.task import Task
+    from parties.server.server import Schedule
+    from parties.testing.faults import Fault
+    from parties.testing.world import World
+
+__all__ = ["MakeWorld", "fsl_seed", "fsl_world"]
+
+ROWS = 40
+"""How much of a chart the report of a failed test shows."""
+
+MakeWorld: TypeAlias = "Callable[..., AbstractAsyncContextManager[World]]"
+"""Called as `world(task, model, seed=…, faults=[…], schedule=…, clients=[…])`; see `parties.testing.world.world`."""
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A world that a test made, and the plan of its faults."""
+
+    world: World
+    faults: tuple[Fault, ...]
+
+
+_WORLDS = pytest.StashKey[list[_Made]]()
+
+
+# ---- options
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the two options."""
+    group = parser.getgroup("fsl-async", "simulated servers and clients (fsl-async)")
+    group.addoption("--fsl-seed", type=int, metavar="N", help="the seed of tests with simulated worlds, or the first")
+    group.addoption("--fsl-seeds", type=_count, metavar="N", help="with how many seeds to run each of these tests")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker."""
+    config.addinivalue_line("markers", "fsl_seeds(n): run a test of a simulated world with n seeds")
+
+
+def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]:
+    """Say which seeds are used, where any are."""
+    used = sorted({item.callspec.params["fsl_seed"] for item in items if _has_seed(item)})  # type: ignore[attr-defined]
+    if not used:
+        return []
+    span = f"seed {used[0]}" if len(used) == 1 else f"{len(used)} seeds, {used[0]} to {used[-1]}"
+    return [f"fsl-async: {span} (--fsl-seed chooses one, --fsl-seeds how many)"]
+
+
+def _has_seed(item: pytest.Item) -> bool:
+    return "fsl_seed" in getattr(getattr(item, "callspec", None), "params", ())
+
+
+def _count(words: str) -> int:
+    count = int(words)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{words} seeds; one is the fewest")
+    return count
+
+
+# ---- seeds
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that uses a seed once for each."""
+    chosen = any("fsl_seed" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
+    if "fsl_seed" in metafunc.fixturenames and not chosen:
+        metafunc.parametrize("fsl_seed", _seeds(metafunc), ids="seed{}".format, indirect=True)
+
+
+def _seeds(metafunc: pytest.Metafunc) -> range:
+    """What the command line says, or else the test's marker, or else seed 0 alone."""
+    first, count = metafunc.config.getoption("fsl_seed"), metafunc.config.getoption("fsl_seeds")
+    marker = metafunc.definition.get_closest_marker("fsl_seeds")
+    if count is None:
+        count = _marked(marker, metafunc) if marker is not None and first is None else 1
+    return range(first or 0, (first or 0) + count)
+
+
+def _marked(marker: pytest.Mark, metafunc: pytest.Metafunc) -> int:
+    match marker.args:
+        case (int(count),) if count >= 1 and not marker.kwargs:
+            return count
+    raise pytest.UsageError(
+        f"{metafunc.definition.nodeid}: @pytest.mark.fsl_seeds takes one number of seeds, 1 or more, not {marker.args}"
+    )
+
+
+@pytest.fixture
+def fsl_seed(request: pytest.FixtureRequest) -> int:
+    """The seed of this test: 0, or what `--fsl-seed`, `--fsl-seeds` and `@pytest.mark.fsl_seeds(n)` make of it."""
+    return int(getattr(request, "param", request.config.getoption("fsl_seed") or 0))
+
+
+# ---- worlds
+
+
+@pytest.fixture
+def fsl_world(request: pytest.FixtureRequest, fsl_seed: int) -> MakeWorld:
+    """Make simulated worlds, in a test that also asks for `autojump_clock`; see `MakeWorld`."""
+    made = request.node.stash.setdefault(_WORLDS, [])
+
+    @asynccontextmanager
+    async def make(
+        task: Task,
+        model: Mapping[str, npt.ArrayLike],
+        seed: int = fsl_seed,
+        faults: Sequence[Fault] = (),
+        schedule: Schedule | None = None,
+        **options: Any,
+    ) -> AsyncIterator[World]:
+        world = import_module("parties.testing.world").world
+
+        async with world(task, model, seed, faults, schedule, **options) as new:
+            made.append(_Made(new, tuple(faults)))
+            await new.wait_listening()
+            yield new
+
+    return make
+
+
+# ---- failures
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add to the report of a failed test what its worlds went through, and how to see it again."""
+    report = yield
+    if report.failed and _has_seed(item):
+        seed = item.callspec.params["fsl_seed"]  # type: ignore[attr-defined]
+        replay = f"pytest {shlex.quote(item.nodeid)} --fsl-seed {seed}"
+        report.sections.append(("simulated with", f"seed {seed}; again with: {replay}"))
+        for made in item.stash.get(_WORLDS, []):
+            report.sections.append((f"simulated world, seed {made.world.seed}", _account(made)))
+    return report
+
+
+def _account(made: _Made) -> str:
+    """The plan of faults in full, and the chart's last part."""
+    struck = made.world.injector.fired
+    plan = [f"  {'struck' if fault in struck else 'not yet':7}  {fault}" for fault in made.faults] or ["  none"]
+    chart = import_module("parties.testing.chart.chart").Chart.of(made.world).last(ROWS)
+    return "\n".join(["faults:", *plan, "the end of what happened:", chart.text()])
