@@ -84,9 +84,10 @@ async def test_without_a_mutation_all_are_counted(index: int, seed: int, autojum
 async def altered(server: Server, attribute: str, block: str) -> None:
     """Let a server hold other content for one block than it has announced."""
     run = await server.next_round(0)
-    content = {name: array.copy() for name, array in getattr(run, attribute).items()}
-    content[block][-1] += 1
-    setattr(run, attribute, content)
+    arrays = getattr(run, attribute)
+    content = arrays[block].copy()
+    content[-1] += 1
+    arrays[block] = content
 
 
 async def test_a_dense_block_other_than_the_announced_one_is_not_taken(seed: int, autojump_clock) -> None:
