@@ -16,13 +16,8 @@ if TYPE_CHECKING:
     from parties.client.client import Client as Client
     from parties.client.setup import ClientSetup as ClientSetup
     from parties.compute import ComputeLane as ComputeLane, InlineLane as InlineLane, ThreadLane as ThreadLane
-    from parties.deployment.connecting import (
-        connect as connect,
-        connect_blocking as connect_blocking,
-        free_addresses as free_addresses,
-        server_setup as server_setup,
-        write_deployment as write_deployment,
-    )
+    from parties.deployment.connecting import connect as connect, connect_blocking as connect_blocking
+    from parties.deployment.server import server_setup as server_setup
     from parties.errors import (
         AlreadyCountedError as AlreadyCountedError,
         BeganAnewError as BeganAnewError,
@@ -34,7 +29,8 @@ if TYPE_CHECKING:
         SumRefusedError as SumRefusedError,
     )
     from parties.files.models import load_model as load_model, save_model as save_model
-    from parties.identity.keys import Identity as Identity, PublicIdentity as PublicIdentity, Registry as Registry
+    from parties.identity.keys import Identity as Identity, PublicIdentity as PublicIdentity
+    from parties.identity.registry import Registry as Registry
     from parties.identity.tokens import TokenBook as TokenBook
     from parties.outcome import (
         ClientOutcome as ClientOutcome,
@@ -45,6 +41,7 @@ if TYPE_CHECKING:
     from parties.server.clients.connection import ConversationLimits as ConversationLimits
     from parties.server.server import Server as Server
     from parties.server.setup import Schedule as Schedule, ServerSetup as ServerSetup
+    from parties.settings.writing import free_addresses as free_addresses, write_deployment as write_deployment
     from parties.simulation.network import Network as Network, simulate as simulate
     from parties.storage.sqlite_store import SqliteStore as SqliteStore
     from parties.storage.store import (
@@ -66,19 +63,22 @@ else:
             "parties.client.client": "Client",
             "parties.client.setup": "ClientSetup",
             "parties.compute": "ComputeLane InlineLane ThreadLane",
-            "parties.deployment.connecting": "connect connect_blocking free_addresses server_setup write_deployment",
+            "parties.deployment.connecting": "connect connect_blocking",
+            "parties.deployment.server": "server_setup",
             "parties.errors": (
                 "AlreadyCountedError BeganAnewError OutcomeUnknownError OutcomesDifferError RequestDeniedError "
                 "RoundClosedError ServerBusyError SumRefusedError"
             ),
             "parties.files.models": "load_model save_model",
-            "parties.identity.keys": "Identity PublicIdentity Registry",
+            "parties.identity.keys": "Identity PublicIdentity",
+            "parties.identity.registry": "Registry",
             "parties.identity.tokens": "TokenBook",
             "parties.outcome": "ClientOutcome RoundOutcome SubmissionReceipt",
             "parties.server.admission": "Anyone ListOnly WithToken",
             "parties.server.clients.connection": "ConversationLimits",
             "parties.server.server": "Server",
             "parties.server.setup": "Schedule ServerSetup",
+            "parties.settings.writing": "free_addresses write_deployment",
             "parties.simulation.network": "Network simulate",
             "parties.storage.sqlite_store": "SqliteStore",
             "parties.storage.store": "Change DiskFullError Erase Keep MemoryStore Put Record Store StoreLostError",

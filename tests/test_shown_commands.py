@@ -16,9 +16,9 @@ import trio
 
 from fsl_async import Dense, Ring, Sparse, Task
 from parties.commands.application import app
-from parties.deployment.connecting import to_toml, write_deployment
 from parties.files.models import save_model
 from parties.identity.keys import Identity
+from parties.settings.writing import to_toml, write_deployment
 from parties.storage.sqlite_store import SqliteStore
 from tests import ROOT
 from tests.support import guide

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from parties.deployment.connecting import free_addresses
+from parties.settings.writing import free_addresses
 from tests import ROOT
 from tests.support import guide
 from tests.system.deployment.hosts import Shell

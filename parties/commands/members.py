@@ -37,7 +37,8 @@ def list_of_clients(file: Path, *, enrolled: bool = False, form: FormatFlag = "t
     report = Report("clients list", form)
 
     def work() -> None:
-        from parties.settings.lists import list_clients, list_enrolled
+        from parties.deployment.enrolled_clients import list_enrolled
+        from parties.settings.lists import list_clients
         from parties.settings.party_file import ServerFile
 
         members = list_enrolled(ServerFile.load(file)) if enrolled else list_clients(file)

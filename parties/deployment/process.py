@@ -24,10 +24,9 @@ import trio
 
 from fsl_async import kernels
 from fsl_async.errors import FslError, MisuseError, StorageError
-from parties.deployment.connecting import server_setup
-from parties.deployment.footprint import give_back_code
 from parties.deployment.operator_port import token_path
-from parties.deployment.process_memory import keep_freed_memory
+from parties.deployment.process_memory import give_back_code, keep_freed_memory
+from parties.deployment.server import server_setup
 from parties.deployment.supervisor import forbid_core_dumps, tell_supervisor
 from parties.deployment.watched_files import WatchedFile, watched_clients, watched_tokens
 from parties.events import Observer, Warned
@@ -93,7 +92,7 @@ async def serve(config: Path, *, stop_seconds: float | None = None) -> Served:
     wind_up = file.rounds.wind_up if stop_seconds is None else stop_seconds
     with log.installed(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
         await trio.to_thread.run_sync(_load_kernels)
-        setup = await _unless_stopped(signals, partial(server_setup, config))
+        setup = await _unless_stopped(signals, partial(server_setup, file))
         observer = OperatorObserver(ObserverSetup(file.server, setup.task.name, log, partial(_store_problem, file)))
         try:
             server = Server(replace(setup, observe=observer))

@@ -16,7 +16,7 @@ import trio
 
 from fsl_async.errors import MisuseError
 from parties.events import Observer, Revoked, Warned
-from parties.identity.keys import Registry
+from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook
 from parties.server.admission import Enrolment
 

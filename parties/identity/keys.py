@@ -1,4 +1,4 @@
-"""Who a party is: two key pairs, never one for both uses, and the list of those we know.
+"""Who a party is: two key pairs, never one for both uses.
 
 X25519 authenticates the channel, Ed25519 signs statements (receipts, outcomes). Secret keys hide from `repr`; their
 file belongs to its owner alone (0600), in a folder that not everybody can write, and is never overwritten. What is
@@ -8,9 +8,8 @@ checked of a file is checked of the one that is read, not of whatever has its na
 from __future__ import annotations
 
 import os
-import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -32,8 +31,7 @@ __all__ = [
     "PREFIX_DIGITS",
     "Identity",
     "PublicIdentity",
-    "Registry",
-    "Revocation",
+    "channel_key",
     "check_name",
     "key_prefix",
     "read_private",
@@ -42,8 +40,6 @@ __all__ = [
 
 PREFIX_DIGITS = 16
 """How many hexadecimal digits of a public key stand for it where there is no room for all 64."""
-
-_PREFIX = re.compile(f"[0-9a-fA-F]{{{PREFIX_DIGITS}}}")
 
 
 @dataclass(frozen=True)
@@ -81,7 +77,7 @@ class PublicIdentity:
             MisuseError: a field is missing, or is not what it should be.
         """
         name = check_name(table.get("name"), source)
-        channel, statement = _channel_key(table, source), _hex_key(table, "statement", source)
+        channel, statement = channel_key(table, source), _hex_key(table, "statement", source)
         return PublicIdentity(name, channel, statement)
 
     @staticmethod
@@ -170,106 +166,6 @@ class Identity:
         return Identity(name, *(_hex_key(table, key, str(path)) for key in ("channel_secret", "statement_secret")))
 
 
-@dataclass(frozen=True)
-class Revocation:
-    """A channel key that is never let in again: whose it was, and when it was revoked (empty where nobody wrote).
-
-    Of the key its beginning may be known alone, as a log has it; then no key that begins so is let in.
-    """
-
-    name: str
-    channel: bytes
-    revoked_at: str
-
-    @staticmethod
-    def from_table(table: Mapping[str, Any], source: str) -> Revocation:
-        """Read a table with `name`, `channel` and `revoked_at`.
-
-        Raises:
-            MisuseError: name or key is missing, or is not what it should be.
-        """
-        name = check_name(table.get("name"), source)
-        moment = table.get("revoked_at", "")
-        if _PREFIX.fullmatch(str(table.get("channel"))):
-            return Revocation(name, bytes.fromhex(table["channel"]), str(moment))
-        return Revocation(name, _channel_key(table, source), str(moment))
-
-
-class Registry:
-    """The clients a server lets in, by the keys of their channels.
-
-    Args:
-        clients: who is let in.
-        revoked: keys that are not let in, even where they are among the clients.
-
-    Raises:
-        MisuseError: two clients have the same name or the same key.
-    """
-
-    def __init__(self, clients: Iterable[PublicIdentity] = (), revoked: Iterable[Revocation] = ()) -> None:
-        self._by_channel: dict[bytes, PublicIdentity] = {}
-        self._by_name: dict[str, PublicIdentity] = {}
-        self._revoked = {revocation.channel: revocation for revocation in revoked}
-        self._revoked_names = {revocation.name for revocation in self._revoked.values()}
-        for client in clients:
-            if self.revocation(client.channel) is None:
-                self.add(client)
-
-    def add(self, client: PublicIdentity) -> None:
-        """Let a client in.
-
-        Raises:
-            MisuseError: another client has the same name or the same key.
-        """
-        known = {self._by_name.get(client.name, client), self._by_channel.get(client.channel, client)}
-        if known != {client}:
-            raise MisuseError(f"client {client.name!r}: another client has this name or this key")
-        self._by_name[client.name] = self._by_channel[client.channel] = client
-
-    def by_channel(self, key: bytes) -> PublicIdentity | None:
-        """The client that holds a channel key."""
-        return self._by_channel.get(key)
-
-    def by_name(self, name: str) -> PublicIdentity | None:
-        """The client of that name."""
-        return self._by_name.get(name)
-
-    def revocation(self, key: bytes) -> Revocation | None:
-        """The revocation of a channel key."""
-        return self._revoked.get(key) or self._revoked.get(key[: PREFIX_DIGITS // 2])
-
-    def was_revoked(self, name: str) -> bool:
-        """Whether keys of somebody with that name are revoked."""
-        return name in self._revoked_names
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._by_name
-
-    def __iter__(self) -> Iterator[PublicIdentity]:
-        return iter(self._by_name.values())
-
-    def __len__(self) -> int:
-        return len(self._by_name)
-
-    @staticmethod
-    def load(path: Path) -> Registry:
-        """Read a file with one `[[clients]]` table per client, and a `[[revoked]]` one per key that is revoked.
-
-        Raises:
-            MisuseError: it cannot be read, or a table is not what it should be.
-        """
-        table = read_toml(path)
-        clients, revoked = table.get("clients", []), table.get("revoked", [])
-        if set(table) - {"clients", "revoked"} or not (_are_tables(clients) and _are_tables(revoked)):
-            raise MisuseError(f"{path}: only [[clients]] and [[revoked]] tables expected")
-        listed = [PublicIdentity.from_table(entry, f"{path}, client {i}") for i, entry in enumerate(clients, start=1)]
-        gone = [Revocation.from_table(entry, f"{path}, revoked {i}") for i, entry in enumerate(revoked, start=1)]
-        try:
-            return Registry(listed, gone)
-        except MisuseError as error:
-            raise MisuseError(f"{path}: {error}") from error
-
-
 def key_prefix(key: bytes) -> str:
     """The beginning of a public key, as logs show it: enough to tell keys apart, and to revoke one."""
     return key.hex()[:PREFIX_DIGITS]
@@ -287,6 +183,21 @@ def check_name(name: object, source: str) -> str:
         f"{source}: a name of 1 to {LONGEST_NAME} printable characters expected, no quotation mark or backslash, "
         f"got {str(name)[:LONGEST_NAME]!r}"
     )
+
+
+def channel_key(table: Mapping[str, Any], source: str) -> bytes:
+    """The channel key that a table holds as `channel`.
+
+    Raises:
+        MisuseError: it is missing, or is not one.
+    """
+    key = _hex_key(table, "channel", source)
+    if not is_public_key(key):
+        raise MisuseError(
+            f"{source}: channel {key.hex()} is not the one form in which an X25519 public key is written; take it from "
+            "its owner's .pub file, as `fsl-async keygen` has made it"
+        )
+    return key
 
 
 def verify(statement_key: bytes, signature: bytes, domain: Domain, *parts: bytes) -> bool:
@@ -352,20 +263,6 @@ def _create(path: Path, text: str, mode: int) -> None:
     except OSError as error:
         path.unlink()
         raise StorageError(f"{path} cannot be written: {error.strerror}") from error
-
-
-def _are_tables(entries: Any) -> bool:
-    return isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
-
-
-def _channel_key(table: Mapping[str, Any], source: str) -> bytes:
-    key = _hex_key(table, "channel", source)
-    if not is_public_key(key):
-        raise MisuseError(
-            f"{source}: channel {key.hex()} is not the one form in which an X25519 public key is written; take it from "
-            "its owner's .pub file, as `fsl-async keygen` has made it"
-        )
-    return key
 
 
 def _hex_key(table: Mapping[str, Any], key: str, source: str) -> bytes:

@@ -30,7 +30,8 @@ from fsl_async.errors import ChannelError, MisuseError, PeerViolationError, Stor
 from parties.concurrency import RecurringEvent
 from parties.events import Enrolled, Observer, unobserved
 from parties.identity.credentials import NO_VOUCHER, Credentials
-from parties.identity.keys import PublicIdentity, Registry, key_prefix
+from parties.identity.keys import PublicIdentity, key_prefix
+from parties.identity.registry import RESERVED, Registry
 from parties.identity.tokens import TokenBook
 from parties.storage.decoding import decode_stored
 from parties.storage.store import Store
@@ -42,7 +43,6 @@ JOURNAL = "enrolment"
 """Where a server's store has who enrolled."""
 
 MOST_ENROLLED = 100_000
-RESERVED = ("S0", "S1")
 
 OPEN_WARNING = (
     "enrolment is open: whoever reaches this server can take part under any free name, and as often as it likes. A sum "

@@ -10,7 +10,8 @@ from fsl_async.randomness import Randomness
 from fsl_async.task import Task
 from parties.compute import ComputeLane
 from parties.events import Observer, unobserved
-from parties.identity.keys import Identity, PublicIdentity, Registry
+from parties.identity.keys import Identity, PublicIdentity
+from parties.identity.registry import Registry
 from parties.outcome import Model
 from parties.server.admission import ListOnly, Policy
 from parties.server.clients.connection import ConversationLimits

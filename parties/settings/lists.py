@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,11 +20,8 @@ from typing import Any
 
 from fsl_async.errors import MisuseError
 from parties.files.toml_editing import TableFile, edited
-from parties.identity.keys import PREFIX_DIGITS, PublicIdentity, Registry
-from parties.server.admission import JOURNAL, RESERVED, enrolled_in
-from parties.settings.party_file import ServerFile
-from parties.settings.reading import OnDisk
-from parties.storage.sqlite_connections import ReadingEnd
+from parties.identity.keys import PREFIX_DIGITS, PublicIdentity
+from parties.identity.registry import RESERVED
 
 __all__ = [
     "Member",
@@ -33,7 +29,6 @@ __all__ = [
     "add_clients",
     "add_server",
     "list_clients",
-    "list_enrolled",
     "list_servers",
     "revoke_client",
     "revoke_server",
@@ -77,32 +72,6 @@ def list_clients(path: Path) -> list[Member]:
     """
     file = _existing(path)
     return [_member(table) for name in ("clients", "revoked") for table in file.tables(name)]
-
-
-def list_enrolled(file: ServerFile) -> list[Member]:
-    """The clients that have enrolled with a server by themselves, in order; read from its store, running or not.
-
-    Raises:
-        MisuseError: its store is in memory or not there yet, or its list of clients cannot be read.
-        StorageError: the store cannot be read.
-    """
-    if not isinstance(file.store, OnDisk):
-        raise MisuseError("the store is in memory: who enrolled is known to the running server alone; see its log")
-    if not file.store.path.exists():
-        raise MisuseError(f"{file.store.path}: there is no store yet, so nobody has enrolled")
-    listed = Registry.load(file.clients) if file.clients and file.clients.exists() else Registry()
-    with closing(ReadingEnd(file.store.path)) as end:
-        clients = enrolled_in(end.entries(JOURNAL), f"{file.store.path}, the journal of enrolments")
-    revocations = {client: listed.revocation(client.channel) for client in clients}
-    return [
-        Member(
-            client.name,
-            client.channel.hex(),
-            client.statement.hex(),
-            (revoked.revoked_at or "yes") if revoked is not None else "",
-        )
-        for client, revoked in revocations.items()
-    ]
 
 
 def add_clients(path: Path, clients: Sequence[PublicIdentity]) -> int:

@@ -15,11 +15,8 @@ import msgspec
 
 from fsl_async.errors import MisuseError
 from fsl_async.task import LARGEST_CLIENTS
-from parties.client.retries import PATIENCE
 from parties.files.toml import read_toml
-from parties.identity.tokens import TokenBook
-from parties.server.admission import Anyone, ListOnly, Policy, WithToken
-from parties.settings.reading import About, StoreSetting, load, refuse_strange_variables
+from parties.settings.reading import About, StoreSetting, from_table, refuse_strange_variables
 
 __all__ = [
     "KINDS",
@@ -197,8 +194,13 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         Raises:
             MisuseError: it cannot be read, or a key is unknown, missing, out of range, or contradicts another.
         """
+        return ServerFile.from_table(read_toml(path), path, environment)
+
+    @staticmethod
+    def from_table(table: dict[str, Any], path: Path, environment: Mapping[str, str] = os.environ) -> ServerFile:
+        """The same of what has been read of the file already."""
         refuse_strange_variables(KINDS, environment)
-        file = load(path, ServerFile, environment)
+        file = from_table(table, path, ServerFile, environment)
         if file.enrolment == "list" and file.clients is None:
             raise MisuseError(f'{path}: enrolment = "list" needs clients = "FILE", the list')
         if (file.enrolment == "token") != (file.tokens is not None):
@@ -206,16 +208,6 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
                 f'{path}: tokens = "FILE" belongs to enrolment = "token", and neither goes without the other'
             )
         return file
-
-    def policy(self) -> Policy:
-        """Who may enrol besides the list.
-
-        Raises:
-            MisuseError: the file of tokens is missing or malformed.
-        """
-        if self.tokens is not None:
-            return WithToken(TokenBook.load(self.tokens, self.server))
-        return Anyone() if self.enrolment == "open" else ListOnly()
 
 
 class ClientFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -238,7 +230,7 @@ class ClientFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             low=0,
             high=30 * DAY,
         ),
-    ] = PATIENCE
+    ] = 60.0
     token: Annotated[
         Path | None, About("a file with the token to enrol with, which only its owner can read; needed once")
     ] = None
@@ -250,9 +242,14 @@ class ClientFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         Raises:
             MisuseError: it cannot be read, or a key is unknown, missing or out of range.
         """
+        return ClientFile.from_table(read_toml(path), path, environment)
+
+    @staticmethod
+    def from_table(table: dict[str, Any], path: Path, environment: Mapping[str, str] = os.environ) -> ClientFile:
+        """The same of what has been read of the file already."""
         refuse_strange_variables(KINDS, environment)
-        _refuse_task_file(path, read_toml(path))
-        return load(path, ClientFile, environment)
+        _refuse_task_file(path, table)
+        return from_table(table, path, ClientFile, environment)
 
 
 PartyFile: TypeAlias = ServerFile | ClientFile
@@ -269,7 +266,7 @@ def load_party(path: Path, environment: Mapping[str, str] = os.environ) -> Party
     table = read_toml(path)
     _refuse_task_file(path, table)
     kind = ServerFile if table.keys() & {"server", "listen", "store", "model"} else ClientFile
-    return kind.load(path, environment)
+    return kind.from_table(table, path, environment)
 
 
 def _refuse_task_file(path: Path, table: Mapping[str, Any]) -> None:

@@ -32,6 +32,7 @@ __all__ = [
     "OnDisk",
     "Setting",
     "StoreSetting",
+    "from_table",
     "load",
     "overrides",
     "refuse_strange_variables",
@@ -176,12 +177,22 @@ def settings(kind: type[msgspec.Struct], section: str = "") -> Iterator[Setting]
 
 
 def load(path: Path, kind: type[StructT], environment: Mapping[str, str] = os.environ) -> StructT:
-    """Read a file; variables of the environment go before what it says.
+    """Read a file; variables of the environment take precedence over what it says.
 
     Raises:
         MisuseError: it cannot be read, is not TOML, or a key is unknown, missing, out of range or a secret.
     """
-    table = read_toml(path)
+    return from_table(read_toml(path), path, kind, environment)
+
+
+def from_table(
+    table: dict[str, Any], path: Path, kind: type[StructT], environment: Mapping[str, str] = os.environ
+) -> StructT:
+    """Check and convert what a file says, as `load` does; the path is for messages, and for the paths in the file.
+
+    Raises:
+        MisuseError: a key is unknown, missing, out of range or a secret.
+    """
     for found, words in overrides(kind, environment):
         value = found.parse(words)
         found.check(value, f"{found.variable} in the environment")

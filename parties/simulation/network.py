@@ -27,7 +27,8 @@ from fsl_async.wire.messages import Message
 from parties.client.client import Client
 from parties.client.setup import ClientSetup, never
 from parties.compute import ComputeLane, InlineLane
-from parties.identity.keys import Identity, Registry
+from parties.identity.keys import Identity
+from parties.identity.registry import Registry
 from parties.outcome import RoundOutcome
 from parties.server.clients.connection import ConversationLimits
 from parties.server.server import Schedule, Server, ServerSetup

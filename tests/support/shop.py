@@ -19,11 +19,12 @@ from fsl_async.wire.messages import FromClient, FromPeer, FromServer, Message
 from parties.client.client import Client
 from parties.client.setup import ClientSetup
 from parties.compute import ComputeLane, InlineLane
-from parties.deployment.connecting import write_deployment
 from parties.files.models import save_model
-from parties.identity.keys import Identity, PublicIdentity, Registry
+from parties.identity.keys import Identity, PublicIdentity
+from parties.identity.registry import Registry
 from parties.outcome import RoundOutcome
 from parties.server.server import Schedule, Server, ServerSetup
+from parties.settings.writing import write_deployment
 from parties.simulation.network import Network
 from parties.storage.store import MemoryStore
 from parties.watch import silent

@@ -12,8 +12,8 @@ import trio
 from fsl_async.task import Task
 from parties import connect_blocking
 from parties.client.blocking import BlockingClient
-from parties.deployment.connecting import write_deployment
 from parties.outcome import RoundOutcome
+from parties.settings.writing import write_deployment
 from tests.support.shop import TASK, Shop
 
 NAMES = ("anna", "ben", "carol")

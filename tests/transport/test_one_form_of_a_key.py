@@ -10,7 +10,8 @@ import pytest
 from nacl import bindings
 
 from fsl_async.errors import MisuseError
-from parties.identity.keys import Identity, PublicIdentity, Registry
+from parties.identity.keys import Identity, PublicIdentity
+from parties.identity.registry import Registry
 from transport import KeyPair
 from transport.errors import AuthenticationError
 from transport.noise import HandshakeState, is_public_key

@@ -24,7 +24,7 @@ from fsl_async.server.aggregation import Aggregate, Submission
 from fsl_async.wire.public_part import Layout, Part, Trees
 from parties.commands.bench.measures import run_all, timed
 from parties.commands.bench.workload import Case, Client, aggregate
-from parties.deployment.footprint import give_back_code
+from parties.deployment.process_memory import give_back_code
 
 __all__ = ["Account", "server_alone"]
 

@@ -25,9 +25,10 @@ from fsl_async.task import Task
 from parties.commands.demo.corpus import load
 from parties.commands.demo.learner import Learner, initial_model
 from parties.commands.demo.taking_part import PHASES, Summary, demo_task, take_part
-from parties.deployment.connecting import connect, free_addresses, write_deployment
+from parties.deployment.connecting import connect
 from parties.files.models import load_model, save_model
 from parties.identity.keys import Identity
+from parties.settings.writing import free_addresses, write_deployment
 
 __all__ = ["over_tcp"]
 

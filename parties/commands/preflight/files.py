@@ -11,15 +11,17 @@ from fsl_async.errors import MisuseError, StorageError
 from fsl_async.model_numbers import check_numbers, narrow_blocks
 from fsl_async.task import Task
 from parties.commands.preflight.findings import Doubt
-from parties.deployment.connecting import Deployment, own_identity
+from parties.deployment.server import own_identity
 from parties.files.disk import check_room, refuse_network, sole_use
 from parties.files.models import load_model
-from parties.identity.keys import Identity, Registry, read_private
+from parties.identity.keys import Identity, read_private
+from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook, read_token
 from parties.server.admission import OPEN_WARNING
 from parties.server.round.room import client_bytes, round_bytes
 from parties.settings.party_file import ClientFile, ServerFile
 from parties.settings.reading import OnDisk, StoreSetting
+from parties.settings.task_file import Deployment
 from parties.storage.sqlite_store import SqliteStore
 
 __all__ = [

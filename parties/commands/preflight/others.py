@@ -12,9 +12,10 @@ from fsl_async.digests import same
 from fsl_async.errors import ChannelError, FslError, MisuseError
 from parties.commands.preflight.findings import Doubt
 from parties.commands.preflight.host import host_and_port
-from parties.deployment.connecting import Deployment, connect
+from parties.deployment.connecting import connect
 from parties.identity.keys import Identity
 from parties.settings.party_file import ClientFile
+from parties.settings.task_file import Deployment
 from transport import HandshakeSettings, HandshakeTimeoutError, Kind, Role, TcpTransport, UnreachableError
 
 __all__ = ["acceptance", "operators", "separation", "server"]

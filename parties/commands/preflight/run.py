@@ -12,10 +12,10 @@ import trio
 
 from parties.commands.preflight import files, host, others
 from parties.commands.preflight.findings import Check, Doubt, Finding, found
-from parties.deployment.client_place import state_beside
-from parties.deployment.connecting import Deployment
+from parties.deployment.client_state import state_beside
 from parties.settings.party_file import ClientFile, PartyFile, ServerFile, load_party
 from parties.settings.reading import overrides
+from parties.settings.task_file import Deployment
 
 __all__ = ["preflight"]
 

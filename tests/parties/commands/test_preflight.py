@@ -19,7 +19,7 @@ import trio
 from parties.commands.application import main
 from parties.commands.preflight import Finding, Verdict, host, others, passed, preflight
 from parties.commands.report import ExitCode
-from parties.deployment.connecting import Deployment, free_addresses, server_setup, write_deployment
+from parties.deployment.server import server_setup
 from parties.events import ConnectionFailed
 from parties.files import disk
 from parties.files.models import save_model
@@ -29,6 +29,8 @@ from parties.operator.recent_problems import problem_of
 from parties.server.round.room import submission_bytes
 from parties.server.server import Server
 from parties.settings.party_file import ServerFile
+from parties.settings.task_file import Deployment
+from parties.settings.writing import free_addresses, write_deployment
 from tests.support.shop import TASK, model
 
 GOOD, DOUBTFUL, BAD = Verdict.GOOD, Verdict.DOUBTFUL, Verdict.BAD

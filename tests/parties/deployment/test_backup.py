@@ -17,9 +17,10 @@ from fsl_async.errors import StorageError
 from parties import connect
 from parties.commands.application import main
 from parties.commands.report import ExitCode
-from parties.deployment.connecting import free_addresses, server_setup
+from parties.deployment.server import server_setup
 from parties.files.models import load_model
 from parties.server.server import Server
+from parties.settings.writing import free_addresses
 from parties.storage.sqlite_store import SqliteStore
 from parties.storage.store import DiskFullError
 from tests.support.shop import Basket, deploy, model

@@ -18,15 +18,12 @@ from fsl_async.errors import MisuseError
 from fsl_async.task import Task
 from parties.commands.application import main
 from parties.commands.report import ExitCode
-from parties.deployment.connecting import (
-    Deployment,
-    ServerFile,
-    free_addresses,
-    server_setup,
-    to_toml,
-)
+from parties.deployment.server import server_setup
 from parties.files.models import load_model
 from parties.identity.keys import PublicIdentity
+from parties.settings.party_file import ServerFile
+from parties.settings.task_file import Deployment
+from parties.settings.writing import free_addresses, to_toml
 from tests import ROOT
 from tests.support import guide
 from tests.support.shop import TASK, deploy, model

@@ -19,9 +19,9 @@ import trio
 from parties import connect
 from parties.commands.application import main
 from parties.commands.report import ExitCode
-from parties.deployment.connecting import free_addresses
 from parties.files.models import checkpoints, load_model
 from parties.settings.lists import revoke_client
+from parties.settings.writing import free_addresses
 from tests import ROOT
 from tests.support.shop import HEAD, ROWS, WIDTH, Basket, deploy, model
 from transport import RefusedError

@@ -16,9 +16,9 @@ import pytest
 import trio
 
 from fsl_async import Dense, Ring, Sparse, Task
-from parties.deployment.connecting import write_deployment
 from parties.files.models import load_model, save_model
 from parties.identity.keys import Identity
+from parties.settings.writing import write_deployment
 from tests import ROOT
 from tests.support.plaintext import Clear, Update, random_update, shape_of
 

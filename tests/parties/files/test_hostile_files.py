@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from fsl_async.errors import MisuseError
-from parties.deployment.connecting import Deployment
-from parties.identity.keys import Identity, PublicIdentity, Registry
+from parties.identity.keys import Identity, PublicIdentity
+from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook
 from parties.settings.lists import add_clients, list_clients
 from parties.settings.party_file import ClientFile, ServerFile, load_party
+from parties.settings.task_file import Deployment
 
 SERVER = """\
 server = {server}

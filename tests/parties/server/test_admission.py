@@ -10,7 +10,8 @@ import trio
 
 from fsl_async.errors import MisuseError, StorageError
 from parties.identity.credentials import Credentials
-from parties.identity.keys import Identity, Registry
+from parties.identity.keys import Identity
+from parties.identity.registry import Registry
 from parties.identity.tokens import MOST_TOKENS, TokenBook, add_tokens, new_tokens, read_token, voucher
 from parties.server.admission import MOST_ENROLLED, Anyone, Enrolment, ListOnly, Policy, WithToken
 from parties.storage.store import MemoryStore

@@ -13,7 +13,8 @@ import trio.testing
 
 from parties.deployment.watched_files import watched_clients
 from parties.events import ConnectionFailed, Enrolled, Revoked, ServerEvent
-from parties.identity.keys import Identity, Registry
+from parties.identity.keys import Identity
+from parties.identity.registry import Registry
 from parties.server.admission import Anyone
 from parties.settings.lists import add_clients, revoke_client
 from tests.support.shop import Basket, Shop, assert_exact, opened, take_part

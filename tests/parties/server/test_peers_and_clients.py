@@ -18,14 +18,15 @@ import trio
 
 from fsl_async.errors import MisuseError, StorageError
 from parties.commands.application import main
-from parties.deployment.connecting import Deployment
 from parties.deployment.watched_files import watched_clients
 from parties.events import Revoked, ServerEvent, Warned
 from parties.identity.credentials import Credentials
-from parties.identity.keys import Identity, PublicIdentity, Registry
+from parties.identity.keys import Identity, PublicIdentity
+from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook, read_token, voucher
 from parties.server.admission import Anyone, Enrolment, ListOnly, WithToken
 from parties.settings.lists import add_clients, add_server, list_clients, list_servers, revoke_client, take_back
+from parties.settings.task_file import Deployment
 from parties.storage.store import MemoryStore
 from tests.support.shop import TASK
 from transport import Refusal

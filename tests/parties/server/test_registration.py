@@ -14,11 +14,15 @@ import trio
 
 from fsl_async.errors import MisuseError
 from fsl_async.wire.messages import Receipt
-from parties.deployment.connecting import ServerFile, connect, server_setup, write_deployment
+from parties.deployment.connecting import connect
+from parties.deployment.server import server_setup
 from parties.files.models import save_model
-from parties.identity.keys import Identity, Registry
+from parties.identity.keys import Identity
+from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook, add_tokens, read_token, voucher
 from parties.server.admission import Anyone, ListOnly, Policy, WithToken
+from parties.settings.party_file import ServerFile
+from parties.settings.writing import write_deployment
 from parties.storage.store import MemoryStore
 from tests.parties.server.test_admission import HOSTILE, OTHER_TOKEN, TOKEN, TOKENS, tokens
 from tests.support.hand_made import added_by, ask, connected, submission

@@ -12,7 +12,8 @@ from fsl_async.errors import MisuseError
 from parties.commands.report import ExitCode
 from parties.deployment.watched_files import watched_tokens
 from parties.events import ConnectionFailed, Enrolled, ServerEvent, Warned
-from parties.identity.keys import Identity, PublicIdentity, Registry, key_prefix
+from parties.identity.keys import Identity, PublicIdentity, key_prefix
+from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook, add_tokens
 from parties.operator.log_fields import WITHHELD, plain_text
 from parties.operator.log_lines import lines_of

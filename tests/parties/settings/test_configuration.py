@@ -3,6 +3,7 @@
 import math
 import re
 import runpy
+from dataclasses import fields
 from pathlib import Path
 
 import msgspec
@@ -10,11 +11,14 @@ import pytest
 
 from fsl_async.errors import MisuseError
 from parties import connect
-from parties.deployment.connecting import Deployment, server_setup, to_toml, write_deployment
+from parties.client.setup import ClientSetup
+from parties.deployment.server import server_setup
 from parties.files.models import save_model
 from parties.identity.keys import Identity
 from parties.settings.party_file import KINDS, ClientFile, LimitsTable, RoundsTable, ServerFile, load_party
 from parties.settings.reading import PREFIX, InMemory, OnDisk, settings
+from parties.settings.task_file import Deployment
+from parties.settings.writing import to_toml, write_deployment
 from tests import ROOT
 from tests.support import guide
 from tests.support.shop import TASK, model
@@ -308,3 +312,8 @@ def test_a_task_file_with_a_servers_keys_revoked_is_of_no_use(folder):
     path.write_text(path.read_text() + f"\n[[revoked]]\n{entry}revoked_at = 2026-01-01T00:00:00Z\n")
     with pytest.raises(MisuseError, match=r"keys of S1 have been revoked.*fsl-async peers add"):
         Deployment.load(path)
+
+
+def test_a_clients_patience_is_the_same_with_and_without_a_file_of_its_own():
+    declared = next(found for found in settings(ClientFile) if found.name == "patience")
+    assert declared.default == next(field.default for field in fields(ClientSetup) if field.name == "patience")

@@ -19,7 +19,8 @@ from parties.client.state import ClientState
 from parties.client.submission import StoredDraft
 from parties.client.trees import Planting, StoredPlanting
 from parties.compute import InlineLane
-from parties.identity.keys import Identity, Registry
+from parties.identity.keys import Identity
+from parties.identity.registry import Registry
 from parties.outcome import Done, RoundReport
 from parties.server import admission as enrolment
 from parties.server import sessions

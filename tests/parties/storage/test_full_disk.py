@@ -15,7 +15,7 @@ from fsl_async.protocols.round import Submitted
 from fsl_async.wire.public_part import Layout, Trees, dense_bytes
 from parties import RequestDeniedError
 from parties.events import RequestRefused, ServerEvent, Warned
-from parties.identity.keys import Registry
+from parties.identity.registry import Registry
 from parties.server.admission import Anyone
 from parties.server.round.assembly import RequestRefusedError
 from parties.server.round.quota import LIMITS, Counted

@@ -23,9 +23,9 @@ import numpy.typing as npt
 
 from fsl_async.ring import Ring
 from fsl_async.task import Sparse, Task
-from parties.deployment.connecting import to_toml, write_deployment
 from parties.files.models import load_model, save_model
 from parties.identity.keys import Identity
+from parties.settings.writing import to_toml, write_deployment
 from tests import ROOT
 
 SERVERS = ("s0", "s1")

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from parties.deployment.connecting import free_addresses
 from parties.files.models import load_model
+from parties.settings.writing import free_addresses
 from tests import ROOT
 from tests.system.deployment.deployed import PATIENCE, SERVERS, Deployed, sum_of
 from tests.system.deployment.hosts import Shell

@@ -18,10 +18,10 @@ import pytest
 import trio
 
 from fsl_async.errors import ChannelError
-from parties.deployment.connecting import Deployment
 from parties.files.models import load_model, save_model
 from parties.identity.credentials import Credentials
 from parties.identity.keys import Identity
+from parties.settings.task_file import Deployment
 from tests import ROOT
 from tests.system.deployment.terminals import SERVE, Terminals, terminals
 from tests.system.deployment.walkthrough import has_seen, quoted, sections, steps, walk

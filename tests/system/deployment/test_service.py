@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from parties.deployment.connecting import write_deployment
 from parties.files.models import load_model, save_model
 from parties.identity.keys import Identity
+from parties.settings.writing import write_deployment
 from tests import ROOT
 from tests.system.deployment import deployed
 from tests.system.deployment.machine import Machine, machine, missing

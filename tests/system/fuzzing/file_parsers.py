@@ -14,9 +14,9 @@ import trio
 from safetensors.numpy import save
 
 from fsl_async.errors import MisuseError, StorageError
-from parties.deployment.connecting import Deployment, write_deployment
 from parties.files.models import load_model
-from parties.identity.keys import Identity, PublicIdentity, Registry, read_private
+from parties.identity.keys import Identity, PublicIdentity, read_private
+from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook, add_tokens, read_token
 from parties.operator import Log, ObserverSetup, OperatorObserver
 from parties.operator.http import HttpLimits, serve_connection
@@ -24,6 +24,8 @@ from parties.operator.resources import Resources
 from parties.operator.token import OperatorToken
 from parties.settings.lists import add_clients, list_clients, revoke_client
 from parties.settings.party_file import ClientFile, ServerFile, load_party
+from parties.settings.task_file import Deployment
+from parties.settings.writing import write_deployment
 from parties.status import PastRound, ServerStatus
 
 from .message_parsers import REPORT

@@ -22,7 +22,7 @@ from parties.client.state import ClientState
 from parties.client.submission import StoredDraft, Words
 from parties.client.trees import Planting
 from parties.compute import InlineLane
-from parties.identity.keys import Registry
+from parties.identity.registry import Registry
 from parties.server.admission import Anyone, Enrolment
 from parties.server.evidence import Evidence, EvidenceBook
 from parties.server.history import History, Progress

@@ -605,7 +605,7 @@ GUARDS = (
     ),
     Guard(
         "a key is revoked by its beginning, too",
-        "parties/identity/keys.py",
+        "parties/identity/registry.py",
         "self._revoked.get(key) or self._revoked.get(key[: PREFIX_DIGITS // 2])",
         "self._revoked.get(key)",
         ("tests/parties/server/test_token_clients.py",),

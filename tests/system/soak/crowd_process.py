@@ -28,8 +28,8 @@ from fsl_async.wire.messages import FromClient, Hint, Submit
 from parties.client.client import Client
 from parties.client.setup import ClientSetup
 from parties.compute import ThreadLane
-from parties.deployment.connecting import Deployment
 from parties.identity.keys import Identity
+from parties.settings.task_file import Deployment
 from parties.watch import silent
 from transport import Channel, Kind, TcpTransport
 

@@ -32,8 +32,8 @@ from fsl_async import Dense, Ring, Sparse, Task
 from parties.client.client import Client
 from parties.client.setup import ClientSetup
 from parties.compute import ThreadLane
-from parties.deployment.connecting import Deployment
 from parties.identity.keys import Identity
+from parties.settings.task_file import Deployment
 from parties.watch import silent
 from transport import Kind, TcpTransport
 

@@ -22,9 +22,9 @@ from pathlib import Path
 import trio
 
 from fsl_async.errors import ChannelError
-from parties.deployment.connecting import Deployment
 from parties.identity.credentials import Credentials
 from parties.identity.keys import Identity
+from parties.settings.task_file import Deployment
 from transport import HandshakeSettings, Kind, Role
 from transport.handshake import initiate
 from transport.wire import Wire

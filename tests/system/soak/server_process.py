@@ -25,11 +25,12 @@ import trio
 
 from fsl_async.wire.messages import Message
 from parties.compute import ComputeLane, ResultT
-from parties.deployment.connecting import ServerFile, server_setup
 from parties.deployment.process_memory import keep_freed_memory
+from parties.deployment.server import server_setup
 from parties.events import Resumed, RoundMoved, RoundOpened, RoundSettled, ServerEvent
 from parties.files.models import save_model
 from parties.server.server import Server
+from parties.settings.party_file import ServerFile
 from parties.status import PastRound
 from parties.storage.store import Change, Store
 
@@ -146,7 +147,7 @@ async def serve(path: Path, steps: Steps) -> None:
     keep_freed_memory()
     file = ServerFile.load(path)
     seconds = Counter[str]()
-    setup = await server_setup(path)
+    setup = await server_setup(file)
     store = SteppingStore(setup.store, steps, seconds)
     lane = TimedLane(setup.lane, seconds)
     server = Server(replace(setup, store=store, lane=lane, watch=Witness(steps), observe=Teller(seconds, steps)))

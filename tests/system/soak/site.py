@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from fsl_async import Dense, Task
 from fsl_async.task import Block
-from parties.deployment.connecting import free_addresses, to_toml, write_deployment
 from parties.files.models import save_model
 from parties.identity.keys import Identity
+from parties.settings.writing import free_addresses, to_toml, write_deployment
 
 __all__ = ["SERVERS", "UNIT", "Model", "Site", "lay_out", "peak_memory", "say", "shape_of"]
 

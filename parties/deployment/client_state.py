@@ -24,9 +24,9 @@ from parties.settings.party_file import ClientFile
 from parties.storage.sqlite_store import SqliteStore
 from parties.storage.store import MemoryStore, Store
 
-__all__ = ["StatePlace", "kept_state", "place_of", "state_beside"]
+__all__ = ["StateFile", "open_state", "state_beside", "state_file"]
 
-StatePlace = str | Path | None
+StateFile = str | Path | None
 """A file; empty: the one beside the client's keys; None: no state is kept."""
 
 REMEDY = "name another file (--state FILE, in Python state=FILE), or go without one (--no-state, state=None)"
@@ -37,7 +37,7 @@ def state_beside(keys: Path) -> Path:
     return keys.with_suffix(".state")
 
 
-def place_of(wanted: StatePlace, file: ClientFile, identity: str | Path | Identity) -> Path | None:
+def state_file(wanted: StateFile, file: ClientFile, identity: str | Path | Identity) -> Path | None:
     """The file of a client's state; None where it keeps none, as one whose keys come from no file."""
     if wanted is None:
         return None
@@ -60,7 +60,7 @@ def _refuse_second_name(place: Path) -> None:
 
 
 @asynccontextmanager
-async def kept_state(place: Path | None, client: PublicIdentity, task: Task) -> AsyncIterator[Store]:
+async def open_state(place: Path | None, client: PublicIdentity, task: Task) -> AsyncIterator[Store]:
     """A client's state, open; in memory alone where it keeps none.
 
     Raises:

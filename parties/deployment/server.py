@@ -1,0 +1,148 @@
+"""A server, made from its own file and the files that this one names: task, keys, lists, model and store."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import trio
+
+from fsl_async.errors import MisuseError
+from fsl_async.task import Task
+from parties.compute import ThreadLane
+from parties.files.models import load_model
+from parties.identity.keys import Identity
+from parties.identity.registry import Registry
+from parties.identity.tokens import TokenBook
+from parties.server.admission import Anyone, ListOnly, Policy, WithToken
+from parties.server.clients.connection import ConversationLimits
+from parties.server.setup import Schedule, ServerSetup
+from parties.server.waiting_store import PAUSE
+from parties.settings.party_file import LimitsTable, ServerFile
+from parties.settings.reading import OnDisk, StoreSetting
+from parties.settings.task_file import Deployment
+from parties.storage.sqlite_store import SqliteStore
+from parties.storage.store import DiskFullError, MemoryStore, Store
+from parties.watch import Watch, silent
+from transport import Kind, Limits, TcpTransport
+
+__all__ = ["open_store", "own_identity", "server_setup"]
+
+_log = logging.getLogger("parties.deployment")
+
+
+async def server_setup(config: str | Path | ServerFile, watch: Watch = silent) -> ServerSetup:
+    """Everything that a server needs; its store is open, and the caller closes it.
+
+    Args:
+        config: the server's own file, or what was read of it.
+        watch: hears of every message that the server sends.
+
+    Raises:
+        MisuseError: a file is missing or wrong, or the keys are not those of the task file.
+        StorageError: the store cannot be used.
+    """
+    file = config if isinstance(config, ServerFile) else ServerFile.load(Path(config))
+    deployment = Deployment.load(file.task)
+    model = await trio.to_thread.run_sync(load_model, file.model)
+    return ServerSetup(
+        task=deployment.task,
+        index=file.server,
+        identity=own_identity(file, deployment),
+        peer=deployment.identity(1 - file.server),
+        peer_address=deployment.addresses[0],
+        registry=Registry.load(file.clients) if file.clients else Registry(),
+        policy=_policy(file),
+        model=model,
+        address=file.listen,
+        transport=TcpTransport(),
+        lane=ThreadLane(file.threads or None),
+        randomness=os.urandom,
+        kind=Kind.LIVE,
+        schedule=_schedule(file, deployment.task),
+        limits=_limits(file.limits),
+        conversations=_conversations(file.limits),
+        watch=watch,
+        store=await open_store(file.store),
+    )
+
+
+async def open_store(place: StoreSetting) -> Store:
+    """Open a server's store; where the disk is full, wait until there is room.
+
+    Raises:
+        StorageError: it cannot be used; the message says what to do.
+    """
+    if not isinstance(place, OnDisk):
+        return MemoryStore()
+    while True:
+        try:
+            return await SqliteStore.open(place.path, marked=True)
+        except DiskFullError as error:
+            _log.warning("%s; the server waits, and then starts", error)
+            await trio.sleep(PAUSE)
+
+
+def own_identity(file: ServerFile, deployment: Deployment) -> Identity:
+    """A server's keys, which must be those that the task file gives it.
+
+    Raises:
+        MisuseError: they are others, or cannot be read.
+    """
+    identity = Identity.load(file.identity)
+    if identity.public.keys != deployment.identity(file.server).keys:
+        raise MisuseError(
+            f"{file.identity} does not hold the keys that {file.task} gives for server {file.server}; correct the "
+            f"number or the file name, or `fsl-async peers` the keys in"
+        )
+    return identity
+
+
+def _policy(file: ServerFile) -> Policy:
+    """Who may enrol besides the list.
+
+    Raises:
+        MisuseError: the file of tokens is missing or malformed.
+    """
+    if file.tokens is not None:
+        return WithToken(TokenBook.load(file.tokens, file.server))
+    return Anyone() if file.enrolment == "open" else ListOnly()
+
+
+def _schedule(file: ServerFile, task: Task) -> Schedule:
+    rounds = file.rounds
+    if rounds.clients > task.max_clients:
+        raise MisuseError(
+            f"rounds.clients must be at most {task.max_clients}, the max_clients of {file.task}, not {rounds.clients}"
+        )
+    return Schedule(
+        clients=rounds.clients or task.max_clients,
+        seconds=rounds.seconds or float("inf"),
+        rounds=rounds.count,
+        grace=rounds.grace,
+        patience=rounds.patience,
+        retention=rounds.retention,
+    )
+
+
+def _limits(table: LimitsTable) -> Limits:
+    return Limits(
+        connections=table.connections,
+        half_open=table.half_open,
+        handshakes_per_second=table.handshakes_per_second,
+        burst=table.burst,
+        per_key=table.per_key,
+    )
+
+
+def _conversations(table: LimitsTable) -> ConversationLimits:
+    return ConversationLimits(
+        memory_bytes=table.memory_bytes or None,
+        minimum_rate=table.minimum_rate,
+        message_seconds=table.message_seconds,
+        idle_seconds=table.idle_seconds,
+        queue_seconds=table.queue_seconds,
+        requests_per_second=table.requests_per_second,
+        request_burst=table.request_burst,
+    )

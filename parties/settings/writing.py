@@ -1,0 +1,76 @@
+"""The files of a deployment, written: for demonstrations, tests and programs that set parties up themselves."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fsl_async.task import Task
+from parties.identity.keys import PublicIdentity
+
+__all__ = ["free_addresses", "to_toml", "write_deployment"]
+
+
+def write_deployment(
+    folder: Path,
+    task: Task,
+    servers: Sequence[PublicIdentity],
+    addresses: Sequence[str],
+    clients: Iterable[PublicIdentity],
+) -> None:
+    """Write `task.toml`, for everybody, and `clients.toml`, for the servers, into a folder.
+
+    Args:
+        folder: where; the two files are replaced.
+        task: what is learnt.
+        servers: S0's and S1's public keys.
+        addresses: where the two listen, each "host:port".
+        clients: who is let in.
+    """
+    entries = [
+        {"address": address, "channel": server.channel.hex(), "statement": server.statement.hex()}
+        for server, address in zip(servers, addresses, strict=True)
+    ]
+    plain = {"task": {key: value for key, value in msgspec.to_builtins(task).items() if value is not None}}
+    (folder / "task.toml").write_text(to_toml({**plain, "servers": entries}), encoding="utf-8")
+    listed = [{"name": c.name, "channel": c.channel.hex(), "statement": c.statement.hex()} for c in clients]
+    (folder / "clients.toml").write_text(to_toml({"clients": listed}), encoding="utf-8")
+
+
+def free_addresses(count: int) -> list[str]:
+    """Addresses on this host that nobody listens at now: for demos and tests.
+
+    Returns:
+        Addresses "127.0.0.1:port". Another process may take one before the caller does.
+    """
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    addresses = [f"127.0.0.1:{opened.getsockname()[1]}" for opened in sockets]
+    for opened in sockets:
+        opened.close()
+    return addresses
+
+
+def to_toml(table: Mapping[str, Any]) -> str:
+    """A table of plain values, tables, and lists of tables, as TOML with every value on a line of its own."""
+    lines: list[str] = []
+    _write_table(lines, table, ())
+    return "\n".join(lines) + "\n"
+
+
+def _write_table(lines: list[str], table: Mapping[str, Any], path: tuple[str, ...]) -> None:
+    plain = {key: value for key, value in table.items() if not isinstance(value, dict | list | tuple)}
+    lines.extend(f"{key} = {json.dumps(value)}" for key, value in plain.items())
+    for key, value in table.items():
+        inner = ".".join((*path, key))
+        if isinstance(value, dict):
+            lines.append(f"\n[{inner}]")
+            _write_table(lines, value, (*path, key))
+        elif key not in plain:
+            for item in value:
+                lines.append(f"\n[[{inner}]]")
+                _write_table(lines, item, (*path, key))
