@@ -133,6 +133,21 @@ def test_every_path_and_name_on_the_map_exists() -> None:
     assert checked > 40
 
 
+def test_every_source_that_a_page_names_exists() -> None:
+    """Pages may leave out the beginning of a path."""
+    there = [str(path) for folder in SOURCES for path in (ROOT / folder).rglob("*.py")]
+    of_readers = {
+        "model.py",
+        "learn.py",
+        "bob.py",
+        "update.py",
+        "test_words.py",
+    }  # files that a page has its reader make
+    for page in [ROOT / "README.md", *DOCS.rglob("*.md")]:
+        for name in set(re.findall(r"\w[\w/]*\.py\b", page.read_text(encoding="utf-8"))) - of_readers:
+            assert any(path.endswith(f"/{name}") for path in there), f"{page.relative_to(ROOT)} names {name}"
+
+
 def test_the_map_names_every_folder_of_code() -> None:
     text = (DOCS / "architecture.md").read_text(encoding="utf-8")
     inner = ("kernels", "protocols", "bench", "demo", "plan", "preflight", "chart", "trials", "page")
