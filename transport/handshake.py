@@ -61,8 +61,6 @@ __all__ = [
     "respond",
 ]
 
-PROTOCOL_NAME = "Noise_XK_25519_ChaChaPoly_SHA256"
-
 _PADDED_SIZE = 1_024
 _LENGTH_SIZE = 2
 LONGEST_PAYLOAD = _PADDED_SIZE - _LENGTH_SIZE
@@ -168,14 +166,8 @@ async def initiate(
     require_key("a server's pinned key", server_key)
     answered = await _exchange_preambles(wire, settings.preamble)
     require_roles(settings.role, answered.role)
-    noise = HandshakeState(
-        PROTOCOL_NAME,
-        True,
-        prologue(settings.preamble.encode(), answered.encode(), settings.context),
-        {"s": KeyPair.from_private(settings.private_key)},
-        {"s": server_key},
-        settings.randomness,
-    )
+    agreed = prologue(settings.preamble.encode(), answered.encode(), settings.context)
+    noise = HandshakeState(KeyPair.from_private(settings.private_key), server_key, agreed, settings.randomness)
     peer_payload = _unpad(noise.read_message(await _challenge(wire, noise)))
     check(peer_payload)
     await wire.send(noise.write_message(_pad(settings.payload, _PADDED_SIZE)))
@@ -204,14 +196,8 @@ async def respond(wire: Wire, settings: HandshakeSettings, admit: Admit) -> Secu
     """
     asked = await _answer_preamble(wire, settings.preamble)
     require_roles(asked.role, settings.role)
-    noise = HandshakeState(
-        PROTOCOL_NAME,
-        False,
-        prologue(asked.encode(), settings.preamble.encode(), settings.context),
-        {"s": KeyPair.from_private(settings.private_key)},
-        {},
-        settings.randomness,
-    )
+    agreed = prologue(asked.encode(), settings.preamble.encode(), settings.context)
+    noise = HandshakeState(KeyPair.from_private(settings.private_key), None, agreed, settings.randomness)
     noise.read_message(await wire.receive_exactly(_FIRST_SIZE))
     await wire.send(noise.write_message(_pad(settings.payload, _PADDED_SIZE)))
     peer_payload = _unpad(noise.read_message(await _introduction(wire)))

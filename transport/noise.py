@@ -1,9 +1,12 @@
 """The Noise protocol framework, revision 34, sans I/O: who is at the other end, and two keys that nobody else has.
 
 The channel uses Noise_XK_25519_ChaChaPoly_SHA256 and nothing else: the client knows the server's static key beforehand
-and sends its own only to the holder of that key, encrypted with forward secrecy. The patterns are nevertheless a table,
-and the hash a parameter, because the published test vectors spread over several of each: machinery that gets all of
-them right gets the one we use right.
+and sends its own only to the holder of that key, encrypted with forward secrecy.
+
+    initiator (client)                         responder (server), whose static key the initiator knows
+    e, es, payload          ──────────────→
+                            ←──────────────    e, ee, payload
+    s, se, payload          ──────────────→
 
 Rules kept here:
 
@@ -11,7 +14,7 @@ Rules kept here:
 - A nonce advances only after a successful decryption, and is never used twice; the last one is reserved for `rekey`.
 - A handshake that failed once is over.
 - A static key has one form. X25519 takes others for the same key (its highest bit is ignored, and numbers are reduced);
-  whoever could come under two would have two places, and the revocation of one would not reach the other.
+  a client that could come under two would have two places, and the revocation of one would not reach the other.
 - The chaining key never leaves; the handshake hash, which identifies the session, does.
 - PyNaCl's failures (a forged tag, a ciphertext shorter than one, a Diffie-Hellman result of all zeros) come out as
   `AuthenticationError`; `_open` and `_diffie_hellman` are the only places that see them.
@@ -24,9 +27,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from nacl import bindings
 from nacl.exceptions import CryptoError
@@ -66,16 +68,10 @@ _LOW_ORDER = frozenset(
 )
 """The coordinates of the points whose order divides 8: with them every secret gives the same result, zero."""
 
-_HASHES: Mapping[str, Callable[..., Any]] = {"SHA256": hashlib.sha256, "BLAKE2b": hashlib.blake2b}
-
-# Section 7.5: the messages known beforehand, then those that are sent; the initiator's point to the right.
-_PATTERNS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
-    "NK": (("<- s",), ("-> e es", "<- e ee")),
-    "KK": (("-> s", "<- s"), ("-> e es ss", "<- e ee se")),
-    "XK": (("<- s",), ("-> e es", "<- e ee", "-> s se")),
-    "IK": (("<- s",), ("-> e es s ss", "<- e ee se")),
-    "XX": ((), ("-> e", "<- e ee s es", "-> s se")),
-}
+_PROTOCOL_NAME = b"Noise_XK_25519_ChaChaPoly_SHA256"
+_INITIATOR, _RESPONDER = True, False
+_PATTERN = ((_INITIATOR, ("e", "es")), (_RESPONDER, ("e", "ee")), (_INITIATOR, ("s", "se")))
+"""Section 7.5: who sends which tokens. Of a Diffie-Hellman token the first letter names the initiator's key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,28 +160,18 @@ class _Cleartext:
 class _SymmetricState:
     """The chaining key, the running hash of the transcript and the current cipher (section 5.2)."""
 
-    __slots__ = ("_chaining_key", "_cipher", "_hash", "digest")
+    __slots__ = ("_chaining_key", "_cipher", "digest")
 
-    def __init__(self, protocol_name: bytes, hash_function: Callable[..., Any]) -> None:
-        size = hash_function().digest_size
-        self._hash = hash_function
-        self.digest: bytes = (
-            protocol_name.ljust(size, b"\0") if len(protocol_name) <= size else hash_function(protocol_name).digest()
-        )
-        self._chaining_key = self.digest
+    def __init__(self) -> None:
+        self.digest = self._chaining_key = _PROTOCOL_NAME  # as long as a hash, hence not hashed
         self._cipher: CipherState | _Cleartext = _Cleartext()
 
     def mix_hash(self, data: bytes) -> None:
-        self.digest = self._hash(self.digest + data).digest()
+        self.digest = hashlib.sha256(self.digest + data).digest()
 
     def mix_key(self, material: bytes) -> None:
-        self._chaining_key, key = self._derive(material, 2)
-        self._cipher = CipherState(key[:KEY_SIZE])
-
-    def mix_key_and_hash(self, material: bytes) -> None:
-        self._chaining_key, to_hash, key = self._derive(material, 3)
-        self.mix_hash(to_hash)
-        self._cipher = CipherState(key[:KEY_SIZE])
+        self._chaining_key, key = self._derive(material)
+        self._cipher = CipherState(key)
 
     def encrypt_and_hash(self, plaintext: bytes) -> bytes:
         ciphertext = self._cipher.encrypt(self.digest, plaintext)
@@ -197,74 +183,54 @@ class _SymmetricState:
         self.mix_hash(ciphertext)
         return plaintext
 
-    def tag_size(self) -> int:
-        return TAG_SIZE if isinstance(self._cipher, CipherState) else 0
-
     def split(self) -> tuple[CipherState, CipherState]:
-        first, second = self._derive(b"", 2)
-        return CipherState(first[:KEY_SIZE]), CipherState(second[:KEY_SIZE])
+        first, second = self._derive(b"")
+        return CipherState(first), CipherState(second)
 
-    def _derive(self, material: bytes, outputs: int) -> list[bytes]:
-        """HKDF with the chaining key as salt and no info (section 4.3, RFC 5869)."""
-        secret = hmac.new(self._chaining_key, material, self._hash).digest()
-        blocks = [b""]
-        for index in range(1, outputs + 1):
-            blocks.append(hmac.new(secret, blocks[-1] + bytes([index]), self._hash).digest())
-        return blocks[1:]
+    def _derive(self, material: bytes) -> tuple[bytes, bytes]:
+        """HKDF with the chaining key as salt, no info and two outputs (section 4.3, RFC 5869)."""
+        secret = _hmac(self._chaining_key, material)
+        first = _hmac(secret, b"\x01")
+        return first, _hmac(secret, first + b"\x02")
 
 
 class HandshakeState:
     """One side of a handshake (section 5.3).
 
-    `write_message` and `read_message` take turns as the pattern demands until `finished`; then `split` gives the two
-    transport ciphers.
+    `write_message` and `read_message` take turns, the initiator writing first, until `finished`; then `split` gives the
+    two transport ciphers.
 
     Args:
-        protocol_name: e.g. "Noise_XK_25519_ChaChaPoly_SHA256".
-        initiator: whether this side writes the first message.
+        own: our static keys.
+        server_key: the responder's static public key, if we are the initiator; None if we are the responder.
         prologue: what both sides must agree on for the handshake to succeed.
-        local: our key pairs: "s" the static one, if the pattern wants it. "e" appears when it is drawn.
-        remote: the other side's public keys known beforehand: "s", if the pattern wants it.
         randomness: where the ephemeral key comes from.
-        pre_shared: 32-byte secrets for the pattern's psk modifiers, in order.
     """
 
-    def __init__(
-        self,
-        protocol_name: str,
-        initiator: bool,
-        prologue: bytes,
-        local: Mapping[str, KeyPair],
-        remote: Mapping[str, bytes],
-        randomness: Randomness,
-        pre_shared: Sequence[bytes] = (),
-    ) -> None:
-        pattern = _parse(protocol_name)
-        for public in remote.values():
-            require_key("an X25519 public key", public)
-        self._messages = pattern.messages
+    def __init__(self, own: KeyPair, server_key: bytes | None, prologue: bytes, randomness: Randomness) -> None:
+        self._messages: Sequence[tuple[bool, tuple[str, ...]]] = _PATTERN
         self._failed = False
-        self._with_secrets = any("psk" in tokens for _, tokens in pattern.messages)
-        self._initiator = initiator
-        self._local = dict(local)
-        self._remote = dict(remote)
+        self._initiator = server_key is not None
+        self._local = {"s": own}
+        self._remote: dict[str, bytes] = {}
         self._randomness = randomness
-        self._pre_shared = list(pre_shared)
-        self._symmetric = _SymmetricState(protocol_name.encode(), pattern.hash_function)
+        self._symmetric = _SymmetricState()
         self._symmetric.mix_hash(prologue)
-        for sent_by_initiator, tokens in pattern.beforehand:
-            for token in tokens:
-                mine = sent_by_initiator == initiator
-                self._symmetric.mix_hash(self._local[token].public if mine else self._remote[token])
+        if server_key is None:
+            self._symmetric.mix_hash(own.public)
+        else:
+            require_key("an X25519 public key", server_key)
+            self._remote["s"] = server_key
+            self._symmetric.mix_hash(server_key)
 
     @property
     def finished(self) -> bool:
-        """Whether every message of the pattern has been exchanged."""
+        """Whether all three messages have been exchanged."""
         return not self._messages and not self._failed
 
     @property
     def remote_static(self) -> bytes:
-        """The other side's static public key, which the pattern has authenticated once it is finished."""
+        """The other side's static public key, which is authenticated once the handshake is finished."""
         return self._remote["s"]
 
     @property
@@ -327,7 +293,7 @@ class HandshakeState:
         match token:
             case "e":
                 self._local["e"] = KeyPair.generate(self._randomness)
-                self._mix_ephemeral(self._local["e"].public)
+                self._symmetric.mix_hash(self._local["e"].public)
                 return self._local["e"].public
             case "s":
                 return self._symmetric.encrypt_and_hash(self._local["s"].public)
@@ -340,10 +306,10 @@ class HandshakeState:
         match token:
             case "e":
                 self._remote["e"], rest = _take(message, KEY_SIZE)
-                self._mix_ephemeral(self._remote["e"])
+                self._symmetric.mix_hash(self._remote["e"])
                 return rest
             case "s":
-                sealed, rest = _take(message, KEY_SIZE + self._symmetric.tag_size())
+                sealed, rest = _take(message, KEY_SIZE + TAG_SIZE)
                 self._remote["s"] = self._symmetric.decrypt_and_hash(sealed)
                 if not is_public_key(self._remote["s"]):
                     raise AuthenticationError("the other side's static key is not in the one form that keys have")
@@ -352,54 +318,10 @@ class HandshakeState:
                 self._mix_secret(token)
                 return message
 
-    def _mix_ephemeral(self, public: bytes) -> None:
-        self._symmetric.mix_hash(public)
-        if self._with_secrets:  # section 9.2: otherwise a psk could meet the same key twice
-            self._symmetric.mix_key(public)
-
     def _mix_secret(self, token: str) -> None:
-        """Mixes in a pre-shared key, or a Diffie-Hellman result: the first letter names the initiator's key."""
-        if token == "psk":  # noqa: S105 - a token of the pattern language, not a secret
-            self._symmetric.mix_key_and_hash(self._pre_shared.pop(0))
-            return
+        """Mixes in a Diffie-Hellman result."""
         mine, theirs = (token[0], token[1]) if self._initiator else (token[1], token[0])
         self._symmetric.mix_key(_diffie_hellman(self._local[mine].private, self._remote[theirs]))
-
-
-@dataclass(frozen=True, slots=True)
-class _Pattern:
-    """A parsed protocol name; each entry is (sent by the initiator, its tokens)."""
-
-    beforehand: tuple[tuple[bool, tuple[str, ...]], ...]
-    messages: tuple[tuple[bool, tuple[str, ...]], ...]
-    hash_function: Callable[..., Any]
-
-
-def _parse(protocol_name: str) -> _Pattern:
-    """Reads a protocol name (section 8) whose primitives are X25519, ChaChaPoly and a hash from the table."""
-    match protocol_name.split("_"):
-        case ["Noise", pattern, "25519", "ChaChaPoly", hash_name] if pattern[:2] in _PATTERNS and hash_name in _HASHES:
-            beforehand, messages = _PATTERNS[pattern[:2]]
-            return _Pattern(
-                tuple(_direction(line) for line in beforehand),
-                _modified([_direction(line) for line in messages], pattern[2:]),
-                _HASHES[hash_name],
-            )
-        case _:
-            raise MisuseError(f"{protocol_name!r} is not among the protocols this module knows")
-
-
-def _direction(line: str) -> tuple[bool, tuple[str, ...]]:
-    arrow, *tokens = line.split()
-    return arrow == "->", tuple(tokens)
-
-
-def _modified(messages: list[tuple[bool, tuple[str, ...]]], modifiers: str) -> tuple[tuple[bool, tuple[str, ...]], ...]:
-    """Applies "psk0" (before the first message's tokens) and "pskN" (after the Nth's), section 9.4."""
-    for place in (int(modifier) for modifier in modifiers.replace("+", "").split("psk") if modifier):
-        sent_by_initiator, tokens = messages[max(place - 1, 0)]
-        messages[max(place - 1, 0)] = (sent_by_initiator, (*tokens, "psk") if place else ("psk", *tokens))
-    return tuple(messages)
 
 
 def require_key(what: str, key: bytes) -> None:
@@ -422,6 +344,10 @@ def _take(message: bytes, size: int) -> tuple[bytes, bytes]:
     if len(message) < size:
         raise AuthenticationError(f"a handshake message ends after {len(message)} of at least {size} expected bytes")
     return message[:size], message[size:]
+
+
+def _hmac(key: bytes, data: bytes) -> bytes:
+    return hmac.digest(key, data, "sha256")
 
 
 def _diffie_hellman(private: bytes, public: bytes) -> bytes:

@@ -16,7 +16,6 @@ from transport import KeyPair
 from transport.errors import AuthenticationError
 from transport.noise import HandshakeState, is_public_key
 
-PROTOCOL = "Noise_XK_25519_ChaChaPoly_SHA256"
 PRIME = 2**255 - 19
 LOW_ORDER = (
     0,
@@ -63,8 +62,8 @@ def test_a_handshake_with_another_form_of_the_client_s_key_fails():
     server, client = pair_of(1), pair_of(2)
     for form, accepted in ((client, True), (replace(client, public=high_bit_set(client.public)), False)):
         draw = random.Random(3).randbytes
-        initiator = HandshakeState(PROTOCOL, True, b"", {"s": form}, {"s": server.public}, draw)
-        responder = HandshakeState(PROTOCOL, False, b"", {"s": server}, {}, draw)
+        initiator = HandshakeState(form, server.public, b"", draw)
+        responder = HandshakeState(server, None, b"", draw)
         responder.read_message(initiator.write_message(b""))
         initiator.read_message(responder.write_message(b""))
         third = initiator.write_message(b"")

@@ -16,7 +16,7 @@ from parties.identity.credentials import Credentials
 from transport import AuthenticationError, ChannelClosedError, Kind, Role
 from transport.channel import Introduction, SecureChannel
 from transport.errors import ChannelError, MessageTooLongError
-from transport.handshake import PROTOCOL_NAME, HandshakeSettings, Refusal, initiate, respond
+from transport.handshake import HandshakeSettings, Refusal, initiate, respond
 from transport.noise import CipherState, HandshakeState, KeyPair
 from transport.preamble import PREAMBLE_SIZE, Preamble, prologue
 from transport.records import Announced, Body, Closed, Finished, NeedData, RecordReader, RecordType, RecordWriter
@@ -89,13 +89,11 @@ async def _admit(static: bytes, payload: bytes) -> bytes | Refusal:
 
 
 def _initiator() -> HandshakeState:
-    keys = {"s": KeyPair.from_private(CLIENT.private_key)}
-    return HandshakeState(PROTOCOL_NAME, True, PROLOGUE, keys, {"s": SERVER_KEY}, repeating(20))
+    return HandshakeState(KeyPair.from_private(CLIENT.private_key), SERVER_KEY, PROLOGUE, repeating(20))
 
 
 def _responder() -> HandshakeState:
-    keys = {"s": KeyPair.from_private(SERVER.private_key)}
-    return HandshakeState(PROTOCOL_NAME, False, PROLOGUE, keys, {}, repeating(21))
+    return HandshakeState(KeyPair.from_private(SERVER.private_key), None, PROLOGUE, repeating(21))
 
 
 def _padded(content: bytes) -> bytes:
