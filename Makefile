@@ -8,8 +8,12 @@ SOURCES := $(PACKAGES) tests examples docs
 
 SEEDS ?= 2000
 RUNS ?= 1000000
+WORKERS ?= auto
+SPREAD := -n $(WORKERS) --dist worksteal
+FAST := tests/transport $(filter-out tests/fsl_async/kernels,$(wildcard tests/fsl_async/*)) \
+	$(addprefix tests/parties/,client files identity operator server settings storage)
 
-.PHONY: demo test security hosts soak simulate reach fuzz lint docs bench clean
+.PHONY: demo test test-all test-fast security hosts soak simulate reach fuzz lint docs bench clean
 
 .venv/python:
 	$(PYTHON) -m venv .venv
@@ -44,7 +48,15 @@ demo: .venv/demo
 	$(BIN)/fsl-async demo
 
 test: .venv/test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SPREAD) -m "not slow"
+
+# What `make test` runs, and the slow tests.
+test-all: test
+	$(BIN)/python -m pytest $(SPREAD) -m slow
+
+# For the loop of an edit: every module by itself, on one kernel; no processes, no worlds.
+test-fast: .venv/test
+	$(BIN)/python -m pytest $(SPREAD) -m "not slow" $(FAST)
 
 security: .venv/test
 	$(BIN)/python -m tests.system.security.trials --trials 20000

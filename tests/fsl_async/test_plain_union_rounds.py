@@ -281,6 +281,7 @@ async def play(selection: str, index: int, kill_at: int, *, after: bool) -> tupl
         return home.kills, home.disks[index].commits - begun
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("selection", ["adaptive", "fixed"])
 async def test_a_server_killed_on_its_way_through_plain_rounds_goes_on(
     selection: str, autojump_clock: trio.abc.Clock

@@ -3,6 +3,7 @@
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -103,6 +104,7 @@ def check(account: Account, fault: Fault) -> None:
         assert account.answer == [], place
 
 
+@pytest.mark.slow
 def test_a_cut_at_every_byte():
     for outgoing, place in EVERY_BYTE:
         fault = Fault(outgoing, place)

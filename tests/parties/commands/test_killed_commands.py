@@ -78,6 +78,10 @@ POINTS = (
     "before it tells",
     "after it has told",
 )
+OFTEN = ("before the first byte", "after the first receipt")
+"""The points that every run of the tests tries; the others are slow."""
+
+AT_EVERY_POINT = [pytest.param(point, marks=() if point in OFTEN else pytest.mark.slow, id=point) for point in POINTS]
 
 
 @pytest.fixture
@@ -120,7 +124,7 @@ def others(town: Town, *names: str) -> None:
             client.submit(Basket(name).update)
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", AT_EVERY_POINT)
 def test_the_same_command_again_finishes_what_was_begun(town, point):
     kill(town, point)
     code, said, error = submit(town)
@@ -140,7 +144,7 @@ def test_what_was_killed_before_it_kept_anything_is_submitted_anew(town):
     assert_exact(town.finish_round(), "anna", "ben")
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", AT_EVERY_POINT)
 def test_once_the_round_is_over_it_tells_what_became_of_it_and_submits_nothing(town, point):
     kill(town, point)
     others(town, "ben", "carol")

@@ -176,8 +176,15 @@ async def commits_of(seed: int, task: Task, retrieve: bool) -> list[tuple[int, i
         return [(first, disk.commits) for first, disk in zip(before, home.disks, strict=True)]
 
 
-@pytest.mark.parametrize(("selection", "retrieve"), [("adaptive", True), ("fixed", False)])
-@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize(
+    ("index", "selection", "retrieve"),
+    [
+        (1, "adaptive", True),
+        pytest.param(0, "adaptive", True, marks=pytest.mark.slow),
+        pytest.param(0, "fixed", False, marks=pytest.mark.slow),
+        pytest.param(1, "fixed", False, marks=pytest.mark.slow),
+    ],
+)
 async def test_a_server_killed_at_any_commit_goes_on(
     index: int, selection: Literal["adaptive", "fixed"], retrieve: bool, autojump_clock: trio.abc.Clock
 ) -> None:

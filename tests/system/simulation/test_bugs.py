@@ -155,6 +155,7 @@ def test_every_bug_can_be_planted(bug: Bug) -> None:
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", [bug for bug in BUGS if bug.name in FOUND_AT], ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found_among_the_first_seeds(bug: Bug) -> None:
     seed = FOUND_AT[bug.name]

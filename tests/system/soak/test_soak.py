@@ -28,6 +28,7 @@ def run(monkeypatch, capsys, module, *words) -> tuple[int, dict]:
     return code, json.loads(out.out.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_parties_are_killed_and_nothing_is_lost(monkeypatch, capsys):
     monkeypatch.setitem(kills.ROUNDS, "seconds", 6.0)  # so long a round waits for a client that was killed
     words = ("--kills", 4, "--rounds", 1, "--pace", 0.1, "--scene", "adaptive")
@@ -39,6 +40,7 @@ def test_parties_are_killed_and_nothing_is_lost(monkeypatch, capsys):
     assert told["counted"] >= 2
 
 
+@pytest.mark.slow
 def test_a_small_crowd_submits_at_the_same_moment(monkeypatch, capsys):
     code, told = run(monkeypatch, capsys, crowd, "--clients", 12, "--rows", 512, "--select", 8)
     assert code == 0
@@ -47,6 +49,7 @@ def test_a_small_crowd_submits_at_the_same_moment(monkeypatch, capsys):
     assert min(told["peak_memory_mib"]) > 10
 
 
+@pytest.mark.slow
 def test_a_round_is_compared_with_its_evaluation(monkeypatch, capsys):
     words = ("--clients", 3, "--rows", 4096, "--select", 40, "--rounds", 3, "--rest", 0)
     code, told = run(monkeypatch, capsys, large_round, *words)
@@ -57,6 +60,7 @@ def test_a_round_is_compared_with_its_evaluation(monkeypatch, capsys):
     assert {"RosterList", "Proofs", "Commitment", "Share", "Conclusion"} <= set(told["said"][0])
 
 
+@pytest.mark.slow
 def test_honest_clients_are_measured_with_and_without_hostile_connections(monkeypatch, capsys):
     monkeypatch.setattr(hostile, "SETTLING_SECONDS", 0.0)
     words = ("--idle", 6, "--trickling", 3, "--runs", 2, "--rows", 512, "--select", 8, "--arrival", 0.5)
@@ -66,6 +70,7 @@ def test_honest_clients_are_measured_with_and_without_hostile_connections(monkey
     assert {phase: len(seconds) for phase, seconds in told["seconds"].items()} == dict.fromkeys(hostile.PHASES, 2)
 
 
+@pytest.mark.slow
 def test_large_submissions_are_measured(monkeypatch, capsys):
     monkeypatch.setattr(large, "WAYS", large.WAYS[:1])
     code, told = run(monkeypatch, capsys, large, "--weights", 5_000, "--clients", 2)
