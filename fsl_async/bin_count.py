@@ -30,7 +30,8 @@ most one. Two rows then meet with probability at most 1/b, so independent bins a
 failures of real permutations against (1). With b = m every row has a bin of its own in every segment, and nothing can
 fail.
 
-Source: the paper's "Parameter Analysis", whose sum counts rows whose hash functions collide; segments exclude those.
+Source: (1) and (2) are this project's own, the fit has its source at `scale`; the paper §"Parameter Choices" prints
+scale factors and does not derive them.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """The shape of a sparse block's trees, a function of public parameters alone.
 
 A block's rows are laid out η = 3 times, each time through another permutation, as a table of `bins` columns; a client
-places each of its rows in one column (`hashing`), and plants one tree per column (`dpf`). A stash slot is a forest of
-one tree over all rows. Everything that must agree between parties, sizes on the wire above all, is computed here once.
+places each of its rows in one column (`kernels.place`), and grows one tree per column (`kernels.generate`). A stash
+slot is a forest of one tree over all rows. What must agree between parties, above all sizes on the wire, is computed
+here once.
 
     y = P_s(row)      slot = y mod positions      bin = (y div positions) mod bins      leaf = y div (positions · bins)
 
-Source: paper §"Basic Protocols"; equal bins and early termination as in docs/adr/0003.
+Source: paper §"Batch Codes" and §"Basic Protocols"; equal bins and early termination as in docs/adr/0003.
 """
 
 from __future__ import annotations

@@ -90,6 +90,13 @@ def test_every_section_that_is_cited_exists(page: str) -> None:
     assert found >= 5
 
 
+def test_every_section_of_the_paper_that_is_cited_is_on_the_page_of_the_paper() -> None:
+    headings = re.findall(r"^## (.+)$", (DOCS / "paper.md").read_text(encoding="utf-8"), re.MULTILINE)
+    cited = {(source, title) for source, text in sources() for title in re.findall(r'§"([A-Z][^"]+)"', text)}
+    assert len(cited) >= 20
+    assert {(source, title) for source, title in cited if title not in headings} == set()
+
+
 # ---- the map
 
 FOLDERS = ("fsl_async", "transport", "parties", "tests")
@@ -118,17 +125,18 @@ def defined_in(path: Path) -> set[str]:
     return set(names(ast.parse(path.read_text(encoding="utf-8")).body, ""))
 
 
-def test_every_path_and_name_on_the_map_exists() -> None:
+@pytest.mark.parametrize("page", ["architecture.md", "paper.md"])
+def test_every_path_and_name_on_the_map_exists(page: str) -> None:
     checked = 0
-    for entry in entries((DOCS / "architecture.md").read_text(encoding="utf-8")):
+    for entry in entries((DOCS / page).read_text(encoding="utf-8")):
         module: Path | None = None
         for word in re.findall(r"`([^`]+)`", entry):
             path = ROOT / word
             if word.partition("/")[0] in FOLDERS and "/" in word:
-                assert path.exists(), f"the map names {word}, which is not there"
+                assert path.exists(), f"{page} names {word}, which is not there"
                 module = path if path.suffix == ".py" else None
             elif module and re.fullmatch(r"[A-Za-z_][\w.]*", word):
-                assert word in defined_in(module), f"the map names {word} in {module.relative_to(ROOT)}: {entry}"
+                assert word in defined_in(module), f"{page} names {word} in {module.relative_to(ROOT)}: {entry}"
                 checked += 1
     assert checked > 40
 

@@ -3,7 +3,7 @@
 Rules: every bin gets a tree, empty ones a tree at a random position, so that the occupied ones do not show; the shape
 of what leaves this module depends on the task alone. Rows that find no place are deferred and named, never dropped.
 
-Source: paper §"Basic Protocols" (cuckoo table, dummy bins, master seeds); design §5, §6.
+Source: paper §"Basic Protocols" (cuckoo table, dummy bins, master seeds, stash); design §5, §6.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The paper's own cost formulae with the paper's own parameters, and the numbers it prints.
 
-Kept apart from `costs`, which tells what this system sends: here a bin is a real number, every tree has depth 9, and a
-message has no envelope. Where a printed number does not follow from the printed formula, or cannot be what it says,
-`docs/planner.md` has the arithmetic; `evaluation_time` says what a measurement may be compared with.
+Kept apart from `message_sizes`, which says what this system sends: here a bin is a real number, every tree has depth 9,
+and a message has no envelope. Where a printed number does not follow from the printed formula, or cannot be what it
+says, `docs/planner.md` has the arithmetic; `evaluation_time` says what a measurement may be compared with.
 
-Source: paper, "Efficiency" and "Limitations" of the basic protocols, section on optimisations, tables `basic-comm`,
-`basic-comp`, `scale-factor` and `max-bin-size`.
+Source: paper §"Basic Protocols" (its paragraphs on efficiency and limitations), §"Optimisations", and the tables of
+§"Parameter Choices" (`scale-factor`, `max-bin-size`) and §"Protocol Efficiency" (`basic-comm`, `basic-comp`).
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ TABLE = tuple(
     }.items()
     for fraction, printed in zip((0.01, 0.05, 0.10), row, strict=True)
 )
-"""The table `basic-comm` (the paper's Table 3 in this project's documents)."""
+"""The table `basic-comm`, "Communication efficiency"."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ Rules: a variant is built from a real `Task`, so its sizes are those of the mess
 long the list of a union is depends on which rows are in it; its expected length is taken, and the variant marked
 (`exact=False`).
 
-Source: paper, section on optimisations and its summary of techniques; design §6, §7.
+Source: paper §"Optimisations", table "A summary of optimisation techniques"; design §6, §7.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ one submission is cut into `Job`s over disjoint slices of the accumulator, so th
 with no lock; nothing the size of bins × Θ is made per client. Addition is exact and commutative, so any order gives the
 same sum.
 
-Source: paper §"Basic Protocols" (SSA) and §"Malicious-secure sketching"; design §7, §8, §12.
+Source: paper §"Basic Protocols" (SSA); design §7, §8, §12. The proofs replace the paper §"Malicious-secure sketching".
 """
 
 from __future__ import annotations

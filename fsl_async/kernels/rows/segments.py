@@ -191,7 +191,7 @@ def fold(
     Raises:
         MisuseError: shapes or dtypes that do not fit together, or a range outside the rows.
 
-    Source: paper, "Secure Submodel Aggregation": the servers' reconstruction from the bins of a row.
+    Source: paper §"Basic Protocols": the servers' reconstruction of Δw from the bins of a row.
     """
     rows, width = totals.shape[:2]
     stop = rows if stop is None else stop

@@ -4,7 +4,7 @@ The network's embedding has 197,372 rows of 18 weights, of which a client touche
 every client touches. All parties, channels and records are the deployed ones. They share a thread here, so what each
 of them takes is told apart by whose tasks ran; bytes are those on the wire, framing included.
 
-Source: paper, "Comparing with Existing Scheme"; Niu et al. 2020 for the network.
+Source: paper §"Comparing with Existing Scheme"; Niu et al. 2020 for the network.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The parts are measured through the kernels, on the case's own trees: the permute
 trees, the hints and, where the task is verified, the tag corrections. `plant` is all of it up to the trees, dummies
 and roots included; the public part is hints, corrections and the bytes that travel, whose trees are digested once.
 
-Source: paper, "Computation efficiency", DPF Gen.
+Source: paper §"Protocol Efficiency", table "Computation efficiency", DPF Gen.
 """
 
 from __future__ import annotations
