@@ -1,6 +1,6 @@
 """What a caller hands to a client: checked whole before anything is sent, and encoded.
 
-Rules: whatever is wrong raises a `MisuseError` that names the block, what was expected and what came; nothing is
+Rules: everything that is wrong raises a `MisuseError` that names the block, what was expected and what came; nothing is
 clipped, padded or reshaped silently.
 """
 
@@ -68,7 +68,7 @@ def encoded_updates(task: Task, updates: Mapping[str, Any]) -> tuple[dict[int, S
 
 
 def refuse_fractions(config: RoundConfig, sparse: Mapping[int, SparseUpdate], dense: Mapping[int, Elements]) -> None:
-    """Check that blocks of integers get whole numbers alone: of a fraction, their sum would lose a part.
+    """Check that blocks of integers get whole numbers only, because their sum has no place for a fraction.
 
     Raises:
         MisuseError: one gets a fraction.
@@ -83,7 +83,7 @@ def refuse_fractions(config: RoundConfig, sparse: Mapping[int, SparseUpdate], de
             where = np.argwhere(below_the_point)[0]
             value = task.ring.decode(elements)[tuple(where)]
             raise MisuseError(
-                f"block {name!r}: the servers hold it as {dtype}, so that whole numbers are expected; got {value} at "
+                f"block {name!r}: the servers hold it as {dtype}, so whole numbers are expected; got {value} at "
                 f"{where.tolist()}"
             )
 

@@ -1,21 +1,22 @@
 """A client: retrieves its rows and submits its updates, privately, with both servers.
 
 The calls below are the whole interface; the order in which a round allows them is `fsl_async.protocols.client`. The
-same code runs in memory (`parties.simulate`) and over TCP (`parties.connect`), and what belongs to one concern stands
-in a module of its own: requests and repeats (`parties.client.requests`, `parties.client.retries`), entering,
-retrieving, drafts of submissions, a round's end, the session, what is kept of all that (`parties.client.state`), and
-the client's place in the rounds (`parties.client.participant`).
+same code runs in memory (`parties.simulate`) and over TCP (`parties.connect`). Each concern has a module of its own:
 
-Rules: nothing is sent before the caller's input has been checked whole; a submission's bytes are made once, kept before
-the first of them is sent, and the same in every repeat; a server's statement counts only with its signature.
+    participation   which round, session and submission the client is in; state: how that is stored
+    round_entry     entering a round; announcements: what servers announce, and whether it is believed
+    retrieval       private retrievals; downloads: what is fetched openly
+    submitting      submissions; submission: their bytes; outcomes, statements: what became of them
+    requests        requests and repeats; connection, retries
+
+Rules: nothing is sent before the caller's input has been checked whole; a submission's bytes are made once, stored
+before the first of them is sent, and the same in every repeat; a server's statement counts only with its signature.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,32 +24,32 @@ import numpy as np
 import numpy.typing as npt
 import trio
 
-from fsl_async.client.planting import Grove, rows_by_block
-from fsl_async.client.upload import SparseUpdate
+from fsl_async.client.planting import rows_by_block
 from fsl_async.config import RoundConfig
 from fsl_async.errors import MisuseError
 from fsl_async.protocols import client as protocol
-from fsl_async.ring import Elements
-from fsl_async.wire.messages import Receipt
-from fsl_async.wire.public_part import Trees
+from parties.client.announcements import Announcements
 from parties.client.arguments import Rows, encoded_updates, refuse_fractions, wanted_rows
-from parties.client.participant import Participant
-from parties.client.retrieval import Retriever, check_session_rows
-from parties.client.session import NoSession, TreeSession, submitted
+from parties.client.downloads import Downloads
+from parties.client.outcomes import Outcomes
+from parties.client.participation import Participation
+from parties.client.requests import Requests
+from parties.client.retrieval import Retriever
+from parties.client.round_entry import Phase, RoundEntry
 from parties.client.setup import ClientSetup
-from parties.client.state import LastSubmission, Retrieval
-from parties.client.statements import check_receipt
-from parties.client.submission import Draft, Ride, draft_submission, fresh_marks, update_mark
-from parties.client.trees import Planting
-from parties.errors import RequestDeniedError, RoundClosedError
+from parties.client.state import ClientState, Pending
+from parties.client.submission import LastSubmission, fresh_marks, update_mark
+from parties.client.submitting import Submitter
+from parties.client.trees import Planter
+from parties.errors import RoundClosedError
 from parties.outcome import ClientOutcome, SubmissionReceipt
 
 
-class Client(Participant):
+class Client:
     """A client of both servers; made by `simulate` or `connect`, used as an async context manager.
 
     A connection that is lost is made anew, and what was asked over it is asked again with the same bytes, for as long
-    as `ClientSetup.patience` says. Every call may be cancelled at any point, and the next one goes on from there.
+    as `ClientSetup.patience` says. Every call may be cancelled at any point, and the next one resumes from there.
 
     Attributes:
         setup: what it is made of.
@@ -58,25 +59,36 @@ class Client(Participant):
     """
 
     def __init__(self, setup: ClientSetup) -> None:
-        super().__init__(setup)
-        self._retriever = Retriever(setup, self._requests, self._answered)
+        self.setup = setup
+        self.task = setup.task
+        self.name = setup.identity.name
+        self.deferred: dict[str, npt.NDArray[np.uint32]] = {}
+        self._turn = trio.Lock()
+        self._requests = requests = Requests(setup)
+        state = ClientState(setup.store, setup.identity.public, setup.task, setup.lane)
+        self._participation = here = Participation(self.name, state)
+        self._downloads = Downloads(setup.task, self.name, requests)
+        self._planter = Planter(setup.lane, setup.randomness)
+        self._outcomes = Outcomes(setup, requests, here)
+        self._entry = RoundEntry(setup.task, here, Announcements(setup, requests), self._downloads, self._outcomes)
+        self._retriever = Retriever(setup, requests, here, self._downloads, self._planter)
+        self._submitter = Submitter(setup, requests, here, self._downloads, self._planter, self._outcomes)
 
     # ---- life
 
     async def open(self) -> None:
-        """Take up what the store remembers, connect to both servers, and check that they run the same task.
+        """Load the stored state, connect to both servers, and check that they run the same task.
 
         Raises:
             ChannelError: a server could not be reached, or does not know this client; the class says which.
             MisuseError: a server runs another task, and the message names the first field that differs; or the store is
                 another client's.
-            StorageError: what is kept cannot be read.
+            StorageError: what is stored cannot be read.
         """
-        remembered = await self._state.load()
-        self._take_up(remembered)
+        existed = await self._participation.load()
         try:
-            await self._requests.open(met_before=remembered.lived)
-            await self._state.claim()
+            await self._requests.open(met_before=existed)
+            await self._participation.claim()
         except BaseException:
             await self.aclose()
             raise
@@ -104,13 +116,35 @@ class Client(Participant):
         """Bytes received from both servers so far: handshakes, framing and all."""
         return self._requests.bytes_received
 
+    @property
+    def round_number(self) -> int:
+        """The number of the round this client is in; 0 outside."""
+        return self._participation.number
+
+    @property
+    def pending(self) -> int:
+        """The round of a submission that is on its way, lacks a receipt, and can be finished with `resume`; else 0."""
+        return self.round_number if isinstance(self._participation.round, protocol.Submitting) else 0
+
+    @property
+    def undecided(self) -> int:
+        """The round of the last submission, as long as this client is in it and does not know its end; else 0."""
+        undecided = isinstance(self._participation.round, protocol.Submitting | protocol.Submitted)
+        return self.round_number if undecided else 0
+
+    @property
+    def left_out(self) -> Mapping[str, Sequence[int]]:
+        """By sparse block, the rows that the pending submission does not carry; see `SubmissionReceipt.left_out`."""
+        submission = self._participation.submission
+        return submission.draft.left_out if isinstance(submission, Pending) else {}
+
     # ---- the calls
 
     async def retrieve(self, rows: Rows, *, wait: bool = False) -> dict[str, npt.NDArray[Any]]:
         """Fetch rows of sparse blocks privately, and dense blocks whole.
 
         A retrieval always moves as much for every sparse block, named or not: its shape tells the servers nothing. One
-        that fails or is cancelled does not end the round for this client: the next one goes on in it.
+        that fails or is cancelled does not end the round for this client: the next one continues in it.
 
         Args:
             rows: by sparse block, the distinct rows wanted, at most `select`; by dense block, `...`.
@@ -132,21 +166,23 @@ class Client(Participant):
         """
         wanted, dense = wanted_rows(self.task, rows)
         async with self._in_round("main", wait=wait) as config:
-            arrays = await self._retrieve_sparse(config, wanted) if wanted else {}
+            arrays: dict[str, npt.NDArray[Any]] = {}
+            if wanted:
+                arrays, self.deferred = await self._retriever.retrieve(config, wanted)
             return arrays | {name: await self._downloads.dense(config, name) for name in dense}
 
     async def submit(self, updates: Mapping[str, Any], *, wait: bool = False) -> SubmissionReceipt:
         """Add updates to the round's sum; the only submission of this client in this round.
 
-        An error whose `in_doubt` is a round's number came after a byte of the submission may have left. Then the
-        submission may count: `resume` or `outcome` tells, and until both servers have signed that it was not counted,
-        its values must not be sent again in another round, for the difference of the two sums would tell them. Errors
-        without it are harmless in that respect.
+        If an error's `in_doubt` is a round's number, a byte of the submission may have left, and the submission may
+        count: `resume` or `outcome` tells. Until both servers have signed that it was not counted, its values must not
+        be sent again in another round, because the difference of the two sums would reveal them. After an error
+        without it the values may be sent again.
 
         Nobody proves that retrieved rows are right, and a client that stays away because of them shows a server that it
-        holds the rows which that server has spoilt. So whoever retrieves submits: where what was retrieved is not
-        plausible, or what was made of it is refused here, `submit({})` submits zeros, which look the same, and the
-        trouble is told to people.
+        holds the rows which that server has falsified. So submit after every retrieval: if what was retrieved is not
+        plausible, or what was made of it is refused here, `submit({})` submits zeros, which look the same to the
+        servers; then report the rows to a person.
 
         Args:
             updates: by sparse block, a pair of rows and values (rows, width); by dense block, values (size,). Values
@@ -156,7 +192,7 @@ class Client(Participant):
         Returns:
             Both servers' receipts. With them the submission counts, unless `outcome` says otherwise. Rows that found no
             place, or are outside the union of a round that is aligned on one, are named in `left_out`: a client that
-            stayed away for their sake would show its servers that it has some.
+            stayed away because of them would show its servers that it has some.
 
         Raises:
             MisuseError: a block, row or value is not what the task allows, this client has submitted to the open round,
@@ -165,16 +201,17 @@ class Client(Participant):
                 that it was not counted; call again.
             AlreadyCountedError: an earlier, pending submission was counted, and this call has sent nothing.
             SumRefusedError: this or an earlier, pending submission is in a sum that was opened and refused.
-            OutcomeUnknownError: whether this or an earlier, pending submission was counted cannot be learnt any more.
+            OutcomeUnknownError: whether this or an earlier, pending submission was counted cannot be learnt.
             RequestDeniedError: a server refused it; the message says why.
             PeerViolationError: a server broke the protocol, or the two contradict each other.
-            ChannelError: a connection was lost, and patience is over; `resume` goes on.
-            StorageError: the submission could not be kept; nothing was sent.
+            ChannelError: a connection was lost, and patience is over; `resume` continues.
+            StorageError: the submission could not be stored; nothing was sent.
         """
         sparse, dense = encoded_updates(self.task, updates)
         async with self._in_round("main", wait=wait) as config:
             refuse_fractions(config, sparse, dense)
-            return await self._submit(config, sparse, dense, update_mark(self.setup.identity, "main", sparse, dense))
+            mark = update_mark(self.setup.identity, "main", sparse, dense)
+            return await self._submitter.submit(config, sparse, dense, mark)
 
     async def unite(self, rows: Mapping[str, npt.ArrayLike], *, wait: bool = False) -> SubmissionReceipt:
         """Take part in finding the union of all clients' rows, in a task with `alignment="union"`.
@@ -200,7 +237,7 @@ class Client(Participant):
         async with self._in_round("union", wait=wait) as config:
             draw = self.setup.randomness
             marks = {index: (chosen, fresh_marks(len(chosen), draw)) for index, chosen in wanted.items()}
-            return await self._submit(config, marks, {}, self._mark_of(wanted))
+            return await self._submitter.submit(config, marks, {}, self._mark_of(wanted))
 
     async def resume(self) -> SubmissionReceipt:
         """Finish the pending submission: send its bytes, as they were, to each server that owes its receipt.
@@ -214,9 +251,9 @@ class Client(Participant):
             FslError: as for `submit`.
         """
         async with self._turn:
-            match self._round:
-                case protocol.Submitting(digest=digest):
-                    return await self._deliver(self._drafts[digest])
+            match self._participation.submission:
+                case Pending(draft=draft):
+                    return await self._submitter.deliver(draft)
                 case _:
                     raise MisuseError("no submission is pending: there is nothing to resume")
 
@@ -231,19 +268,19 @@ class Client(Participant):
             ChannelError: a connection was lost, and patience is over.
         """
         async with self._turn:
-            return await self._learn_outcome()
+            return await self._outcomes.learn()
 
     @property
     def untold(self) -> LastSubmission | None:
-        """What an earlier process of this client submitted, if whoever ran it may not know what became of it."""
-        return self._untold[0] if self._untold else None
+        """What an earlier process of this client submitted, if its caller may not know what became of it."""
+        return self._participation.untold
 
     def mark(self, updates: Mapping[str, Any]) -> bytes:
-        """What tells an update from others, to this client alone: compare `untold.mark`."""
+        """A digest by which this client alone recognises an update: compare `untold.mark`."""
         return update_mark(self.setup.identity, "main", *encoded_updates(self.task, updates))
 
     def mark_of_rows(self, rows: Mapping[str, npt.ArrayLike]) -> bytes:
-        """The same of the rows that `unite` is given."""
+        """The same for the rows that `unite` is given."""
         return self._mark_of(rows_by_block(self.task, rows))
 
     def _mark_of(self, rows: Mapping[int, npt.NDArray[np.uint32]]) -> bytes:
@@ -251,157 +288,29 @@ class Client(Participant):
         return update_mark(self.setup.identity, "union", chosen, {})
 
     async def note_told(self) -> None:
-        """Note that whoever made the last submission knows what became of it; see `untold`."""
-        self._untold = []
-        with trio.CancelScope(shield=True):
-            for last in self._last:
-                await self._state.keep_told(last.digest)
-
-    @asynccontextmanager
-    async def _session_there(self) -> AsyncIterator[None]:
-        """Forget the session, if a server turns out to have other trees of it, or none.
-
-        So a client whose state was put back begins a new session with its next call, and is not refused for ever.
-        """
-        try:
-            yield
-        except RequestDeniedError as error:
-            if error.reason == "no-session":
-                self.forget_session()
-                await self._state.forget_session()
-            raise
+        """Note that the caller knows what became of the last submission; see `untold`."""
+        await self._participation.note_told()
 
     def forget_session(self) -> None:
         """Begin anew: the next retrieval or submission brings new trees, and may select other rows."""
-        self._session = NoSession()
-        self._answered_trees.clear()
+        self._participation.forget_session()
 
-    # ---- retrieving
+    async def forget_rounds(self) -> None:
+        """Forget every round, session and submission, a pending one among them: the servers have begun anew.
 
-    async def _retrieve_sparse(
-        self, config: RoundConfig, wanted: Mapping[int, npt.NDArray[np.uint32]]
-    ) -> dict[str, npt.NDArray[Any]]:
-        """The wanted rows by their block's name, zeros in place of those that this round or its trees lack."""
-        within = {index: self._downloads.within(config, index, rows) for index, rows in wanted.items()}
-        ranks = {index: self._downloads.named(config, index, rows[within[index]]) for index, rows in wanted.items()}
-        found, grove = await self._retrieve_these(config, ranks)
-        arrays: dict[str, npt.NDArray[Any]] = {}
-        self.deferred = {}
-        for index, rows in wanted.items():
-            name, there = self.task.sparse(index).name, within[index]
-            arrays[name] = np.zeros((len(rows), *found[index].shape[1:]), dtype=found[index].dtype)
-            arrays[name][there] = found[index]
-            there[there] = ~np.isin(ranks[index], grove.deferred.get(index, ()))
-            if not there.all():
-                self.deferred[name] = rows[~there]
-        return arrays
-
-    async def _retrieve_these(
-        self, config: RoundConfig, wanted: Mapping[int, npt.NDArray[np.uint32]]
-    ) -> tuple[dict[int, npt.NDArray[Any]], Grove]:
-        match self._session:
-            case TreeSession(planting=planting) as session if session.stands:
-                check_session_rows(self.task, session, wanted)
-                self._step(protocol.Recollect())
-                async with self._session_there():
-                    answers = await self._retriever.recall(config, session.commitments)
-            case _:
-                planting, answers = await self._query(config, wanted)
-        found = await self._retriever.read(config, planting.grove, answers, wanted)
-        return found | await self._downloads.plain(config, wanted), planting.grove
-
-    async def _query(
-        self, config: RoundConfig, wanted: Mapping[int, npt.NDArray[np.uint32]]
-    ) -> tuple[Planting, tuple[memoryview, memoryview]]:
-        """Plant trees at the wanted rows and have them answered.
-
-        A number that this client has used in this round before it was started anew is passed over.
+        What has been submitted may be in a sum that a server knows: do not submit the same values again.
         """
-        while True:
-            self._step(protocol.Ask())
-            query = protocol.number_asked(self._round)
-            planting = await self._retriever.plant(config, wanted)
-            await self._state.keep_retrieval(Retrieval(config, query), self._session)
+        async with self._turn:
+            await self._participation.forget_rounds()
+
+    @asynccontextmanager
+    async def _in_round(self, phase: Phase, *, wait: bool) -> AsyncIterator[RoundConfig]:
+        """Take a turn in an open round of a phase; a round that turns out to be closed is left."""
+        here = self._participation
+        async with self._turn:
             try:
-                answers = await self._retriever.query(planting, query)
-            except RequestDeniedError as error:
-                if error.reason != "conflict":
-                    raise
-                continue
-            self._answered_trees[query] = planting
-            return planting, answers
-
-    # ---- submitting
-
-    async def _submit(
-        self, config: RoundConfig, sparse: Mapping[int, SparseUpdate], dense: Mapping[int, Elements], mark: bytes
-    ) -> SubmissionReceipt:
-        within = {index: self._downloads.within(config, index, rows) for index, (rows, _) in sparse.items()}
-        renamed = {
-            index: (self._downloads.named(config, index, rows[within[index]]), values[within[index]])
-            for index, (rows, values) in sparse.items()
-        }
-        ride = await self._ride(config, renamed)
-        for index, (names, values) in list(renamed.items()):
-            placed = ~np.isin(names, ride.planting.grove.deferred.get(index, ()))
-            renamed[index] = names[placed], values[placed]
-            within[index][within[index]] = placed
-        left_out = {self.task.sparse(index).name: rows[~within[index]].tolist() for index, (rows, _) in sparse.items()}
-        public = self.setup.identity.public
-        unions = self._downloads.known(config)
-        draft = await self.setup.lane.run(partial(draft_submission, config, public, ride, renamed, dense, unions))
-        draft = replace(draft, mark=mark, left_out={name: rows for name, rows in left_out.items() if rows})
-        session, last = submitted(self._session, draft, ride), LastSubmission(config, draft.words.digest, mark)
-        with trio.CancelScope(shield=True):  # what is kept and what is known here do not part
-            await self._state.keep_draft(draft, session)
-            self._step(protocol.Submit(draft.words.digest))
-            self._session, self._drafts, self._last = session, {draft.words.digest: draft}, [last]
-        return await self._deliver(draft)
-
-    async def _ride(self, config: RoundConfig, sparse: Mapping[int, SparseUpdate]) -> Ride:
-        """Which trees a submission rides on: decided by the task and by what went before, never by its rows."""
-        if isinstance(self._session, TreeSession) and self._session.stands:
-            return self._session.ride()
-        match self._round:
-            case protocol.Holding(query=int(query)) if (
-                self.task.updates == "retrieved" and query in self._answered_trees
-            ):
-                trees, planting = Trees.RETRIEVAL, self._answered_trees[query]
-                if not any(config.shape.sparse_blocks()):
-                    trees, query = Trees.OWN, 0  # the servers know of no retrieval, and there are no trees
-            case _:
-                rows = {index: rows for index, (rows, _) in sparse.items()}
-                trees, query, planting = Trees.OWN, 0, await self._retriever.plant(config, rows)
-        return Ride(trees, query, planting, planting.grove.seeds.commitments(config.round_id(), self.name))
-
-    async def _deliver(self, draft: Draft) -> SubmissionReceipt:
-        """Send a draft to each server that owes its receipt, until both are in or its round is over.
-
-        From the first byte on only the outcome that both servers sign says that it was not counted.
-        """
-        before = self.bytes_sent
-        with self._in_doubt(draft.config):
-            try:
-                signatures = await self._requests.both(partial(self._receipt, draft))
-                receipt = SubmissionReceipt(draft.config.number, draft.words.digest, signatures, 0, draft.left_out)
-            except RoundClosedError as closed:
-                receipt = await self._receipt_by_outcome(self._drafts[draft.words.digest], closed)
-        self._drafts = {}
-        return replace(receipt, bytes_sent=self.bytes_sent - before)
-
-    async def _receipt(self, draft: Draft, server: int) -> bytes:
-        """One server's receipt: the one that is here, or the one it sends."""
-        if server not in draft.receipts:
-            async with self._session_there():
-                reply = await self._requests.ask(server, draft.message(server), draft.bulk(server), Receipt)
-            signature = check_receipt(self.setup, server, draft, reply.message)
-            with trio.CancelScope(shield=True):
-                await self._take_receipt(protocol.Receipted(server, reply.message.digest), signature)
-        return self._drafts[draft.words.digest].receipts[server]
-
-    async def _take_receipt(self, event: protocol.Receipted, signature: bytes) -> None:
-        async with self._noting:  # the two servers' come at the same time
-            after = protocol.step(self._round, event)
-            draft = self._drafts[event.digest].receipted(event.server, signature)
-            await self._state.keep_receipt(draft)
-            self._round, self._drafts = after, {event.digest: draft}
+                yield await self._entry.enter(phase, wait=wait)
+            except RoundClosedError:
+                if isinstance(here.round, protocol.Inside | protocol.Retrieving | protocol.Holding):
+                    await here.leave(protocol.RoundGone())
+                raise

@@ -1,9 +1,9 @@
 """A client's connection to one server: one request, one reply.
 
-Rules: a reply is never taken for another request's, and no request waits for the reply to one that was given up: a
-connection that broke, that may have carried half a request, or on which a reply is still owed, is left for a new one.
-No wait is without end: a connection is made in time, a message under way does not stand still, and a reply comes in
-time, or from a server that gives signs of life where the caller has no time to set.
+Rules: a reply is never taken for another request's, and no request waits for the reply to one that was cancelled: a
+connection that broke, that may have carried half a request, or on which a reply is still owed, is replaced by a new
+one. Every wait has an end: connecting takes no longer than the caller allows, a message under way does not stand still,
+and a reply comes in time; where the caller sets no time, the server must give signs of life.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from fsl_async.digests import Buffer
 from fsl_async.errors import MisuseError
 from transport import Channel, Pace, UnansweredError
 
-__all__ = ["ServerConnection"]
-
 STANDSTILL = (20.0, 60.0)
-"""Seconds for which a message under way may stand still: as many as are left of the time to wait, within these."""
+"""Seconds for which a message under way may stand still: what is left of the time to wait, within these bounds."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +34,13 @@ class _Lost:
 
 
 @dataclass(frozen=True)
-class _Clear:
+class _Connected:
     """Connected, and every request has had its reply."""
 
     channel: Channel
 
 
-_Standing: TypeAlias = _Closed | _Lost | _Clear
+_State: TypeAlias = _Closed | _Lost | _Connected
 
 
 class ServerConnection:
@@ -50,31 +48,31 @@ class ServerConnection:
 
     Args:
         dial: makes a connection.
-        limit: the longest reply that makes sense, in bytes.
+        limit: the longest reply that any request can have, in bytes.
     """
 
     def __init__(self, dial: Callable[[], Awaitable[Channel]], limit: int) -> None:
         self._dial = dial
         self._limit = limit
-        self._standing: _Standing = _Closed()
+        self._state: _State = _Closed()
         self._sent_before = self._received_before = 0
 
     @property
     def bytes_sent(self) -> int:
         """Bytes sent over all connections so far: handshakes, framing and all."""
-        return self._sent_before + (self._standing.channel.bytes_sent if isinstance(self._standing, _Clear) else 0)
+        return self._sent_before + (self._state.channel.bytes_sent if isinstance(self._state, _Connected) else 0)
 
     @property
     def bytes_received(self) -> int:
         """Bytes received over all connections so far: handshakes, framing and all."""
-        now = self._standing.channel.bytes_received if isinstance(self._standing, _Clear) else 0
+        now = self._state.channel.bytes_received if isinstance(self._state, _Connected) else 0
         return self._received_before + now
 
     async def open(self, until: float = inf) -> None:
         """Connect, unless connected.
 
         Args:
-            until: when to give up, on trio's clock.
+            until: when to stop trying, on trio's clock.
 
         Raises:
             UnansweredError: it is later than that.
@@ -87,16 +85,16 @@ class ServerConnection:
 
         Args:
             parts: the request.
-            until: when to give up, on trio's clock; the time that the request took to be sent is added.
+            until: when to stop waiting, on trio's clock; the time that the request took to be sent is added.
             remind: called once when no reply has begun for a while; see `Channel.awaited`.
 
         Raises:
-            MisuseError: the line is closed.
+            MisuseError: the connection is closed.
             UnansweredError: it is later than that, and no reply has begun.
             TooSlowError: request or reply stood still on its way.
             ChannelError: the connection was lost, or cannot be made again.
         """
-        if isinstance(self._standing, _Closed):
+        if isinstance(self._state, _Closed):
             raise MisuseError("not connected; use the client inside `async with`")
         channel = await self._connected(until)
         try:
@@ -104,7 +102,7 @@ class ServerConnection:
             await channel.send(*parts, pace=pace)
             await _reply_begun(channel, until + trio.current_time() - began, remind)
             return await channel.receive(self._limit, pace=pace)
-        except BaseException:  # nobody knows how much went out, or whether a reply is to come
+        except BaseException:  # how much went out, and whether a reply will come, is unknown
             await self._leave(_Lost())
             raise
 
@@ -113,16 +111,16 @@ class ServerConnection:
         await self._leave(_Closed())
 
     async def _connected(self, until: float) -> Channel:
-        if isinstance(self._standing, _Clear):
-            return self._standing.channel
+        if isinstance(self._state, _Connected):
+            return self._state.channel
         with trio.move_on_at(until):
-            self._standing = _Clear(await self._dial())
-            return self._standing.channel
+            self._state = _Connected(await self._dial())
+            return self._state.channel
         raise UnansweredError("no connection came about in this time")
 
-    async def _leave(self, standing: _Closed | _Lost) -> None:
-        left, self._standing = self._standing, standing
-        if isinstance(left, _Clear):
+    async def _leave(self, state: _Closed | _Lost) -> None:
+        left, self._state = self._state, state
+        if isinstance(left, _Connected):
             try:
                 await left.channel.aclose()
             finally:

@@ -1,7 +1,7 @@
-"""What a client fetches openly: dense blocks, unions, and the rows of those unions that move plainly.
+"""What a client downloads openly: dense blocks, unions, and the rows of those unions that move plainly.
 
-Rules: all of a round's unions are fetched, whichever blocks the client is going to use; whatever comes is compared with
-the digest that both servers announced. A union is fetched once, and kept for as long as rounds announce it.
+Rules: all of a round's unions are downloaded, whichever blocks the client will use; everything is compared with the
+digest that both servers announced. A union is downloaded once, and kept as long as rounds announce it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Downloads"]
 
 
 class Downloads:
-    """What one client has fetched, and how it fetches more."""
+    """One client's downloads."""
 
     def __init__(self, task: Task, client: str, requests: Requests) -> None:
         self._task = task
@@ -43,7 +43,7 @@ class Downloads:
     async def plain(
         self, config: RoundConfig, wanted: Mapping[int, npt.NDArray[np.uint32]]
     ) -> dict[int, npt.NDArray[Any]]:
-        """The wanted rows, all in the union, of the blocks that the round moves plainly; each is fetched whole.
+        """The wanted rows, all in the union, of the blocks that the round moves plainly; each is downloaded whole.
 
         Raises:
             PeerViolationError: a block is not the one announced.
@@ -63,7 +63,7 @@ class Downloads:
         return content
 
     async def unions(self, config: RoundConfig) -> None:
-        """Have all unions of a round; those of other rounds are let go."""
+        """Have all unions of a round; those of other rounds are dropped."""
         unions = {entry.digest: await self._union(config, entry.name, entry.digest) for entry in config.union}
         self._unions = unions or self._unions
 

@@ -1,7 +1,7 @@
 """A client's requests to both servers: sent, sent again when a connection is lost, and answered or refused.
 
-Rules: a repeat is the same message with the same bulk, over a new connection; a server is connected to only if it holds
-its pinned key and runs the same task; a reply of another kind than the request's is a violation.
+Rules: a repeat is the same message with the same bulk, over a new connection; a connection is kept only if the
+server holds its pinned key and runs the same task; a reply of another kind than the request's is a violation.
 """
 
 from __future__ import annotations
@@ -44,8 +44,6 @@ from parties.identity.tokens import voucher
 from parties.outcome import ENTRY_BYTES
 from transport import Channel, HandshakeSettings, HandshakeTimeoutError, Role, UnansweredError
 
-__all__ = ["Requests", "task_difference"]
-
 ResultT = TypeVar("ResultT")
 
 
@@ -56,39 +54,39 @@ class Requests:
         self._setup = setup
         self._name = setup.identity.name
         limit = self._reply_limit()
-        self._lines = tuple(ServerConnection(partial(self._connect, server), limit) for server in (0, 1))
+        self._connections = tuple(ServerConnection(partial(self._connect, server), limit) for server in (0, 1))
         self._met: set[int] = set()
-        self._troubled: set[int] = set()
+        self._failing: set[int] = set()
 
     async def open(self, *, met_before: bool) -> None:
         """Connect to both servers, and check that they run the same task.
 
         Args:
-            met_before: whether this client has been connected in an earlier life: then nobody listening at an address
-                is a server that is away, and not a wrong address.
+            met_before: whether an earlier process of this client was connected: then an address where nobody listens
+                is that of a server that is away, and not a wrong one.
 
         Raises:
             ChannelError: a server could not be reached, or does not know this client; the class says which.
             MisuseError: a server runs another task; the message names the first field that differs.
         """
         self._met = {0, 1} if met_before else set()
-        for server, line in enumerate(self._lines):
-            await self._try(Attempted(self._whom(server), "connecting"), server, partial(_open, line))
+        for server, connection in enumerate(self._connections):
+            await self._try(Attempted(self._name_of(server), "connecting"), server, partial(_open, connection))
 
     async def aclose(self) -> None:
         """Close both connections."""
-        for line in self._lines:
-            await line.aclose()
+        for connection in self._connections:
+            await connection.aclose()
 
     @property
     def bytes_sent(self) -> int:
         """Bytes sent to both servers so far: handshakes, framing and all."""
-        return sum(line.bytes_sent for line in self._lines)
+        return sum(connection.bytes_sent for connection in self._connections)
 
     @property
     def bytes_received(self) -> int:
         """Bytes received from both servers so far: handshakes, framing and all."""
-        return sum(line.bytes_received for line in self._lines)
+        return sum(connection.bytes_received for connection in self._connections)
 
     async def ask(
         self, server: int, message: FromClient, bulk: tuple[Buffer, ...], expected: type[Message]
@@ -100,12 +98,12 @@ class Requests:
             RequestDeniedError: the server refused for another reason.
             PeerViolationError: the reply is of another kind than expected.
             ChannelError: the connection was lost, and patience is over.
-            MisuseError: nobody can ever answer it, as shows in simulations.
+            MisuseError: in a simulation, nobody is left who could ever answer it.
         """
         waits = isinstance(message, Enter | AskOutcome)
-        errand = Attempted(self._whom(server), _doing(message), waits=waits)
-        asking = partial(self._try, errand, server, partial(self._ask_once, server, message, bulk, expected))
-        return await (self._unless_stuck(errand, asking) if waits and self._setup.stuck is not never else asking())
+        attempted = Attempted(self._name_of(server), _doing(message), waits=waits)
+        asking = partial(self._try, attempted, server, partial(self._ask_once, server, message, bulk, expected))
+        return await (self._unless_stuck(attempted, asking) if waits and self._setup.stuck is not never else asking())
 
     async def both(self, ask: Callable[[int], Awaitable[ResultT]]) -> tuple[ResultT, ResultT]:
         """Ask both servers at once; the first failure ends both."""
@@ -123,32 +121,34 @@ class Requests:
             raise error from error.__cause__
         return results[0], results[1]
 
-    async def _try(self, errand: Attempted, server: int, attempt: Callable[[Retries], Awaitable[ResultT]]) -> ResultT:
-        """Attempt something until it comes about, or cannot, or patience is over."""
+    async def _try(
+        self, attempted: Attempted, server: int, attempt: Callable[[Retries], Awaitable[ResultT]]
+    ) -> ResultT:
+        """Attempt something until it succeeds, cannot succeed, or patience is over."""
         stranger = server not in self._met
-        trouble = Retries(errand, self._setup.patience, self._setup.randomness, stranger=stranger)
+        retries = Retries(attempted, self._setup.patience, self._setup.randomness, stranger=stranger)
         try:
             while True:
                 try:
-                    return await attempt(trouble)
+                    return await attempt(retries)
                 except (ChannelError, ServerBusyError) as error:
                     await self._let_the_other_speak(server, error)
-                    self._troubled.add(server)
-                    await trouble.wait_or_raise(error)
+                    self._failing.add(server)
+                    await retries.wait_or_raise(error)
         finally:
-            self._troubled.discard(server)
+            self._failing.discard(server)
 
     async def _let_the_other_speak(self, server: int, error: ChannelError | ServerBusyError) -> None:
-        """Who was not answered because the other server is in trouble lets that one's errand say so."""
-        if isinstance(error, UnansweredError) and 1 - server in self._troubled:
+        """Let the request to the other server fail first, if this one was not answered because of that server."""
+        if isinstance(error, UnansweredError) and 1 - server in self._failing:
             await trio.sleep(LONGEST_PAUSE)
 
-    async def _unless_stuck(self, errand: Attempted, asking: Callable[[], Awaitable[ResultT]]) -> ResultT:
+    async def _unless_stuck(self, attempted: Attempted, asking: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Wait for an answer, or until it is certain that there will be none."""
         results: list[ResultT] = []
 
         async def watch() -> None:
-            raise MisuseError(f"{errand.server}: {errand.doing}: {await self._setup.stuck()}")
+            raise MisuseError(f"{attempted.server}: {attempted.doing}: {await self._setup.stuck()}")
 
         try:
             async with trio.open_nursery() as nursery:
@@ -161,18 +161,18 @@ class Requests:
         return results[0]
 
     async def _ask_once(
-        self, server: int, message: FromClient, bulk: tuple[Buffer, ...], expected: type[Message], trouble: Retries
+        self, server: int, message: FromClient, bulk: tuple[Buffer, ...], expected: type[Message], retries: Retries
     ) -> Received:
         self._setup.watch(self._name, f"S{server}", message, sum(len(part) for part in bulk))
-        line = self._lines[server]
-        reply = await line.request(*encode(message, *bulk), until=trouble.until, remind=trouble.remind)
+        connection = self._connections[server]
+        reply = await connection.request(*encode(message, *bulk), until=retries.until, remind=retries.remind)
         return _expect(server, message, decode(reply, FromServer, f"S{server}"), expected)
 
-    def _whom(self, server: int) -> str:
+    def _name_of(self, server: int) -> str:
         return f"S{server} ({self._setup.addresses[server]})"
 
     def _reply_limit(self) -> int:
-        """The longest reply that makes sense; exact sizes are checked where a reply is read."""
+        """The longest reply that any request can have; exact sizes are checked where a reply is read."""
         task = self._setup.task
         widest = {index: 8 * block.width for index, block in task.sparse_blocks()}
         blocks = max(8 * block.weights for block in task.blocks)
@@ -210,15 +210,15 @@ class Requests:
 
 
 async def _soon(channel: Channel, limit: int) -> bytearray:
-    """Wait for a reply that every server has at hand: one that only lives is no use, whatever it is asked later."""
+    """Wait for a reply that every server has at hand; a server that gives signs of life and no reply is of no use."""
     with trio.move_on_after(PATIENCE):
         await channel.awaited()
         return await channel.receive(limit)
     raise HandshakeTimeoutError(f"the server did not say within {PATIENCE:g} s which task it runs")
 
 
-async def _open(line: ServerConnection, trouble: Retries) -> None:
-    await line.open(trouble.until)
+async def _open(connection: ServerConnection, retries: Retries) -> None:
+    await connection.open(retries.until)
 
 
 def task_difference(server: int, ours: Task, theirs: Task) -> str:

@@ -1,14 +1,14 @@
 """A client's private retrievals: queries with trees of their own, and the rows of its session recalled.
 
-Rules: a query's number and trees are kept before it is sent, and a repeat is the same bytes; under one number go one
-kind of trees only, so a number that the servers know with other trees is passed over; every sparse block is queried,
-whichever is wanted. What makes a retrieval fail are sizes, kinds and public digests, never the rows that come of it: a
-failure that depended on them would tell a server which answers it spoilt.
+Rules: a query's number is stored before it is sent, and a repeat is the same bytes; a number stands for one set of
+trees only, so a number that the servers know with other trees is passed over; every sparse block is queried, whichever
+is wanted. A retrieval fails because of sizes, kinds and public digests, never because of the retrieved rows: such a
+failure would tell a server whether the rows that it falsified were wanted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -20,37 +20,94 @@ from fsl_async.client.upload import read_answers, retrieval_part
 from fsl_async.config import RoundConfig
 from fsl_async.derivation import public_digest
 from fsl_async.errors import MisuseError
-from fsl_async.protocols.client import OfSession, QueryId, query_named
+from fsl_async.protocols import client as protocol
 from fsl_async.task import Task
 from fsl_async.wire.messages import Answer, Recall, Retrieve
 from fsl_async.wire.public_part import Layout
+from parties.client.downloads import Downloads
+from parties.client.participation import Participation
 from parties.client.requests import Requests
 from parties.client.session import TreeSession
 from parties.client.setup import ClientSetup
-from parties.client.trees import Planting
-
-__all__ = ["Answers", "Retriever"]
+from parties.client.trees import Planter, Planting
+from parties.errors import RequestDeniedError
 
 Answers: TypeAlias = tuple[memoryview, memoryview]
 Wanted: TypeAlias = Mapping[int, npt.NDArray[np.uint32]]
-Answered: TypeAlias = Callable[[int, QueryId], None]
-"""Hears which server has answered which query."""
+Deferred: TypeAlias = dict[str, npt.NDArray[np.uint32]]
 
 
 class Retriever:
-    """How one client asks for rows; what it may ask when is its round's machine's."""
+    """One client's retrievals in the rounds that it is in."""
 
-    def __init__(self, setup: ClientSetup, requests: Requests, answered: Answered) -> None:
+    def __init__(
+        self,
+        setup: ClientSetup,
+        requests: Requests,
+        participation: Participation,
+        downloads: Downloads,
+        planter: Planter,
+    ) -> None:
         self._setup = setup
         self._requests = requests
-        self._answered = answered
+        self._participation = participation
+        self._downloads = downloads
+        self._planter = planter
 
-    async def plant(self, config: RoundConfig, rows: Wanted) -> Planting:
-        """Plant trees at the wanted rows."""
-        return await self._setup.lane.run(partial(Planting.fresh, config, rows, self._setup.randomness))
+    async def retrieve(self, config: RoundConfig, wanted: Wanted) -> tuple[dict[str, npt.NDArray[Any]], Deferred]:
+        """Retrieve rows of sparse blocks.
 
-    async def query(self, planting: Planting, query: int) -> Answers:
-        """Have trees answered under a number; where the round needs none, there is nothing to ask."""
+        Returns:
+            By block, the rows in the order wanted, zeros in place of those that this round or its trees lack; and
+            those, by block.
+        """
+        task = self._setup.task
+        within = {index: self._downloads.within(config, index, rows) for index, rows in wanted.items()}
+        ranks = {index: self._downloads.named(config, index, rows[within[index]]) for index, rows in wanted.items()}
+        found, grove = await self._found(config, ranks)
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        deferred: Deferred = {}
+        for index, rows in wanted.items():
+            name, there = task.sparse(index).name, within[index]
+            arrays[name] = np.zeros((len(rows), *found[index].shape[1:]), dtype=found[index].dtype)
+            arrays[name][there] = found[index]
+            there[there] = ~np.isin(ranks[index], grove.deferred.get(index, ()))
+            if not there.all():
+                deferred[name] = rows[~there]
+        return arrays, deferred
+
+    async def _found(self, config: RoundConfig, wanted: Wanted) -> tuple[dict[int, npt.NDArray[Any]], Grove]:
+        """The wanted rows, and the trees that they were found with."""
+        match self._participation.session:
+            case TreeSession(planting=planting) as session if session.stands:
+                check_session_rows(self._setup.task, session, wanted)
+                self._participation.step(protocol.Recollect())
+                async with self._participation.session_is_known():
+                    answers = await self._recall(config, session.commitments)
+            case _:
+                planting, answers = await self._query_fresh(config, wanted)
+        found = await self._read(config, planting.grove, answers, wanted)
+        return found | await self._downloads.plain(config, wanted), planting.grove
+
+    async def _query_fresh(self, config: RoundConfig, wanted: Wanted) -> tuple[Planting, Answers]:
+        """Plant trees at the wanted rows and have them answered.
+
+        A number that this client used in this round before it was restarted is passed over.
+        """
+        while True:
+            query = await self._participation.begin_query(config)
+            planting = await self._planter.plant(config, wanted)
+            try:
+                answers = await self._query(planting, query)
+            except RequestDeniedError as error:
+                if error.reason != "conflict":
+                    raise
+                continue
+            self._participation.hold(query, planting)
+            return planting, answers
+
+    async def _query(self, planting: Planting, query: int) -> Answers:
+        """Have trees answered under a number; in a round without trees there is nothing to ask."""
         if not any(planting.config.shape.sparse_blocks()):
             return self._nothing(query)
         config, client = planting.config, self._setup.identity.name
@@ -70,39 +127,39 @@ class Retriever:
 
         return await self._requests.both(ask)
 
-    async def recall(self, config: RoundConfig, commitments: tuple[bytes, bytes]) -> Answers:
-        """Have the trees of those commitments answered again; where the round needs none, there is nothing to ask."""
+    async def _recall(self, config: RoundConfig, commitments: tuple[bytes, bytes]) -> Answers:
+        """Have the trees of those commitments answered again; in a round without trees there is nothing to ask."""
         if not any(config.shape.sparse_blocks()):
-            return self._nothing(OfSession())
+            return self._nothing(protocol.OfSession())
 
         async def ask(server: int) -> memoryview:
             return await self._answer(server, Recall(config.round_id(), commitments[server]), ())
 
         return await self._requests.both(ask)
 
-    async def read(self, config: RoundConfig, grove: Grove, answers: Answers, wanted: Wanted) -> dict[int, Any]:
+    async def _read(self, config: RoundConfig, grove: Grove, answers: Answers, wanted: Wanted) -> dict[int, Any]:
         """The wanted rows of every block that has trees, in the order wanted.
 
         Raises:
             PeerViolationError: an answer has another size than the task implies.
         """
         found = await self._setup.lane.run(partial(read_answers, config, grove, answers))
-        places = {index: _places(grove.rows[index], rows) for index, rows in wanted.items() if index in found}
-        return {index: found[index][chosen] for index, chosen in places.items()}
+        positions = {index: _positions(grove.rows[index], rows) for index, rows in wanted.items() if index in found}
+        return {index: found[index][chosen] for index, chosen in positions.items()}
 
-    def _nothing(self, query: QueryId) -> Answers:
+    def _nothing(self, query: protocol.QueryId) -> Answers:
         for server in (0, 1):
-            self._answered(server, query)
+            self._participation.answered(server, query)
         return memoryview(b""), memoryview(b"")
 
     async def _answer(self, server: int, message: Retrieve | Recall, bulk: tuple[bytearray, ...]) -> memoryview:
         answer = await self._requests.ask(server, message, bulk, Answer)
-        self._answered(server, query_named(answer.message.query))
+        self._participation.answered(server, protocol.query_named(answer.message.query))
         return answer.bulk
 
 
 def check_session_rows(task: Task, session: TreeSession, wanted: Wanted) -> None:
-    """Refuse rows that a session's trees do not stand at.
+    """Refuse rows that a session's trees do not select.
 
     Raises:
         MisuseError: names the first of them.
@@ -116,7 +173,7 @@ def check_session_rows(task: Task, session: TreeSession, wanted: Wanted) -> None
             )
 
 
-def _places(rows: npt.NDArray[np.uint32], wanted: npt.NDArray[np.uint32]) -> npt.NDArray[np.intp]:
-    """Where each wanted row stands among the selected ones."""
+def _positions(rows: npt.NDArray[np.uint32], wanted: npt.NDArray[np.uint32]) -> npt.NDArray[np.intp]:
+    """The position of each wanted row among the selected ones."""
     order = np.argsort(rows)
     return np.asarray(order[np.searchsorted(rows, wanted, sorter=order)])

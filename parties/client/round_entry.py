@@ -1,93 +1,130 @@
-"""Into a round: what the servers announce, compared with what this client knows before it believes any of it."""
+"""How a client enters a round: the one it is in, or the first after the one that it has submitted to."""
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 from fsl_async.config import RoundConfig
-from fsl_async.errors import MisuseError, PeerViolationError
-from fsl_async.wire.messages import Enter, Opened
-from parties.client.requests import Requests, task_difference
-from parties.client.session import OwnSession, TreeSession
-from parties.client.setup import ClientSetup
-from parties.errors import BeganAnewError, RoundClosedError
+from fsl_async.errors import MisuseError
+from fsl_async.protocols import client as protocol
+from fsl_async.task import Task
+from parties.client.announcements import Announcements
+from parties.client.downloads import Downloads
+from parties.client.outcomes import Outcomes, in_doubt
+from parties.client.participation import Participation
+from parties.client.session import TreeSession
+from parties.client.state import Pending
+from parties.client.submission import Draft
 
-__all__ = ["Entrance"]
+Phase: TypeAlias = Literal["main", "union"]
 
 
-class Entrance:
-    """Where one client hears of rounds."""
+class RoundEntry:
+    """Brings one client into open rounds."""
 
-    def __init__(self, setup: ClientSetup, requests: Requests) -> None:
-        self._setup = setup
-        self._requests = requests
+    def __init__(
+        self,
+        task: Task,
+        participation: Participation,
+        announcements: Announcements,
+        downloads: Downloads,
+        outcomes: Outcomes,
+    ) -> None:
+        self._task = task
+        self._participation = participation
+        self._announcements = announcements
+        self._downloads = downloads
+        self._outcomes = outcomes
 
-    async def announced(
-        self, server: int, after: int, session: OwnSession, last: RoundConfig | None = None
-    ) -> RoundConfig:
-        """Wait for one server's announcement of an open round with a number above `after`.
+    async def enter(self, phase: Phase, *, wait: bool) -> RoundConfig:
+        """Be in an open round of a phase, with its unions downloaded.
 
         Args:
-            server: 0 or 1.
-            after: see above.
-            session: this client's.
-            last: the last round in which this client took part; none comes again, nor one before it.
+            phase: which.
+            wait: whether to wait for the next round where the open one is not for this call.
 
         Raises:
-            BeganAnewError: neither server knows that round.
-            MisuseError: the round is of another task.
-            PeerViolationError: it is not of the pinned servers, or not of this client's session; or the server alone
-                does not know the client's last round, or announces it, or one before it, anew.
+            MisuseError: the open round is of the other phase, or this client has submitted to it.
+            AlreadyCountedError: a pending submission was counted.
+            FslError: as `Outcomes.learn`, of a pending submission; or as `Announcements.announced`.
         """
-        known = last.round_id() if last else b""
-        opened = (await self._requests.ask(server, Enter(after, known), (), Opened)).message
-        if last and opened.strange:
-            raise await self._strange(server, last)
-        config = RoundConfig.parse(opened.config, f"S{server}")
-        if last and config.number <= last.number and config.round_id() != known:
-            raise PeerViolationError(
-                f"S{server}",
-                f"announces a round {config.number} that this client does not know, after round {last.number}: its "
-                "store was put back from a copy",
+        while True:
+            config = await self._enter_next(wait=wait)
+            if config.phase == phase:
+                await self._downloads.unions(config)
+                return config
+            if phase == "main":
+                raise MisuseError(f"round {config.number} finds the union first: call `unite` with this client's rows")
+            if self._task.selection == "fixed":
+                raise MisuseError("the union of this session has been found; retrieve and submit rows that are in it")
+            if not wait:
+                raise MisuseError(
+                    f"round {config.number} finds no union: `retrieve` and `submit` take part in it, and "
+                    "`unite(rows, wait=True)` (--wait-next) waits for a round that does"
+                )
+            await self._participation.leave(protocol.Leave())
+
+    async def _enter_next(self, *, wait: bool) -> RoundConfig:
+        here, next_announced = self._participation, None
+        match here.round:
+            case protocol.Inside(config=config) | protocol.Holding(config=config):
+                if protocol.may_ask(here.round) or await self._still_open(config):
+                    return config
+            case protocol.Retrieving(config=config) if await self._still_open(config):
+                return config
+            case protocol.Submitting() if isinstance(here.submission, Pending):
+                await self._settle_pending(here.submission.draft)
+            case protocol.Submitted(config=config):
+                next_announced = None if wait else await self._round_after(config)
+                if isinstance(here.session, TreeSession) and not here.session.stands:
+                    await self._outcomes.learn()  # whether its trees are a session now
+        if not isinstance(here.round, protocol.Outside):
+            await here.leave(protocol.Leave())
+        if next_announced:
+            here.announced(0, next_announced)
+        while isinstance(here.round, protocol.Outside | protocol.HalfEntered):
+            await self._hear(here.round)
+        return await self._enter_next(wait=wait)
+
+    async def _still_open(self, config: RoundConfig) -> bool:
+        return await self._announcements.still_open(config, self._participation.session)
+
+    async def _round_after(self, config: RoundConfig) -> RoundConfig:
+        """What S0 announces after the round that this client has submitted to; that one may still be open for long.
+
+        Raises:
+            MisuseError: it is open.
+        """
+        session = self._participation.session
+        announced = await self._announcements.announced(0, config.number - 1, session, config)
+        if announced.round_id() == config.round_id():
+            raise MisuseError(
+                f"round {config.number} is open, and this client has submitted to it: `outcome` waits for its end, and "
+                "the same call with wait=True (--wait-next) for the round after it"
             )
-        if config.task != self._setup.task:
-            raise MisuseError(task_difference(server, self._setup.task, config.task))
-        if config.servers != tuple(identity.keys for identity in self._setup.servers):
-            raise PeerViolationError(f"S{server}", "announces a round with other server keys than the pinned ones")
-        if isinstance(session, TreeSession) and session.stands:
-            _check_session(server, config, session)
-        return config
+        return announced
 
-    async def _strange(self, server: int, last: RoundConfig) -> BeganAnewError | PeerViolationError:
-        """What it means that a server does not know a round: one server's word for it is not enough to forget it."""
-        other = await self._requests.ask(1 - server, Enter(0, last.round_id()), (), Opened)
-        if other.message.strange:
-            return BeganAnewError(last.number)
-        return PeerViolationError(
-            f"S{server}",
-            f"does not know round {last.number} any more, which it had announced and S{1 - server} knows: its store "
-            "was lost, or put back from a copy",
-        )
+    async def _hear(self, state: protocol.Outside | protocol.HalfEntered) -> None:
+        """Wait for the announcement of the server that is behind."""
+        match state:
+            case protocol.Outside(after=after):
+                server = 0
+            case protocol.HalfEntered(server=other, config=config):
+                server, after = 1 - other, config.number - 1
+        here = self._participation
+        here.announced(server, await self._announcements.announced(server, after, here.session, here.last_round))
 
-    async def still_open(self, config: RoundConfig, session: OwnSession) -> bool:
-        """Whether both servers still announce a round; where none is open, wait for the next one to tell.
+    async def _settle_pending(self, draft: Draft) -> None:
+        """Before another round is entered: learn what became of a pending submission whose round is gone.
 
-        A server that refuses to announce anything, as no honest one does, does not announce this one either.
+        Raises:
+            MisuseError: its round is still open.
+            FslError: as `Outcomes.refuse_counted`; the next call continues without the submission.
         """
-        for server in (0, 1):
-            try:
-                announced = await self.announced(server, config.number - 1, session, config)
-            except (RoundClosedError, BeganAnewError):
-                return False
-            if announced.round_id() != config.round_id():
-                return False
-        return True
-
-
-def _check_session(server: int, config: RoundConfig, session: TreeSession) -> None:
-    """Refuse a round for whose seed the session's trees were not planted."""
-    begun = session.planting.config
-    if (config.session, config.hash_seed) != (begun.session, begun.hash_seed):
-        raise PeerViolationError(
-            f"S{server}",
-            f"announces the seed of round {config.session}, this session's is of round {begun.session}"
-            f"{', and another one' if config.session == begun.session else ''}; `forget_session` begins a new one",
-        )
+        with in_doubt(draft.config):
+            if await self._still_open(draft.config):
+                raise MisuseError(
+                    f"a submission to round {draft.config.number} is pending, and the round is open: `resume` "
+                    "finishes it"
+                )
+        await self._outcomes.refuse_counted(draft)

@@ -1,7 +1,7 @@
 """A client's own side of its session: the trees that outlive their round, where the task's selection is fixed.
 
 What may be hinted when is the machine of `fsl_async.protocols.session`; a value here pairs its state with the trees.
-Values are never changed: the next one is kept in the client's store before it takes the place of this one.
+Values are never changed: the next one is in the client's store before it replaces this one.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from typing import TypeAlias
 from fsl_async.protocols import session as protocol
 from fsl_async.protocols.machine import Event
 from fsl_async.secrecy import Discreet
+from fsl_async.wire.messages import NO_RETRIEVAL
 from fsl_async.wire.public_part import Trees
-from parties.client.submission import Draft, Ride
+from parties.client.submission import Draft, TreeSource
 from parties.client.trees import Planting, StoredPlanting
-
-__all__ = ["NoSession", "OwnSession", "StoredSession", "TreeSession", "settled", "submitted"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class NoSession:
 
 
 class StoredSession(Discreet, frozen=True, forbid_unknown_fields=True):
-    """What is kept of a session: the machine's state, what its trees grow from, and the commitments they came with."""
+    """What is stored of a session: the machine's state, what its trees are planted from, and their commitments."""
 
     state: protocol.Planted | protocol.Established
     planting: StoredPlanting
@@ -51,19 +50,19 @@ class TreeSession:
         """Whether a submission may hint at these trees."""
         return isinstance(self.state, protocol.Established)
 
-    def ride(self) -> Ride:
+    def source(self) -> TreeSource:
         """These trees, for a submission."""
-        return Ride(Trees.SESSION, 0, self.planting, self.commitments)
+        return TreeSource(Trees.SESSION, NO_RETRIEVAL, self.planting, self.commitments)
 
     def stored(self) -> StoredSession:
-        """What must be kept of it."""
+        """What must be stored of it."""
         return StoredSession(self.state, self.planting.stored(), self.commitments)
 
 
 OwnSession: TypeAlias = NoSession | TreeSession
 
 
-def submitted(session: OwnSession, draft: Draft, ride: Ride) -> OwnSession:
+def submitted(session: OwnSession, draft: Draft, source: TreeSource) -> OwnSession:
     """The session once a submission is on its way.
 
     Raises:
@@ -71,7 +70,7 @@ def submitted(session: OwnSession, draft: Draft, ride: Ride) -> OwnSession:
     """
     if draft.config.task.selection != "fixed":
         return NoSession()
-    epoch, hint = draft.config.epoch, draft.words.public_digest
+    epoch, hint = draft.config.epoch, draft.header.public_digest
     if isinstance(session, TreeSession) and session.stands:
         return _step(session, protocol.Hinted(epoch, hint), draft.client)
     before = session.state if isinstance(session, TreeSession) else protocol.Absent()
@@ -79,11 +78,11 @@ def submitted(session: OwnSession, draft: Draft, ride: Ride) -> OwnSession:
         case protocol.Absent():
             return NoSession()
         case state:
-            return TreeSession(state, ride.planting, ride.commitments)
+            return TreeSession(state, source.planting, source.commitments)
 
 
 def settled(session: OwnSession, epoch: int, client: str, *, counted: bool) -> OwnSession:
-    """The session after a round: trees that were counted with it stand from now on."""
+    """The session after a round: trees that were counted in it may be hinted at from now on."""
     if isinstance(session, NoSession):
         return session
     return _step(session, protocol.Counted(epoch) if counted else protocol.Dropped(epoch), client)

@@ -1,15 +1,15 @@
-"""What a client must not forget, in its store: the state of one identity in one task.
+"""What a client stores: the state of one identity in one task.
 
     owner        whose state this is; another's is refused
     session      the trees that outlive their round (see `parties.client.session`)
     retrieval    the last query: its round and number
-    submission   the last submission: on its way, received by both servers, or known to have ended
-    told         its digest, once whoever submitted it has heard what became of it
-    bulk/        the bytes of one that is on its way
+    submission   the last submission: pending, received by both servers, or ended
+    told         its digest, once its caller has heard what became of it
+    bulk/        the bytes of a pending one
 
-Only a session's trees are kept: those of a retrieval serve the life of the client that planted them.
+Only a session's trees are stored: those of a retrieval are used by the process that planted them.
 Rules: what a message depends on is committed before the message's first byte is sent; there is one submission at a
-time; material of a round whose outcome is known is erased with the commit that notes the outcome.
+time; the material of a round whose outcome is known is erased by the commit that notes the outcome.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, assert_never
 
 import msgspec
 
@@ -28,18 +28,15 @@ from fsl_async.errors import MisuseError, PeerViolationError, StorageError
 from fsl_async.secrecy import Discreet
 from fsl_async.task import Task
 from parties.client.session import NoSession, OwnSession, StoredSession, TreeSession
-from parties.client.submission import Draft, StoredDraft
+from parties.client.submission import Draft, LastSubmission, StoredDraft
 from parties.client.trees import Planting, StoredPlanting
 from parties.compute import ComputeLane
 from parties.identity.keys import PublicIdentity
 from parties.storage.decoding import decode_stored
 from parties.storage.store import Change, Erase, Put, Store
 
-__all__ = ["ClientState", "Ended", "LastSubmission", "Nothing", "Received", "Remembered", "Retrieval", "check_owner"]
-
 VERSION = 1
 SOURCE = "this client's state"
-StructT = TypeVar("StructT")
 
 
 class _Owner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,30 +46,28 @@ class _Owner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     task: bytes
 
 
-class _KeptRetrieval(Discreet, frozen=True, forbid_unknown_fields=True):
+class _StoredRetrieval(Discreet, frozen=True, forbid_unknown_fields=True):
     config: bytes
     query: int
 
 
-class _OnItsWay(Discreet, frozen=True, forbid_unknown_fields=True, tag="on-its-way"):
+class _StoredPending(Discreet, frozen=True, forbid_unknown_fields=True, tag="pending"):
     draft: StoredDraft
 
 
-class _Received(Discreet, frozen=True, forbid_unknown_fields=True, tag="received"):
+class _StoredReceived(Discreet, frozen=True, forbid_unknown_fields=True, tag="received"):
     config: bytes
     digest: bytes
     mark: bytes
 
 
-class _Ended(Discreet, frozen=True, forbid_unknown_fields=True, tag="ended"):
+class _StoredEnded(Discreet, frozen=True, forbid_unknown_fields=True, tag="ended"):
     config: bytes
     digest: bytes
     mark: bytes
 
 
-@dataclass(frozen=True)
-class Nothing:
-    """There is none."""
+_StoredSubmission: TypeAlias = _StoredPending | _StoredReceived | _StoredEnded
 
 
 @dataclass(frozen=True)
@@ -84,58 +79,70 @@ class Retrieval:
 
 
 @dataclass(frozen=True)
-class Received:
-    """A submission that both servers have; how its round ended is not known."""
+class Fresh:
+    """Nothing has been submitted yet."""
 
-    config: RoundConfig
-    digest: bytes
-    mark: bytes
+
+@dataclass(frozen=True)
+class Pending:
+    """A submission is on its way, and lacks a receipt."""
+
+    draft: Draft
+
+    def receipted(self, server: int, signature: bytes) -> Pending | Received:
+        """The submission with one more receipt."""
+        draft = self.draft.receipted(server, signature)
+        return Pending(draft) if len(draft.receipts) < 2 else Received(draft.summary())
+
+
+@dataclass(frozen=True)
+class Received:
+    """Both servers have the submission; how its round ended is not known."""
+
+    last: LastSubmission
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A submission whose round's end is known."""
+    """The submission's round has ended, and nothing more will be learnt of it."""
 
-    config: RoundConfig
-    digest: bytes
-    mark: bytes
+    last: LastSubmission
 
 
-Submission: TypeAlias = Nothing | Draft | Received | Ended
+Submission: TypeAlias = Fresh | Pending | Received | Ended
+"""What became of the last submission."""
 
 
-@dataclass(frozen=True)
-class LastSubmission:
-    """The submission that a client made last, whatever became of it.
-
-    Attributes:
-        config: its round.
-        digest: what receipts call it.
-        mark: of its update.
-    """
-
-    config: RoundConfig
-    digest: bytes
-    mark: bytes
+def last_of(submission: Submission) -> LastSubmission | None:
+    """The submission itself, whatever became of it; None before the first."""
+    match submission:
+        case Fresh():
+            return None
+        case Pending(draft=draft):
+            return draft.summary()
+        case Received(last=last) | Ended(last=last):
+            return last
+        case _:
+            assert_never(submission)
 
 
 @dataclass(frozen=True)
-class Remembered:
-    """What a client knows of its earlier lives.
+class StoredState:
+    """What a client's store has of its earlier processes.
 
     Attributes:
-        lived: whether there was one.
+        existed: whether there was one.
         session: its session.
-        retrieval: its last retrieval.
+        retrieval: its last retrieval, if its round has not been left.
         submission: its last submission.
-        told: the digest of the last submission of which whoever made it knows what became of it; empty where none is.
+        untold: the same, unless whoever made it is known to have heard what became of it.
     """
 
-    lived: bool
+    existed: bool
     session: OwnSession
-    retrieval: Nothing | Retrieval
+    retrieval: Retrieval | None
     submission: Submission
-    told: bytes
+    untold: LastSubmission | None
 
 
 class ClientState:
@@ -147,23 +154,26 @@ class ClientState:
         self._owner = _owner(identity, task)
         self._lane = lane
 
-    async def load(self) -> Remembered:
+    async def load(self) -> StoredState:
         """Read it all.
 
         Raises:
             MisuseError: the store is another client's or another task's.
-            StorageError: what is kept cannot be read.
+            StorageError: what is stored cannot be read.
         """
         keys = set(await self._store.keys(""))
         if "owner" not in keys:
-            return Remembered(False, NoSession(), Nothing(), Nothing(), b"")
+            return StoredState(False, NoSession(), None, Fresh(), None)
         _check_owner(await _owner_in(self._store), self._owner)
-        return Remembered(
-            lived=True,
+        submission = await self._submission() if "submission" in keys else Fresh()
+        told = await self._store.blob("told") if "told" in keys else b""
+        last = last_of(submission)
+        return StoredState(
+            existed=True,
             session=await self._session() if "session" in keys else NoSession(),
-            retrieval=await self._retrieval() if "retrieval" in keys else Nothing(),
-            submission=await self._submission() if "submission" in keys else Nothing(),
-            told=bytes(await self._store.blob("told")) if "told" in keys else b"",
+            retrieval=await self._retrieval() if "retrieval" in keys else None,
+            submission=submission,
+            untold=None if last is None or last.digest == told else last,
         )
 
     # ---- what is committed
@@ -174,7 +184,7 @@ class ClientState:
 
     async def keep_retrieval(self, retrieval: Retrieval, session: OwnSession) -> None:
         """Before a query is sent."""
-        kept = _KeptRetrieval(retrieval.config.canonical(), retrieval.query)
+        kept = _StoredRetrieval(retrieval.config.canonical(), retrieval.query)
         await self._store.commit(*_session(session), _put("retrieval", kept))
 
     async def keep_draft(self, draft: Draft, session: OwnSession) -> None:
@@ -183,26 +193,27 @@ class ClientState:
             Erase("bulk/"),
             Erase("retrieval"),
             *_session(session),
-            _put("submission", _OnItsWay(draft.stored())),
+            _put("submission", _StoredPending(draft.stored())),
             Put("bulk/part", draft.part),
             Put("bulk/shares", draft.shares),
         )
 
-    async def keep_receipt(self, draft: Draft) -> None:
+    async def keep_receipt(self, submission: Pending | Received) -> None:
         """Once a server has the submission; with the second receipt its bytes are erased."""
-        if len(draft.receipts) < 2:
-            await self._store.commit(_put("submission", _OnItsWay(draft.stored())))
-            return
-        received = _Received(draft.config.canonical(), draft.words.digest, draft.mark)
-        await self._store.commit(_put("submission", received), Erase("bulk/"))
+        match submission:
+            case Pending(draft=draft):
+                await self._store.commit(_put("submission", _StoredPending(draft.stored())))
+            case Received(last=last):
+                received = _StoredReceived(last.config.canonical(), last.digest, last.mark)
+                await self._store.commit(_put("submission", received), Erase("bulk/"))
 
     async def keep_end(self, last: LastSubmission, session: OwnSession) -> None:
         """Once it is known how the submission's round ended."""
-        ended = _put("submission", _Ended(last.config.canonical(), last.digest, last.mark))
+        ended = _put("submission", _StoredEnded(last.config.canonical(), last.digest, last.mark))
         await self._store.commit(ended, Erase("bulk/"), *_session(session))
 
     async def keep_told(self, digest: bytes) -> None:
-        """Once whoever submitted has heard what became of it."""
+        """Once the caller has heard what became of it."""
         await self._store.commit(Put("told", digest))
 
     async def forget_retrieval(self) -> None:
@@ -210,11 +221,11 @@ class ClientState:
         await self._store.commit(Erase("retrieval"))
 
     async def forget_rounds(self) -> None:
-        """When the servers have begun anew: all but whose state this is."""
+        """When the servers have begun anew; whose state this is remains."""
         await self._store.commit(Erase("bulk/"), Erase("retrieval"), Erase("session"), Erase("submission"))
 
     async def forget_session(self) -> None:
-        """When a server has not its trees."""
+        """When a server does not have its trees."""
         await self._store.commit(Erase("session"))
 
     # ---- what is read
@@ -224,33 +235,37 @@ class ClientState:
         return TreeSession(kept.state, await self._grown(kept.planting), kept.commitments)
 
     async def _retrieval(self) -> Retrieval:
-        kept = await self._read("retrieval", _KeptRetrieval)
+        kept = await self._read("retrieval", _StoredRetrieval)
         return Retrieval(_config(kept.config), kept.query)
 
     async def _submission(self) -> Submission:
-        match await self._read("submission", _OnItsWay | _Received | _Ended):
-            case _OnItsWay(draft=kept):
+        stored: _StoredSubmission = await self._read("submission", _StoredSubmission)
+        match stored:
+            case _StoredPending(draft=kept):
                 part, shares = [await self._store.blob(f"bulk/{name}") for name in ("part", "shares")]
-                words, receipts = kept.words, kept.receipts
                 config = _config(kept.config)
-                return Draft(config, self._client, words, part, shares, receipts, kept.mark, kept.left_out)
-            case _Received(config=config, digest=digest, mark=mark):
-                return Received(_config(config), digest, mark)
-            case kept:
-                return Ended(_config(kept.config), kept.digest, kept.mark)
+                return Pending(
+                    Draft(config, self._client, kept.header, part, shares, kept.receipts, kept.mark, kept.left_out)
+                )
+            case _StoredReceived(config=config, digest=digest, mark=mark):
+                return Received(LastSubmission(_config(config), digest, mark))
+            case _StoredEnded(config=config, digest=digest, mark=mark):
+                return Ended(LastSubmission(_config(config), digest, mark))
+            case _:
+                assert_never(stored)
 
-    async def _grown(self, kept: StoredPlanting) -> Planting:
-        config = _config(kept.config)
+    async def _grown(self, stored: StoredPlanting) -> Planting:
+        config = _config(stored.config)
         if config.task.canonical() != self._owner.task:
             raise StorageError(f"{SOURCE} cannot be read: it has trees of another task; begin anew with another file")
-        return await self._lane.run(partial(Planting.again, kept, config, SOURCE))
+        return await self._lane.run(partial(Planting.again, stored, config, SOURCE))
 
     async def _read(self, key: str, kind: Any) -> Any:
         return decode_stored(await self._store.blob(key), kind, f"{SOURCE} ({key})")
 
 
 async def check_owner(store: Store, identity: PublicIdentity, task: Task) -> None:
-    """Refuse the state of somebody else; an empty store is nobody's yet.
+    """Refuse another client's state; an empty store is nobody's yet.
 
     Raises:
         MisuseError: it is another client's, or of another task.
@@ -295,7 +310,7 @@ def _config(data: bytes) -> RoundConfig:
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """What cannot be read is the store's fault, not a peer's."""
+    """What cannot be read here is the store's fault, not a peer's."""
     try:
         yield
     except PeerViolationError as error:

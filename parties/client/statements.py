@@ -1,4 +1,4 @@
-"""How a round ended, as a client learns it: both servers' signed accounts, which must be the same."""
+"""How a round ended, as a client learns it: from both servers' signed accounts, which must be the same."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from parties.outcome import Aborted, ClientOutcome, Done, RoundReport, SumRefuse
 async def learn_outcome(setup: ClientSetup, requests: Requests, config: RoundConfig) -> ClientOutcome:
     """Wait until a round has ended, and tell whether this client was counted.
 
-    Both servers are heard to the end: that one denies the round does not hide what the other one has signed.
+    Both servers are asked, also when the first one denies the round: the error says what the other one has signed.
 
     Raises:
         OutcomeUnknownError: a server denies the round, or refuses to tell.
@@ -54,7 +54,7 @@ async def learn_outcome(setup: ClientSetup, requests: Requests, config: RoundCon
 
 
 def check_receipt(setup: ClientSetup, server: int, draft: Draft, receipt: Receipt) -> bytes:
-    """The signature of a receipt, which is the server's own; whose digest it names, the round's machine compares.
+    """The signature of a receipt, checked; the round's machine compares the digest that it names.
 
     Raises:
         PeerViolationError: another key has signed.
@@ -68,7 +68,7 @@ def check_receipt(setup: ClientSetup, server: int, draft: Draft, receipt: Receip
 async def _account(
     setup: ClientSetup, requests: Requests, config: RoundConfig, server: int
 ) -> RoundReport | RoundClosedError | RequestDeniedError:
-    """A server's signed account of a round, or its refusal to give one; to be busy is neither."""
+    """A server's signed account of a round, or its refusal to give one; "busy" is neither, and raised."""
     try:
         return await _report(setup, requests, config, server)
     except ServerBusyError:
@@ -107,16 +107,16 @@ def _outcome(report: RoundReport, name: str) -> ClientOutcome:
 
 
 def _unknown(number: int, denials: Mapping[int, FslError], accounts: Mapping[int, ClientOutcome]) -> str:
-    """Why an outcome cannot be learnt, and what is known all the same."""
-    words = [str(denial) for denial in denials.values()]
+    """Why an outcome cannot be learnt, and what is known nevertheless."""
+    parts = [str(denial) for denial in denials.values()]
     for server, outcome in accounts.items():
         told = "counted" if outcome.counted or outcome.opened else f"not ({outcome.reason})"
-        words.append(f"S{server} alone has signed that it was {told}")
-    return f"whether the submission to round {number} was counted cannot be learnt any more: {'; '.join(words)}"
+        parts.append(f"S{server} alone has signed that it was {told}")
+    return f"whether the submission to round {number} was counted cannot be learnt any more: {'; '.join(parts)}"
 
 
 def _same_ending(first: RoundReport, second: RoundReport) -> bool:
-    """Whether two servers tell the same of a round; why it was aborted, each tells in its own words."""
+    """Whether two servers give the same account of a round; the explanations of an abort may differ."""
     if isinstance(first.ending, Aborted) and isinstance(second.ending, Aborted):
         return first == msgspec.structs.replace(second, ending=first.ending)
     return first == second

@@ -1,7 +1,7 @@
-"""A submission whose bytes are fixed: made once, kept before the first of them is sent, and the same in every repeat.
+"""A submission's bytes: made once, stored before the first of them is sent, and the same in every repeat.
 
 A submission that is sent in two versions is refused at best; in a session it would be a second hint for one epoch, and
-the difference of the two tells the values. So nothing here is made again after a restart: it is kept byte by byte.
+the difference of the two reveals the values. So nothing here is made again after a restart: every byte is stored.
 """
 
 from __future__ import annotations
@@ -25,12 +25,10 @@ from fsl_async.wire.public_part import Layout, Trees
 from parties.client.trees import Planting
 from parties.identity.keys import Identity, PublicIdentity
 
-__all__ = ["Draft", "Ride", "StoredDraft", "Words", "draft_submission", "fresh_marks", "update_mark"]
-
 
 @dataclass(frozen=True)
-class Ride:
-    """The trees that a submission rides on.
+class TreeSource:
+    """The trees that a submission uses.
 
     Attributes:
         trees: where the servers have them from.
@@ -45,7 +43,7 @@ class Ride:
     commitments: tuple[bytes, bytes]
 
 
-class Words(Discreet, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Header(Discreet, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a submission's messages say besides the bulk.
 
     Attributes:
@@ -71,11 +69,11 @@ class Words(Discreet, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class StoredDraft(Discreet, frozen=True, forbid_unknown_fields=True):
-    """What is kept of a submission on its way, besides its bulk.
+    """What is stored of a pending submission, besides its bulk.
 
     Attributes:
         config: its round.
-        words: what its messages say.
+        header: what its messages say besides the bulk.
         receipts: by server.
         mark: of the update that it was made of.
         left_out: by sparse block, the caller's rows that found no place in it.
@@ -83,20 +81,35 @@ class StoredDraft(Discreet, frozen=True, forbid_unknown_fields=True):
 
     hidden: ClassVar[frozenset[str]] = frozenset({"left_out"})
     config: bytes
-    words: Words
+    header: Header
     receipts: dict[int, bytes]
     mark: bytes
     left_out: dict[str, list[int]]
 
 
 @dataclass(frozen=True)
+class LastSubmission:
+    """The submission that a client made last, whatever became of it.
+
+    Attributes:
+        config: its round.
+        digest: what receipts call it.
+        mark: of its update; see `update_mark`.
+    """
+
+    config: RoundConfig
+    digest: bytes
+    mark: bytes
+
+
+@dataclass(frozen=True)
 class Draft:
-    """A submission.
+    """A submission, whole.
 
     Attributes:
         config: its round.
         client: whose it is.
-        words: what its messages say.
+        header: what its messages say besides the bulk.
         part: the public part, for the carrier.
         shares: the dense shares, for the carrier.
         receipts: the servers' signatures so far.
@@ -106,27 +119,36 @@ class Draft:
 
     config: RoundConfig
     client: str
-    words: Words
+    header: Header
     part: Buffer = field(repr=False)
     shares: Buffer = field(repr=False)
     receipts: Mapping[int, bytes] = field(default_factory=dict)
     mark: bytes = b""
     left_out: Mapping[str, Sequence[int]] = field(default_factory=dict, repr=False)
 
+    @property
+    def digest(self) -> bytes:
+        """What receipts, rosters and proofs call it."""
+        return self.header.digest
+
+    def summary(self) -> LastSubmission:
+        """What is remembered of it once its bytes are not needed any more."""
+        return LastSubmission(self.config, self.digest, self.mark)
+
     def message(self, server: int) -> Submit | Hint:
         """What goes to one server, besides the bulk."""
-        round_id, words = self.config.round_id(), self.words
-        if words.trees is Trees.SESSION:
-            public = b"" if self._carried_by(server) else words.public_digest
-            return Hint(round_id, words.commitments[server], public, words.dense_digest, words.dense_salt)
+        round_id, header = self.config.round_id(), self.header
+        if header.trees is Trees.SESSION:
+            public = b"" if self._carried_by(server) else header.public_digest
+            return Hint(round_id, header.commitments[server], public, header.dense_digest, header.dense_salt)
         return Submit(
             round_id=round_id,
-            query=words.query,
-            seed=words.seeds[server],
-            commitments=words.commitments,
-            public_digest=words.public_digest,
-            dense_digest=words.dense_digest,
-            dense_salt=words.dense_salt,
+            query=header.query,
+            seed=header.seeds[server],
+            commitments=header.commitments,
+            public_digest=header.public_digest,
+            dense_digest=header.dense_digest,
+            dense_salt=header.dense_salt,
         )
 
     def bulk(self, server: int) -> tuple[Buffer, ...]:
@@ -138,9 +160,9 @@ class Draft:
         return replace(self, receipts={**self.receipts, server: signature})
 
     def stored(self) -> StoredDraft:
-        """What must be kept of it, besides part and shares."""
+        """What must be stored of it, besides part and shares."""
         left_out = {name: list(rows) for name, rows in self.left_out.items()}
-        return StoredDraft(self.config.canonical(), self.words, dict(self.receipts), self.mark, left_out)
+        return StoredDraft(self.config.canonical(), self.header, dict(self.receipts), self.mark, left_out)
 
     def _carried_by(self, server: int) -> bool:
         return self.config.carrier(self.client) == server
@@ -149,7 +171,7 @@ class Draft:
 def draft_submission(
     config: RoundConfig,
     client: PublicIdentity,
-    ride: Ride,
+    source: TreeSource,
     sparse: Mapping[int, SparseUpdate],
     dense: Mapping[int, Elements],
     unions: Mapping[str, npt.NDArray[np.uint32]],
@@ -159,7 +181,7 @@ def draft_submission(
     Args:
         config: the round.
         client: who submits.
-        ride: the trees.
+        source: the trees.
         sparse: by sparse block, rows as this round names them, and their elements.
         dense: the elements of dense blocks.
         unions: by sparse block, the rows that the round is aligned on.
@@ -167,31 +189,31 @@ def draft_submission(
     Raises:
         MisuseError: a row is not among the trees' rows, or was deferred.
     """
-    grove, carrier = ride.planting.grove, config.carrier(client.name)
-    part = submission_part(config, client.name, grove, sparse, ride.trees)
+    grove, carrier = source.planting.grove, config.carrier(client.name)
+    part = submission_part(config, client.name, grove, sparse, source.trees)
     plain = plain_elements(config, grove, sparse, unions)
     shares, salt = dense_shares(config, grove, carrier, dense, plain)
-    brought = grove.digest if ride.trees is Trees.OWN else b""
-    public = public_digest(Layout.submission(config.shape, ride.trees), part, brought)
+    brought = grove.digest if source.trees is Trees.OWN else b""
+    public = public_digest(Layout.submission(config.shape, source.trees), part, brought)
     of_dense = dense_digest(shares, grove.seeds.msk[carrier])
-    parts = (config.round_id(), client.digest(), public, grove.digest, ride.commitments, salt + of_dense)
-    words = Words(
+    parts = (config.round_id(), client.digest(), public, grove.digest, source.commitments, salt + of_dense)
+    header = Header(
         digest=submission_digest(*parts),
-        trees=ride.trees,
-        query=ride.query,
+        trees=source.trees,
+        query=source.query,
         seeds=grove.seeds.msk,
-        commitments=ride.commitments,
+        commitments=source.commitments,
         public_digest=public,
         dense_digest=of_dense,
         dense_salt=salt,
     )
-    return Draft(config, client.name, words, part, shares)
+    return Draft(config, client.name, header, part, shares)
 
 
 def update_mark(
     identity: Identity, phase: str, sparse: Mapping[int, SparseUpdate], dense: Mapping[int, Elements]
 ) -> bytes:
-    """What tells a client whether it has submitted this update before; it tells nobody else anything of the update."""
+    """A keyed digest by which a client recognises an update that it has submitted; it tells nobody else anything."""
     parts: list[Buffer] = [phase.encode()]
     for index, (rows, elements) in sorted(sparse.items()):
         order = np.argsort(rows)
@@ -202,6 +224,6 @@ def update_mark(
 
 
 def fresh_marks(count: int, randomness: Randomness) -> Elements:
-    """Random elements of Z_2^64, none of them 0: what marks a row without telling how often it is marked."""
+    """Random elements of Z_2^64, none of them 0: they mark a row, and their sum hides how often it was marked."""
     numbers = np.frombuffer(randomness(8 * count), dtype="<u8")
     return np.where(numbers == 0, np.uint64(1), numbers).reshape(count, 1)

@@ -1,8 +1,8 @@
-"""A client's trees, and how little must be kept to have them again.
+"""A client's trees, and how little must be stored to plant the same ones again.
 
 All that is random about a client's trees (master seeds, placement, the dummies' positions) is drawn from one secret of
-32 bytes. Round, rows and secret are kept; the trees are grown again from them, to the last bit, and compared with the
-digest of the first ones: hints must never be made for trees that are not those which the servers hold.
+32 bytes. Round, rows and secret are stored; the same trees are planted again from them and compared with the digest of
+the first ones, because hints must never be made for other trees than the servers hold.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -21,8 +22,7 @@ from fsl_async.digests import same
 from fsl_async.errors import MisuseError, StorageError
 from fsl_async.randomness import Randomness
 from fsl_async.secrecy import Discreet
-
-__all__ = ["Planting", "StoredPlanting"]
+from parties.compute import ComputeLane
 
 SECRET_BYTES = 32
 ROW_BYTES = 4
@@ -32,7 +32,7 @@ Rows = Mapping[int, npt.NDArray[np.uint32]]
 
 
 class StoredPlanting(Discreet, frozen=True, forbid_unknown_fields=True):
-    """What is kept of trees: the round they were planted in, their rows by sparse block, the secret, their digest."""
+    """What is stored of trees: the round they were planted in, their rows by sparse block, the secret, their digest."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"rows", "secret"})
     config: bytes
@@ -43,7 +43,7 @@ class StoredPlanting(Discreet, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Planting:
-    """Trees with what they grow from.
+    """Trees, and what they are planted from.
 
     Attributes:
         config: the round that they were planted in.
@@ -58,46 +58,58 @@ class Planting:
     @staticmethod
     def fresh(config: RoundConfig, rows: Rows, randomness: Randomness) -> Planting:
         """Plant trees at checked rows."""
-        return _grow(config, rows, randomness(SECRET_BYTES))
+        return _plant(config, rows, randomness(SECRET_BYTES))
 
     @staticmethod
-    def again(kept: StoredPlanting, config: RoundConfig, source: str) -> Planting:
-        """Grow trees again in the round that they were planted in; `source` names where they were kept.
+    def again(stored: StoredPlanting, config: RoundConfig, source: str) -> Planting:
+        """Plant the same trees again, for the round that they were planted in; `source` names the store.
 
         Raises:
-            StorageError: the rows are not such as the round has, or other trees than the first ones would come of it.
+            StorageError: the rows are not such as the round has, or the trees come out different.
         """
         try:
-            planting = _grow(config, _rows(config, kept.rows), kept.secret)
+            planting = _plant(config, _rows(config, stored.rows), stored.secret)
         except MisuseError as error:
             raise StorageError(f"{source} cannot be read: {error}; begin anew with another file") from error
-        if not same(planting.grove.digest, kept.digest):
+        if not same(planting.grove.digest, stored.digest):
             raise StorageError(
-                f"{source}: its trees do not grow again as they were; was it written by another release, or damaged? "
-                "Nothing was sent: go on with that release, or begin anew with another file"
+                f"{source}: its trees cannot be planted again as they were; was it written by another release, or "
+                "damaged? Nothing was sent: go on with that release, or begin anew with another file"
             )
         return planting
 
     def stored(self) -> StoredPlanting:
-        """What must be kept to grow these trees again."""
+        """What must be stored to plant these trees again."""
         rows = {index: array.astype("<u4").tobytes() for index, array in self.grove.rows.items()}
         return StoredPlanting(self.config.canonical(), rows, self.secret, self.grove.digest)
 
 
-def _rows(config: RoundConfig, kept: Mapping[int, bytes]) -> Rows:
-    """The kept rows of every sparse block, checked like a caller's."""
+class Planter:
+    """Plants one client's trees, where that client computes and with its randomness."""
+
+    def __init__(self, lane: ComputeLane, randomness: Randomness) -> None:
+        self._lane = lane
+        self._randomness = randomness
+
+    async def plant(self, config: RoundConfig, rows: Rows) -> Planting:
+        """Plant trees at checked rows."""
+        return await self._lane.run(partial(Planting.fresh, config, rows, self._randomness))
+
+
+def _rows(config: RoundConfig, stored: Mapping[int, bytes]) -> Rows:
+    """The stored rows of every sparse block, checked like a caller's."""
     rows: dict[int, npt.NDArray[np.uint32]] = {}
     planted = dict(config.shape.sparse_blocks())
     for index, named in config.task.sparse_blocks():
         block = planted.get(index, named)  # what moves plainly has its rows named as in the task
-        data = kept.get(index, b"")
+        data = stored.get(index, b"")
         if len(data) % ROW_BYTES:
-            raise MisuseError(f"block {block.name!r}: {len(data)} bytes are no list of rows")
+            raise MisuseError(f"block {block.name!r}: {len(data)} bytes are not a list of rows")
         rows[index] = check_rows(block, np.frombuffer(data, dtype="<u4"))
     return rows
 
 
-def _grow(config: RoundConfig, rows: Rows, secret: bytes) -> Planting:
+def _plant(config: RoundConfig, rows: Rows, secret: bytes) -> Planting:
     stream = _Stream(secret)
     return Planting(config, secret, plant(config, rows, MasterSeeds.fresh(stream), stream))
 

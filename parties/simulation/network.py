@@ -1,8 +1,8 @@
 """All parties in one process: two servers and any number of clients over the in-memory transport.
 
-The parties are the deployed ones, down to handshakes and records; what differs is where randomness comes from (the
-seed), where computation runs (inline), and which transport carries the bytes. So equal seeds give equal transcripts,
-and no party of a simulation can ever talk to one that is not simulated.
+The parties are the deployed ones, handshakes and records included. Only three things differ: randomness comes from the
+seed, computation runs inline, and the transport is in memory. So equal seeds give equal transcripts, and no simulated
+party can talk to one that is not simulated.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["Network", "Note", "simulate"]
 SERVERS = ("S0", "S1")
 
 OUTSIDE = 1.0
-"""Seconds after which to look again whether a wait has an end, where somebody outside may end it."""
+"""Seconds after which to look again whether a wait has an end, while a thread or the network may still end it."""
 
 
 @dataclass(frozen=True)
@@ -156,16 +156,16 @@ class Network:
             lane=self._lane,
             randomness=SeededSource(self._seed, name),
             kind=Kind.SIMULATION,
-            conversations=ConversationLimits(idle_seconds=float("inf")),  # who pauses between two calls stays connected
+            conversations=ConversationLimits(idle_seconds=float("inf")),  # pauses are no reason to disconnect
             schedule=Schedule(clients=self.task.max_clients + 1),  # closed by `finish_round` alone
             watch=self._watch,
             clock=trio.current_time,
         )
 
     async def _stuck(self) -> str:
-        """Wait until no task of this process can go on by itself: then whoever waits for a round waits in vain.
+        """Wait until no task of this process can continue by itself: then a task that waits for a round waits in vain.
 
-        One watches at a time, for whoever sleeps is not stuck.
+        One task watches at a time, because a task that sleeps is not stuck.
         """
         async with self._watching:
             while True:
@@ -211,7 +211,7 @@ async def simulate(
 
 
 def _outside_world() -> bool:
-    """Whether a thread or the network may yet wake somebody; trio itself listens at one socket."""
+    """Whether a thread or the network may still wake a task; trio itself listens at one socket."""
     threads = trio.to_thread.current_default_thread_limiter().borrowed_tokens
     waiting: Any = trio.lowlevel.current_statistics().io_statistics
     return threads > 0 or getattr(waiting, "tasks_waiting_read", 1) + getattr(waiting, "tasks_waiting_write", 0) > 1

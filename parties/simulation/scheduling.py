@@ -1,8 +1,8 @@
-"""The one place that reaches into trio: scheduling that a seed decides.
+"""Scheduling that a seed decides: the one place that uses private names of trio.
 
-trio shuffles runnable tasks on purpose. For a simulation to give one transcript per seed its scheduler must draw from
-ours. trio has two private names for this, for the same purpose; `tests/parties/simulation/test_determinism.py` fails
-when they go.
+trio shuffles runnable tasks on purpose. For a simulation to give one transcript per seed, its scheduler must draw from
+that seed. trio has two private names for this purpose; `tests/parties/simulation/test_determinism.py` fails if a
+release drops them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import trio._core._run as scheduler
-
-__all__ = ["seeded_scheduling"]
 
 _internals: Any = scheduler
 

@@ -306,7 +306,7 @@ def damaged_trees(grove: Grove, kind: str) -> Grove:
 
 def make_a_cheat(monkeypatch: pytest.MonkeyPatch, mallory: Client, kind: str) -> None:
     """From now on this client damages its trees, or else its tag corrections; both servers get the same bytes."""
-    honest_plant, honest_part = mallory._retriever.plant, drafts.submission_part
+    honest_plant, honest_part = mallory._planter.plant, drafts.submission_part
 
     async def plant(config: RoundConfig, rows: Any) -> Planting:
         planting = await honest_plant(config, rows)
@@ -319,7 +319,7 @@ def make_a_cheat(monkeypatch: pytest.MonkeyPatch, mallory: Client, kind: str) ->
             part[next(piece.start for piece in pieces if piece.kind == "proof")] ^= 1
         return part
 
-    monkeypatch.setattr(mallory._retriever, "plant", plant)
+    monkeypatch.setattr(mallory._planter, "plant", plant)
     monkeypatch.setattr(drafts, "submission_part", submission_part)
 
 

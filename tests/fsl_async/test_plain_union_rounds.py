@@ -60,7 +60,7 @@ async def unite(network: Network, joined: dict[str, Client]) -> None:
 
 def kinds(client: Client) -> tuple[list[str], list[str]]:
     """Which blocks the client's round moves with trees, and which plainly."""
-    shape = client._round.config.shape
+    shape = client._participation.round.config.shape
     return [block.name for _, block in shape.sparse_blocks()], [block.name for _, block in shape.plain_blocks()]
 
 

@@ -301,9 +301,9 @@ class Member:
 
     def _leave_out(self, client: Client) -> None:
         """Rows outside the round's union are left out of what the last plan submits."""
-        for draft in client._drafts.values():
+        if client.left_out:
             plan = self.ledger.all_plans[-1]
-            rows = {name: set(chosen) - set(draft.left_out.get(name, ())) for name, chosen in plan.rows.items()}
+            rows = {name: set(chosen) - set(client.left_out.get(name, ())) for name, chosen in plan.rows.items()}
             self.ledger.all_plans[-1] = replace(plan, rows={name: tuple(sorted(left)) for name, left in rows.items()})
 
     def _plan(self, plan: Plan) -> None:

@@ -257,7 +257,7 @@ STORED = [
         session.Session,
     ),
     *(toss.Half, rounds._EVENTS, tossing._Said, records._Request, sessions._Origin, enrolment._Enrolled),
-    *(client_state._Owner, client_state._KeptRetrieval, client_state._OnItsWay | client_state._Received),
+    *(client_state._Owner, client_state._StoredRetrieval, client_state._StoredSubmission),
 ]
 
 

@@ -19,7 +19,7 @@ from fsl_async.protocols import alignment, session, toss
 from fsl_async.wire.public_part import Trees
 from parties.client.session import StoredSession
 from parties.client.state import ClientState
-from parties.client.submission import StoredDraft, Words
+from parties.client.submission import Header, StoredDraft
 from parties.client.trees import Planting
 from parties.compute import InlineLane
 from parties.identity.registry import Registry
@@ -89,7 +89,7 @@ def _fresh_state() -> bytes:
 
 
 OWNER = Put("owner", _fresh_state())
-WORDS = Words(
+HEADER = Header(
     digest=key(1),
     trees=Trees.OWN,
     query=0,
@@ -102,7 +102,7 @@ WORDS = Words(
 SUBMISSIONS = (
     {"type": "ended", "config": CONFIG.canonical(), "digest": key(1), "mark": key(2)},
     {"type": "received", "config": CONFIG.canonical(), "digest": key(1), "mark": key(2)},
-    {"type": "on-its-way", "draft": StoredDraft(CONFIG.canonical(), WORDS, {0: bytes(64)}, key(2), {"items": [3]})},
+    {"type": "pending", "draft": StoredDraft(CONFIG.canonical(), HEADER, {0: bytes(64)}, key(2), {"items": [3]})},
 )
 
 

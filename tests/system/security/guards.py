@@ -76,8 +76,10 @@ ROUND, EFFECTS, TOSS, ASSEMBLY = (
 SESSION, MACHINE, CLIENT_MACHINE = (f"fsl_async/protocols/{name}.py" for name in ("session", "machine", "client"))
 RECEPTION, RUN, SERVER = (f"parties/server/{name}.py" for name in ("clients/requests", "round/run", "server"))
 ACTOR, FORWARDING, DESK = (f"parties/server/{name}.py" for name in ("actor", "peer/forwarding", "round/assembly"))
-DOWNLOADS, ENTRANCE, ENDING = (f"parties/client/{name}.py" for name in ("downloads", "round_entry", "statements"))
-CLIENT, PARTICIPANT = (f"parties/client/{name}.py" for name in ("client", "participant"))
+DOWNLOADS, ANNOUNCEMENTS, STATEMENTS = (
+    f"parties/client/{name}.py" for name in ("downloads", "announcements", "statements")
+)
+SUBMITTING, OUTCOMES = (f"parties/client/{name}.py" for name in ("submitting", "outcomes"))
 RESTORING = "parties/deployment/restore.py"
 UPLOAD, DERIVATION, CONFIG = (f"fsl_async/{name}.py" for name in ("client/upload", "derivation", "config"))
 ENROLMENT = "parties/server/admission.py"
@@ -197,7 +199,7 @@ GUARDS = (
     Guard("a salt is nobody's to guess", UPLOAD, 'key=b"".join(grove.seeds.msk))', 'key=b"")', (REPETITION,)),
     Guard(
         "rows outside a union are left out in silence",
-        CLIENT,
+        SUBMITTING,
         "index: (self._downloads.named(config, index, rows[within[index]]), values[within[index]])",
         "index: (self._downloads.named(config, index, rows), values)",
         (ABSENCE,),
@@ -390,36 +392,36 @@ GUARDS = (
     Guard("servers announce one round", CLIENT_MACHINE, "if difference is not None:", "if False:", (BYZANTINE,)),
     Guard(
         "a round has the pinned keys",
-        ENTRANCE,
+        ANNOUNCEMENTS,
         "if config.servers != tuple(identity.keys for identity in self._setup.servers):",
         "if False:",
         (BYZANTINE,),
     ),
     Guard(
         "a receipt is signed",
-        ENDING,
+        STATEMENTS,
         "if not verify(setup.servers[server].statement, receipt.signature,",
         "if False and not verify(setup.servers[server].statement, receipt.signature,",
         (BYZANTINE,),
     ),
     Guard(
         "an outcome is signed",
-        ENDING,
+        STATEMENTS,
         "if not verify(key, finished.message.signature,",
         "if False and not verify(key, finished.message.signature,",
         (BYZANTINE,),
     ),
     Guard(
         "outcomes told are equal",
-        ENDING,
+        STATEMENTS,
         "if not _same_ending(reports[0], reports[1]):",
         "if False:",
         (BYZANTINE, REPEATED),
     ),
     Guard(
         "one server's word does not end a submission",
-        CLIENT,
-        "receipt = await self._receipt_by_outcome(self._drafts[draft.words.digest], closed)",
+        SUBMITTING,
+        "receipt = await self._outcomes.receipt(self._latest(draft), closed)",
         "raise",
         (REPEATED,),
     ),
@@ -430,17 +432,17 @@ GUARDS = (
         "explanation = message.explanation",
         (WORDS,),
     ),
-    Guard("one server's account decides nothing", ENDING, "if len(accounts) < 2:", "if not accounts:", (REPEATED,)),
+    Guard("one server's account decides nothing", STATEMENTS, "if len(accounts) < 2:", "if not accounts:", (REPEATED,)),
     Guard(
         "an error says that a submission has left",
-        PARTICIPANT,
+        OUTCOMES,
         "error.in_doubt = config.number",
         "pass",
         (REPEATED,),
     ),
     Guard(
         "that a pending submission was counted is told",
-        PARTICIPANT,
+        OUTCOMES,
         "raise AlreadyCountedError(_receipt_of(draft), outcome)",
         "pass",
         (REPEATED,),

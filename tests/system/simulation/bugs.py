@@ -110,7 +110,7 @@ ROUND = "fsl_async.protocols.round.transitions"
 STEP = "return MACHINE.step(state, event, terms)"
 SETTLE = "parties.server.server:Server._settle"
 SETTLING = "await self._store.commit(*changes, *settling, await self._tosses[-1].remembered())"
-SUBMIT = "parties.client.client:Client._submit"
+DRAFTED = "parties.client.participation:Participation.drafted"
 
 
 def _unrecorded(event: str) -> Edit:
@@ -441,16 +441,16 @@ BUGS = (
     Bug(
         "forgets its draft",
         "a submission's bytes are kept before the first of them is sent",
-        (Edit(SUBMIT, "await self._state.keep_draft(draft, session)", "pass"),),
+        (Edit(DRAFTED, "await self._state.keep_draft(draft, session)", "pass"),),
     ),
     Bug(
         "takes a lost receipt for a refusal",
         "a submission that a server may have is not given up before its round's outcome is known",
         (
             Edit(
-                "parties.client.client:Client._deliver",
-                "receipt = await self._receipt_by_outcome(self._drafts[draft.words.digest], closed)",
-                "await self._settle(draft.config, protocol.Leave(), counted=False); raise",
+                "parties.client.submitting:Submitter.deliver",
+                "receipt = await self._outcomes.receipt(self._latest(draft), closed)",
+                "await self._participation.settle(draft.summary(), protocol.Leave(), counted=False); raise",
             ),
         ),
     ),
@@ -459,9 +459,9 @@ BUGS = (
         "once a byte of a submission has left, only what both servers have signed says that it counts nowhere",
         (
             Edit(
-                "parties.client.participant:Participant._receipt_by_outcome",
-                "outcome = await self._learn_outcome()",
-                "await self._settle(draft.config, protocol.Leave(), counted=False); raise error",
+                "parties.client.outcomes:Outcomes.receipt",
+                "outcome = await self.learn()",
+                "await self._participation.settle(draft.summary(), protocol.Leave(), counted=False); raise closed",
             ),
         ),
         alone=False,
@@ -469,7 +469,7 @@ BUGS = (
     Bug(
         "submits again what was counted",
         "who calls again after an interruption is told that the submission was counted",
-        (Edit("parties.client.participant:Participant._end_pending", "if outcome.counted:", "if False:"),),
+        (Edit("parties.client.outcomes:Outcomes.refuse_counted", "if outcome.counted:", "if False:"),),
     ),
     Bug(
         "erases a submission at its first receipt",
@@ -477,8 +477,8 @@ BUGS = (
         (
             Edit(
                 "parties.client.state:ClientState.keep_receipt",
-                'await self._store.commit(_put("submission", _OnItsWay(draft.stored())))',
-                'await self._store.commit(_put("submission", _OnItsWay(draft.stored())), Erase("bulk/"))',
+                'await self._store.commit(_put("submission", _StoredPending(draft.stored())))',
+                'await self._store.commit(_put("submission", _StoredPending(draft.stored())), Erase("bulk/"))',
             ),
         ),
     ),

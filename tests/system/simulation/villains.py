@@ -11,9 +11,10 @@ not; honest clients' digits must come out exactly, whatever it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
 import msgspec
@@ -30,10 +31,14 @@ from fsl_async.ring import Elements
 from fsl_async.wire.messages import Receipt
 from fsl_async.wire.public_part import Layout, Trees, forests_of
 from parties.client.client import Client
-from parties.client.session import NoSession
+from parties.client.downloads import Downloads
+from parties.client.outcomes import Outcomes
+from parties.client.participation import Participation
+from parties.client.requests import Requests
 from parties.client.setup import ClientSetup
-from parties.client.state import LastSubmission
-from parties.client.submission import Draft, Ride
+from parties.client.submission import Draft
+from parties.client.submitting import Submitter
+from parties.client.trees import Planter
 from parties.errors import RoundClosedError
 from parties.outcome import SubmissionReceipt
 from parties.testing.trials.members import Member
@@ -84,25 +89,24 @@ class _Spoiler(Client):
 
     def __init__(self, setup: ClientSetup, villain: Villain) -> None:
         super().__init__(setup)
-        self._villain = villain
         self.chance = np.random.default_rng(list(setup.randomness(16)))
+        self._submitter = _SpoiledSubmissions(
+            setup,
+            self._requests,
+            self._participation,
+            self._downloads,
+            self._planter,
+            self._outcomes,
+            partial(self._deliver, villain),
+        )
 
-    async def _submit(
-        self, config: RoundConfig, sparse: Mapping[int, SparseUpdate], dense: Mapping[int, Elements], mark: bytes
-    ) -> SubmissionReceipt:
-        self._session = NoSession()
-        return await super()._submit(config, sparse, dense, mark)
-
-    async def _ride(self, config: RoundConfig, sparse: Mapping[int, SparseUpdate]) -> Ride:
-        self._answered_trees.clear()  # its own trees: those of a retrieval are on the servers already
-        return await super()._ride(config, sparse)
-
-    async def _deliver(self, draft: Draft) -> SubmissionReceipt:
-        villainy = VILLAINIES[self._villain.name_of_villainy]
+    async def _deliver(self, villain: Villain, draft: Draft) -> SubmissionReceipt:
+        villainy = VILLAINIES[villain.name_of_villainy]
         if villainy.must_not_count:
-            self._villain.spoiled.add(draft.config.round_id())
-        self._round, self._drafts = protocol.Outside(draft.config.number), {}
-        await self._state.keep_end(LastSubmission(draft.config, draft.words.digest, draft.mark), NoSession())
+            villain.spoiled.add(draft.config.round_id())
+        self._participation.round = protocol.Outside(draft.config.number)
+        await self._participation.settle(draft.summary(), protocol.Leave(), counted=False)
+        self.forget_session()
         if villainy.babbles:
             await self._babble()
         for server, spoiled in villainy.spoil(self, draft):
@@ -121,6 +125,32 @@ class _Spoiler(Client):
                 async with await self._requests._dial(server) as channel:
                     await channel.send(self.chance.bytes(int(self.chance.integers(1, 3000))))
                     await channel.receive(LONGEST_ANSWER)
+
+
+class _SpoiledSubmissions(Submitter):
+    """Submissions with trees of their own, delivered in another way."""
+
+    def __init__(
+        self,
+        setup: ClientSetup,
+        requests: Requests,
+        participation: Participation,
+        downloads: Downloads,
+        planter: Planter,
+        outcomes: Outcomes,
+        deliver: Callable[[Draft], Awaitable[SubmissionReceipt]],
+    ) -> None:
+        super().__init__(setup, requests, participation, downloads, planter, outcomes)
+        self._deliver = deliver
+
+    async def submit(
+        self, config: RoundConfig, sparse: Mapping[int, SparseUpdate], dense: Mapping[int, Elements], mark: bytes
+    ) -> SubmissionReceipt:
+        self._participation.forget_session()  # the trees of a retrieval, too, are on the servers already
+        return await super().submit(config, sparse, dense, mark)
+
+    async def deliver(self, draft: Draft) -> SubmissionReceipt:
+        return await self._deliver(draft)
 
 
 class Villainy(msgspec.Struct, frozen=True):
@@ -177,7 +207,7 @@ def _forgery(draft: Draft) -> Forgery:
     shape = draft.config.shape
     pieces = Layout.submission(shape, Trees.OWN).split(memoryview(bytes(draft.part)))
     grown = {key: Grown.read(forest, pieces[key, "tree"], pieces[key, "proof"]) for key, forest in forests_of(shape)}
-    return Forgery(draft.config, draft.client, draft.words.seeds, grown, bytes(draft.part))
+    return Forgery(draft.config, draft.client, draft.header.seeds, grown, bytes(draft.part))
 
 
 def _bound(client: _Spoiler, draft: Draft, forgery: Forgery) -> Draft:
@@ -191,17 +221,17 @@ def _bound(client: _Spoiler, draft: Draft, forgery: Forgery) -> Draft:
         public,
         tree,
         forgery.commitments,
-        draft.words.dense_salt + of_dense,
+        draft.header.dense_salt + of_dense,
     )
-    words = msgspec.structs.replace(
-        draft.words,
+    header = msgspec.structs.replace(
+        draft.header,
         digest=name,
         seeds=forgery.msk,
         commitments=forgery.commitments,
         public_digest=public,
         dense_digest=of_dense,
     )
-    return replace(draft, words=words, part=part)
+    return replace(draft, header=header, part=part)
 
 
 # ---- other words to each server
@@ -210,36 +240,36 @@ def _bound(client: _Spoiler, draft: Draft, forgery: Forgery) -> Draft:
 def _other_commitments(client: _Spoiler, draft: Draft) -> Sent:
     """Each server sees its own commitment right, and another one for the other server."""
     for server in (0, 1):
-        commitments = list(draft.words.commitments)
+        commitments = list(draft.header.commitments)
         commitments[1 - server] = client.chance.bytes(DIGEST_BYTES)
-        yield server, _with_words(draft, commitments=tuple(commitments))
+        yield server, _with_header(draft, commitments=tuple(commitments))
 
 
 def _another_dense_digest(client: _Spoiler, draft: Draft) -> Sent:
     carrier = draft.config.carrier(draft.client)
     yield carrier, draft
-    yield 1 - carrier, _with_words(draft, dense_digest=client.chance.bytes(DIGEST_BYTES))
+    yield 1 - carrier, _with_header(draft, dense_digest=client.chance.bytes(DIGEST_BYTES))
 
 
 def _another_part_announced(client: _Spoiler, draft: Draft) -> Sent:
     carrier = draft.config.carrier(draft.client)
     yield carrier, draft
-    yield 1 - carrier, _with_words(draft, public_digest=client.chance.bytes(DIGEST_BYTES))
+    yield 1 - carrier, _with_header(draft, public_digest=client.chance.bytes(DIGEST_BYTES))
 
 
 def _anothers_seeds(client: _Spoiler, draft: Draft) -> Sent:
     """Seeds that are committed to in somebody else's name."""
     other = replace(_forgery(draft), client="somebody else") if draft.config.task.verified else None
-    commitments = other.commitments if other else tuple(reversed(draft.words.commitments))
-    yield from ((server, _with_words(draft, commitments=commitments)) for server in (0, 1))
+    commitments = other.commitments if other else tuple(reversed(draft.header.commitments))
+    yield from ((server, _with_header(draft, commitments=commitments)) for server in (0, 1))
 
 
 def _one_server_alone(client: _Spoiler, draft: Draft) -> Sent:
     yield int(client.chance.integers(2)), draft
 
 
-def _with_words(draft: Draft, **words: object) -> Draft:
-    return replace(draft, words=msgspec.structs.replace(draft.words, **words))
+def _with_header(draft: Draft, **fields: object) -> Draft:
+    return replace(draft, header=msgspec.structs.replace(draft.header, **fields))
 
 
 # ---- more than one submission
@@ -260,18 +290,18 @@ def _two_contents(client: _Spoiler, draft: Draft) -> Sent:
 
 
 def _another_part(draft: Draft) -> Draft:
-    layout, part = Layout.submission(draft.config.shape, draft.words.trees), bytearray(draft.part)
+    layout, part = Layout.submission(draft.config.shape, draft.header.trees), bytearray(draft.part)
     part[-1] ^= 1
     public = public_digest(layout, part, tree_digest(layout, part))
-    return replace(_with_words(draft, public_digest=public), part=bytes(part))
+    return replace(_with_header(draft, public_digest=public), part=bytes(part))
 
 
 def _other_shares(draft: Draft) -> Draft:
     """Where all blocks move plainly there is no public part."""
     shares = bytearray(draft.shares)
     shares[-1] ^= 1
-    digest = dense_digest(shares, draft.words.seeds[draft.config.carrier(draft.client)])
-    return replace(_with_words(draft, dense_digest=digest), shares=bytes(shares))
+    digest = dense_digest(shares, draft.header.seeds[draft.config.carrier(draft.client)])
+    return replace(_with_header(draft, dense_digest=digest), shares=bytes(shares))
 
 
 def _again_and_again(client: _Spoiler, draft: Draft) -> Sent:

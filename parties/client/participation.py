@@ -1,0 +1,192 @@
+"""Where a client is: its round, its session and its last submission, each change stored before it is adopted.
+
+The rules of a round are `fsl_async.protocols.client`, those of a session `fsl_async.protocols.session`, what is stored
+and when is erased `parties.client.state`. Here the three change together: the task of a cancelled call finishes a
+change that it has begun, so that the store and the memory never disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from fsl_async.config import RoundConfig
+from fsl_async.protocols import client as protocol
+from fsl_async.protocols.machine import Event
+from parties.client.session import NoSession, OwnSession, settled, submitted
+from parties.client.state import ClientState, Ended, Fresh, Pending, Received, Retrieval, Submission, last_of
+from parties.client.submission import Draft, LastSubmission, TreeSource
+from parties.client.trees import Planting
+from parties.errors import RequestDeniedError
+
+
+class Participation:
+    """One client's part in the rounds, one after the other.
+
+    Attributes:
+        round: the state of the round's machine.
+        session: the trees that outlive their round.
+        submission: the last one.
+        untold: the last submission of an earlier process, until its caller is known to have heard what became of it.
+        last_round: the last round that this client entered; None before the first.
+    """
+
+    def __init__(self, client: str, state: ClientState) -> None:
+        self.round: protocol.ClientRound = protocol.Outside(0)
+        self.session: OwnSession = NoSession()
+        self.submission: Submission = Fresh()
+        self.untold: LastSubmission | None = None
+        self.last_round: RoundConfig | None = None
+        self._client = client
+        self._state = state
+        self._answered_trees: dict[int, Planting] = {}
+        self._receipting = trio.Lock()
+
+    async def load(self) -> bool:
+        """Resume where an earlier process of this client was; tells whether there was one.
+
+        Raises:
+            MisuseError: the store is another client's or another task's.
+            StorageError: what is stored cannot be read.
+        """
+        stored = await self._state.load()
+        self.session, self.submission, self.untold = stored.session, stored.submission, stored.untold
+        last = last_of(stored.submission)
+        self.last_round = last.config if last else None
+        match stored.submission:
+            case Pending(draft=draft):
+                self.round = protocol.Submitting(draft.config, draft.digest, frozenset(draft.receipts))
+            case Received(last=last):
+                self.round = protocol.Submitted(last.config, last.digest)
+        if stored.retrieval:
+            self.round = protocol.Retrieving(stored.retrieval.config, stored.retrieval.query, frozenset())
+            self.last_round = stored.retrieval.config
+        return stored.existed
+
+    async def claim(self) -> None:
+        """Note whose store it is, once both servers have shown that they run this task."""
+        await self._state.claim()
+
+    @property
+    def number(self) -> int:
+        """The number of the round this client is in; 0 outside."""
+        match self.round:
+            case protocol.Outside() | protocol.HalfEntered() | protocol.Over():
+                return 0
+            case state:
+                return state.config.number
+
+    # ---- the round
+
+    def step(self, event: Event) -> None:
+        """Take an event of the round that needs no storing."""
+        self.round = protocol.step(self.round, event)
+
+    def announced(self, server: int, config: RoundConfig) -> None:
+        """A server has announced a round; once both have announced the same, this client is in it."""
+        self.step(protocol.Announced(server, config))
+        if isinstance(self.round, protocol.Inside):
+            self.last_round = config
+
+    def answered(self, server: int, query: protocol.QueryId) -> None:
+        """A server has answered a retrieval."""
+        self.step(protocol.Answered(server, query))
+
+    async def begin_query(self, config: RoundConfig) -> int:
+        """Take the number of the round's next retrieval.
+
+        Raises:
+            MisuseError: the task allows no more retrievals in this round.
+        """
+        self.step(protocol.Ask())
+        query = protocol.number_asked(self.round)
+        await self._state.keep_retrieval(Retrieval(config, query), self.session)
+        return query
+
+    def hold(self, query: int, planting: Planting) -> None:
+        """Keep a retrieval's trees, which both servers hold, for this round's submission."""
+        self._answered_trees[query] = planting
+
+    def held(self) -> tuple[int, Planting] | None:
+        """The round's last retrieval, by number, and its trees; None where this process has made none."""
+        match self.round:
+            case protocol.Holding(query=int(number)) if number in self._answered_trees:
+                return number, self._answered_trees[number]
+        return None
+
+    async def leave(self, event: protocol.RoundGone | protocol.Leave) -> None:
+        """Be outside, with nothing left of the round's retrievals."""
+        self.step(event)
+        self._answered_trees.clear()
+        await self._state.forget_retrieval()
+
+    # ---- the submission
+
+    async def drafted(self, draft: Draft, source: TreeSource) -> None:
+        """A submission's bytes are fixed: it is pending from now on."""
+        session = submitted(self.session, draft, source)
+        with trio.CancelScope(shield=True):
+            await self._state.keep_draft(draft, session)
+            self.step(protocol.Submit(draft.digest))
+            self.session, self.submission = session, Pending(draft)
+
+    async def receipted(self, event: protocol.Receipted, signature: bytes) -> None:
+        """A server has acknowledged the pending submission.
+
+        Raises:
+            PeerViolationError: it has acknowledged another one.
+        """
+        with trio.CancelScope(shield=True):
+            async with self._receipting:  # the two servers' receipts come at the same time
+                after = protocol.step(self.round, event)
+                if isinstance(self.submission, Pending):
+                    submission = self.submission.receipted(event.server, signature)
+                    await self._state.keep_receipt(submission)
+                    self.round, self.submission = after, submission
+
+    async def settle(self, last: LastSubmission, event: protocol.Finish | protocol.Leave, *, counted: bool) -> None:
+        """A submission's round has ended; what was stored for it is erased."""
+        with trio.CancelScope(shield=True):
+            session = settled(self.session, last.config.epoch, self._client, counted=counted)
+            await self._state.keep_end(last, session)
+            self.session, self.submission = session, Ended(last)
+            self._answered_trees.clear()
+            if isinstance(self.round, protocol.Submitting | protocol.Submitted):
+                self.step(event)
+
+    async def note_told(self) -> None:
+        """The caller knows what became of the last submission; see `untold`."""
+        self.untold = None
+        with trio.CancelScope(shield=True):
+            if last := last_of(self.submission):
+                await self._state.keep_told(last.digest)
+
+    # ---- beginning anew
+
+    def forget_session(self) -> None:
+        """Begin a new session with the next retrieval or submission."""
+        self.session = NoSession()
+        self._answered_trees.clear()
+
+    @asynccontextmanager
+    async def session_is_known(self) -> AsyncIterator[None]:
+        """Forget the session if a server turns out to have other trees of it, or none.
+
+        So a client whose state was restored begins a new session with its next call, and is not refused for ever.
+        """
+        try:
+            yield
+        except RequestDeniedError as error:
+            if error.reason == "no-session":
+                self.forget_session()
+                await self._state.forget_session()
+            raise
+
+    async def forget_rounds(self) -> None:
+        """Forget every round, session and submission, because the servers have begun anew."""
+        with trio.CancelScope(shield=True):
+            await self._state.forget_rounds()
+            self.round, self.submission, self.untold, self.last_round = protocol.Outside(0), Fresh(), None, None
+            self.forget_session()
