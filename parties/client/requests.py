@@ -145,7 +145,6 @@ class Requests:
 
     async def _unless_stuck(self, attempted: Attempted, asking: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Wait for an answer, or until it is certain that there will be none."""
-        results: list[ResultT] = []
 
         async def watch() -> None:
             raise MisuseError(f"{attempted.server}: {attempted.doing}: {await self._setup.stuck()}")
@@ -153,12 +152,12 @@ class Requests:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(watch)
-                results.append(await asking())
+                answer = await asking()
                 nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             error = _first_reason(group)
             raise error from error.__cause__
-        return results[0]
+        return answer
 
     async def _ask_once(
         self, server: int, message: FromClient, bulk: tuple[Buffer, ...], expected: type[Message], retries: Retries
