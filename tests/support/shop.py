@@ -15,7 +15,7 @@ import trio
 from fsl_async.ring import Ring
 from fsl_async.task import Dense, Sparse, Task
 from fsl_async.wire.codec import decode
-from fsl_async.wire.messages import FromClient, FromPeer, FromServer, Message
+from fsl_async.wire.messages import FromClient, FromPeer, FromServer, Hint, Message, Submit
 from parties.client.client import Client
 from parties.client.setup import ClientSetup
 from parties.compute import ComputeLane, InlineLane
@@ -193,6 +193,12 @@ class MeddledChannel(Channel):
 
     async def aclose(self) -> None:
         await self.inner.aclose()
+
+
+def interrupt_submissions(sender: str, receiver: str, message: Message, bulk: int) -> None:
+    """A client's `watch` that interrupts it before the first byte of a submission leaves."""
+    if isinstance(message, Submit | Hint):
+        raise KeyboardInterrupt
 
 
 def meddled(client: Client, **hooks: Hook) -> Client:

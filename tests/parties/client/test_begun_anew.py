@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,7 +18,7 @@ from parties import BeganAnewError, Client, simulate
 from parties.commands.report import ExitCode, exit_code
 from parties.errors import OutcomeUnknownError
 from parties.storage.store import MemoryStore
-from tests.support.shop import TASK, Shop, assert_exact, honest_round, meddled, model, take_part
+from tests.support.shop import TASK, Shop, assert_exact, honest_round, interrupt_submissions, meddled, model, take_part
 from transport import MemoryNetwork as Wires
 
 
@@ -60,9 +61,8 @@ async def test_a_client_that_remembers_a_lost_round_says_how_to_forget_it(
 
 async def test_a_submission_that_was_pending_is_first_told_to_be_in_doubt(autojump_clock: trio.abc.Clock) -> None:
     store = MemoryStore()
-    async with servers() as first, client_of(first, store) as carol:
-        carol._requests.both = never  # type: ignore[method-assign]
-        with trio.move_on_after(1):
+    async with servers() as first, client_of(first, store, watch=interrupt_submissions) as carol:
+        with pytest.raises(KeyboardInterrupt):
             await carol.submit({})
     async with servers(like=first) as second, client_of(second, store) as carol:
         with pytest.raises(OutcomeUnknownError) as caught:
@@ -72,13 +72,8 @@ async def test_a_submission_that_was_pending_is_first_told_to_be_in_doubt(autoju
             await carol.submit({})
 
 
-async def never(ask: object) -> tuple[bytes, bytes]:
-    await trio.sleep_forever()
-    raise AssertionError
-
-
-def client_of(shop: Shop, store: MemoryStore) -> Client:
-    return shop.client("carol", store=store, transport=shop.transports[0])
+def client_of(shop: Shop, store: MemoryStore, **more: Any) -> Client:
+    return shop.client("carol", store=store, transport=shop.transports[0], **more)
 
 
 async def others(shop: Shop) -> None:

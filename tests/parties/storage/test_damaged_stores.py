@@ -178,7 +178,7 @@ async def _owner_with(task: bytes) -> MemoryStore:
         (np.array([40], np.uint32).tobytes(), "row 40 is outside 0 to 39"),
         (np.array([1, 1], np.uint32).tobytes(), "row 1 is selected twice"),
         (np.arange(4, dtype=np.uint32).tobytes(), "4 rows selected, the task allows 3"),
-        (bytes(5), "5 bytes are no list of rows"),
+        (bytes(5), "5 bytes are not a list of rows"),
     ],
     ids=["too high", "twice", "too many", "cut"],
 )

@@ -15,6 +15,7 @@ from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.wire.messages import Message
 from parties import Client, Network, simulate
 from parties.storage.store import MemoryStore
+from tests.support.shop import interrupt_submissions
 
 MODEL = {"items": np.arange(800.0).reshape(400, 2), "head": np.zeros(3)}
 UNION = np.arange(0, 64, 2)
@@ -86,15 +87,9 @@ async def test_what_was_left_out_is_told_after_a_restart_too() -> None:
     async with simulate(task_of(), MODEL, seed=1) as network:
         await left_out(network)
         setup = replace(network.client("carol").setup, store=store)
-        stopped = Client(setup)
-        async with stopped:
-            stopped._requests.both = _interrupted  # type: ignore[method-assign]
+        async with Client(replace(setup, watch=interrupt_submissions)) as stopped:
             with pytest.raises(KeyboardInterrupt):
                 await stopped.submit({"items": (ASTRIDE, np.ones((3, 2)))})
         async with Client(setup) as carol:
             assert carol.pending == 2
             assert (await carol.resume()).left_out == {"items": [7]}
-
-
-async def _interrupted(ask: object) -> tuple[bytes, bytes]:
-    raise KeyboardInterrupt

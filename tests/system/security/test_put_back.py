@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import replace
 
 import msgspec
@@ -10,44 +9,46 @@ import numpy as np
 import pytest
 
 from fsl_async.wire.public_part import Layout, Trees
-from parties import Client, RequestDeniedError, simulate
+from parties import Client, Network, RequestDeniedError, simulate
+from parties.client.state import ClientState, Pending
 from parties.client.submission import Draft
-from parties.outcome import SubmissionReceipt
-from parties.storage.store import MemoryStore
-from tests.support.shop import TASK, Basket, model
+from parties.storage.store import MemoryStore, Put
+from tests.support.shop import TASK, Basket, interrupt_submissions, model
 
 
-class Kept(Client):
-    """A client whose submissions are looked at, and not sent."""
-
-    async def _deliver(self, draft: Draft) -> SubmissionReceipt:
-        raise LookupError(draft)
+def stopped(network: Network, store: MemoryStore) -> Client:
+    """A client that is interrupted before the first byte of a submission leaves."""
+    return Client(replace(network.client("ada").setup, store=store, watch=interrupt_submissions))
 
 
 async def drafted(client: Client, values: float) -> Draft:
+    """The submission that a client makes of some values, as it stores it."""
     update = {"items": (Basket("ada").rows, np.full(Basket("ada").values.shape, values))}
-    with pytest.raises(LookupError) as caught:
+    with pytest.raises(KeyboardInterrupt):
         await client.submit(update)
-    return caught.value.args[0]
+    setup = client.setup
+    state = await ClientState(setup.store, setup.identity.public, setup.task, setup.lane).load()
+    assert isinstance(state.submission, Pending)
+    return state.submission.draft
 
 
 def hints(draft: Draft) -> np.ndarray:
-    pieces = Layout.submission(draft.config.shape, draft.words.trees).split(memoryview(draft.part))
+    pieces = Layout.submission(draft.config.shape, draft.header.trees).split(memoryview(draft.part))
     return np.concatenate([np.frombuffer(piece, "<u8") for (_, kind), piece in pieces.items() if kind == "hint"])
 
 
 async def test_outside_a_session_a_client_put_back_submits_on_trees_of_its_own(autojump_clock):
     async with simulate(TASK, model(), seed=1) as network:
         store = MemoryStore()
-        async with Kept(replace(network.client("ada").setup, store=store)) as ada:
+        async with stopped(network, store) as ada:
             await ada.retrieve({"items": Basket("ada").rows})
-            copy = deepcopy_of(store)
+            copy = await copy_of(store)
             first = await drafted(ada, 1.0)
-        async with Kept(replace(network.client("ada").setup, store=copy)) as ada:
+        async with stopped(network, copy) as ada:
             second = await drafted(ada, 2.0)
-    assert (first.words.trees, second.words.trees) == (Trees.RETRIEVAL, Trees.OWN)
+    assert (first.header.trees, second.header.trees) == (Trees.RETRIEVAL, Trees.OWN)
     assert first.config.round_id() == second.config.round_id()
-    assert not set(first.words.seeds) & set(second.words.seeds)
+    assert not set(first.header.seeds) & set(second.header.seeds)
 
 
 async def test_in_a_session_other_values_have_other_masks(autojump_clock):
@@ -65,11 +66,11 @@ async def test_in_a_session_other_values_have_other_masks(autojump_clock):
             assert (await ada.outcome()).counted
         drafts = []
         for values in (1.0, 2.0, 1.0):
-            async with Kept(replace(network.client("ada").setup, store=deepcopy_of(store))) as ada:
+            async with stopped(network, await copy_of(store)) as ada:
                 drafts.append(await drafted(ada, values))
     first, second, again = drafts
-    assert {draft.words.trees for draft in drafts} == {Trees.SESSION}
-    assert first.words.commitments == second.words.commitments
+    assert {draft.header.trees for draft in drafts} == {Trees.SESSION}
+    assert first.header.commitments == second.header.commitments
     unit = int(task.ring.encode(np.ones(1), task.largest_integer).reshape(-1)[0])
     differences = hints(second) - hints(first)
     assert not np.isin(differences, np.array([0, unit, -unit % 2**64], dtype=np.uint64)).any()
@@ -89,7 +90,7 @@ async def test_a_session_that_was_replaced_is_hinted_at_no_more(request_kind, au
                 await client.submit(update)
             await network.finish_round()
             assert (await ada.outcome()).counted
-            copy = deepcopy_of(store)
+            copy = await copy_of(store)
             ada.forget_session()
             for client in (ada, ben, carol):
                 await client.submit(update)
@@ -114,9 +115,8 @@ async def test_a_session_that_was_replaced_is_hinted_at_no_more(request_kind, au
             np.testing.assert_array_equal(outcome.update["items"][Basket("ada").rows], 9.0)
 
 
-def deepcopy_of(store: MemoryStore) -> MemoryStore:
+async def copy_of(store: MemoryStore) -> MemoryStore:
     """What a backup of a client's state is."""
     copy = MemoryStore()
-    copy._blobs = {name: memoryview(bytes(data)) for name, data in store._blobs.items()}
-    copy._journals = deepcopy(store._journals)
+    await copy.commit(*[Put(key, bytes(await store.blob(key))) for key in await store.keys("")])
     return copy
