@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from fsl_async.task import Task
-    from parties.server.server import Schedule
+    from parties.server.limits import Schedule
     from parties.testing.faults import Fault
     from parties.testing.world import World
 

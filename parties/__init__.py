@@ -38,9 +38,9 @@ if TYPE_CHECKING:
         SubmissionReceipt as SubmissionReceipt,
     )
     from parties.server.admission import Anyone as Anyone, ListOnly as ListOnly, WithToken as WithToken
-    from parties.server.clients.connection import ConversationLimits as ConversationLimits
+    from parties.server.limits import ConversationLimits as ConversationLimits, Schedule as Schedule
     from parties.server.server import Server as Server
-    from parties.server.setup import Schedule as Schedule, ServerSetup as ServerSetup
+    from parties.server.setup import ServerSetup as ServerSetup
     from parties.settings.writing import free_addresses as free_addresses, write_deployment as write_deployment
     from parties.simulation.network import Network as Network, simulate as simulate
     from parties.storage.sqlite_store import SqliteStore as SqliteStore
@@ -75,9 +75,9 @@ else:
             "parties.identity.tokens": "TokenBook",
             "parties.outcome": "ClientOutcome RoundOutcome SubmissionReceipt",
             "parties.server.admission": "Anyone ListOnly WithToken",
-            "parties.server.clients.connection": "ConversationLimits",
+            "parties.server.limits": "ConversationLimits Schedule",
             "parties.server.server": "Server",
-            "parties.server.setup": "Schedule ServerSetup",
+            "parties.server.setup": "ServerSetup",
             "parties.settings.writing": "free_addresses write_deployment",
             "parties.simulation.network": "Network simulate",
             "parties.storage.sqlite_store": "SqliteStore",

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from fsl_async.bin_count import SEGMENTS
 from fsl_async.derivation import answer_bytes
 from fsl_async.task import Sparse, Task
-from parties.server.clients.connection import ConversationLimits
+from parties.server.limits import ConversationLimits
 from parties.server.round.room import submission_bytes
 
 __all__ = ["PROCESS_BYTES", "message_bytes", "server_bytes"]

@@ -182,9 +182,9 @@ class _Runner:
     async def _stop(self, nursery: trio.Nursery) -> None:
         tell_supervisor("STOPPING=1")
         _log.info("asked to stop: the running round has %g s to end; a second SIGTERM ends at once", self._wind_up)
-        running = self._server.running()
+        run = self._server.running
         await self._server.wind_up(self._wind_up)
-        _log.info("stopped: %s", " ".join(map(_left, running)) or "no round is open")
+        _log.info("stopped: %s", "no round is open" if run is None else _left(run))
         nursery.cancel_scope.cancel()
 
     def _reload(self) -> None:

@@ -16,8 +16,8 @@ from parties.identity.keys import Identity
 from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook
 from parties.server.admission import Anyone, ListOnly, Policy, WithToken
-from parties.server.clients.connection import ConversationLimits
-from parties.server.setup import Schedule, ServerSetup
+from parties.server.limits import ConversationLimits, Schedule
+from parties.server.setup import ServerSetup
 from parties.server.waiting_store import PAUSE
 from parties.settings.party_file import LimitsTable, ServerFile
 from parties.settings.reading import OnDisk, StoreSetting

@@ -170,12 +170,12 @@ class History:
         if old:
             await self._store.commit(*(Erase(f"{prefix}/") for prefix in sorted(old)))
 
-    async def find(self, round_id: bytes) -> list[PastRound]:
+    async def find(self, round_id: bytes) -> PastRound | None:
         """The round of that name, if it is over."""
-        if not await self._store.keys(f"past-number/{round_id.hex()}"):
-            return []
-        number = int.from_bytes(await self._store.blob(f"past-number/{round_id.hex()}"), "little")
-        return [await self.number(number)]
+        key = f"past-number/{round_id.hex()}"
+        if not await self._store.keys(key):
+            return None
+        return await self.number(int.from_bytes(await self._store.blob(key), "little"))
 
     async def number(self, number: int) -> PastRound:
         """A round that is over, by its number.

@@ -8,17 +8,21 @@ from typing import TypeAlias
 import trio
 
 from fsl_async.protocols.machine import Event
-from fsl_async.wire.codec import Received
+from fsl_async.wire.messages import Known, OfRound, TossCommitment, TossReveal
 from parties.server.peer.forwarding import Forwarded
 
-__all__ = ["FromPeer", "Item", "Mark", "Met", "Ours"]
+__all__ = ["Heard", "Item", "Mark", "Met", "Ours", "Said"]
+
+Said: TypeAlias = Known | TossCommitment | TossReveal | OfRound
+"""Messages of the peer's that the actor takes; a public part that it forwards is a `Forwarded` instead."""
 
 
 @dataclass(frozen=True)
-class FromPeer:
+class Heard:
     """A message of the peer's."""
 
-    received: Received
+    message: Said
+    bulk: memoryview
 
 
 @dataclass(frozen=True)
@@ -41,4 +45,4 @@ class Mark:
     taken: trio.Event = field(default_factory=trio.Event)
 
 
-Item: TypeAlias = FromPeer | Forwarded | Met | Ours | Mark
+Item: TypeAlias = Heard | Forwarded | Met | Ours | Mark

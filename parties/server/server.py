@@ -17,28 +17,25 @@ from typing import assert_never
 
 import trio
 
-from fsl_async.digests import Domain
 from fsl_async.error_groups import leaves
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.foreign_text import printable
 from fsl_async.protocols import round as protocol
-from fsl_async.protocols.machine import Event
-from fsl_async.wire.messages import Message, Refused
 from parties.concurrency import RecurringEvent
 from parties.errors import SumRefusedError
-from parties.events import BudgetMoved, ClientLeft, ClientMet, ConnectionFailed, RequestRefused, Warned
+from parties.events import BudgetMoved, ClientLeft, ClientMet, ConnectionFailed, Warned
 from parties.identity.keys import PublicIdentity
-from parties.outcome import Aborted, Done, RoundOutcome, RoundReport, SumRefused
+from parties.outcome import Aborted, Done, Model, RoundOutcome, RoundReport, SumRefused
 from parties.server.actor import Actor
-from parties.server.admission import DismissedError
+from parties.server.admission import DismissedError, Enrolment
 from parties.server.clients.connection import ClientConnections
 from parties.server.clients.requests import RequestHandler
-from parties.server.round.assembly import RequestRefusedError
+from parties.server.evidence import EvidenceBook
 from parties.server.round.run import RoundRun
-from parties.server.setup import Schedule, ServerSetup
+from parties.server.setup import ServerSetup
+from parties.server.traffic import Traffic
 from parties.status import PastRound, ServerStatus
 from parties.storage.store import DiskFullError, StoreLostError
-from parties.watch import Watch, silent
 from transport import (
     Channel,
     ForeignPeerError,
@@ -54,7 +51,7 @@ from transport import (
     WrongServerKeyError,
 )
 
-__all__ = ["Schedule", "Server", "ServerSetup", "Watch", "silent"]
+__all__ = ["Server"]
 
 _log = logging.getLogger("parties.server")
 
@@ -65,28 +62,28 @@ PEER_CONNECTIONS = 2
 """One in use, and one that is about to end it."""
 
 
-class Server(Actor):
-    """S0 or S1: an actor that can be reached.
+class Server:
+    """S0 or S1.
 
     Attributes:
         setup: what it is made of.
-        model: the model as it stands.
-        enrolment: the clients it knows.
-        sessions: the trees that outlive their round, where the task's selection is fixed.
-        evidence: what it saw against the protocol.
+        actor: what has its rounds.
+        clients: their connections.
         visitors: how many clients are connected.
     """
 
     def __init__(self, setup: ServerSetup) -> None:
-        super().__init__(setup)
-        reception = RequestHandler(self)
-        self._conversations = ClientConnections(
-            reception,
-            reception.longest_bulk,
-            reception.longest_answer,
+        traffic = Traffic(setup.name, setup.observe, setup.watch)
+        self.setup = setup
+        self.actor = Actor(setup, traffic)
+        handler = RequestHandler(self.actor)
+        self.clients = ClientConnections(
+            handler,
+            handler.longest_bulk,
+            handler.longest_answer,
             setup.conversations,
-            self._taken,
-            self._answered,
+            traffic.received,
+            traffic.sent,
             self._budget_moved,
         )
         self._store_failed, self._store_failure = trio.open_memory_channel[StoreLostError](1)
@@ -100,24 +97,39 @@ class Server(Actor):
             PeerViolationError: the other server broke the protocol; nothing was revealed that it should not see.
             StorageError: what must not be forgotten cannot be read, or cannot be kept any more.
         """
-        await self._restore()
+        await self.actor.restore()
         if self.enrolment.warning:
-            _log.warning("%s: %s", self._name, self.enrolment.warning)
+            _log.warning("%s: %s", self.setup.name, self.enrolment.warning)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._end_with_the_store)
-                await self._begin(nursery)
+                await self.actor.begin(nursery)
                 service = Service(
                     self.handshake(), self._admit_in_sight, self._serve_in_sight, self._limits(), self._tell_failure
                 )
                 address = await nursery.start(self.setup.transport.listen, self.setup.address, service)
                 if self.setup.index == 1:
-                    nursery.start_soon(self._link.keep_dialling, self._dial_peer)
+                    nursery.start_soon(self.actor.link.keep_dialling, self._dial_peer)
                 task_status.started(address)
-        except* StoreLostError as lost:  # several tasks may have met it: one word is enough
+        except* StoreLostError as lost:  # several tasks may have met it: one error is enough
             raise leaves(lost)[0] from None
 
-    # ---- for connection tasks
+    # ---- what it is
+
+    @property
+    def model(self) -> Model:
+        """The model as it stands."""
+        return self.actor.sequence.model
+
+    @property
+    def enrolment(self) -> Enrolment:
+        """The clients that it knows."""
+        return self.actor.records.enrolment
+
+    @property
+    def evidence(self) -> EvidenceBook:
+        """What it saw against the protocol."""
+        return self.actor.records.evidence
 
     def handshake(self) -> HandshakeSettings:
         """What this server brings to every handshake."""
@@ -130,59 +142,16 @@ class Server(Actor):
             payload=self.setup.task.digest(),
         )
 
-    def open_round(self, round_id: bytes, client: str) -> RoundRun:
-        """The round of that name, if it is open for this client, or has its submission: the same again is answered.
+    # ---- its rounds
 
-        Raises:
-            RequestRefusedError: it is not open (any more).
-        """
-        run = self._current
-        if isinstance(run, RoundRun) and run.round_id == round_id and run.serves(client):
-            return run
-        raise RequestRefusedError.because("round-closed", "that round is not open; enter the next one")
-
-    def running(self) -> list[RoundRun]:
+    @property
+    def running(self) -> RoundRun | None:
         """The round that is on; none between rounds."""
-        return [self._current] if isinstance(self._current, RoundRun) else []
-
-    async def knows(self, round_id: bytes) -> bool:
-        """Whether a round of that name is on, or was."""
-        run = self._current
-        if (isinstance(run, RoundRun) and run.round_id == round_id) or round_id in self._over:
-            return True
-        return bool(await self._history.find(round_id))
+        return self.actor.rounds.running
 
     async def next_round(self, after: int) -> RoundRun:
         """Wait for an open round with a number above `after`."""
-        while True:
-            run = self._current
-            if isinstance(run, RoundRun) and run.config.number > after and isinstance(run.state, protocol.Open):
-                return run
-            await self._opened.wait()
-
-    async def settled(self, round_id: bytes) -> RoundReport:
-        """Wait until a round is settled, and return its account.
-
-        Raises:
-            RequestRefusedError: it is unknown, or too long ago.
-        """
-        run = self._current
-        if isinstance(run, RoundRun) and run.round_id == round_id:
-            await run.settled.wait()
-            return run.report()
-        for past in [self._over[round_id]] if round_id in self._over else await self._history.find(round_id):
-            return past.report
-        raise RequestRefusedError.because("round-closed", "that round is unknown here")
-
-    async def post_event(self, round_id: bytes, event: Event) -> None:
-        """Take an event of our own to the actor."""
-        await self._report(round_id, event)
-
-    def sign(self, domain: Domain, *parts: bytes) -> bytes:
-        """Sign a statement."""
-        return self.setup.identity.sign(domain, *parts)
-
-    # ---- for whoever runs the server
+        return await self.actor.rounds.next_round(after)
 
     async def close_round(self) -> RoundOutcome:
         """Close the open round now and wait for its sum.
@@ -191,7 +160,7 @@ class Server(Actor):
             FslError: the round was aborted, or its sum refused; the message says why.
         """
         run = await self.next_round(0)
-        await self._report(run.round_id, protocol.CloseRound())
+        await self.actor.post_event(run.round_id, protocol.CloseRound())
         return await self.settled_outcome(run)
 
     async def settled_outcome(self, run: RoundRun) -> RoundOutcome:
@@ -201,9 +170,7 @@ class Server(Actor):
             SumRefusedError: its sum was opened, and not applied.
             FslError: the round was aborted; the message says why.
         """
-        while run.round_id not in self._over:
-            await self._settled.wait()
-        report = run.report()
+        report = await self.actor.rounds.until_settled(run)
         match report.ending:
             case Done():
                 return run.outcome()
@@ -216,63 +183,64 @@ class Server(Actor):
 
     async def settlements(self) -> AsyncGenerator[RoundReport, None]:
         """The account of every round settled since this server was started; ends with the schedule's last."""
-        number = self._settled_before
+        rounds, number = self.actor.rounds, self.actor.sequence.settled_before
         while not (self.setup.schedule.rounds and number >= self.setup.schedule.rounds):
-            fresh = [past.report for past in self._over.values() if past.report.number > number]
+            fresh = [past.report for past in rounds.past if past.report.number > number]
             if not fresh:
-                await self._settled.wait()
+                await rounds.settled.wait()
                 continue
             number = fresh[0].number
             yield fresh[0]
 
     async def abort_round(self, number: int, explanation: str) -> RoundReport:
-        """Give the running round up, and wait until it is over.
+        """Abort the running round, and wait until it is over.
 
         Raises:
-            MisuseError: no round of that number is running, or it cannot be given up any more.
+            MisuseError: no round of that number is running, or it cannot be aborted any more.
         """
-        run = self._current
-        if not isinstance(run, RoundRun) or run.config.number != number:
-            raise MisuseError(f"round {number} is not running; {self._name} is at: {self.state_name()}")
+        run = self.running
+        if run is None or run.config.number != number:
+            raise MisuseError(f"round {number} is not running; {self.setup.name} is at: {self.state_name()}")
         if protocol.GaveUp not in protocol.ACCEPTS[type(run.state)]:
             raise MisuseError(
                 f"round {number} is in state {type(run.state).__name__}: both servers may have committed to their "
-                "shares, and who has committed does not give up any more; it ends when both servers are connected"
+                "shares, and a server that has committed cannot abandon the round; it ends when both are connected"
             )
-        await self._report(run.round_id, protocol.GaveUp(printable(explanation)))
-        while run.round_id not in self._over:
-            await self._settled.wait()
-        return run.report()
+        await self.actor.post_event(run.round_id, protocol.GaveUp(printable(explanation)))
+        return await self.actor.rounds.until_settled(run)
 
     async def wind_up(self, seconds: float) -> str:
         """Open no further round, and wait at most so many seconds for the one that is on its way to its sum.
 
-        A round that still waits for clients, or is not over by then, is parked: it goes on when the server is started
+        A round that still waits for clients, or is not over by then, is parked: it resumes when the server is started
         again with the same store.
 
         Returns:
             What the server was doing at the end, for people.
         """
-        self._winding_up.set()
-        run = self._current
-        if isinstance(run, RoundRun) and not isinstance(run.state, protocol.Open):
+        self.actor.sequence.wind_up()
+        run = self.running
+        if run is not None and not isinstance(run.state, protocol.Open):
             with trio.move_on_after(seconds):
-                while run.round_id not in self._over:
-                    await self._settled.wait()
+                await self.actor.rounds.until_settled(run)
         return self.state_name()
+
+    def state_name(self) -> str:
+        """What the server is doing, for people."""
+        return self.actor.rounds.state_name()
 
     def status(self) -> ServerStatus:
         """How the server stands, for people."""
-        run = self._current
+        run, progress = self.running, self.actor.sequence.progress
         return ServerStatus(
             server=self.setup.index,
             task=self.setup.task.name,
-            peer_connected=self._link.connected,
+            peer_connected=self.actor.link.connected,
             clients_connected=self.visitors,
-            round=run.status() if isinstance(run, RoundRun) else None,
+            round=None if run is None else run.status(),
             waiting_for=self.state_name(),
-            rounds_done=self._standing.done,
-            rounds_aborted=self._standing.aborted,
+            rounds_done=progress.done,
+            rounds_aborted=progress.aborted,
         )
 
     async def past_rounds(self, most: int = 200, before: int = 0) -> list[PastRound]:
@@ -282,8 +250,10 @@ class Server(Actor):
             most: at most so many.
             before: only rounds with a smaller number than this; 0 for the latest.
         """
-        settled = self._standing.settled
-        return await self._history.past(min(settled, before - 1) if before else settled, most)
+        settled = self.actor.sequence.progress.settled
+        return await self.actor.records.history.past(min(settled, before - 1) if before else settled, most)
+
+    # ---- its clients
 
     async def drain(self, seconds: float) -> None:
         """Wait until every client has gone, to hear what became of the last round; at most so many seconds."""
@@ -326,10 +296,10 @@ class Server(Actor):
     async def _admit_in_sight(self, key: bytes, payload: bytes) -> bytes | Refusal:
         with self._in_sight():
             try:
-                return await self._admit(key, payload)
+                return await self.admit(key, payload)
             except DiskFullError as error:
                 self.setup.observe(Warned(about="store", explanation=str(error)))
-                return NoPlace(f"{self._name} cannot store who you are at present: its disk is full")
+                return NoPlace(f"{self.setup.name} cannot store who you are at present: its disk is full")
 
     def _tell_failure(self, origin: str, error: FslError) -> None:
         self.setup.observe(ConnectionFailed(origin=origin, kind=type(error).__name__, explanation=str(error)))
@@ -337,34 +307,39 @@ class Server(Actor):
     async def _dial_peer(self) -> Channel:
         try:
             return await self.setup.transport.dial(
-                self.setup.peer_address, self.setup.peer.channel, self.handshake(), self._check_peer
+                self.setup.peer_address, self.setup.peer.channel, self.handshake(), self.check_peer
             )
         except LASTING as error:
-            self._meeting.cannot_meet(f"{self._peer} cannot be met: {error}")
+            self.actor.meeting.cannot_meet(f"{self.setup.peer_name} cannot be met: {error}")
             raise
 
-    def _check_peer(self, payload: bytes) -> None:
+    def check_peer(self, payload: bytes) -> None:
+        """Judge what the peer says of itself when this server dials it.
+
+        Raises:
+            MisuseError: it runs another task.
+        """
         if payload != self.setup.task.digest():
             raise MisuseError(self._other_task(payload))
 
     def _other_task(self, payload: bytes) -> str:
         return (
-            f"{self._peer} serves another task: its digest is {payload.hex()[:16]}…, ours is "
+            f"{self.setup.peer_name} serves another task: its digest is {payload.hex()[:16]}…, ours is "
             f"{self.setup.task.digest().hex()[:16]}…; give both servers the same task file"
         )
 
     async def _serve(self, channel: Channel) -> None:
         """Serve one connection until it is closed; the peer's becomes the link between the servers."""
         if channel.peer_key == self.setup.peer.channel:
-            await self._link.attach(channel)
+            await self.actor.link.attach(channel)
             return
         client = self.enrolment.by_channel(channel.peer_key)
         if client is None:  # dismissed between the handshake and now
-            raise DismissedError(f"a key that is not known to {self._name} any more")
+            raise DismissedError(f"a key that is not known to {self.setup.name} any more")
         with self.visit(client.name):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._end_when_dismissed, client)
-                await self._conversations.hold(channel, client.name)
+                await self.clients.hold(channel, client.name)
                 nursery.cancel_scope.cancel()
 
     async def _end_when_dismissed(self, client: PublicIdentity) -> None:
@@ -381,15 +356,11 @@ class Server(Actor):
         own = {self.setup.peer.channel: PEER_CONNECTIONS}
         return replace(self.setup.limits, per_key_exceptions=own | dict(self.setup.limits.per_key_exceptions))
 
-    def _answered(self, client: str, message: Message, size: int, bulk: int) -> None:
-        self._sent(client, message, size, bulk)
-        if isinstance(message, Refused):
-            self.setup.observe(RequestRefused(client=client, reason=message.reason, explanation=message.explanation))
-
     def _budget_moved(self, used: int, limit: int) -> None:
         self.setup.observe(BudgetMoved(used=used, limit=limit))
 
-    async def _admit(self, key: bytes, payload: bytes) -> bytes | Refusal:
+    async def admit(self, key: bytes, payload: bytes) -> bytes | Refusal:
+        """Decide about the holder of an authenticated channel key; the answer is its name, or why not."""
         if key == self.setup.peer.channel:
             if payload != self.setup.task.digest():
                 return Refusal(self._other_task(payload))

@@ -14,31 +14,10 @@ from parties.identity.keys import Identity, PublicIdentity
 from parties.identity.registry import Registry
 from parties.outcome import Model
 from parties.server.admission import ListOnly, Policy
-from parties.server.clients.connection import ConversationLimits
+from parties.server.limits import ConversationLimits, Schedule
 from parties.storage.store import Store
 from parties.watch import Watch, silent
 from transport import Kind, Limits, Transport
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """When rounds close, and how many there are.
-
-    Attributes:
-        clients: close as soon as so many submissions are in.
-        seconds: close so long after opening; infinity waits for the clients.
-        rounds: stop after the round of this number; 0 goes on for ever.
-        grace: when the peer has closed, wait so many seconds for submissions that are still on their way to us.
-        patience: wait so many seconds for the peer's list and its proofs, then give the round up; infinity waits.
-        retention: how many settled rounds keep their submissions and shares; 0 erases them with the round.
-    """
-
-    clients: int
-    seconds: float = float("inf")
-    rounds: int = 0
-    grace: float = 5.0
-    patience: float = float("inf")
-    retention: int = 0
 
 
 @dataclass(frozen=True)
@@ -88,3 +67,13 @@ class ServerSetup:
     watch: Watch = silent
     observe: Observer = unobserved
     clock: Callable[[], float] = time.time
+
+    @property
+    def name(self) -> str:
+        """S0 or S1."""
+        return f"S{self.index}"
+
+    @property
+    def peer_name(self) -> str:
+        """The other server's name."""
+        return f"S{1 - self.index}"

@@ -30,8 +30,9 @@ from parties.compute import ComputeLane, InlineLane
 from parties.identity.keys import Identity
 from parties.identity.registry import Registry
 from parties.outcome import RoundOutcome
-from parties.server.clients.connection import ConversationLimits
-from parties.server.server import Schedule, Server, ServerSetup
+from parties.server.limits import ConversationLimits, Schedule
+from parties.server.server import Server
+from parties.server.setup import ServerSetup
 from parties.simulation.scheduling import seeded_scheduling
 from parties.storage.store import MemoryStore
 from transport import Kind, MemoryNetwork

@@ -32,7 +32,9 @@ from parties.concurrency import RecurringEvent
 from parties.errors import RequestDeniedError, ServerBusyError
 from parties.events import RoundSettled, ServerEvent
 from parties.outcome import Model, RoundReport
-from parties.server.server import Schedule, Server, ServerSetup
+from parties.server.limits import Schedule
+from parties.server.server import Server
+from parties.server.setup import ServerSetup
 from parties.simulation.network import SERVERS, Network, Note
 from parties.simulation.scheduling import seeded_scheduling
 from parties.testing.disk import Disk, DiskStore
@@ -297,9 +299,12 @@ class World:
 
     def _give_up(self, fault: GiveUp) -> None:
         server = self.servers[SERVERS.index(fault.party)]
-        for run in server.running():
+        run = server.running
+        if run is not None:
             self.injector.strike(fault)
-            self._nursery.start_soon(server.post_event, run.round_id, round_protocol.GaveUp("the operator said so"))
+            self._nursery.start_soon(
+                server.actor.post_event, run.round_id, round_protocol.GaveUp("the operator said so")
+            )
 
     # ---- what is seen
 

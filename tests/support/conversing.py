@@ -20,7 +20,8 @@ from fsl_async.wire.messages import (
     Submit,
     TaskIs,
 )
-from parties.server.clients.connection import ClientConnections, ConversationLimits
+from parties.server.clients.connection import ClientConnections
+from parties.server.limits import ConversationLimits
 from parties.server.round.assembly import RequestRefusedError
 from parties.server.round.quota import AbuseError
 from transport import (

@@ -23,7 +23,9 @@ from parties.files.models import save_model
 from parties.identity.keys import Identity, PublicIdentity
 from parties.identity.registry import Registry
 from parties.outcome import RoundOutcome
-from parties.server.server import Schedule, Server, ServerSetup
+from parties.server.limits import Schedule
+from parties.server.server import Server
+from parties.server.setup import ServerSetup
 from parties.settings.writing import write_deployment
 from parties.simulation.network import Network
 from parties.storage.store import MemoryStore

@@ -26,22 +26,21 @@ from typing import Any, NoReturn, Protocol, TypeAlias
 import trio
 
 from fsl_async.digests import Buffer
-from fsl_async.errors import ChannelError, MisuseError, PeerViolationError
+from fsl_async.errors import ChannelError, PeerViolationError
 from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import AskOutcome, Enter, FromClient, Message, Refused
 from parties.server.clients.memory_budget import Budget, Loan, Moved, unmoved
+from parties.server.limits import ConversationLimits
 from parties.server.round.assembly import RequestRefusedError
 from parties.server.round.quota import AbuseError
-from transport import Channel, ChannelClosedError, Pace, Progress, TooSlowError
+from transport import Channel, ChannelClosedError, Progress, TooSlowError
 from transport.arriving import unseen
 from transport.limits import RateLimiter
 
-__all__ = ["LONGEST_HEAD", "Answerer", "ClientConnections", "ConversationLimits", "Reply"]
+__all__ = ["LONGEST_HEAD", "Answerer", "ClientConnections", "Reply"]
 
 LONGEST_HEAD = 4_096
 """Bytes that a request has at most besides its bulk; the longest there is has a tenth of it."""
-
-ORDINARY_MEMORY = 2**28
 
 FIRST_ROOM = 2**19
 """Bytes of room that a request with bulk has before more of it comes."""
@@ -96,64 +95,6 @@ class Answerer(Protocol):
             AbuseError: the client goes on beyond its limits; it carries the last answer.
             PeerViolationError: no client that keeps the protocol sends this.
         """
-
-
-@dataclass(frozen=True, slots=True)
-class ConversationLimits:
-    """What a server allows the clients that it has let in.
-
-    Attributes:
-        memory_bytes: for requests that are coming in or being carried out, and for answers until they have been taken,
-            all clients together; unless it is given, 256 MiB or room for the task's two longest requests and answers,
-            whichever is more.
-        minimum_rate: bytes per second that a message under way must keep, in either direction.
-        message_seconds: in which a whole message must be through: a long one must be faster accordingly.
-        idle_seconds: after so long without a request a client is let go; it may come back at any time.
-        queue_seconds: that a request waits for room before its client is told to come back later.
-        requests_per_second: by one client, in the long run; further ones wait.
-        request_burst: by one client, at once.
-    """
-
-    memory_bytes: int | None = None
-    minimum_rate: float = 8_192
-    message_seconds: float = 1_800
-    idle_seconds: float = 60
-    queue_seconds: float = 30
-    requests_per_second: float = 50
-    request_burst: int = 200
-
-    def __post_init__(self) -> None:
-        for name in (
-            "minimum_rate",
-            "message_seconds",
-            "idle_seconds",
-            "queue_seconds",
-            "requests_per_second",
-            "request_burst",
-        ):
-            if not getattr(self, name) > 0:
-                raise MisuseError(f"{name} must be positive, not {getattr(self, name)}")
-
-    @property
-    def pace(self) -> Pace:
-        """How fast a message must move once it has begun."""
-        return Pace(bytes_per_second=self.minimum_rate, message_seconds=self.message_seconds)
-
-    def memory(self, longest: int, longest_answer: int) -> tuple[int, int]:
-        """The memory for requests and for answers of which the longest have so many bytes.
-
-        Raises:
-            MisuseError: what is given is not enough for one of each.
-        """
-        least = longest + longest_answer
-        given = max(ORDINARY_MEMORY, 2 * least) if self.memory_bytes is None else self.memory_bytes
-        if given < least:
-            raise MisuseError(
-                f"memory_bytes is {given:,}, and one request of this task and one answer take {least:,}: allow the "
-                "server at least as much, better twice"
-            )
-        requests = given * longest // least
-        return requests, given - requests
 
 
 class ClientConnections:

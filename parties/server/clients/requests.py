@@ -8,7 +8,7 @@ other bytes get a conflict.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import trio
@@ -19,7 +19,6 @@ from fsl_async.digests import KEY_BYTES, Buffer, Domain, same
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols import session as sessions
-from fsl_async.protocols.machine import Event
 from fsl_async.server.aggregation import Submission
 from fsl_async.server.retrieval import Query
 from fsl_async.task import Dense, Sparse, Task
@@ -43,20 +42,17 @@ from fsl_async.wire.messages import (
 )
 from fsl_async.wire.public_part import SALT_BYTES, Layout, Part, Trees, dense_bytes, first_padding
 from parties.events import Warned
-from parties.outcome import RoundReport
-from parties.server.admission import Enrolment
+from parties.server.actor import Actor
 from parties.server.clients.connection import Reply, Room
-from parties.server.evidence import Evidence, EvidenceBook, either
+from parties.server.evidence import Evidence, either
 from parties.server.round.assembly import ContradictionError, RequestKey, RequestRefusedError
 from parties.server.round.quota import Counted
 from parties.server.round.records import StoredSubmission
 from parties.server.round.room import submission_bytes
 from parties.server.round.run import RoundRun
-from parties.server.sessions import Sessions
-from parties.server.setup import ServerSetup
 from parties.storage.store import StoreLostError
 
-__all__ = ["House", "RequestHandler"]
+__all__ = ["RequestHandler"]
 
 NOTHING = memoryview(b"")
 
@@ -67,75 +63,44 @@ RETRY_AFTER = 30
 """Seconds after which to ask a server again that cannot store anything: an operator has to make room."""
 
 
-class House(Protocol):
-    """What a reception needs of the server that it belongs to.
-
-    Attributes:
-        setup: what the server is made of.
-        enrolment: the clients it knows.
-        sessions: the trees that outlive their round.
-        evidence: what it saw against the protocol.
-    """
-
-    setup: ServerSetup
-    enrolment: Enrolment
-    sessions: Sessions
-    evidence: EvidenceBook
-
-    def running(self) -> list[RoundRun]:
-        """The round that is on; none between rounds."""
-
-    def open_round(self, round_id: bytes, client: str) -> RoundRun:
-        """The round of that name, if it is open for this client; see `Server.open_round`."""
-
-    async def knows(self, round_id: bytes) -> bool:
-        """Whether a round of that name is on, or was."""
-
-    async def next_round(self, after: int) -> RoundRun:
-        """Wait for an open round with a number above `after`."""
-
-    async def settled(self, round_id: bytes) -> RoundReport:
-        """Wait until a round is settled, and return its account; see `Server.settled`."""
-
-    async def post_event(self, round_id: bytes, event: Event) -> None:
-        """Take an event of our own to the actor."""
-
-    def sign(self, domain: Domain, *parts: bytes) -> bytes:
-        """Sign a statement."""
-
-
 class RequestHandler:
     """Answers clients for a server.
+
+    Args:
+        actor: has the rounds, and takes what enters a round.
 
     Attributes:
         longest_bulk: of all requests that the task ever implies, in bytes.
         longest_answer: of all answers that are made for one client, in bytes.
     """
 
-    def __init__(self, server: House) -> None:
-        self._server = server
-        self._task = server.setup.task
-        self._index = server.setup.index
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+        self._rounds = actor.rounds
+        self._records = actor.records
+        self._setup = actor.setup
+        self._task = actor.setup.task
+        self._index = actor.setup.index
         known = union_task(self._task) if self._task.alignment == "union" else self._task
         self._sizes = {b"": _bulk_sizes(known)}
         self.longest_bulk = max(*_bulk_sizes(known), submission_bytes(self._task))
-        rows = {index: _row_bytes(server.setup.model[block.name]) for index, block in self._task.sparse_blocks()}
+        rows = {index: _row_bytes(actor.setup.model[block.name]) for index, block in self._task.sparse_blocks()}
         self.longest_answer = max(answer_bytes(shape, rows) for shape in (known, self._task))
         self._told: dict[bytes, Reply] = {}
 
     def bulk_sizes(self) -> frozenset[int]:
         """The exact sizes of a request's bulk: in the running round, and in the last, whose late clients hear so."""
-        for run in self._server.running():
-            if self._task.alignment == "union" and run.round_id not in self._sizes:
-                self._sizes[run.round_id] = _bulk_sizes(run.config.shape)
+        run = self._rounds.running
+        if run is not None and self._task.alignment == "union" and run.round_id not in self._sizes:
+            self._sizes[run.round_id] = _bulk_sizes(run.config.shape)
         for forgotten in list(self._sizes)[1:-2]:
             del self._sizes[forgotten]
         return frozenset().union(*self._sizes.values())
 
     def arriving(self, client: str) -> AbstractContextManager[None]:
         """Counts a request that has begun to come, until it has; see `RetrievalBatcher.arriving`."""
-        running = self._server.running()
-        return running[0].quota.arriving(client) if running else nullcontext()
+        run = self._rounds.running
+        return nullcontext() if run is None else run.quota.arriving(client)
 
     async def reply(self, client: str, message: Any, bulk: memoryview, room: Room) -> Reply:
         """Carry a request out; see `RetrievalBatcher.reply`."""
@@ -144,8 +109,8 @@ class RequestHandler:
                 case AskTask():
                     return TaskIs(self._task.canonical()), NOTHING
                 case Enter(after=after, known=known):
-                    strange = bool(known) and not await self._server.knows(known)
-                    run = await self._server.next_round(0 if strange else after)
+                    strange = bool(known) and not await self._rounds.knows(known)
+                    run = await self._rounds.next_round(0 if strange else after)
                     return Opened(run.config.canonical(), strange), NOTHING
                 case Retrieve() | Recall():
                     return await self._counted(Counted.RETRIEVAL, client, message, bulk, room)
@@ -161,7 +126,7 @@ class RequestHandler:
         except StoreLostError:
             raise  # no server goes on that cannot keep what it acknowledges
         except StorageError as error:
-            self._server.setup.observe(Warned(about="store", explanation=str(error)))
+            self._setup.observe(Warned(about="store", explanation=str(error)))
             busy = RequestRefusedError.because("busy", "the server cannot store anything at present", RETRY_AFTER)
             return busy.message, NOTHING
 
@@ -169,14 +134,14 @@ class RequestHandler:
         self, kind: Counted, client: str, message: CountedRequest, bulk: memoryview, room: Room
     ) -> Reply:
         """Carry out a request that is counted."""
-        run = self._server.open_round(message.round_id, client)
+        run = self._rounds.open_round(message.round_id, client)
         names = {block.name for block in self._task.blocks}
         what = f"{message.block}, {message.union}" if isinstance(message, Download) and message.block in names else ""
         with run.quota.request(client, kind, what):
             try:
                 return await self._carry_out(run, client, message, bulk, room)
             except ContradictionError as seen:
-                await self._server.evidence.keep(self._evidence(run, client, seen))
+                await self._records.evidence.keep(self._evidence(run, client, seen))
                 raise
 
     def _evidence(self, run: RoundRun, client: str, seen: ContradictionError) -> Evidence:
@@ -230,7 +195,7 @@ class RequestHandler:
 
     async def _session(self, run: RoundRun, client: str, message: Recall | Hint) -> Submission:
         """What brought the trees of a client's session, if it means these trees: hints at others are no values here."""
-        session = await self._server.sessions.of(run.config, client)
+        session = await self._records.sessions.of(run.config, client)
         if not same(session.commitments[self._index], message.session):
             explanation = "your session has other trees here, as if an older state of yours had been put back"
             raise RequestRefusedError.because("no-session", f"{explanation}; your next call begins a new session")
@@ -319,7 +284,7 @@ class RequestHandler:
         commitments: tuple[bytes, bytes],
     ) -> bytes:
         """A submission's digest; the desk has compared the announced digest with the part."""
-        identity = self._server.enrolment.identity(client).digest()
+        identity = self._records.enrolment.identity(client).digest()
         of_dense = message.dense_salt + message.dense_digest
         return submission_digest(run.round_id, identity, announced, tree, commitments, of_dense)
 
@@ -341,15 +306,15 @@ class RequestHandler:
         if run.claims.claim(client, name):
             with trio.CancelScope(shield=True):
                 try:
-                    changes = [self._server.sessions.take(client, event)] if self._task.selection == "fixed" else []
+                    changes = [self._records.sessions.take(client, event)] if self._task.selection == "fixed" else []
                     await run.records.store.commit(*changes, *run.records.submission_changes(submission, dense))
                 except (StorageError, RequestRefusedError):
                     run.claims.give_back(client)
                     raise
-                await self._server.post_event(run.round_id, protocol.Submitted(client, name))
+                await self._actor.post_event(run.round_id, protocol.Submitted(client, name))
         if not await run.claims.wait_entered(client):
             raise RequestRefusedError.because("round-closed", "the round closed before the submission was in")
-        signature = self._server.sign(Domain.RECEIPT, run.round_id, client.encode(), name)
+        signature = self._setup.identity.sign(Domain.RECEIPT, run.round_id, client.encode(), name)
         return Receipt(round_id=run.round_id, digest=name, signature=signature), NOTHING
 
     def _query_part(self, run: RoundRun, client: str, message: Submit) -> bytes:
@@ -414,10 +379,10 @@ class RequestHandler:
         return announced
 
     async def _finished(self, round_id: bytes) -> Reply:
-        report = await self._server.settled(round_id)
+        report = await self._rounds.settled_report(round_id)
         if round_id not in self._told:  # a thousand clients ask at once, and all hear the same bytes
             content = report.canonical()
-            signature = self._server.sign(Domain.OUTCOME, content)
+            signature = self._setup.identity.sign(Domain.OUTCOME, content)
             self._told = {round_id: (Finished(round_id=round_id, signature=signature), content)}
         return self._told[round_id]
 

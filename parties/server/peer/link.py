@@ -1,9 +1,9 @@
 """The connection between the two servers, kept alive.
 
 S1 dials S0, again and again until it answers; messages leave in the order in which they were posted, and what is large
-is read from the store when its turn comes. A lost connection loses what was queued: each time the servers meet, `meet`
-is told, and the actor posts again what its state says the peer may lack. So nothing here needs to remember. The servers
-show each other signs of life: who gives none is taken for lost, whatever the network says of the connection.
+is read from the store when its turn comes. A lost connection loses what was queued: each time the servers meet, the
+actor posts again what its state says the peer may lack, so nothing here needs to remember. The servers show each other
+signs of life; a peer that gives none is taken for lost, whatever the network says of the connection.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import trio
 
@@ -22,9 +22,10 @@ from fsl_async.errors import ChannelError
 from fsl_async.wire.codec import Received, decode, encode
 from fsl_async.wire.messages import FromPeer, Message
 from parties.concurrency import RecurringEvent
+from parties.server.traffic import Traffic
 from transport import Channel, Pace
 
-__all__ = ["PeerLink"]
+__all__ = ["PeerLink", "PeerListener"]
 
 _log = logging.getLogger("parties.link")
 
@@ -32,15 +33,10 @@ LONGEST_PAUSE = 5.0
 FLUSH_PATIENCE = 1.0
 PACE = Pace(grace=30.0, silence=120.0)
 """Of a message under way, in either direction: the peer is not trusted to finish what it begins. It may be slow for a
-while when it stores what it takes; a link that is given up is made anew, and costs what was under way."""
+while because it stores what it takes; a link that is dropped is made anew, and costs what was under way."""
 
-Deliver: TypeAlias = Callable[[Received], Awaitable[None]]
-Meet: TypeAlias = Callable[[], Awaitable[None]]
-Lose: TypeAlias = Callable[[str], None]
-Sent: TypeAlias = Callable[[Message, int, int], None]
-Taken: TypeAlias = Callable[[Message, int], None]
 Fetch: TypeAlias = Callable[[], Awaitable[Sequence[Buffer]]]
-"""Reads what goes out with a message; nothing, where the message is not wanted any more."""
+"""Reads the bulk of a message; nothing, where the message is not wanted any more."""
 
 
 @dataclass(frozen=True)
@@ -49,60 +45,72 @@ class _Posted:
     fetch: Fetch
 
 
+class PeerListener(Protocol):
+    """Takes what comes from the peer."""
+
+    async def peer_met(self) -> None:
+        """A connection stands."""
+
+    async def peer_said(self, received: Received) -> None:
+        """A message has come; the next one is read when this returns."""
+
+    def peer_lost(self) -> None:
+        """The connection is lost."""
+
+
 class PeerLink:
     """Messages to and from the other server.
 
     Args:
         peer: its name, for messages.
         limit: the longest message it may send, in bytes.
-        deliver: takes each message of the peer's, in order.
-        meet: called each time a connection stands.
-        lose: called each time one is lost, with the reason.
-        sent: hears of every message that has gone out: its bytes before framing, of them bulk.
-        taken: hears of every message that has come in: its bytes before framing.
+        listener: takes what comes.
+        traffic: hears of every message that has gone out or come in.
+
+    Attributes:
+        peer: the other server's name.
     """
 
-    def __init__(
-        self, peer: str, limit: int, deliver: Deliver, meet: Meet, lose: Lose, sent: Sent, taken: Taken
-    ) -> None:
+    def __init__(self, peer: str, limit: int, listener: PeerListener, traffic: Traffic) -> None:
         self.peer = peer
-        self.connected = False
+        self._limit = limit
+        self._listener = listener
+        self._traffic = traffic
         self._greeted = False
         self._refused = False
-        self._lose = lose
-        self._told_sent = sent
-        self._told_taken = taken
-        self._limit = limit
-        self._deliver = deliver
-        self._meet = meet
         self._queue: deque[_Posted] = deque()
         self._posted = RecurringEvent()
         self._sent = RecurringEvent()
         self._attach = trio.Lock()
         self._in_use = trio.CancelScope()
-        self._standing: list[Channel] = []
+        self._channel: Channel | None = None
         self._sent_before = 0
         self._received_before = 0
 
     @property
+    def connected(self) -> bool:
+        """Whether a connection stands."""
+        return self._channel is not None
+
+    @property
     def bytes_sent(self) -> int:
         """Bytes sent to the peer so far, over all connections: handshakes, framing and all."""
-        return self._sent_before + sum(channel.bytes_sent for channel in self._standing)
+        return self._sent_before + (self._channel.bytes_sent if self._channel else 0)
 
     @property
     def bytes_received(self) -> int:
         """Bytes received from the peer so far, over all connections: handshakes, framing and all."""
-        return self._received_before + sum(channel.bytes_received for channel in self._standing)
+        return self._received_before + (self._channel.bytes_received if self._channel else 0)
 
     def greet(self) -> None:
-        """Let messages out from now on; the actor calls this first when it has heard that a connection stands.
+        """Let messages out from now on; the actor calls this first when it learns that a connection stands.
 
-        What it posts before, not knowing of the connection, would overtake what the peer may lack.
+        A message that it posted before, not knowing of the connection, would overtake what the peer may lack.
         """
         self._greeted = True
 
     def post(self, message: Message, *bulk: Buffer) -> None:
-        """Queue a message; it is dropped before the greeting, for then the actor has yet to say what the peer lacks."""
+        """Queue a message; before the greeting it is dropped, because the actor has yet to say what the peer lacks."""
 
         async def at_hand() -> Sequence[Buffer]:
             return bulk or (b"",)
@@ -130,24 +138,22 @@ class PeerLink:
         """Use a channel until it is lost; one at a time, a newer one ends the older, which may be dead unnoticed."""
         self._in_use.cancel()
         async with self._attach:
-            self.connected, self._greeted = True, False
-            self._standing.append(channel)
+            self._channel, self._greeted = channel, False
             self._queue.clear()
             self._in_use = trio.CancelScope()
             try:
                 with self._in_use:
                     await self._use(channel)
             finally:
-                self.connected = False
-                self._lose("the connection has ended")
-                self._standing.remove(channel)
+                self._channel = None
                 self._sent_before += channel.bytes_sent
                 self._received_before += channel.bytes_received
+                self._listener.peer_lost()
 
     async def _use(self, channel: Channel) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._send_all, channel)
-            await self._meet()
+            await self._listener.peer_met()
             await self._receive_all(channel)
 
     async def keep_dialling(self, dial: Callable[[], Awaitable[Channel]]) -> None:
@@ -173,7 +179,7 @@ class PeerLink:
                 if bulk:
                     parts = encode(posted.message, *bulk)
                     await channel.send(*parts, pace=PACE)
-                    self._told_sent(posted.message, _size(parts), _size(bulk))
+                    self._traffic.sent(self.peer, posted.message, _size(parts), _size(bulk))
                 self._queue.popleft()
                 self._sent.set()
             await self._posted.wait()
@@ -183,8 +189,8 @@ class PeerLink:
             await channel.awaited()
             data = await channel.receive(self._limit, pace=PACE)
             received = decode(data, FromPeer, self.peer)
-            self._told_taken(received.message, len(data))
-            await self._deliver(received)
+            self._traffic.received(self.peer, received.message, len(data))
+            await self._listener.peer_said(received)
 
 
 def _size(parts: Sequence[Buffer]) -> int:

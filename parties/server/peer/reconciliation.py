@@ -7,8 +7,6 @@ behind is decided in `protocols.reconciliation`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
 from fsl_async.protocols.reconciliation import (
@@ -103,22 +101,21 @@ class Meeting:
         self._link.refuse()
 
 
-def known(current: object, tosses: Sequence[TossRun], last: Sequence[RoundReport], settled: int) -> Known:
+def known(toss: TossRun | None, run: RoundRun | None, last: RoundReport | None, settled: int) -> Known:
     """What a server knows.
 
     Args:
-        current: the round that is on, or its toss; anything else where none is.
-        tosses: those that are remembered; the last one is of the present round, where one is on.
+        toss: the present round's; none where the server rests.
+        run: the round that is on, once it is tossed for.
         last: the account of the last round that is over; none before the first.
         settled: its number.
     """
-    match current:
-        case RoundRun() as run:
-            found = known_of_round(tosses[-1].state, run.state, run.round_id)
-        case TossRun() as toss:
-            found = known_of_toss(toss.state)
-        case _:
-            found = known_at_rest()
-    for report in last:
-        found = msgspec.structs.replace(found, last=report.round_id, aborted=isinstance(report.ending, Aborted))
+    if toss is None:
+        found = known_at_rest()
+    elif run is None:
+        found = known_of_toss(toss.state)
+    else:
+        found = known_of_round(toss.state, run.state, run.round_id)
+    if last is not None:
+        found = msgspec.structs.replace(found, last=last.round_id, aborted=isinstance(last.ending, Aborted))
     return msgspec.structs.replace(found, settled=settled)

@@ -23,7 +23,8 @@ from trio.testing import MockClock
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.digests import DIGEST_BYTES, Domain, digest
 from fsl_async.errors import MisuseError
-from parties.server.server import Schedule, Server
+from parties.server.limits import Schedule
+from parties.server.server import Server
 from parties.simulation.network import SERVERS
 from parties.testing.faults import (
     CALM,

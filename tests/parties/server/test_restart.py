@@ -231,7 +231,7 @@ async def test_what_was_on_loan_is_waited_for_until_patience_ends(
                 nursery.start_soon(take_part, client, place, False, told)
             await trio.sleep(8)
             assert sorted(home.kills) == [0, 1]
-            (run,) = home.server[1].running()
+            run = home.server[1].running
             stored = {key.client for key, _ in await run.records.parts()}
             assert stored == {name for name in NAMES if run.config.carrier(name) == 1} < {*NAMES}
             assert run.status().state == "Rostered"

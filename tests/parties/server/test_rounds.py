@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,8 +17,12 @@ from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import Answer, Commitment, Enter, Forward, FromClient, Message, Receipt, Share, Submit
 from fsl_async.wire.public_part import Layout, Trees
 from parties import AlreadyCountedError, RoundClosedError, simulate
+from parties.compute import InlineLane
 from parties.events import MessageReceived, MessageSent, ServerEvent
-from parties.server.server import Schedule
+from parties.server.limits import Schedule
+from parties.server.setup import ServerSetup
+from parties.simulation.network import Network as Simulation
+from parties.simulation.scheduling import seeded_scheduling
 from tests.support.hand_made import name_of
 from tests.support.shop import (
     ROWS,
@@ -72,33 +77,45 @@ async def test_a_second_round_retrieves_the_model_that_the_first_has_changed():
         assert not np.array_equal(first["items"], second["items"])
 
 
+class Told(Simulation):
+    """A network whose servers' events are kept."""
+
+    def __init__(self, *args: Any) -> None:
+        self.told: tuple[list[ServerEvent], list[ServerEvent]] = ([], [])
+        super().__init__(*args)
+
+    def _server_setup(self, index: int, model: dict[str, Any]) -> ServerSetup:
+        return replace(super()._server_setup(index, model), observe=self.told[index].append)
+
+
 async def test_both_servers_tell_of_the_same_messages_with_the_same_sizes():
     """A size is the whole message's; the transcript has the bulk alone."""
-    told: tuple[list[ServerEvent], list[ServerEvent]] = ([], [])
-    async with simulate(TASK, model(), seed=31) as net:
-        for server, happenings in zip(net.servers, told, strict=True):
-            server.setup = replace(server.setup, observe=happenings.append)
-        await honest_round(net)
-        await trio.testing.wait_all_tasks_blocked()
-        names = ("S0", "S1")
-        for sender, receiver in (names, names[::-1]):
-            out = [
-                (happening.kind, happening.size)
-                for happening in told[names.index(sender)]
-                if isinstance(happening, MessageSent) and happening.receiver == receiver
-            ]
-            came = [
-                (happening.kind, happening.size)
-                for happening in told[names.index(receiver)]
-                if isinstance(happening, MessageReceived) and happening.sender == sender
-            ]
-            notes = [note for note in net.transcript if (note.sender, note.receiver) == (sender, receiver)][-len(out) :]
-            assert out == came
-            assert [kind for kind, _ in out] == [type(note.message).__name__ for note in notes]
-            for (_, size), note in zip(out, notes, strict=True):
-                assert size == sum(map(len, encode(note.message, bytes(note.bulk))))
-        submissions = [h for h in told[0] if isinstance(h, MessageReceived) and h.kind == "Submit"]
-        assert {happening.sender for happening in submissions} == {"anna", "ben"}
+    net = Told(TASK, model(), 31, InlineLane())
+    with seeded_scheduling(31):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(net.run)
+            await honest_round(net)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+    names = ("S0", "S1")
+    for sender, receiver in (names, names[::-1]):
+        out = [
+            (happening.kind, happening.size)
+            for happening in net.told[names.index(sender)]
+            if isinstance(happening, MessageSent) and happening.receiver == receiver
+        ]
+        came = [
+            (happening.kind, happening.size)
+            for happening in net.told[names.index(receiver)]
+            if isinstance(happening, MessageReceived) and happening.sender == sender
+        ]
+        notes = [note for note in net.transcript if (note.sender, note.receiver) == (sender, receiver)][-len(out) :]
+        assert out == came
+        assert [kind for kind, _ in out] == [type(note.message).__name__ for note in notes]
+        for (_, size), note in zip(out, notes, strict=True):
+            assert size == sum(map(len, encode(note.message, bytes(note.bulk))))
+    submissions = [h for h in net.told[0] if isinstance(h, MessageReceived) and h.kind == "Submit"]
+    assert {happening.sender for happening in submissions} == {"anna", "ben"}
 
 
 async def test_rows_come_in_the_order_asked_and_bit_for_bit():

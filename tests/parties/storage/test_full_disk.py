@@ -186,7 +186,7 @@ async def test_a_server_whose_disk_is_full_can_be_stopped_with_many_submissions_
 
             async def enter(number: int) -> None:
                 with trio.CancelScope(shield=True):
-                    await shop.servers[0].post_event(run.round_id, Submitted(f"c{number}", bytes(32)))
+                    await shop.servers[0].actor.post_event(run.round_id, Submitted(f"c{number}", bytes(32)))
 
             for number in range(100):
                 entering.start_soon(enter, number)

@@ -10,7 +10,7 @@ import trio
 
 from fsl_async import MisuseError
 from parties import Client
-from parties.server.server import Schedule
+from parties.server.limits import Schedule
 from parties.testing import (
     AtTime,
     BrokenWrite,

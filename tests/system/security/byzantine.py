@@ -19,6 +19,7 @@ import numpy as np
 import trio
 
 from fsl_async import Dense, FslError, Ring, Sparse, Task
+from fsl_async.config import RoundConfig
 from fsl_async.digests import Domain, digest
 from fsl_async.error_groups import leaves
 from fsl_async.protocols import round as protocol
@@ -40,13 +41,17 @@ from fsl_async.wire.messages import (
 from fsl_async.wire.public_part import Layout, Trees
 from parties.client.client import Client
 from parties.compute import InlineLane
+from parties.identity.keys import Identity
 from parties.outcome import ClientOutcome, RoundReport
+from parties.server.actor import Actor
 from parties.server.evidence import Evidence
 from parties.server.peer.link import Fetch, PeerLink
 from parties.server.round.assembly import RequestRefusedError
-from parties.server.round.run import RoundRun
 from parties.server.round.terms import Terms
-from parties.server.server import Server, ServerSetup
+from parties.server.round_sequence import RoundSequence
+from parties.server.rounds import Rounds
+from parties.server.server import Server
+from parties.server.setup import ServerSetup
 from parties.simulation.network import Network
 from parties.simulation.scheduling import seeded_scheduling
 from parties.storage.store import Put
@@ -110,6 +115,62 @@ def at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
     raise AssertionError("a store in memory has waited")
 
 
+class Ear(Actor):
+    """Takes what a byzantine server would rather hear of its own."""
+
+    owner: Byzantine
+
+    async def take_own(self, round_id: bytes, event: Event) -> None:
+        self.owner.overhear(event)
+        changed = self.owner.hear(event)
+        self.owner.fired |= changed != (event,)
+        for other in changed:
+            await super().take_own(round_id, other)
+
+
+class Opener(RoundSequence):
+    """Opens the rounds that a byzantine server would rather open."""
+
+    owner: Byzantine
+
+    async def terms(self, tossed: tossing.Tossed) -> Terms:
+        terms = await super().terms(tossed)
+        config = self.owner.open(terms.config)
+        self.owner.fired |= config is not terms.config
+        return replace(terms, config=config)
+
+
+class Memory(Rounds):
+    """Remembers the rounds that a byzantine server would rather have had."""
+
+    owner: Byzantine
+
+    async def settled_report(self, round_id: bytes) -> RoundReport:
+        report = await super().settled_report(round_id)
+        told = self.owner.remember(report)
+        self.owner.fired |= told is not report
+        return told
+
+
+@dataclass(frozen=True)
+class Hand(Identity):
+    """Signs what a byzantine server would rather sign."""
+
+    owner: Byzantine | None = field(default=None, repr=False, compare=False)
+
+    def sign(self, domain: Domain, *parts: bytes) -> bytes:
+        signature = super().sign(domain, *parts)
+        written = self.owner.write(domain, signature)
+        self.owner.fired |= written != signature
+        return written
+
+
+def become(part: Any, other: type, owner: Byzantine) -> None:
+    """Give a part of a server to its byzantine owner."""
+    part.__class__ = other
+    part.owner = owner
+
+
 class Byzantine(Server):
     """A server that may say something else than the protocol has it say.
 
@@ -118,16 +179,13 @@ class Byzantine(Server):
     """
 
     def __init__(self, setup: ServerSetup) -> None:
-        super().__init__(setup)
-        self._link.__class__ = Mouth
-        self._link.owner = self  # type: ignore[attr-defined]
+        own = setup.identity
+        super().__init__(replace(setup, identity=Hand(own.name, own.channel_secret, own.statement_secret, self)))
+        become(self.actor, Ear, self)
+        become(self.actor.link, Mouth, self)
+        become(self.actor.sequence, Opener, self)
+        become(self.actor.rounds, Memory, self)
         self.fired = False
-
-    async def _take_own(self, round_id: bytes, event: Event) -> None:
-        changed = self.hear(event)
-        self.fired |= changed != (event,)
-        for other in changed:
-            await super()._take_own(round_id, other)
 
     def say(self, message: Message, bulk: bytes) -> Said:
         """What is said to the peer in place of a message."""
@@ -136,6 +194,21 @@ class Byzantine(Server):
     def hear(self, event: Event) -> tuple[Event, ...]:
         """What its own machine is told in place of an event of its own."""
         return (event,)
+
+    def overhear(self, event: Event) -> None:
+        """Take note of an event of its own before its machine does."""
+
+    def open(self, config: RoundConfig) -> RoundConfig:
+        """What it opens in place of a round."""
+        return config
+
+    def remember(self, report: RoundReport) -> RoundReport:
+        """What clients are told in place of a round's account."""
+        return report
+
+    def write(self, domain: Domain, signature: bytes) -> bytes:
+        """What it gives in place of its signature."""
+        return signature
 
 
 def flipped(data: bytes, place: int = 0) -> bytes:
@@ -226,8 +299,7 @@ class ForwardsTwoParts(Byzantine):
 class ForwardsForAnother(Byzantine):
     def say(self, message: Message, bulk: bytes) -> Said:
         if isinstance(message, Forward):
-            run = self._current
-            config = run.config  # type: ignore[union-attr]
+            config = self.running.config
             others = (name for name in CLIENTS if config.carrier(name) != self.setup.index)
             message = msgspec.structs.replace(message, client=next(others))
         yield message, bulk
@@ -342,9 +414,9 @@ class AddsAnError(Byzantine):
 
     def hear(self, event: Event) -> tuple[Event, ...]:
         if isinstance(event, protocol.Summed):
-            run = self._current
-            share = np.frombuffer(at_once(run.records.share(event.share)), "<u8") + np.uint64(ERROR)  # type: ignore[union-attr]
-            event = protocol.Summed(at_once(run.records.keep_share(share.tobytes())), event.nonce)  # type: ignore[union-attr]
+            records = self.running.records
+            share = np.frombuffer(at_once(records.share(event.share)), "<u8") + np.uint64(ERROR)
+            event = protocol.Summed(at_once(records.keep_share(share.tobytes())), event.nonce)
         return (event,)
 
 
@@ -387,27 +459,24 @@ class TossesAhead(Byzantine):
 
 
 class OpensOnAnotherSeed(Byzantine):
-    async def _terms(self, tossed: tossing.Tossed) -> Terms:
-        self.fired = True
-        return await super()._terms(msgspec.structs.replace(tossed, hash_seed=flipped(tossed.hash_seed)))
+    def open(self, config: RoundConfig) -> RoundConfig:
+        return msgspec.structs.replace(config, hash_seed=flipped(config.hash_seed))
 
 
 class OpensOnAnotherModel(Byzantine):
-    async def _terms(self, tossed: tossing.Tossed) -> Terms:
-        self.fired = True
-        first, *rest = self._described
-        self._described = (msgspec.structs.replace(first, digest=flipped(first.digest)), *rest)
-        return await super()._terms(tossed)
+    def open(self, config: RoundConfig) -> RoundConfig:
+        first, *rest = config.model
+        return msgspec.structs.replace(
+            config, model=(msgspec.structs.replace(first, digest=flipped(first.digest)), *rest)
+        )
 
 
 class OpensWithOtherKeys(Byzantine):
-    async def _terms(self, tossed: tossing.Tossed) -> Terms:
-        self.fired = True
-        peer = replace(self.setup.peer, statement=flipped(self.setup.peer.statement))
-        setup, self.setup = self.setup, replace(self.setup, peer=peer)
-        terms = await super()._terms(tossed)
-        self.setup = setup
-        return terms
+    def open(self, config: RoundConfig) -> RoundConfig:
+        keys = list(config.servers)
+        peer = keys[1 - self.setup.index]
+        keys[1 - self.setup.index] = msgspec.structs.replace(peer, statement=flipped(peer.statement))
+        return msgspec.structs.replace(config, servers=tuple(keys))
 
 
 class LowersTheMinimum(Byzantine):
@@ -421,11 +490,11 @@ class LowersTheMinimum(Byzantine):
     def handshake(self) -> HandshakeSettings:
         return replace(super().handshake(), payload=self._honest_task)
 
-    def _check_peer(self, payload: bytes) -> None:
+    def check_peer(self, payload: bytes) -> None:
         pass
 
-    async def _admit(self, key: bytes, payload: bytes):
-        return b"peer" if key == self.setup.peer.channel else await super()._admit(key, payload)
+    async def admit(self, key: bytes, payload: bytes):
+        return b"peer" if key == self.setup.peer.channel else await super().admit(key, payload)
 
 
 class RunsAnotherTask(Byzantine):
@@ -435,41 +504,35 @@ class RunsAnotherTask(Byzantine):
         super().__init__(replace(setup, task=msgspec.structs.replace(setup.task, min_clients=3)))
         self.fired = True
 
-    def _check_peer(self, payload: bytes) -> None:
+    def check_peer(self, payload: bytes) -> None:
         pass
 
-    async def _admit(self, key: bytes, payload: bytes):
-        return b"peer" if key == self.setup.peer.channel else await super()._admit(key, payload)
+    async def admit(self, key: bytes, payload: bytes):
+        return b"peer" if key == self.setup.peer.channel else await super().admit(key, payload)
 
 
 # ---- what clients are told
 
 
 class SignsNothing(Byzantine):
-    def sign(self, domain: Domain, *parts: bytes) -> bytes:
-        self.fired = True
-        return flipped(super().sign(domain, *parts))
+    def write(self, domain: Domain, signature: bytes) -> bytes:
+        return flipped(signature)
 
 
 class SignsOutcomesWrongly(Byzantine):
-    def sign(self, domain: Domain, *parts: bytes) -> bytes:
-        signature = super().sign(domain, *parts)
-        self.fired |= domain is Domain.OUTCOME
+    def write(self, domain: Domain, signature: bytes) -> bytes:
         return flipped(signature) if domain is Domain.OUTCOME else signature
 
 
 class TellsAnotherOutcome(Byzantine):
-    async def settled(self, round_id: bytes) -> RoundReport:
-        self.fired = True
-        report = await super().settled(round_id)
+    def remember(self, report: RoundReport) -> RoundReport:
         return msgspec.structs.replace(report, clients=report.clients[1:])
 
 
 class ForgetsRounds(Byzantine):
     """Knows of no round that is over."""
 
-    async def settled(self, round_id: bytes) -> RoundReport:
-        await super().settled(round_id)
+    def remember(self, report: RoundReport) -> RoundReport:
         self.fired = True
         raise RequestRefusedError.because("round-closed", "that round is unknown here")
 
@@ -605,12 +668,12 @@ async def meet(mutation: Mutation, index: int, seed: int) -> Account:
             for place, name in enumerate(CLIENTS):
                 nursery.start_soon(_take_part, network.client(name), place + 1, account)
             await trio.sleep(PATIENCE)
-            runs = [run for server in (account.honest, account.mutant) for run in _open_runs(server)]
+            runs = [(server, server.running) for server in (account.honest, account.mutant) if server.running]
             for server, run in runs:
-                await server.post_event(run.round_id, protocol.CloseRound())
+                await server.actor.post_event(run.round_id, protocol.CloseRound())
             await trio.sleep(PATIENCE)
             nursery.cancel_scope.cancel()
-        account.report = [over.report for over in account.honest._over.values() if over.report.number == 1]
+        account.report = [over.report for over in account.honest.actor.rounds.past if over.report.number == 1]
         for server, run in runs:
             if server is account.honest and account.report and account.report[0].ended == "done":
                 account.sums = run.outcome().elements
@@ -618,11 +681,6 @@ async def meet(mutation: Mutation, index: int, seed: int) -> Account:
         account.revealed = any(isinstance(n.message, Share) for n in network.transcript if n.sender == name)
         account.evidence = await account.honest.evidence.entries()
     return account
-
-
-def _open_runs(server: Server):
-    run = server._current
-    return [(server, run)] if isinstance(run, RoundRun) else []
 
 
 @asynccontextmanager

@@ -76,6 +76,7 @@ ROUND, EFFECTS, TOSS, ASSEMBLY = (
 SESSION, MACHINE, CLIENT_MACHINE = (f"fsl_async/protocols/{name}.py" for name in ("session", "machine", "client"))
 RECEPTION, RUN, SERVER = (f"parties/server/{name}.py" for name in ("clients/requests", "round/run", "server"))
 ACTOR, FORWARDING, DESK = (f"parties/server/{name}.py" for name in ("actor", "peer/forwarding", "round/assembly"))
+ROUNDS, SEQUENCE = (f"parties/server/{name}.py" for name in ("rounds", "round_sequence"))
 DOWNLOADS, ANNOUNCEMENTS, STATEMENTS = (
     f"parties/client/{name}.py" for name in ("downloads", "announcements", "statements")
 )
@@ -153,7 +154,7 @@ GUARDS = (
     ),
     Guard(
         "a request is for the open round",
-        SERVER,
+        ROUNDS,
         "and run.round_id == round_id and run.serves(client):",
         "and run.serves(client):",
         (EQUIVOCATION,),
@@ -302,7 +303,7 @@ GUARDS = (
         "if False:",
         (BYZANTINE,),
     ),
-    Guard("a toss is for the present round", ACTOR, "if message.number > number:", "if False:", (BYZANTINE,)),
+    Guard("a toss is for the present round", SEQUENCE, "if message.number > number:", "if False:", (BYZANTINE,)),
     Guard(
         "a carrier forwards for its own clients",
         FORWARDING,
@@ -376,8 +377,8 @@ GUARDS = (
     Guard("a forwarded part has its size", FORWARDING, "if size not in sizes:", "if False:", (BYZANTINE,)),
     Guard(
         "a round is one that both know",
-        ACTOR,
-        "if round_id not in self._over:\n            raise PeerViolationError(",
+        SEQUENCE,
+        "if not self._rounds.is_past(round_id):\n            raise PeerViolationError(",
         "if False:\n            raise PeerViolationError(",
         (BYZANTINE,),
     ),
@@ -565,8 +566,8 @@ GUARDS = (
     ),
     Guard(
         "a round of which nobody knows what was said is given up",
-        ACTOR,
-        "if accepted and await self._history.gives_up(self._standing.settled):",
+        SEQUENCE,
+        "if accepted and await self._records.history.gives_up(self.progress.settled):",
         "if False:",
         (BACKUPS,),
     ),
@@ -580,8 +581,8 @@ GUARDS = (
     Guard(
         "nobody listens to a server whose store is behind",
         ACTOR,
-        "case FromPeer() | Forwarded() if not self._meeting.listens:",
-        "case FromPeer() | Forwarded() if False:",
+        "case Heard() | Forwarded() if not self.meeting.listens:",
+        "case Heard() | Forwarded() if False:",
         (MEETING,),
     ),
     Guard(

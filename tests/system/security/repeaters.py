@@ -32,9 +32,9 @@ from fsl_async.wire.messages import (
 from parties.outcome import RoundReport
 from parties.server.clients.connection import Reply, Room
 from parties.server.clients.requests import RequestHandler
-from parties.server.server import ServerSetup
+from parties.server.setup import ServerSetup
 
-from .byzantine import CLIENTS, VICTIM, Byzantine, Said, at_once, flipped
+from .byzantine import CLIENTS, VICTIM, Byzantine, Said, at_once, become, flipped
 
 __all__ = ["MARKED", "REPEATERS", "DropsFromTheUnion", "MarksARow", "Repeater"]
 
@@ -63,16 +63,13 @@ class Repeater(Byzantine):
 
     def __init__(self, setup: ServerSetup) -> None:
         super().__init__(setup)
-        answerer = self._conversations.answerer
-        answerer.__class__ = Lips
-        answerer.owner = self  # type: ignore[attr-defined]
+        become(self.clients.answerer, Lips, self)
         self.sums: dict[bytes, dict[str, np.ndarray]] = {}
 
-    async def _take_own(self, round_id: bytes, event: Event) -> None:
+    def overhear(self, event: Event) -> None:
         if isinstance(event, protocol.Applied):
             with suppress(MisuseError):  # it is refused
-                self.sums |= {run.round_id: run.outcome().elements for run in self.running()}
-        await super()._take_own(round_id, event)
+                self.sums[self.running.round_id] = self.running.outcome().elements
 
     async def answer(self, client: str, message: Message, reply: Reply) -> Reply:
         """What a client is answered in place of an honest answer."""
@@ -86,7 +83,7 @@ class Repeater(Byzantine):
 
     def number(self) -> int:
         """The round that is on."""
-        return self._number()
+        return self.actor.sequence.number
 
 
 class DropsLater(Repeater):
@@ -165,7 +162,7 @@ class TellsOneAnother(DropsLater):
         report = RoundReport.parse(told, self.setup.task.max_clients, "the test")
         others = tuple(name for name in report.clients if name != client)
         lie = msgspec.structs.replace(report, clients=others, excluded={client: "only_s0"}).canonical()
-        return Finished(round_id=report.round_id, signature=self.sign(Domain.OUTCOME, lie)), lie
+        return Finished(round_id=report.round_id, signature=self.setup.identity.sign(Domain.OUTCOME, lie)), lie
 
 
 class ReplaysAnOldOutcome(DropsLater):
@@ -240,7 +237,7 @@ class SpoilsTheSum(DropsLater):
 
 def with_error(server: Repeater, event: protocol.Summed, row: int) -> protocol.Summed:
     """A server's share with an error at one row."""
-    records = server.running()[0].records
+    records = server.running.records
     share = np.frombuffer(at_once(records.share(event.share)), "<u8").copy()
     share[row * 2 : row * 2 + 1] += np.uint64(MARK)  # as a ring does, without a warning
     return protocol.Summed(at_once(records.keep_share(share.tobytes())), event.nonce)
@@ -259,7 +256,7 @@ class DropsFromTheUnion(Repeater):
     """Leaves the victim out of every union, and then watches whether it stays away."""
 
     def hear(self, event: Event) -> tuple[Event, ...]:
-        unites = any(run.config.phase == "union" for run in self.running())
+        unites = self.running is not None and self.running.config.phase == "union"
         if isinstance(event, protocol.Submitted) and event.client == VICTIM and unites:
             event = protocol.Submitted(VICTIM, flipped(event.digest))
         return (event,)

@@ -24,7 +24,8 @@ from fsl_async.wire.messages import Hint, Message, Share, Submit
 from parties.client.client import Client
 from parties.compute import InlineLane
 from parties.errors import AlreadyCountedError, OutcomeUnknownError, RoundClosedError, ServerBusyError, SumRefusedError
-from parties.server.server import Schedule, Server
+from parties.server.limits import Schedule
+from parties.server.server import Server
 from parties.simulation.network import Network
 from parties.simulation.scheduling import seeded_scheduling
 
@@ -147,7 +148,7 @@ class Play:
     def watch(self, sender: str, receiver: str, message: Message, bulk: int) -> None:
         """Hears of every message that a server sends."""
         if isinstance(message, Share) and sender == f"S{self.honest}":
-            state: Any = self.servers[self.honest].running()[0].state
+            state: Any = self.servers[self.honest].running.state
             self.opened[message.round_id] = frozenset(state.counted)
 
     @property

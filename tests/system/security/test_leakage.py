@@ -316,7 +316,7 @@ async def test_nothing_of_a_client_is_in_a_recorded_stream(nursery) -> None:
         "server's key": shop.identities[0].public.channel,
         "task's name": shop.task.name.encode() + b"\xa6blocks",
         "task's digest": shop.task.digest(),
-        "round": next(iter(shop.servers[0]._over)),
+        "round": shop.servers[0].actor.rounds.past[0].report.round_id,
         **{f"random draw {i}": data for i, data in enumerate(drawn) if len(data) in (16, 32)},
     }
     assert len(wire.bytes) > 20_000

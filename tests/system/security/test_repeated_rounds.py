@@ -164,7 +164,7 @@ async def test_a_lost_connection_leaves_the_end_open_too(autojump_clock: trio.ab
 async def test_what_both_have_signed_not_to_be_in_may_be_sent_again(autojump_clock: trio.abc.Clock) -> None:
     """The round is given up before anything was revealed, and both say so: a repetition gives nothing away."""
     async with lied_to() as (network, carol, _):
-        run = network.servers[0].running()[0]
+        run = network.servers[0].running
 
         async def hold(address: str, message: Message, data: bytes) -> bytes:
             if isinstance(message, Submit) and not run.settled.is_set():
@@ -212,7 +212,7 @@ def signing(network: Network, refuse: Hook = pass_on, **changes: object) -> Hook
             return await refuse(address, message, data)
         report = RoundReport.parse(decode(data, FromServer, LIAR).bulk, TASK.max_clients, LIAR)
         content = msgspec.structs.replace(report, **changes).canonical()
-        signature = network.servers[0].sign(Domain.OUTCOME, content)
+        signature = network.servers[0].setup.identity.sign(Domain.OUTCOME, content)
         return b"".join(encode(Finished(round_id=message.round_id, signature=signature), content))
 
     return forge

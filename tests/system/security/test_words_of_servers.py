@@ -39,7 +39,7 @@ async def test_so_are_an_aborted_round_s_reason_and_an_error_that_tells_of_it() 
                 return await pass_on(address, message, data)
             report = RoundReport.parse(decode(data, FromServer, address).bulk, TASK.max_clients, address)
             content = msgspec.structs.replace(report, ending=Aborted(EVIL), clients=()).canonical()
-            signature = network.servers[int(address[1])].sign(Domain.OUTCOME, content)
+            signature = network.servers[int(address[1])].setup.identity.sign(Domain.OUTCOME, content)
             return b"".join(encode(Finished(round_id=message.round_id, signature=signature), content))
 
         async with meddled(network.client("carol"), incoming=forge) as carol:
@@ -57,7 +57,7 @@ async def test_a_name_that_nobody_can_have_is_refused() -> None:
                 return data
             report = RoundReport.parse(decode(data, FromServer, address).bulk, TASK.max_clients, address)
             content = msgspec.structs.replace(report, clients=(EVIL,)).canonical()
-            signature = network.servers[int(address[1])].sign(Domain.OUTCOME, content)
+            signature = network.servers[int(address[1])].setup.identity.sign(Domain.OUTCOME, content)
             return b"".join(encode(Finished(round_id=message.round_id, signature=signature), content))
 
         async with meddled(network.client("carol"), incoming=forge) as carol:

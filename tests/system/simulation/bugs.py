@@ -108,8 +108,8 @@ RECORD = "await self.records.own.commit(Record(self._journal, msgspec.msgpack.en
 RECEIPT = "parties.server.clients.requests:RequestHandler._receipt"
 ROUND = "fsl_async.protocols.round.transitions"
 STEP = "return MACHINE.step(state, event, terms)"
-SETTLE = "parties.server.server:Server._settle"
-SETTLING = "await self._store.commit(*changes, *settling, await self._tosses[-1].remembered())"
+SETTLE = "parties.server.round_sequence:RoundSequence._settle"
+SETTLING = "await records.store.commit(*changes, *settling, await stage.toss.remembered())"
 DRAFTED = "parties.client.participation:Participation.drafted"
 
 
@@ -138,7 +138,7 @@ BUGS = (
             Edit(
                 RECEIPT,
                 "try:\n    changes = ",
-                "await self._server.post_event(run.round_id, protocol.Submitted(client, name))\ntry:\n    changes = ",
+                "await self._actor.post_event(run.round_id, protocol.Submitted(client, name))\ntry:\n    changes = ",
             ),
         ),
     ),
@@ -199,7 +199,8 @@ BUGS = (
             Edit(
                 SETTLE,
                 SETTLING,
-                f"await self._store.commit(*(change for change in settling[3:] if hasattr(change, 'key')))\n{SETTLING}",
+                "early = (change for change in settling[3:] if hasattr(change, 'key'))\n"
+                f"await records.store.commit(*early)\n{SETTLING}",
             ),
         ),
     ),
@@ -210,8 +211,8 @@ BUGS = (
             Edit(
                 SETTLE,
                 SETTLING,
-                "await self._store.commit(*changes, *settling[:3], await self._tosses[-1].remembered())\n"
-                "await self._store.commit(*settling)",
+                "await records.store.commit(*changes, *settling[:3], await stage.toss.remembered())\n"
+                "await records.store.commit(*settling)",
             ),
         ),
     ),
@@ -223,9 +224,9 @@ BUGS = (
                 SETTLE,
                 SETTLING,
                 "from parties.storage.store import Erase\n"
-                "remembered = await self._tosses[-1].remembered()\n"
-                "await self._store.commit(Erase(f'{run.records.prefix}/'))\n"
-                "await self._store.commit(*changes, *settling, remembered)",
+                "remembered = await stage.toss.remembered()\n"
+                "await records.store.commit(Erase(f'{run.records.prefix}/'))\n"
+                "await records.store.commit(*changes, *settling, remembered)",
             ),
         ),
     ),
@@ -342,7 +343,7 @@ BUGS = (
         "who has committed does not give up any more",
         (
             Edit(
-                "parties.server.server:Server._take_own",
+                "parties.server.actor:Actor.take_own",
                 "case protocol.GaveUp() if protocol.GaveUp not in protocol.ACCEPTS[type(run.state)]:",
                 "case protocol.GaveUp() if protocol.GaveUp not in protocol.ACCEPTS[type(run.state)] "
                 "and not isinstance(run.state, protocol.Committed | protocol.Revealed):",
@@ -365,7 +366,7 @@ BUGS = (
     Bug(
         "says nothing again when the servers have met",
         "each time the servers meet, each says again what the other may lack",
-        (Edit("parties.server.server:Server._take_all", "self._resend()", "pass"),),
+        (Edit("parties.server.actor:Actor._take", "self._resend()", "pass"),),
     ),
     Bug(
         "takes for known what a restart has lost",
@@ -386,12 +387,18 @@ BUGS = (
     Bug(
         "does not repeat its last words",
         "a server that has settled a round still tells the peer how it ended",
-        (Edit("parties.server.server:Server._resend", "self._link.post(_last_words(past.report))", "pass"),),
+        (
+            Edit(
+                "parties.server.round_sequence:RoundSequence.resend",
+                "self._link.post(_last_words(past.report))",
+                "pass",
+            ),
+        ),
     ),
     Bug(
         "does not repeat its half of a toss",
         "each time the servers meet, each says again what the other may lack",
-        (Edit("parties.server.server:Server._resend", "toss.resend()", "pass"),),
+        (Edit("parties.server.round_sequence:RoundSequence.resend", "self._toss.resend()", "pass"),),
     ),
     Bug(
         "drops what is on its way when it is sent",
@@ -418,7 +425,7 @@ BUGS = (
     Bug(
         "nobody is woken when a round opens",
         "whoever waits for a round is woken when one opens",
-        (Edit("parties.server.server:Server._open_if_tossed", "opened.set()", "pass"),),
+        (Edit("parties.server.round_sequence:RoundSequence._open_if_tossed", "self._rounds.opened.set()", "pass"),),
     ),
     Bug(
         "waits for stragglers for ever",

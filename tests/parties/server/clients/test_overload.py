@@ -7,7 +7,7 @@ import trio
 from fsl_async.errors import ChannelError
 from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import AskTask, FromServer, Receipt, TaskIs
-from parties.server.clients.connection import ConversationLimits
+from parties.server.limits import ConversationLimits
 from tests.support.conversing import BULK, House, ask, records, reply, submit
 
 LARGE = 20_000_000

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 
 import pytest
 import trio
@@ -16,7 +17,9 @@ from fsl_async.errors import ChannelError
 from fsl_async.wire.codec import encode
 from fsl_async.wire.messages import AskOutcome, AskTask, Receipt
 from parties.client.retries import PATIENCE
+from parties.events import PeerLost, ServerEvent
 from parties.server.clients.requests import RequestHandler
+from parties.server.setup import ServerSetup
 from tests.support.conversing import ROUND, House, house_with, reply, submit
 from tests.support.shop import Shop, assert_exact, opened, take_part
 from transport import MemoryNetwork, UnansweredError
@@ -74,10 +77,24 @@ class SwampStream(trio.abc.Stream):
         await self.inner.aclose()
 
 
+@dataclass
+class NotingShop(Shop):
+    """Notes when its servers lose each other."""
+
+    lost: list[float] = field(default_factory=list)
+
+    def setup_of(self, index: int) -> ServerSetup:
+        return replace(super().setup_of(index), observe=self._note)
+
+    def _note(self, event: ServerEvent) -> None:
+        if isinstance(event, PeerLost):
+            self.lost.append(trio.current_time())
+
+
 @asynccontextmanager
 async def opened_shop(swamp: Swamp):
     async with trio.open_nursery() as nursery:
-        shop = Shop(nursery, transports=(swamp, swamp), listen_at=("S0", "S1"))
+        shop = NotingShop(nursery, transports=(swamp, swamp), listen_at=("S0", "S1"))
         await shop.open()
         await shop.servers[0].next_round(0)  # the servers' own connection is the first
         yield shop
@@ -110,15 +127,12 @@ async def test_a_client_that_waits_for_the_outcome_notices_a_forgotten_connectio
 async def test_servers_notice_that_their_connection_was_forgotten(autojump_clock):
     swamp = Swamp()
     async with opened_shop(swamp) as shop:
-        lost = []
-        for server in shop.servers:
-            server._link._lose = lambda reason: lost.append(trio.current_time())
         began = trio.current_time()
         swamp.forget()
         await trio.sleep(NOTICED + 6)
-        assert len(lost) == 2
-        assert max(lost) - began <= NOTICED
-        assert all(server._link.connected for server in shop.servers)
+        assert len(shop.lost) == 2
+        assert max(shop.lost) - began <= NOTICED
+        assert all(server.status().peer_connected for server in shop.servers)
         async with opened(*(shop.client(name, transport=swamp) for name in ("ann", "ben"))) as clients:
             for client in clients:
                 await take_part(client)
@@ -131,7 +145,7 @@ async def test_servers_whose_connection_is_idle_for_a_day_stay_connected(autojum
         made = len(swamp.streams)
         await trio.sleep(86_400)
         assert len(swamp.streams) == made
-        assert all(server._link.connected for server in shop.servers)
+        assert all(server.status().peer_connected for server in shop.servers)
 
 
 async def test_a_request_over_a_forgotten_connection_is_answered_over_a_new_one(autojump_clock):

@@ -1,0 +1,43 @@
+"""What a server keeps beyond a round: its clients, their sessions, the evidence, and the rounds that are over."""
+
+from __future__ import annotations
+
+from parties.server.admission import Enrolment
+from parties.server.evidence import EvidenceBook
+from parties.server.history import History
+from parties.server.sessions import Sessions
+from parties.server.setup import ServerSetup
+from parties.server.waiting_store import PatientStore
+
+__all__ = ["ServerRecords"]
+
+
+class ServerRecords:
+    """The lasting records of one server.
+
+    Attributes:
+        store: the server's store, for what the server records of its own accord: it waits for room.
+        enrolment: the clients that the server knows.
+        sessions: the trees that outlive their round, where the task's selection is fixed.
+        evidence: what the server saw against the protocol.
+        history: how far the server has got.
+    """
+
+    def __init__(self, setup: ServerSetup) -> None:
+        self.store = PatientStore(setup.store, setup.observe)
+        self.enrolment = Enrolment(
+            setup.name, setup.task.digest(), setup.registry, setup.policy, setup.store, setup.observe
+        )
+        self.sessions = Sessions(setup.task, self.store)
+        self.evidence = EvidenceBook(self.store, setup.observe)
+        self.history = History(self.store)
+
+    async def restore(self) -> None:
+        """Read back what the store holds, but for the history, which is opened with a model.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        await self.enrolment.restore()
+        await self.evidence.restore()
+        await self.sessions.restore()

@@ -1,0 +1,341 @@
+"""How one round of a server follows another: toss, open, settle, next.
+
+Only the actor (see `parties.server.actor`) moves the sequence on. A settled round is one commit, so that the model, the
+round's account and the number of the next one never disagree. A server that is started again with the same store
+continues where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import assert_never
+
+import msgspec
+import trio
+
+from fsl_async.config import RoundConfig, ServerKeys, describe_model, describe_plain, shape_of_round
+from fsl_async.digests import Domain, digest
+from fsl_async.errors import PeerViolationError, StorageError
+from fsl_async.model_numbers import check_numbers
+from fsl_async.protocols import alignment as aligning
+from fsl_async.protocols import round as protocol
+from fsl_async.protocols import toss as tossing
+from fsl_async.protocols.machine import Event
+from fsl_async.server.aggregation import CellMemory
+from fsl_async.wire.messages import Abort, Conclusion, Known, TossCommitment, TossReveal
+from parties.events import Resumed, RoundOpened, RoundSettled, Warned
+from parties.outcome import Aborted, Done, Model, RoundReport
+from parties.server.history import Progress
+from parties.server.peer.link import PeerLink
+from parties.server.peer.reconciliation import known
+from parties.server.records import ServerRecords
+from parties.server.round.records import RoundRecords
+from parties.server.round.room import round_bytes
+from parties.server.round.run import RoundRun
+from parties.server.round.terms import Terms, Tools
+from parties.server.round.toss import TossRun
+from parties.server.rounds import ROUNDS_REMEMBERED, Resting, Rounds, Running, Tossing
+from parties.server.setup import ServerSetup
+
+__all__ = ["RoundSequence"]
+
+SPARE_BYTES = 256 << 20
+"""Memory of one round's sum that is kept for the next one's, at most."""
+
+
+class RoundSequence:
+    """The rounds of one server.
+
+    Args:
+        setup: what the server is made of.
+        records: what the server keeps beyond a round.
+        rounds: where the server's tasks see what it is doing.
+        link: the connection to the peer.
+        report: brings an event of a round's own to the actor.
+
+    Attributes:
+        progress: how far the server has got.
+        model: the model as it stands.
+        settled_before: the last round that was settled when the server was started.
+    """
+
+    def __init__(
+        self,
+        setup: ServerSetup,
+        records: ServerRecords,
+        rounds: Rounds,
+        link: PeerLink,
+        report: Callable[[bytes, Event], Awaitable[None]],
+    ) -> None:
+        check_numbers(setup.task, setup.model)
+        self.progress = Progress(
+            task=setup.task.canonical(),
+            server=setup.index,
+            keys=setup.identity.public.keys,
+            alignment=aligning.begin(setup.task),
+        )
+        self.model = dict(setup.model)
+        self.settled_before = 0
+        self._setup = setup
+        self._records = records
+        self._rounds = rounds
+        self._link = link
+        self._report = report
+        self._memory = CellMemory(SPARE_BYTES)
+        self._described = describe_model(setup.task, self.model)
+        self._union: Model = {}
+        self._last_toss: TossRun | None = None
+        self._is_winding_up = False
+
+    @property
+    def number(self) -> int:
+        """The round that is on, that is tossed for, or that comes next."""
+        return self.progress.settled + 1
+
+    async def restore(self) -> None:
+        """Read back how far the server has got.
+
+        Raises:
+            StorageError: it cannot be read, or is another server's or another task's.
+        """
+        history = self._records.history
+        self.progress, self.model, self._union = await history.open(self.progress, self.model)
+        self.settled_before = self.progress.settled
+        self._described = describe_model(self._setup.task, self.model)
+        await history.sweep(self.progress.settled, self._setup.schedule.retention)
+        self._rounds.remember(*await history.past(self.progress.settled, ROUNDS_REMEMBERED))
+
+    async def begin(self, nursery: trio.Nursery) -> None:
+        """Continue where the store has it; rounds run in a nursery that ends with the server."""
+        self._nursery = nursery
+        for toss in await TossRun.last(self._records.store, self._link):
+            self._last_toss = toss
+        await self._begin_next()
+        await self.move_on()
+
+    def wind_up(self) -> None:
+        """Open no further round."""
+        self._is_winding_up = True
+
+    async def move_on(self) -> None:
+        """When a round is settled, begin the next."""
+        while isinstance(stage := self._rounds.stage, Running) and stage.run.settled.is_set():
+            await self._settle(stage)
+            await self._begin_next()
+
+    async def take_toss(self, message: TossCommitment | TossReveal) -> None:
+        """Take what the peer says in a toss.
+
+        Raises:
+            PeerViolationError: it is of a round that is neither the present one nor the last.
+        """
+        number, peer = self.number, self._setup.peer_name
+        if isinstance(message, TossReveal) and message.past and message.number < number:
+            return  # we know how that round ended, and the peer will hear it from us
+        if message.number < number - 1:
+            raise PeerViolationError(
+                peer,
+                f"tosses for round {message.number} while round {number} is on: it has lost its store, or was given an "
+                "older copy; no two servers can go on from there",
+            )
+        if message.number > number:
+            raise PeerViolationError(
+                peer,
+                f"tosses for round {message.number} while round {number} is not settled here; unless it is ahead for "
+                f"no reason, the store of {self._setup.name} itself is lost or an older copy: look at that first",
+            )
+        for toss in (self._last_toss, self._toss):
+            if toss is not None and toss.number == message.number:  # the last one's: a repeat, or a contradiction
+                await toss.take(message)
+        if isinstance(self._rounds.stage, Tossing):
+            await self._open_if_tossed(self._rounds.stage.toss)
+
+    def check_known(self, round_id: bytes) -> None:
+        """Check that a round that is not on is a past one: the peer's configurations are ours, byte for byte.
+
+        Raises:
+            PeerViolationError: it is unknown here.
+        """
+        if not self._rounds.is_past(round_id):
+            raise PeerViolationError(
+                self._setup.peer_name,
+                f"speaks of a round {round_id.hex()[:16]} that is unknown here while round {self.number} is on: "
+                "its configuration is not ours; compare both servers' task files and models, and ask whether one of "
+                "them has lost its store",
+            )
+
+    def resend(self) -> None:
+        """Say again what the peer may lack: that the last round was tossed and how it ended, and all of the present."""
+        if self._last_toss is not None:
+            self._last_toss.resend_past()
+        for past in self._rounds.past[-1:]:
+            self._link.post(_last_words(past.report))
+        if self._toss is not None:
+            self._toss.resend()
+        if self._rounds.running is not None:
+            self._rounds.running.resend()
+
+    def known(self) -> Known:
+        """What this server knows, for when the servers meet."""
+        last = self._rounds.past[-1].report if self._rounds.past else None
+        match self._rounds.stage:
+            case Running(toss=toss, run=run):
+                return known(toss, run, last, self.progress.settled)
+            case Tossing(toss=toss):
+                return known(toss, None, last, self.progress.settled)
+            case Resting():
+                return known(None, None, last, self.progress.settled)
+            case _:
+                assert_never(self._rounds.stage)
+
+    # ---- toss
+
+    @property
+    def _toss(self) -> TossRun | None:
+        """Of the present round."""
+        return None if isinstance(self._rounds.stage, Resting) else self._rounds.stage.toss
+
+    async def _begin_next(self) -> None:
+        """Toss for the round after the last settled one, or continue with it."""
+        setup, last = self._setup, self._setup.schedule.rounds
+        if self._is_winding_up or (last and self.number > last):
+            self._rounds.stage = Resting(self.progress.settled)
+            return
+        model = digest(Domain.MODEL, *(entry.digest for entry in self._described))
+        toss = await TossRun.begin(setup.index, self.number, model, setup.randomness, self._records.store, self._link)
+        self._rounds.stage = Tossing(toss)
+        await self._open_if_tossed(toss)
+
+    # ---- open
+
+    async def _open_if_tossed(self, toss: TossRun) -> None:
+        if not isinstance(toss.state, tossing.Tossed):
+            return
+        terms = await self.terms(toss.state)
+        run: RoundRun = await self._nursery.start(self._live, terms)
+        self._rounds.stage = Running(toss, run)
+        await self._warn_without_room(run)
+        self._setup.observe(
+            RoundOpened(number=toss.number, round_id=run.round_id, phase=run.config.phase, closes_at=terms.closes_at)
+        )
+        await self._give_up_restored(run)
+        if not isinstance(run.state, protocol.Open) or run.status().submissions:
+            self._setup.observe(Resumed(number=toss.number, state=type(run.state).__name__))
+        self._rounds.opened.set()
+
+    async def terms(self, tossed: tossing.Tossed) -> Terms:
+        """What the round begins with that this toss opens."""
+        setup, number = self._setup, tossed.half.number
+        if setup.task.selection != "fixed" or not self.progress.session:
+            self.progress = msgspec.structs.replace(self.progress, session=number, hash_seed=tossed.hash_seed)
+        own, peer = setup.identity.public.keys, setup.peer.keys
+        servers: tuple[ServerKeys, ServerKeys] = (own, peer) if setup.index == 0 else (peer, own)
+        progress = self.progress
+        shape = shape_of_round(setup.task, progress.phase, progress.union, self._described)
+        config = RoundConfig(
+            task=setup.task,
+            number=number,
+            session=progress.session,
+            hash_seed=progress.hash_seed,
+            toss=tossed.commitments,
+            servers=servers,
+            model=self._described,
+            phase=progress.phase,
+            union=progress.union,
+            plain=describe_plain(shape, self.model, self._union),
+        )
+        opened_at = await self._records.history.opened_at(number, setup.clock())
+        return Terms(
+            config=config,
+            server=setup.index,
+            proof_key=tossed.proof_key,
+            model=self.model,
+            union=self._union,
+            opened_at=opened_at,
+            closes_at=opened_at + setup.schedule.seconds,
+            enough=setup.schedule.clients,
+        )
+
+    async def _live(self, terms: Terms, *, task_status: trio.TaskStatus[RoundRun]) -> None:
+        """A round's nursery, from its beginning (or a restart) until it is settled."""
+        setup, records = self._setup, self._records
+        async with trio.open_nursery() as nursery:
+            tools = Tools(
+                nursery=nursery,
+                lane=setup.lane,
+                memory=self._memory,
+                evidence=records.evidence,
+                known=records.enrolment.__contains__,
+                randomness=setup.randomness,
+                link=self._link,
+                report=self._report,
+                observe=setup.observe,
+                clock=setup.clock,
+                grace=setup.schedule.grace,
+                patience=setup.schedule.patience,
+            )
+            session_trees = partial(records.sessions.of, terms.config)
+            run = RoundRun(terms, RoundRecords(setup.store, terms.config, session_trees, own=records.store), tools)
+            await run.begin()
+            task_status.started(run)
+            await run.settled.wait()
+            nursery.cancel_scope.cancel()
+        run.release()
+
+    async def _warn_without_room(self, run: RoundRun) -> None:
+        """Tell the operator in time that a round's submissions may not all be stored."""
+        clients = min(self._setup.schedule.clients, self._setup.task.max_clients)
+        try:
+            await self._setup.store.check_room(round_bytes(run.config.shape, clients))
+        except StorageError as error:
+            explanation = f"round {run.config.number} opens without room for {clients} submissions: {error}"
+            self._setup.observe(Warned(about="store", explanation=explanation))
+
+    async def _give_up_restored(self, run: RoundRun) -> None:
+        """Abort a round that had begun in the copy that became our store: another sum of it may have been opened."""
+        accepted = protocol.GaveUp in protocol.ACCEPTS[type(run.state)]
+        if accepted and await self._records.history.gives_up(self.progress.settled):
+            await run.take(protocol.GaveUp("its store was made of a copy, which does not say what was said since"))
+
+    # ---- settle
+
+    async def _settle(self, stage: Running) -> None:
+        """Make a round's end last, in one commit."""
+        run, setup, records = stage.run, self._setup, self._records
+        past = run.past()
+        done = isinstance(past.report.ending, Done)
+        union = run.union if run.config.phase == "union" and done else self._union
+        progress = msgspec.structs.replace(
+            self.progress,
+            settled=run.config.number,
+            alignment=aligning.step(self.progress.alignment, self._alignment_event(run)),
+            done=self.progress.done + done,
+            aborted=self.progress.aborted + (not done),
+        )
+        changes = []
+        if setup.task.selection == "fixed":
+            changes = await records.sessions.settle(
+                run.config.epoch, run.config.phase, past.report.counted, run.records.submission
+            )
+        progress, settling = records.history.settle(progress, past, run.model, union, setup.schedule.retention)
+        await records.store.commit(*changes, *settling, await stage.toss.remembered())
+        self.progress, self.model, self._union, self._last_toss = progress, run.model, union, stage.toss
+        self._described = describe_model(setup.task, self.model)
+        self._rounds.remember(past)
+        setup.observe(RoundSettled(past=past))
+        self._rounds.settled.set()
+
+    def _alignment_event(self, run: RoundRun) -> Event:
+        if run.config.phase == "main":
+            return aligning.MainSettled()
+        if isinstance(run.report().ending, Aborted):
+            return aligning.UnionLost()
+        return aligning.UnionFound(run.report().union, stays=self._setup.task.selection == "fixed")
+
+
+def _last_words(report: RoundReport) -> Conclusion | Abort:
+    """What a peer may have missed of a round that is over here."""
+    if isinstance(report.ending, Aborted):
+        return Abort(report.round_id, report.ending.explanation)
+    return Conclusion(report.round_id, report.digest())

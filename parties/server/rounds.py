@@ -1,0 +1,152 @@
+"""What a server is doing, and its last rounds: read and waited for by every task, moved on by the actor alone.
+
+See `parties.server.round_sequence` for how one round follows another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias, assert_never
+
+from fsl_async.protocols import round as protocol
+from parties.concurrency import RecurringEvent
+from parties.outcome import RoundReport
+from parties.server.history import History
+from parties.server.round.assembly import RequestRefusedError
+from parties.server.round.run import RoundRun
+from parties.server.round.toss import TossRun
+from parties.status import PastRound
+
+__all__ = ["Resting", "Rounds", "Running", "Stage", "Tossing"]
+
+ROUNDS_REMEMBERED = 16
+
+
+@dataclass(frozen=True)
+class Resting:
+    """No round is on, and none will be: the schedule's last is over, or the server is about to stop."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Tossing:
+    """The two servers toss for the round's seed."""
+
+    toss: TossRun
+
+
+@dataclass(frozen=True)
+class Running:
+    """A round is on, from open to settled."""
+
+    toss: TossRun
+    run: RoundRun
+
+
+Stage: TypeAlias = Resting | Tossing | Running
+
+
+class Rounds:
+    """The rounds of one server, as its tasks see them.
+
+    Args:
+        peer: the other server's name.
+        history: where the rounds that are over are found.
+
+    Attributes:
+        stage: what the server is doing.
+        opened: occurs whenever a round opens.
+        settled: occurs whenever a round's end is in the store.
+    """
+
+    def __init__(self, peer: str, history: History) -> None:
+        self.stage: Stage = Resting(0)
+        self.opened = RecurringEvent()
+        self.settled = RecurringEvent()
+        self._peer = peer
+        self._history = history
+        self._past: dict[bytes, PastRound] = {}
+
+    @property
+    def running(self) -> RoundRun | None:
+        """The round that is on."""
+        return self.stage.run if isinstance(self.stage, Running) else None
+
+    def find(self, round_id: bytes) -> RoundRun | None:
+        """The round of that name, if it is on."""
+        run = self.running
+        return run if run is not None and run.round_id == round_id else None
+
+    @property
+    def past(self) -> tuple[PastRound, ...]:
+        """The last rounds that are over, in order: as many as are remembered without the store."""
+        return tuple(self._past.values())
+
+    def remember(self, *past: PastRound) -> None:
+        """Take rounds that are over, in order."""
+        self._past |= {over.report.round_id: over for over in past}
+        for forgotten in list(self._past)[:-ROUNDS_REMEMBERED]:
+            del self._past[forgotten]
+
+    def is_past(self, round_id: bytes) -> bool:
+        """Whether that round is one of the last that are over."""
+        return round_id in self._past
+
+    def open_round(self, round_id: bytes, client: str) -> RoundRun:
+        """The round of that name, if it is open for this client, or has its submission: a repeat is answered.
+
+        Raises:
+            RequestRefusedError: it is not open (any more).
+        """
+        run = self.running
+        if run is not None and run.round_id == round_id and run.serves(client):
+            return run
+        raise RequestRefusedError.because("round-closed", "that round is not open; enter the next one")
+
+    async def knows(self, round_id: bytes) -> bool:
+        """Whether a round of that name is on, or is over."""
+        if self.find(round_id) is not None or round_id in self._past:
+            return True
+        return await self._history.find(round_id) is not None
+
+    async def next_round(self, after: int) -> RoundRun:
+        """Wait for an open round with a number above `after`."""
+        while True:
+            run = self.running
+            if run is not None and run.config.number > after and isinstance(run.state, protocol.Open):
+                return run
+            await self.opened.wait()
+
+    async def settled_report(self, round_id: bytes) -> RoundReport:
+        """Wait until a round is settled, and return its account.
+
+        Raises:
+            RequestRefusedError: it is unknown, or too long ago.
+        """
+        run = self.find(round_id)
+        if run is not None:
+            await run.settled.wait()
+            return run.report()
+        past = self._past.get(round_id) or await self._history.find(round_id)
+        if past is None:
+            raise RequestRefusedError.because("round-closed", "that round is unknown here")
+        return past.report
+
+    async def until_settled(self, run: RoundRun) -> RoundReport:
+        """Wait until a round's end is in the store, and return its account."""
+        while run.round_id not in self._past:
+            await self.settled.wait()
+        return run.report()
+
+    def state_name(self) -> str:
+        """What the server is doing, for people."""
+        match self.stage:
+            case Running(run=run):
+                return f"round {run.config.number}: {type(run.state).__name__}"
+            case Tossing(toss=toss):
+                return f"round {toss.number}: {type(toss.state).__name__}, waiting for {self._peer}"
+            case Resting(number=number):
+                return f"resting after round {number}"
+            case _:
+                assert_never(self.stage)

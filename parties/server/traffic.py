@@ -1,0 +1,35 @@
+"""What a server tells of its messages: an event for each, which says how large it is and never what is in it."""
+
+from __future__ import annotations
+
+from fsl_async.wire.messages import Message, Refused
+from parties.events import MessageReceived, MessageSent, Observer, RequestRefused
+from parties.watch import Watch
+
+__all__ = ["Traffic"]
+
+
+class Traffic:
+    """Tells of every message that one server sends or receives.
+
+    Args:
+        server: its name.
+        observe: takes the events.
+        watch: takes each message that is sent, as a simulation's transcript shows it.
+    """
+
+    def __init__(self, server: str, observe: Observer, watch: Watch) -> None:
+        self._server = server
+        self._observe = observe
+        self._watch = watch
+
+    def received(self, sender: str, message: Message, size: int) -> None:
+        """A message has come in; `size` is its bytes before framing."""
+        self._observe(MessageReceived(sender=sender, kind=type(message).__name__, size=size))
+
+    def sent(self, receiver: str, message: Message, size: int, bulk: int) -> None:
+        """A message has gone out; `size` is its bytes before framing, `bulk` those of them that are bulk data."""
+        self._watch(self._server, receiver, message, bulk)
+        self._observe(MessageSent(receiver=receiver, kind=type(message).__name__, size=size))
+        if isinstance(message, Refused):
+            self._observe(RequestRefused(client=receiver, reason=message.reason, explanation=message.explanation))
