@@ -44,8 +44,6 @@ import numpy.typing as npt
 
 from fsl_async.errors import MisuseError
 
-__all__ = ["FAILURE_BITS", "MOST_ROWS", "bins_per_segment", "scale", "small_set_log2_failure"]
-
 SEGMENTS = 3
 FAILURE_BITS = 40
 MOST_ROWS = 2**31

@@ -19,16 +19,6 @@ from fsl_async.geometry import RowNumbers
 from fsl_async.task import Block, Plain, Sparse, Task
 from fsl_async.union import UnionBlock, aligned_task, union_task
 
-__all__ = [
-    "BlockModel",
-    "RoundConfig",
-    "ServerKeys",
-    "describe_model",
-    "describe_plain",
-    "restricted",
-    "shape_of_round",
-]
-
 VERSION = 1
 LAST_ROUND = 2**32
 MODEL_DTYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")

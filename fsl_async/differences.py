@@ -7,8 +7,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["first_difference"]
-
 MISSING = "missing"
 LONGEST = 64
 

@@ -18,8 +18,6 @@ from nacl.bindings import (
     crypto_generichash_blake2b_update,
 )
 
-__all__ = ["DIGEST_BYTES", "KEY_BYTES", "Buffer", "Domain", "derive_key", "digest", "same"]
-
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 DIGEST_BYTES = 32

@@ -14,15 +14,6 @@ from __future__ import annotations
 
 from fsl_async.foreign_text import printable
 
-__all__ = [
-    "ChannelError",
-    "FslError",
-    "MisuseError",
-    "PeerViolationError",
-    "StorageError",
-]
-
-
 _MAY_COUNT = (
     "the submission to round {} may be counted: do not send its values again in another round, unless both servers "
     "have signed that it was not"

@@ -7,10 +7,8 @@ a peer's) makes them printable there, once; whoever shows words that came in a m
 
 from __future__ import annotations
 
-__all__ = ["LONGEST_NAME", "LONGEST_WORDS", "is_name", "printable", "shortened"]
-
 LONGEST_NAME = 64
-LONGEST_WORDS = 256
+LONGEST_TEXT = 256
 """Bytes of a text in a message, or in a round's account."""
 
 
@@ -30,4 +28,4 @@ def printable(words: str) -> str:
 
 def shortened(words: str) -> str:
     """As much of a printable text as a message or an account may carry."""
-    return printable(words).encode()[:LONGEST_WORDS].decode(errors="ignore")
+    return printable(words).encode()[:LONGEST_TEXT].decode(errors="ignore")

@@ -22,8 +22,6 @@ import numpy.typing as npt
 from fsl_async.bin_count import bins_per_segment
 from fsl_async.task import Sparse, Task
 
-__all__ = ["BLOCK_BYTES", "SEGMENTS", "Forest", "Geometry", "RowNumbers", "geometry_of"]
-
 RowNumbers: TypeAlias = npt.NDArray[np.uint32]
 """Rows of a sparse block by number, one-dimensional."""
 

@@ -17,8 +17,6 @@ from fsl_async.errors import MisuseError
 from fsl_async.ring import Elements, Ring
 from fsl_async.task import Task
 
-__all__ = ["BeyondDtypeError", "applied", "check_numbers", "narrow_blocks"]
-
 
 class BeyondDtypeError(ArithmeticError):
     """A sum would take a block beyond what its dtype holds; the message names both, and no value."""

@@ -13,8 +13,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["own_package", "require_own"]
-
 HOME = Path(__file__).parent.parent
 
 

@@ -25,8 +25,6 @@ from fsl_async.geometry import geometry_of
 from fsl_async.task import Sparse, Task
 from fsl_async.wire.public_part import Layout, Trees
 
-__all__ = ["moves_plainly"]
-
 
 def moves_plainly(task: Task, block: Sparse, rows: int, weight_bytes: int) -> bool:
     """Whether a block is moved plainly in a round that is aligned on a union.

@@ -12,8 +12,6 @@ from typing import TypeAlias
 
 from fsl_async.digests import Domain
 
-__all__ = ["Randomness", "SeededSource"]
-
 Randomness: TypeAlias = Callable[[int], bytes]
 
 

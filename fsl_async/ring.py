@@ -21,8 +21,6 @@ import numpy.typing as npt
 
 from fsl_async.errors import MisuseError
 
-__all__ = ["Elements", "Ring", "RingIntegers", "float_below"]
-
 Elements = npt.NDArray[Any]
 
 _WORD = float(2**64)

@@ -6,8 +6,6 @@ from typing import ClassVar
 
 import msgspec
 
-__all__ = ["Discreet"]
-
 
 class Discreet(msgspec.Struct, frozen=True):
     """A frozen struct that names the fields it hides from `repr`."""

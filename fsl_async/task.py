@@ -17,8 +17,6 @@ from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.ring import Ring, float_below
 
-__all__ = ["Block", "Dense", "Plain", "Sparse", "Task"]
-
 LARGEST_ROWS = 2**31
 LARGEST_CLIENTS = 100_000
 LARGEST_WIDTH = 2**20

@@ -29,8 +29,8 @@ from fsl_async.digests import DIGEST_BYTES, KEY_BYTES
 from fsl_async.geometry import BLOCK_BYTES, Forest, geometry_of
 from fsl_async.task import Dense, Sparse, Task
 from fsl_async.union import UnionBlock
+from fsl_async.wire.client_digests import pack_digests
 from fsl_async.wire.codec import encode
-from fsl_async.wire.entries import pack_entries
 from fsl_async.wire.messages import (
     Answer,
     AskOutcome,
@@ -55,32 +55,6 @@ from fsl_async.wire.messages import (
     TossReveal,
 )
 from fsl_async.wire.public_part import SALT_BYTES, Layout, Trees, dense_bytes, forests_of, share_bytes
-
-__all__ = [
-    "Framing",
-    "Setting",
-    "Shape",
-    "Traffic",
-    "Work",
-    "download",
-    "entering",
-    "fetching",
-    "folded_bytes",
-    "laid_out_rows",
-    "message_bytes",
-    "outcome",
-    "recall",
-    "retrieval",
-    "retrieval_work",
-    "round_messages",
-    "shape_of",
-    "specimen_config",
-    "submission",
-    "submission_work",
-    "toss_messages",
-    "tree_nodes",
-    "tree_work",
-]
 
 Framing: TypeAlias = Callable[[Sequence[int]], int]
 """From the lengths of messages to the bytes that they take on a channel."""
@@ -296,7 +270,7 @@ def toss_messages(number: int) -> tuple[int, ...]:
 
 def round_messages(task: Task, setting: Setting) -> tuple[int, ...]:
     """What both servers send each other once per round, after the toss and beside what clients cause."""
-    entries = len(pack_entries(dict.fromkeys(setting.clients, DIGEST)))
+    entries = len(pack_digests(dict.fromkeys(setting.clients, DIGEST)))
     each = (
         message_bytes(RosterList(DIGEST), entries),
         *((message_bytes(Proofs(DIGEST), entries),) if task.verified else ()),

@@ -12,20 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = [
-    "BIN_SIZES",
-    "EVALUATION",
-    "MEBIBYTE",
-    "RATES",
-    "SCALE_FACTORS",
-    "TABLE",
-    "Formula",
-    "PrintedRate",
-    "PrintedSize",
-    "PrintedTime",
-    "evaluation_time",
-]
-
 MEBIBYTE = 2**20
 
 SCALE_FACTORS = {2**10: 1.25, 2**15: 1.25, 2**20: 1.27, 2**25: 1.28}

@@ -34,8 +34,6 @@ from fsl_async.task import LARGEST_CLIENTS, LARGEST_ROWS, Dense, Sparse, Task
 from fsl_async.union import UnionBlock, union_task
 from fsl_async.wire.public_part import Trees
 
-__all__ = ["Name", "Question", "RoundCosts", "Variant", "build", "largest_select", "names_of", "union_bytes"]
-
 BLOCK = "rows"
 STEPS_OF_A_ROUND = 8
 """Messages of the servers that wait for each other: two of the toss, one forwarded, five from roster to conclusion."""

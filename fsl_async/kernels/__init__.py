@@ -47,11 +47,11 @@ if TYPE_CHECKING:
         tag_corrections as tag_corrections,
     )
     from fsl_async.kernels.trees.union_evaluation import (
-        GROUP as GROUP,
         Places as Places,
         choose_places as choose_places,
         evaluate_places as evaluate_places,
     )
+    from fsl_async.kernels.trees.walk import GROUP as GROUP
 else:
     __all__, __getattr__, __dir__ = lazy(
         __name__,
@@ -67,6 +67,7 @@ else:
                 "evaluate_verified"
             ),
             "fsl_async.kernels.trees.generation": "Tree TreeKeys generate make_hints make_select_hints tag_corrections",
-            "fsl_async.kernels.trees.union_evaluation": "GROUP Places choose_places evaluate_places",
+            "fsl_async.kernels.trees.union_evaluation": "Places choose_places evaluate_places",
+            "fsl_async.kernels.trees.walk": "GROUP",
         },
     )

@@ -15,8 +15,6 @@ from fsl_async.kernels.simd.isa import Isa, Keys, find_isa, isa_names, schedule
 from fsl_async.kernels.simd.vectors import Blocks, lanes
 from fsl_async.kernels.trees.passes import encrypt_row, hash_row
 
-__all__ = ["active_isa", "encrypt_blocks", "hash_blocks", "key_schedule", "keystream", "select_isa"]
-
 _active: list[Isa] = []
 
 

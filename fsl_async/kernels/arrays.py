@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from fsl_async.errors import MisuseError
 
-__all__ = ["blocks_in", "read_only", "require", "writable"]
-
 Blocks = npt.NDArray[np.uint64]
 
 

@@ -21,8 +21,6 @@ from fsl_async.kernels.trees.generation_kernels import Pair, grow_pairs
 from fsl_async.kernels.trees.passes import encrypt_row
 from fsl_async.kernels.trees.walk import Trees
 
-__all__ = ["KernelFaultError", "check_isa"]
-
 TREES, DEPTH = 3, 3
 PLAIN = bytes.fromhex("00112233445566778899aabbccddeeff")
 CIPHER = bytes.fromhex("69c4e0d86a7b0430d8cdb78070b4c55a")

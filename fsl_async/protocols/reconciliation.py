@@ -25,7 +25,7 @@ from typing import TypeAlias
 from fsl_async.digests import Domain, digest
 from fsl_async.protocols import round as rounds
 from fsl_async.protocols import toss as tosses
-from fsl_async.wire.entries import pack_entries
+from fsl_async.wire.client_digests import pack_digests
 from fsl_async.wire.messages import Known
 
 
@@ -138,7 +138,7 @@ def _roster_sent(state: rounds.Round) -> bytes:
     """The digest of the list that was sent; empty before, and once the state does not need the list any more."""
     match state:
         case rounds.Closed() | rounds.Rostered() | rounds.Proved() | rounds.Verified() | rounds.Committed():
-            return digest(Domain.ROSTER, pack_entries(state.entries))
+            return digest(Domain.ROSTER, pack_digests(state.entries))
         case _:
             return b""
 

@@ -27,8 +27,6 @@ from fsl_async.server.sums import BinSum, CellMemory, UnionSum
 from fsl_async.task import Sparse, Task
 from fsl_async.wire.public_part import ForestKey, Part, dense_bytes, forests_of
 
-__all__ = ["Aggregate", "CellMemory", "Submission", "split_share"]
-
 
 @dataclass(frozen=True)
 class Submission:

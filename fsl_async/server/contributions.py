@@ -18,8 +18,6 @@ import numpy.typing as npt
 
 from fsl_async.task import Task
 
-__all__ = ["ExcessError", "check_contributions"]
-
 
 class ExcessError(ArithmeticError):
     """A sum is more than its clients can have contributed; the message names the first weight, and no value."""

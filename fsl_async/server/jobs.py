@@ -14,8 +14,6 @@ import numpy as np
 from fsl_async import kernels
 from fsl_async.geometry import Forest
 
-__all__ = ["Job", "ranges", "tree_of"]
-
 Job: TypeAlias = Callable[[], None]
 
 LEAVES_PER_PIECE = 65_536

@@ -24,8 +24,6 @@ from fsl_async.geometry import Forest
 from fsl_async.server.jobs import Job, ranges, tree_of
 from fsl_async.wire.public_part import ForestKey, Part, forests_of
 
-__all__ = ["PermutedModel", "Query"]
-
 Bits = npt.NDArray[np.uint8]
 
 

@@ -28,8 +28,6 @@ from fsl_async.ring import Elements, Ring
 from fsl_async.server.jobs import Job, ranges
 from fsl_async.task import Sparse
 
-__all__ = ["BinSum", "CellMemory", "UnionSum"]
-
 Words = npt.NDArray[np.uint64]
 
 

@@ -16,8 +16,6 @@ from fsl_async.digests import Buffer
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.wire.messages import Message
 
-__all__ = ["CONTROL_LIMIT", "Received", "bulk_overhead", "decode", "encode"]
-
 CONTROL_LIMIT = 64 * 1024
 BULK_LIMIT = 2**32 - 1
 DEPTH_LIMIT = 4

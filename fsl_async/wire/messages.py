@@ -17,40 +17,6 @@ import msgspec
 
 from fsl_async.secrecy import Discreet
 
-__all__ = [
-    "Abort",
-    "Answer",
-    "AskOutcome",
-    "AskTask",
-    "Block",
-    "Commitment",
-    "Conclusion",
-    "Download",
-    "Enter",
-    "Finished",
-    "Forward",
-    "FromClient",
-    "FromPeer",
-    "FromServer",
-    "Hint",
-    "Known",
-    "Message",
-    "OfRound",
-    "Opened",
-    "Proofs",
-    "Recall",
-    "Receipt",
-    "Refused",
-    "Retrieve",
-    "RosterList",
-    "Share",
-    "Submit",
-    "TaskIs",
-    "TossCommitment",
-    "TossReveal",
-]
-
-
 NO_RETRIEVAL = 0
 """Stands for the number of a retrieval where there is none: trees of the submission's own, or of the session."""
 

@@ -20,19 +20,6 @@ from typing import NamedTuple
 from fsl_async.geometry import Forest, geometry_of
 from fsl_async.task import Dense, Task
 
-__all__ = [
-    "SALT_BYTES",
-    "ForestKey",
-    "Layout",
-    "Part",
-    "Piece",
-    "Trees",
-    "dense_bytes",
-    "first_padding",
-    "forests_of",
-    "share_bytes",
-]
-
 
 class ForestKey(NamedTuple):
     """A forest of a task: the block's index, and the forest's index in the block."""

@@ -22,7 +22,7 @@ from fsl_async.protocols import alignment as aligning
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols import toss as tossing
 from fsl_async.protocols.machine import Event
-from fsl_async.server.aggregation import CellMemory
+from fsl_async.server.sums import CellMemory
 from fsl_async.wire.messages import Abort, Conclusion, Known, TossCommitment, TossReveal
 from parties.events import Resumed, RoundOpened, RoundSettled, Warned
 from parties.outcome import Aborted, Done, Model, RoundReport

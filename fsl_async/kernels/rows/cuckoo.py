@@ -21,8 +21,6 @@ from numba import njit
 
 from fsl_async.errors import MisuseError
 
-__all__ = ["Bins", "Items", "Placement", "place"]
-
 Bins: TypeAlias = npt.NDArray[np.uint32]
 Items: TypeAlias = npt.NDArray[np.int32]
 

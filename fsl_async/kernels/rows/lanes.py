@@ -20,8 +20,6 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
-__all__ = ["GROUP", "LANES", "accumulate", "deliver", "spread"]
-
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Masks: TypeAlias = npt.NDArray[np.uint32]
 Builder: TypeAlias = Any

@@ -23,8 +23,6 @@ from numba import njit
 
 from fsl_async.errors import MisuseError
 
-__all__ = ["MOST_ROWS", "Permutation", "Positions"]
-
 Positions: TypeAlias = npt.NDArray[np.uint32]
 Rounds: TypeAlias = npt.NDArray[np.uint16]
 Walk: TypeAlias = Callable[[Rounds, int, int, Positions, Positions], None]

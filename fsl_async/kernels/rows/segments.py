@@ -24,8 +24,6 @@ from numba import njit
 from fsl_async.errors import MisuseError
 from fsl_async.kernels.rows.lanes import GROUP, LANES, accumulate, deliver, spread
 
-__all__ = ["fold", "payload_of_planes", "payload_planes", "permuted_model", "select_rows"]
-
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Words: TypeAlias = npt.NDArray[np.uint64]
 Masks: TypeAlias = npt.NDArray[np.uint32]

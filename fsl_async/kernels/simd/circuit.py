@@ -13,8 +13,6 @@ from typing import Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["SHIFT_ROWS", "Plane", "encrypt", "expand_key", "mix_columns", "substitute"]
-
 ROUNDS = 10
 LOWEST_BITS = 0x01010101
 # Byte i of a state after ShiftRows is byte SHIFT_ROWS[i] before it (FIPS 197, 5.1.2; column-major).

@@ -16,25 +16,6 @@ from numba.core import cgutils as numba_cgutils
 from fsl_async.kernels.simd import circuit
 from fsl_async.kernels.simd.isa import AesniKeys, Armv8Keys, Isa, Keys, PortableKeys, Vaes256Keys, Vaes512Keys
 
-__all__ = [
-    "I64",
-    "bits_at",
-    "broadcast",
-    "constant",
-    "control_mask",
-    "encrypt",
-    "encrypt_onto",
-    "load_part",
-    "orthomorphism",
-    "prefetch",
-    "repeat",
-    "spread_bits",
-    "store_part",
-    "sum_32",
-    "sum_64",
-    "sum_128",
-]
-
 cgutils: Any = numba_cgutils
 Builder = Any
 Value = Any

@@ -17,21 +17,6 @@ from llvmlite import binding
 from fsl_async.errors import MisuseError
 from fsl_async.kernels.simd import circuit
 
-__all__ = [
-    "ISAS",
-    "AesniKeys",
-    "Armv8Keys",
-    "Isa",
-    "Keys",
-    "PortableKeys",
-    "Vaes256Keys",
-    "Vaes512Keys",
-    "find_isa",
-    "isa_names",
-    "isa_of",
-    "schedule",
-]
-
 Words = npt.NDArray[np.uint64]
 
 

@@ -21,8 +21,6 @@ from numba.core import types as numba_types
 from fsl_async.kernels.simd import emit, vectors
 from fsl_async.kernels.simd.isa import isa_of
 
-__all__ = ["compiled", "compiled_inline"]
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # The compiler's own annotations are partial; its values are typed here as what they are, any.

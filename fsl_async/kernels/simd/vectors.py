@@ -18,32 +18,6 @@ import numpy.typing as npt
 from fsl_async.kernels.simd import circuit
 from fsl_async.kernels.simd.isa import Keys, isa_of
 
-__all__ = [
-    "RING_32",
-    "RING_64",
-    "RING_128",
-    "Blocks",
-    "Ring",
-    "Ring32",
-    "Ring64",
-    "Ring128",
-    "Vector",
-    "add",
-    "bits_at",
-    "control_mask",
-    "encrypt_vector",
-    "hash_vector",
-    "lanes",
-    "load",
-    "load_part",
-    "prefetch",
-    "repeat",
-    "repeat_block",
-    "spread_bits",
-    "store",
-    "store_part",
-]
-
 Blocks = npt.NDArray[np.uint64]
 Vector = npt.NDArray[np.uint64]
 

@@ -21,19 +21,6 @@ from fsl_async.kernels.trees.generation import POSITIONS, RING_BITS, Tree, TreeK
 from fsl_async.kernels.trees.passes import Conversion, Slots, TagCheck
 from fsl_async.kernels.trees.walk import Trees
 
-__all__ = [
-    "Evaluation",
-    "Selection",
-    "Verification",
-    "add_leaves",
-    "conversion_of",
-    "evaluate_add",
-    "evaluate_leaves",
-    "evaluate_select",
-    "evaluate_verified",
-    "trees_of",
-]
-
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 

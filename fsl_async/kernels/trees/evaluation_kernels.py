@@ -27,8 +27,6 @@ from fsl_async.kernels.trees.passes import (
 )
 from fsl_async.kernels.trees.walk import GROUP, Trees, climb, new_group, new_row, padded, plant, take
 
-__all__ = ["Span", "add", "add_cached", "add_verified", "leaves_of", "select", "select_slots"]
-
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 

@@ -18,17 +18,6 @@ from fsl_async.kernels.simd.isa import Keys
 from fsl_async.kernels.simd.vectors import Blocks
 from fsl_async.kernels.trees import generation_kernels as kernels
 
-__all__ = [
-    "POSITIONS",
-    "RING_BITS",
-    "Tree",
-    "TreeKeys",
-    "generate",
-    "make_hints",
-    "make_select_hints",
-    "tag_corrections",
-]
-
 RING_BITS = (32, 64, 128)
 POSITIONS = (1, 2, 4)
 GREATEST_DEPTH = 32

@@ -32,8 +32,6 @@ from fsl_async.kernels.simd.vectors import (
 from fsl_async.kernels.trees.passes import copy_blocks, write_bits
 from fsl_async.kernels.trees.walk import GROUP, take
 
-__all__ = ["Pair", "Payload", "grow_pairs", "hint_planes"]
-
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 Alphas = npt.NDArray[np.uint32]

@@ -36,26 +36,6 @@ from fsl_async.kernels.simd.vectors import (
     store_part,
 )
 
-__all__ = [
-    "Conversion",
-    "Group",
-    "Slots",
-    "TagCheck",
-    "Target",
-    "add_leaf",
-    "copy_blocks",
-    "encrypt_row",
-    "grow",
-    "grow_left",
-    "hash_row",
-    "pack_controls",
-    "pack_slots",
-    "prove_leaf",
-    "spread_corrections",
-    "take_row",
-    "write_bits",
-]
-
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 

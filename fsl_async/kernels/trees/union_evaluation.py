@@ -22,8 +22,6 @@ from fsl_async.kernels.trees.evaluation import Evaluation, conversion_of, trees_
 from fsl_async.kernels.trees.passes import Conversion, Target, add_leaf, copy_blocks
 from fsl_async.kernels.trees.walk import GROUP, Trees, climb, new_group, new_row, plant
 
-__all__ = ["GROUP", "Places", "choose_places", "evaluate_places"]
-
 Words = npt.NDArray[np.uint64]
 Indices = npt.NDArray[np.uint32]
 

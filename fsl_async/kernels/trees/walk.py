@@ -21,8 +21,6 @@ from fsl_async.kernels.simd.lowering import compiled, compiled_inline
 from fsl_async.kernels.simd.vectors import Blocks, lanes
 from fsl_async.kernels.trees.passes import Group, grow, grow_left, spread_corrections, take_row
 
-__all__ = ["GROUP", "Trees", "climb", "new_group", "new_row", "padded", "plant", "take"]
-
 GROUP = 512
 
 Words = npt.NDArray[np.uint64]

@@ -26,7 +26,7 @@ from fsl_async.protocols.round.states import (
     Terms,
     Verified,
 )
-from fsl_async.wire.entries import Entries, pack_entries
+from fsl_async.wire.client_digests import ClientDigests, pack_digests
 from fsl_async.wire.messages import Abort, Commitment, Conclusion, Proofs, RosterList, Share
 
 
@@ -55,21 +55,21 @@ class AwaitGrace:
 class Evaluate:
     """Bring exactly these submissions into the accumulators, then report `Evaluated`."""
 
-    roster: Entries
+    roster: ClientDigests
 
 
 @dataclass(frozen=True)
 class Sum:
     """Leave only these submissions in the sum, form the share, then report `Summed`."""
 
-    counted: Entries
+    counted: ClientDigests
 
 
 @dataclass(frozen=True)
 class Apply:
     """Add both shares, apply the update, then report `Applied`."""
 
-    counted: Entries
+    counted: ClientDigests
     excluded: Mapping[str, str]
     share: bytes
     peer_share: bytes
@@ -128,16 +128,16 @@ def effects(state: Round, terms: Terms) -> tuple[Effect, ...]:
 
 def share_commitment(terms: Terms, server: int, counted: Mapping[str, bytes], share: bytes, nonce: bytes) -> bytes:
     """What server `server` commits to before shares are revealed: its share of the sum over exactly these clients."""
-    roster = digest(Domain.ROSTER, pack_entries(counted))
+    roster = digest(Domain.ROSTER, pack_digests(counted))
     return digest(Domain.SHARE_COMMITMENT, terms.round_id, bytes([server]), roster, share, nonce)
 
 
-def _send_roster(entries: Entries, terms: Terms) -> Send:
-    return Send(RosterList(terms.round_id), pack_entries(entries))
+def _send_roster(entries: ClientDigests, terms: Terms) -> Send:
+    return Send(RosterList(terms.round_id), pack_digests(entries))
 
 
-def _send_proofs(proofs: Entries, terms: Terms) -> tuple[Send, ...]:
-    return (Send(Proofs(terms.round_id), pack_entries(proofs)),) if terms.verified else ()
+def _send_proofs(proofs: ClientDigests, terms: Terms) -> tuple[Send, ...]:
+    return (Send(Proofs(terms.round_id), pack_digests(proofs)),) if terms.verified else ()
 
 
 def _send_commitment(state: Committed | Revealed, terms: Terms) -> Send:

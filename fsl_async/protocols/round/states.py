@@ -12,7 +12,7 @@ import msgspec
 
 from fsl_async.digests import Domain, digest
 from fsl_async.protocols.machine import Event, PeerEvent, State
-from fsl_async.wire.entries import Entries, pack_entries
+from fsl_async.wire.client_digests import ClientDigests, pack_digests
 
 Heard: TypeAlias = dict[str, bytes]
 """By what it was, the digest of what the peer has said."""
@@ -39,28 +39,28 @@ class Terms:
 class Open(State, frozen=True):
     """Clients submit."""
 
-    entries: Entries = msgspec.field(default_factory=dict)
+    entries: ClientDigests = msgspec.field(default_factory=dict)
 
 
 class Closed(State, frozen=True):
     """Our list is frozen and sent; the peer's is awaited."""
 
-    entries: Entries
+    entries: ClientDigests
 
 
 class Closing(State, frozen=True):
     """The peer has closed; some of the submissions on its list are still on their way to us."""
 
-    entries: Entries
-    theirs: Entries
+    entries: ClientDigests
+    theirs: ClientDigests
     heard: Heard
 
 
 class Rostered(State, frozen=True):
     """The roster is agreed; its submissions are being evaluated."""
 
-    entries: Entries
-    roster: Entries
+    entries: ClientDigests
+    roster: ClientDigests
     excluded: dict[str, str]
     heard: Heard
 
@@ -68,20 +68,20 @@ class Rostered(State, frozen=True):
 class Proved(State, frozen=True):
     """Our proof digests are sent; the peer's are awaited."""
 
-    entries: Entries
-    roster: Entries
+    entries: ClientDigests
+    roster: ClientDigests
     excluded: dict[str, str]
-    proofs: Entries
+    proofs: ClientDigests
     heard: Heard
 
 
 class Verified(State, frozen=True):
     """It is settled who counts; our share is being summed."""
 
-    entries: Entries
-    counted: Entries
+    entries: ClientDigests
+    counted: ClientDigests
     excluded: dict[str, str]
-    proofs: Entries
+    proofs: ClientDigests
     heard: Heard
 
 
@@ -89,10 +89,10 @@ class Committed(State, frozen=True):
     """Our commitment is sent; the peer's is awaited. From here on this server cannot abandon the round."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
-    entries: Entries
-    counted: Entries
+    entries: ClientDigests
+    counted: ClientDigests
     excluded: dict[str, str]
-    proofs: Entries
+    proofs: ClientDigests
     share: bytes
     nonce: bytes
     heard: Heard
@@ -102,7 +102,7 @@ class Revealed(State, frozen=True):
     """Both commitments are known and our share is sent; the peer's is awaited."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
-    counted: Entries
+    counted: ClientDigests
     excluded: dict[str, str]
     share: bytes
     nonce: bytes
@@ -114,7 +114,7 @@ class Combined(State, frozen=True):
     """Both shares are known; the update is being applied."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"nonce"})
-    counted: Entries
+    counted: ClientDigests
     excluded: dict[str, str]
     share: bytes
     nonce: bytes
@@ -191,7 +191,7 @@ class GraceOver(Event, frozen=True):
 class Evaluated(Event, frozen=True):
     """Every submission of the roster is in the accumulators; one proof digest each (none where semi-honest)."""
 
-    proofs: Entries
+    proofs: ClientDigests
 
 
 class Summed(Event, frozen=True):
@@ -218,22 +218,22 @@ class PeerRoster(PeerEvent, frozen=True):
     """The submissions that the peer holds in full."""
 
     said: ClassVar[str] = "roster"
-    entries: Entries
+    entries: ClientDigests
 
     def content(self) -> bytes:
         """The digest of the packed list."""
-        return digest(Domain.ROSTER, pack_entries(self.entries))
+        return digest(Domain.ROSTER, pack_digests(self.entries))
 
 
 class PeerProofs(PeerEvent, frozen=True):
     """The peer's proof digests, one for each client of the roster."""
 
     said: ClassVar[str] = "proof list"
-    proofs: Entries
+    proofs: ClientDigests
 
     def content(self) -> bytes:
         """The digest of the packed list."""
-        return digest(Domain.PROOF, pack_entries(self.proofs))
+        return digest(Domain.PROOF, pack_digests(self.proofs))
 
 
 class PeerCommitment(PeerEvent, frozen=True):

@@ -39,7 +39,7 @@ from fsl_async.protocols.round.states import (
     Terms,
     Verified,
 )
-from fsl_async.wire.entries import Entries
+from fsl_async.wire.client_digests import ClientDigests
 
 MACHINE: Machine[Round] = Machine(Round, initial=(Open,))
 TRANSITIONS, ACCEPTS = MACHINE.transitions, MACHINE.accepts
@@ -194,7 +194,7 @@ def _aborted_meanwhile(state: Aborted, event: FromPeer | PeerAbort | Evaluated |
     return True
 
 
-def _entered(entries: Entries, event: Submitted) -> Entries:
+def _entered(entries: ClientDigests, event: Submitted) -> ClientDigests:
     if entries.get(event.client, event.digest) != event.digest:
         raise PeerViolationError(event.client, "submitted twice, with different content")
     return entries | {event.client: event.digest}
@@ -206,7 +206,7 @@ def _agree_if_complete(state: Closing, terms: Terms) -> Closing | Rostered | Abo
     return state
 
 
-def _agree(ours: Entries, theirs: Entries, terms: Terms, heard: Heard) -> Rostered | Aborted:
+def _agree(ours: ClientDigests, theirs: ClientDigests, terms: Terms, heard: Heard) -> Rostered | Aborted:
     roster = {client: ours[client] for client in sorted(ours) if theirs.get(client) == ours[client]}
     excluded = _excluded(ours, theirs, terms.server)
     if len(roster) < terms.minimum:
@@ -214,7 +214,7 @@ def _agree(ours: Entries, theirs: Entries, terms: Terms, heard: Heard) -> Roster
     return Rostered(ours, roster, excluded, heard)
 
 
-def _excluded(ours: Entries, theirs: Entries, server: int) -> dict[str, str]:
+def _excluded(ours: ClientDigests, theirs: ClientDigests, server: int) -> dict[str, str]:
     reasons = {client: "mismatch" for client in ours.keys() & theirs.keys() if ours[client] != theirs[client]}
     reasons |= dict.fromkeys(ours.keys() - theirs.keys(), f"only_s{server}")
     reasons |= dict.fromkeys(theirs.keys() - ours.keys(), f"only_s{1 - server}")

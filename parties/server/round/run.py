@@ -18,7 +18,7 @@ from fsl_async.errors import MisuseError, PeerViolationError, StorageError
 from fsl_async.protocols import assembly
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols.machine import Event, UnexpectedEvent, accepted_later, held_back
-from fsl_async.wire.entries import unpack_entries
+from fsl_async.wire.client_digests import unpack_digests
 from fsl_async.wire.messages import Abort, Commitment, Conclusion, OfRound, Proofs, RosterList, Share
 from parties.events import RoundMoved, SubmissionIn
 from parties.outcome import Model, RoundOutcome, RoundReport, SumRefused
@@ -272,10 +272,10 @@ class RoundRun:
     async def _take_said(self, message: OfRound, bulk: memoryview) -> None:
         match message:
             case RosterList():
-                entries = unpack_entries(bulk, self.config.task.max_clients, self.terms.peer)
+                entries = unpack_digests(bulk, self.config.task.max_clients, self.terms.peer)
                 await self.take(protocol.PeerRoster(entries))
             case Proofs():
-                proofs = unpack_entries(bulk, self.config.task.max_clients, self.terms.peer)
+                proofs = unpack_digests(bulk, self.config.task.max_clients, self.terms.peer)
                 await self.take(protocol.PeerProofs(proofs))
             case Commitment(commitment=commitment):
                 await self.take(protocol.PeerCommitment(commitment))

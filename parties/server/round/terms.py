@@ -11,7 +11,7 @@ import trio
 from fsl_async.config import RoundConfig
 from fsl_async.protocols.machine import Event
 from fsl_async.randomness import Randomness
-from fsl_async.server.aggregation import CellMemory
+from fsl_async.server.sums import CellMemory
 from parties.compute import ComputeLane
 from parties.events import Observer
 from parties.outcome import Model

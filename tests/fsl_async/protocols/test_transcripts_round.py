@@ -48,7 +48,7 @@ from fsl_async.protocols.round import (
     share_commitment,
     step,
 )
-from fsl_async.wire.entries import pack_entries, unpack_entries
+from fsl_async.wire.client_digests import pack_digests, unpack_digests
 from fsl_async.wire.messages import Abort, Commitment, Conclusion, Proofs, RosterList, Share
 from tests.support.machine_scenes import (
     ALICE,
@@ -71,8 +71,8 @@ from tests.support.machine_scenes import (
 Line = tuple[Event, type[Any], list[Any]]
 
 ROUND = TERMS.round_id
-SEND_ROSTER = Send(RosterList(ROUND), pack_entries(ENTRIES))
-SEND_PROOFS = Send(Proofs(ROUND), pack_entries(PROOFS))
+SEND_ROSTER = Send(RosterList(ROUND), pack_digests(ENTRIES))
+SEND_PROOFS = Send(Proofs(ROUND), pack_digests(PROOFS))
 SEND_COMMITMENT = Send(Commitment(ROUND, share_commitment(TERMS, 0, ENTRIES, SHARE, NONCE)))
 SEND_SHARE = SendShare(Share(ROUND, NONCE), SHARE)
 SEND_CONCLUSION = Send(Conclusion(ROUND, OUTCOME))
@@ -207,7 +207,7 @@ def test_a_proof_that_differs_takes_its_client_out() -> None:
         TERMS,
         Closed(three),
         (PeerRoster(three), Rostered, [Evaluate(three)]),
-        (Evaluated(ours), Proved, [Send(Proofs(ROUND), pack_entries(ours))]),
+        (Evaluated(ours), Proved, [Send(Proofs(ROUND), pack_digests(ours))]),
         (PeerProofs(ours | {"carol": key(23)}), Verified, [Sum(ENTRIES)]),
     )
     assert isinstance(state, Verified)
@@ -415,36 +415,36 @@ def test_effects_are_what_a_restarted_server_performs(kind: type[Any], expected:
 
 def test_lists_are_canonical() -> None:
     entries = {"bob": BOB, "alice": ALICE, "zoë": CAROL}
-    packed = pack_entries(entries)
-    assert packed == pack_entries(dict(reversed(entries.items())))
-    assert unpack_entries(packed, 3, "S1") == entries
-    assert unpack_entries(memoryview(pack_entries({})), 1, "S1") == {}
+    packed = pack_digests(entries)
+    assert packed == pack_digests(dict(reversed(entries.items())))
+    assert unpack_digests(packed, 3, "S1") == entries
+    assert unpack_digests(memoryview(pack_digests({})), 1, "S1") == {}
 
 
 MALFORMED = {
     "nothing": b"",
     "a map": b"\x80",
     "a number": b"\x01",
-    "trailing bytes": pack_entries(ENTRIES) + b"\x00",
-    "the wrong order": b"\x92" + pack_entries({"bob": BOB})[1:] + pack_entries({"alice": ALICE})[1:],
-    "one client twice": b"\x92" + 2 * pack_entries({"bob": BOB})[1:],
-    "a short digest": pack_entries({"alice": ALICE[1:]}),
-    "a long digest": pack_entries({"alice": ALICE + b"x"}),
-    "text for a digest": pack_entries({"alice": "A" * 44}),  # type: ignore[dict-item]
-    "bytes for a name": pack_entries({b"alice": ALICE}),  # type: ignore[dict-item]
-    "four clients": pack_entries({str(i): ALICE for i in range(4)}),
-    "another encoding of the length": b"\xdc\x00\x01" + pack_entries({"alice": ALICE})[1:],
+    "trailing bytes": pack_digests(ENTRIES) + b"\x00",
+    "the wrong order": b"\x92" + pack_digests({"bob": BOB})[1:] + pack_digests({"alice": ALICE})[1:],
+    "one client twice": b"\x92" + 2 * pack_digests({"bob": BOB})[1:],
+    "a short digest": pack_digests({"alice": ALICE[1:]}),
+    "a long digest": pack_digests({"alice": ALICE + b"x"}),
+    "text for a digest": pack_digests({"alice": "A" * 44}),  # type: ignore[dict-item]
+    "bytes for a name": pack_digests({b"alice": ALICE}),  # type: ignore[dict-item]
+    "four clients": pack_digests({str(i): ALICE for i in range(4)}),
+    "another encoding of the length": b"\xdc\x00\x01" + pack_digests({"alice": ALICE})[1:],
 }
 
 
 @pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED)
 def test_malformed_lists_are_violations(data: bytes) -> None:
     with pytest.raises(PeerViolationError, match=r"^S1: sent a list of clients that"):
-        unpack_entries(data, 3, "S1")
+        unpack_digests(data, 3, "S1")
 
 
 def test_every_cut_of_a_list_is_refused() -> None:
-    whole = pack_entries(ENTRIES)
+    whole = pack_digests(ENTRIES)
     for length in range(len(whole)):
         with pytest.raises(PeerViolationError):
-            unpack_entries(whole[:length], 3, "S1")
+            unpack_digests(whole[:length], 3, "S1")

@@ -57,8 +57,8 @@ from fsl_async.protocols.round import (
     effects,
     step,
 )
+from fsl_async.wire.client_digests import unpack_digests
 from fsl_async.wire.codec import decode, encode
-from fsl_async.wire.entries import unpack_entries
 from fsl_async.wire.messages import Abort, Commitment, Conclusion, FromPeer, Proofs, RosterList, Share
 from tests.support.machine_scenes import key
 
@@ -133,9 +133,9 @@ class Server:
         message, bulk = decode(data, FromPeer, self.terms.peer)
         match message:
             case RosterList():
-                self.take(PeerRoster(unpack_entries(bulk, len(CLIENTS), self.terms.peer)))
+                self.take(PeerRoster(unpack_digests(bulk, len(CLIENTS), self.terms.peer)))
             case Proofs():
-                self.take(PeerProofs(unpack_entries(bulk, len(CLIENTS), self.terms.peer)))
+                self.take(PeerProofs(unpack_digests(bulk, len(CLIENTS), self.terms.peer)))
             case Commitment(commitment=commitment):
                 self.take(PeerCommitment(commitment))
             case Share(nonce=nonce):

@@ -8,7 +8,7 @@ import msgpack
 import pytest
 
 from fsl_async.errors import PeerViolationError
-from fsl_async.wire.entries import pack_entries, unpack_entries
+from fsl_async.wire.client_digests import pack_digests, unpack_digests
 from parties.outcome import Done, RoundReport
 
 MANY = 100_000
@@ -18,7 +18,7 @@ NESTED = (b"\xdd" + MANY.to_bytes(4, "big")) * 1_000
 REPORT = RoundReport(round_id=bytes(32), number=1, ending=Done(), clients=("a", "b"), excluded={"c": "proof"}, model=())
 
 
-@pytest.mark.parametrize("read", [unpack_entries, RoundReport.parse], ids=["entries", "report"])
+@pytest.mark.parametrize("read", [unpack_digests, RoundReport.parse], ids=["entries", "report"])
 def test_lists_in_lists_take_no_memory(read):
     tracemalloc.start()
     try:
@@ -31,9 +31,9 @@ def test_lists_in_lists_take_no_memory(read):
 
 
 def test_a_name_longer_than_any_client_has_is_refused():
-    unpack_entries(pack_entries({"é" * 64: bytes(32)}), 1, "S1")
+    unpack_digests(pack_digests({"é" * 64: bytes(32)}), 1, "S1")
     with pytest.raises(PeerViolationError, match="length <= 64"):
-        unpack_entries(pack_entries({"é" * 65: bytes(32)}), 1, "S1")
+        unpack_digests(pack_digests({"é" * 65: bytes(32)}), 1, "S1")
 
 
 def test_a_report_of_more_clients_than_the_task_has_is_refused():

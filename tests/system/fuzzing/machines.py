@@ -16,8 +16,8 @@ from fsl_async.errors import PeerViolationError
 from fsl_async.protocols import assembly, session, toss
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols.machine import Event, UnexpectedEvent
+from fsl_async.wire.client_digests import unpack_digests
 from fsl_async.wire.codec import decode, encode
-from fsl_async.wire.entries import unpack_entries
 from fsl_async.wire.messages import Abort, Commitment, Conclusion, FromPeer, Proofs, RosterList, Share
 
 from .message_parsers import PEER_MESSAGES
@@ -87,9 +87,9 @@ def _said(data: bytes, peer: str) -> Event:
     message, bulk = decode(data, FromPeer, peer)
     match message:
         case RosterList():
-            return protocol.PeerRoster(unpack_entries(bulk, 6, peer))
+            return protocol.PeerRoster(unpack_digests(bulk, 6, peer))
         case Proofs():
-            return protocol.PeerProofs(unpack_entries(bulk, 6, peer))
+            return protocol.PeerProofs(unpack_digests(bulk, 6, peer))
         case Commitment(commitment=commitment):
             return protocol.PeerCommitment(commitment)
         case Share(nonce=nonce):

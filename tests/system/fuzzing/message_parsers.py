@@ -12,8 +12,8 @@ from fsl_async.digests import Domain
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.task import Task
 from fsl_async.union import UnionBlock, pack_union, unpack_union
+from fsl_async.wire.client_digests import pack_digests, unpack_digests
 from fsl_async.wire.codec import decode, encode
-from fsl_async.wire.entries import pack_entries, unpack_entries
 from fsl_async.wire.messages import (
     Abort,
     Answer,
@@ -94,8 +94,8 @@ PEER_MESSAGES: tuple[tuple[Message, bytes], ...] = (
     (TossCommitment(number=3, commitment=key(1), model=key(2)), b""),
     (TossReveal(number=3, seed=key(1), nonce=key(2)), b""),
     (Forward(round_id=key(1), client="alice", purpose="retrieve", query=1), bytes(50)),
-    (RosterList(key(1)), pack_entries({"alice": key(2)})),
-    (Proofs(key(1)), pack_entries({"alice": key(2)})),
+    (RosterList(key(1)), pack_digests({"alice": key(2)})),
+    (Proofs(key(1)), pack_digests({"alice": key(2)})),
     (Commitment(key(1), key(2)), b""),
     (Share(key(1), key(2)), bytes(200)),
     (Conclusion(key(1), key(2)), b""),
@@ -137,8 +137,8 @@ def _reader(union: Any) -> Any:
 
 
 def _read_entries(data: bytes) -> None:
-    entries = unpack_entries(data, 100_000, "S1")
-    assert pack_entries(entries) == data
+    entries = unpack_digests(data, 100_000, "S1")
+    assert pack_digests(entries) == data
     assert list(entries) == sorted(entries)
 
 
@@ -205,7 +205,7 @@ def _read_token_text(data: bytes) -> None:
 
 
 def _many_entries() -> list[bytes]:
-    return [pack_entries({}), pack_entries({f"client {number}": key(number) for number in range(20)})]
+    return [pack_digests({}), pack_digests({f"client {number}": key(number) for number in range(20)})]
 
 
 PEER = (PeerViolationError,)

@@ -15,7 +15,7 @@ from fsl_async.digests import Domain, digest
 from fsl_async.errors import StorageError
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols.machine import Event
-from fsl_async.server.aggregation import CellMemory
+from fsl_async.server.sums import CellMemory
 from fsl_async.wire.public_part import share_bytes
 from parties.compute import InlineLane
 from parties.events import unobserved

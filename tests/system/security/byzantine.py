@@ -25,7 +25,7 @@ from fsl_async.error_groups import leaves
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols import toss as tossing
 from fsl_async.protocols.machine import Event
-from fsl_async.wire.entries import pack_entries, unpack_entries
+from fsl_async.wire.client_digests import pack_digests, unpack_digests
 from fsl_async.wire.messages import (
     Abort,
     Commitment,
@@ -259,8 +259,8 @@ class SendsAnotherRoster(Byzantine):
 
     def say(self, message: Message, bulk: bytes) -> Said:
         if isinstance(message, RosterList):
-            entries = unpack_entries(bulk, 10, "the test")
-            bulk = pack_entries(entries | {"mallory": digest(Domain.SUBMISSION, b"nothing")})
+            entries = unpack_digests(bulk, 10, "the test")
+            bulk = pack_digests(entries | {"mallory": digest(Domain.SUBMISSION, b"nothing")})
         yield message, bulk
 
 
@@ -317,8 +317,8 @@ class SendsTwoRosters(Byzantine):
     def say(self, message: Message, bulk: bytes) -> Said:
         yield message, bulk
         if isinstance(message, RosterList):
-            entries = unpack_entries(bulk, 10, "the test")
-            yield message, pack_entries({name: entries[name] for name in entries if name != VICTIM})
+            entries = unpack_digests(bulk, 10, "the test")
+            yield message, pack_digests({name: entries[name] for name in entries if name != VICTIM})
 
 
 class ExcludesByAFalseProof(Byzantine):
@@ -331,8 +331,8 @@ class ExcludesByAFalseProof(Byzantine):
 class ProvesForOthers(Byzantine):
     def say(self, message: Message, bulk: bytes) -> Said:
         if isinstance(message, Proofs):
-            entries = unpack_entries(bulk, 10, "the test")
-            bulk = pack_entries({name: entries[name] for name in entries if name != VICTIM})
+            entries = unpack_digests(bulk, 10, "the test")
+            bulk = pack_digests({name: entries[name] for name in entries if name != VICTIM})
         yield message, bulk
 
 

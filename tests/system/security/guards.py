@@ -84,7 +84,7 @@ SUBMITTING, OUTCOMES = (f"parties/client/{name}.py" for name in ("submitting", "
 RESTORING = "parties/deployment/restore.py"
 UPLOAD, DERIVATION, CONFIG = (f"fsl_async/{name}.py" for name in ("client/upload", "derivation", "config"))
 ENROLMENT = "parties/server/admission.py"
-NOISE, ENTRIES = "transport/noise.py", "fsl_async/wire/entries.py"
+NOISE, ENTRIES = "transport/noise.py", "fsl_async/wire/client_digests.py"
 RECORDS_OF_ROUNDS, CLAIMS = (f"parties/server/round/{name}.py" for name in ("records", "claims"))
 CONTRIBUTIONS = "fsl_async/server/contributions.py"
 

@@ -18,7 +18,7 @@ import trio
 from fsl_async import FslError
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.protocols import round as protocol
-from fsl_async.wire.entries import pack_entries
+from fsl_async.wire.client_digests import pack_digests
 from fsl_async.wire.messages import Abort, Answer, Commitment, Forward, RosterList, Share
 from fsl_async.wire.public_part import Layout, Trees, dense_bytes, share_bytes
 from parties import simulate
@@ -282,7 +282,7 @@ async def test_names_of_a_roster_that_are_unknown_here_are_told_and_not_counted(
         run = await second.next_round(0)
         told: list[ServerEvent] = []
         run._tools = msgspec.structs.replace(run._tools, observe=told.append)
-        first.actor.link.post(RosterList(run.round_id), pack_entries({"nobody": bytes(32), NAMES[0]: bytes(32)}))
+        first.actor.link.post(RosterList(run.round_id), pack_digests({"nobody": bytes(32), NAMES[0]: bytes(32)}))
         await trio.sleep(1)
         (warned,) = [happening for happening in told if isinstance(happening, Warned)]
         assert warned.about == "clients"

@@ -16,20 +16,18 @@ from fsl_async.digests import DIGEST_BYTES
 from fsl_async.errors import PeerViolationError
 from fsl_async.foreign_text import LONGEST_NAME, is_name
 
-__all__ = ["Entries", "pack_entries", "unpack_entries"]
-
-Entries: TypeAlias = dict[str, bytes]
+ClientDigests: TypeAlias = dict[str, bytes]
 _Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
 
 SERVERS = ("S0", "S1")
 
 
-def pack_entries(entries: Mapping[str, bytes]) -> bytes:
+def pack_digests(entries: Mapping[str, bytes]) -> bytes:
     """Canonical bytes of a list of clients and digests: sorted by client."""
     return bytes(msgpack.packb(sorted(entries.items())))
 
 
-def unpack_entries(data: bytes | memoryview, limit: int, sender: str) -> Entries:
+def unpack_digests(data: bytes | memoryview, limit: int, sender: str) -> ClientDigests:
     """Read a packed list of at most `limit` clients.
 
     Raises:
@@ -42,7 +40,7 @@ def unpack_entries(data: bytes | memoryview, limit: int, sender: str) -> Entries
         raise PeerViolationError(sender, f"sent a list of clients that cannot be read: {error}") from error
     if len(entries) > limit:
         raise PeerViolationError(sender, f"sent a list of clients that has {len(entries)}, at most {limit} are allowed")
-    if any(len(value) != DIGEST_BYTES for value in entries.values()) or pack_entries(entries) != bytes(data):
+    if any(len(value) != DIGEST_BYTES for value in entries.values()) or pack_digests(entries) != bytes(data):
         raise PeerViolationError(sender, "sent a list of clients that is not in canonical form")
     for client in entries:
         if client in SERVERS or not is_name(client):
