@@ -1,4 +1,4 @@
-"""A pytest plugin: worlds for tests, a seed for each, and on failure all that is needed to see what happened.
+"""A pytest plugin: simulated worlds for tests, seeds for each test, and a report of what happened when a test fails.
 
     async def test_a_round(fsl_world, autojump_clock):
         async with fsl_world(task, model, faults=[...]) as world:
@@ -7,7 +7,7 @@
     @pytest.mark.fsl_seeds(20)      # this test with twenty seeds; `--fsl-seeds 500` for more, `--fsl-seed 17` for one
 
 Rules: pytest loads this module in every project where the package is installed, so it imports nothing but pytest until
-a test asks for a world, and in a project without such tests it says nothing. It lies in `fsl_async`, and imports
+a test asks for a world, and prints nothing in a project without such tests. It lies in `fsl_async`, and imports
 `parties` when it is first needed, because a project may have a `parties` of its own (docs/adr/0016).
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["MakeWorld", "fsl_seed", "fsl_world"]
 
 ROWS = 40
-"""How much of a chart the report of a failed test shows."""
+"""How many rows of a chart the report of a failed test shows."""
 
 MakeWorld: TypeAlias = "Callable[..., AbstractAsyncContextManager[World]]"
 """Called as `world(task, model, seed=…, faults=[…], schedule=…, clients=[…])`; see `parties.testing.world.world`."""
@@ -42,7 +42,7 @@ MakeWorld: TypeAlias = "Callable[..., AbstractAsyncContextManager[World]]"
 
 @dataclass(frozen=True)
 class _Made:
-    """A world that a test made, and the plan of its faults."""
+    """A world that a test has made, and its plan of faults."""
 
     world: World
     faults: tuple[Fault, ...]
@@ -67,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]:
-    """Say which seeds are used, where any are."""
+    """Report which seeds are used, if any are."""
     used = sorted({item.callspec.params["fsl_seed"] for item in items if _has_seed(item)})  # type: ignore[attr-defined]
     if not used:
         return []
@@ -79,10 +79,10 @@ def _has_seed(item: pytest.Item) -> bool:
     return "fsl_seed" in getattr(getattr(item, "callspec", None), "params", ())
 
 
-def _count(words: str) -> int:
-    count = int(words)
+def _count(text: str) -> int:
+    count = int(text)
     if count < 1:
-        raise argparse.ArgumentTypeError(f"{words} seeds; one is the fewest")
+        raise argparse.ArgumentTypeError(f"{text} seeds; at least one is needed")
     return count
 
 
@@ -90,14 +90,14 @@ def _count(words: str) -> int:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test that uses a seed once for each."""
+    """Parametrize a test that uses a seed with all seeds."""
     chosen = any("fsl_seed" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
     if "fsl_seed" in metafunc.fixturenames and not chosen:
         metafunc.parametrize("fsl_seed", _seeds(metafunc), ids="seed{}".format, indirect=True)
 
 
 def _seeds(metafunc: pytest.Metafunc) -> range:
-    """What the command line says, or else the test's marker, or else seed 0 alone."""
+    """The seeds of the command line, or else of the test's marker, or else seed 0."""
     first, count = metafunc.config.getoption("fsl_seed"), metafunc.config.getoption("fsl_seeds")
     marker = metafunc.definition.get_closest_marker("fsl_seeds")
     if count is None:
@@ -116,7 +116,7 @@ def _marked(marker: pytest.Mark, metafunc: pytest.Metafunc) -> int:
 
 @pytest.fixture
 def fsl_seed(request: pytest.FixtureRequest) -> int:
-    """The seed of this test: 0, or what `--fsl-seed`, `--fsl-seeds` and `@pytest.mark.fsl_seeds(n)` make of it."""
+    """The seed of this test: 0, or as `--fsl-seed`, `--fsl-seeds` and `@pytest.mark.fsl_seeds(n)` say."""
     return int(getattr(request, "param", request.config.getoption("fsl_seed") or 0))
 
 
@@ -152,7 +152,7 @@ def fsl_world(request: pytest.FixtureRequest, fsl_seed: int) -> MakeWorld:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add to the report of a failed test what its worlds went through, and how to see it again."""
+    """Add to the report of a failed test what happened in its worlds, and how to replay it."""
     report = yield
     if report.failed and _has_seed(item):
         seed = item.callspec.params["fsl_seed"]  # type: ignore[attr-defined]
@@ -164,8 +164,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def _account(made: _Made) -> str:
-    """The plan of faults in full, and the chart's last part."""
+    """The full plan of faults, and the last rows of the chart."""
     struck = made.world.injector.fired
     plan = [f"  {'struck' if fault in struck else 'not yet':7}  {fault}" for fault in made.faults] or ["  none"]
-    chart = import_module("parties.testing.chart.chart").Chart.of(made.world).last(ROWS)
+    chart = import_module("parties.testing.chart").Chart.of(made.world).last(ROWS)
     return "\n".join(["faults:", *plan, "the end of what happened:", chart.text()])

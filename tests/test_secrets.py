@@ -38,7 +38,7 @@ SECRETS = {
 
 PUBLIC = {
     ("parties.server.round.terms", "Tools", "randomness"),
-    ("parties.testing.trials.trial", "Trial", "seed"),
+    ("parties.testing.trials.scenario", "Trial", "seed"),
     ("parties.testing.world", "World", "seed"),
 }
 """What is called so and is none: a function, and the seeds of simulations."""

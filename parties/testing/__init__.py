@@ -19,9 +19,10 @@ from fsl_async.lazy_names import lazy
 if TYPE_CHECKING:
     from fsl_async.randomness import SeededSource as SeededSource
     from parties.simulation.scheduling import seeded_scheduling as seeded_scheduling
-    from parties.testing.chart.chart import Chart as Chart
-    from parties.testing.disk import Disk as Disk, DiskStore as DiskStore, Trouble as Trouble
+    from parties.testing.chart import Chart as Chart
+    from parties.testing.disk import Disk as Disk, DiskFaults as DiskFaults, DiskStore as DiskStore
     from parties.testing.faults import (
+        AbortRound as AbortRound,
         AtCommit as AtCommit,
         AtPeerTransition as AtPeerTransition,
         AtSend as AtSend,
@@ -35,24 +36,25 @@ if TYPE_CHECKING:
         Delay as Delay,
         Fault as Fault,
         FullDisk as FullDisk,
-        GiveUp as GiveUp,
         Partition as Partition,
         SkewedClock as SkewedClock,
         SlowDisk as SlowDisk,
     )
-    from parties.testing.world import Ended as Ended, HorizonError as HorizonError, World as World
+    from parties.testing.supervisor import Ended as Ended
+    from parties.testing.world import HorizonError as HorizonError, World as World
 else:
     __all__, __getattr__, __dir__ = lazy(
         __name__,
         {
             "fsl_async.randomness": "SeededSource",
             "parties.simulation.scheduling": "seeded_scheduling",
-            "parties.testing.chart.chart": "Chart",
-            "parties.testing.disk": "Disk DiskStore Trouble",
+            "parties.testing.chart": "Chart",
+            "parties.testing.disk": "Disk DiskFaults DiskStore",
             "parties.testing.faults": (
-                "AtCommit AtPeerTransition AtSend AtTime AtTransition AtWrite BrokenWrite CALM Crash Cut Delay Fault "
-                "FullDisk GiveUp Partition SkewedClock SlowDisk"
+                "AbortRound AtCommit AtPeerTransition AtSend AtTime AtTransition AtWrite BrokenWrite CALM Crash Cut "
+                "Delay Fault FullDisk Partition SkewedClock SlowDisk"
             ),
-            "parties.testing.world": "Ended HorizonError World",
+            "parties.testing.supervisor": "Ended",
+            "parties.testing.world": "HorizonError World",
         },
     )

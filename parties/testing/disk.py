@@ -1,8 +1,8 @@
-"""A disk that a crash takes at its word, and a store on it.
+"""A simulated disk that loses unsynced data in a crash, and a store on it.
 
-What is written survives a crash only once it has been synced; of what has not, any beginning may survive, and parts
-of that be missing: the last write is torn. `DiskStore` is a log of commits with a checksum each, and what it
-acknowledges it has synced; it reads a log back up to the first entry that is not whole.
+Written data survives a crash only if it has been synced. Of unsynced data any prefix may survive, with parts of it
+missing: the last write is torn. `DiskStore` is a log of commits with a checksum each; it syncs a commit before it
+returns, and reads a log back up to the first entry that is incomplete.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import trio
 from parties.storage.store import Change, Erase, Keep, MemoryStore, Put, Record, Store, checked
 from parties.testing.processes import Life
 
-__all__ = ["Disk", "DiskStore", "Trouble"]
+__all__ = ["Disk", "DiskFaults", "DiskStore"]
 
 _HEADER = 8
 _KINDS: dict[str, type[Change]] = {"record": Record, "keep": Keep, "put": Put, "erase": Erase}
 
 
 class Disk:
-    """A file of bytes: what is written, and how much of that is synced.
+    """A file of bytes, of which a prefix is synced.
 
     Attributes:
-        data: as a running process sees it.
-        synced: bytes of it that survive whatever happens.
+        data: the contents, as a running process sees them.
+        synced: the length of the prefix that survives a crash.
     """
 
     def __init__(self, data: bytes = b"") -> None:
@@ -37,17 +37,17 @@ class Disk:
         self.synced = len(data)
 
     def write(self, data: bytes) -> None:
-        """Append; the operating system has it, the disk may not."""
+        """Append data; it is not synced yet."""
         self.data += data
 
     def sync(self) -> None:
-        """Have the disk take all that is written."""
+        """Sync everything that has been written."""
         self.synced = len(self.data)
 
     def crash(self, rng: Random) -> None:
-        """Lose what is not synced, but for a beginning of it, as long as chance will have it, and with holes in it.
+        """Lose unsynced data, except for a prefix of random length, which may have holes.
 
-        Often all of its length is kept: a file may be known to have grown before the disk has what is in it.
+        Often the whole length is kept: a file's new length may be on disk before its contents are.
         """
         kept = len(self.data) if rng.random() < 0.5 else rng.randint(self.synced, len(self.data))
         del self.data[kept:]
@@ -57,47 +57,47 @@ class Disk:
         self.synced = kept
 
     def restore(self, data: bytes) -> None:
-        """Be as an earlier copy was."""
+        """Replace the contents by an earlier copy."""
         self.data = bytearray(data)
         self.synced = len(data)
 
     def cut_back(self, size: int) -> None:
-        """Forget what stands behind so many bytes."""
+        """Truncate the contents to a size."""
         del self.data[size:]
         self.synced = min(self.synced, size)
 
 
-class Trouble(ABC):
-    """What may go wrong with a commit; every call may kill the process, wait, or raise `StorageError`."""
+class DiskFaults(ABC):
+    """The faults of a commit: every method may kill the process, wait, or raise `StorageError`."""
 
     @abstractmethod
     async def before_write(self, life: Life, changes: tuple[Change, ...]) -> None:
-        """Nothing has been written."""
+        """Called before anything is written."""
 
     @abstractmethod
     async def before_sync(self, life: Life, changes: tuple[Change, ...]) -> None:
-        """All is written, and not synced."""
+        """Called when everything is written and nothing synced."""
 
     @abstractmethod
     async def after_sync(self, life: Life, changes: tuple[Change, ...]) -> None:
-        """All is durable, and nobody knows yet."""
+        """Called when everything is durable, before the caller learns of it."""
 
 
 class DiskStore(Store):
-    """One life's view of a store that is a log on a `Disk`."""
+    """A store that is a log on a `Disk`, as one life of a process uses it."""
 
-    def __init__(self, disk: Disk, life: Life, trouble: Trouble) -> None:
+    def __init__(self, disk: Disk, life: Life, trouble: DiskFaults) -> None:
         self._disk = disk
         self._life = life
-        self._trouble = trouble
-        self._kept = MemoryStore()
+        self._faults = trouble
+        self._contents = MemoryStore()
         self._turn = trio.Lock()
         self._log = _whole_entries(disk)
 
     async def read(self) -> DiskStore:
-        """Take up what the log says; to be awaited once before anything else."""
+        """Replay the log; await this once before anything else."""
         for entry in self._log:
-            await self._kept.commit(*_decode(entry))
+            await self._contents.commit(*_decode(entry))
         return self
 
     async def commit(self, *changes: Change) -> None:
@@ -106,32 +106,32 @@ class DiskStore(Store):
             self._life.require_alive()
             self._life.process.commits += 1
             plain = tuple(checked(change) for change in changes)
-            self._kept._check(plain)
-            await self._trouble.before_write(self._life, plain)
+            self._contents._check(plain)
+            await self._faults.before_write(self._life, plain)
             self._life.require_alive()
             self._disk.write(_framed(plain))
             try:
-                await self._trouble.before_sync(self._life, plain)
+                await self._faults.before_sync(self._life, plain)
             finally:
                 self._life.require_alive()
                 self._disk.sync()
-                await self._kept.commit(*plain)
-            await self._trouble.after_sync(self._life, plain)
+                await self._contents.commit(*plain)
+            await self._faults.after_sync(self._life, plain)
 
     async def entries(self, journal: str) -> list[bytes]:
         """See `Store.entries`."""
         self._life.require_alive()
-        return await self._kept.entries(journal)
+        return await self._contents.entries(journal)
 
     async def blob(self, key: str) -> memoryview:
         """See `Store.blob`."""
         self._life.require_alive()
-        return await self._kept.blob(key)
+        return await self._contents.blob(key)
 
     async def keys(self, prefix: str) -> list[str]:
         """See `Store.keys`."""
         self._life.require_alive()
-        return await self._kept.keys(prefix)
+        return await self._contents.keys(prefix)
 
     async def aclose(self) -> None:
         """See `Store.aclose`."""
@@ -143,12 +143,12 @@ def _framed(changes: tuple[Change, ...]) -> bytes:
 
 
 def _whole_entries(disk: Disk) -> list[bytes]:
-    """The entries of a log up to the first that is not whole; what follows is cut off."""
+    """The entries of a log up to the first incomplete one; the rest of the log is truncated."""
     entries, start = [], 0
     while start + _HEADER <= len(disk.data):
         size, checksum = (int.from_bytes(disk.data[at : at + 4], "big") for at in (start, start + 4))
         body = bytes(disk.data[start + _HEADER : start + _HEADER + size])
-        if not body or len(body) < size or zlib.crc32(body) != checksum:  # zeros are the checksum of nothing
+        if not body or len(body) < size or zlib.crc32(body) != checksum:  # the checksum of an empty body is zero
             break
         entries.append(body)
         start += _HEADER + size

@@ -1,7 +1,7 @@
-"""What can go wrong in a simulated world, as values: drawn from a seed, printed in full, replayed and shrunk.
+"""The faults of a simulated world, as values: drawn from a seed, printed in full, replayed and shrunk.
 
-A fault says where it strikes: at a time, at the n-th commit or write of a process, or at a transition of a protocol
-machine. All of them are over at `CALM`; from then on nothing goes wrong any more, and what was begun must end.
+A fault names the point at which it strikes: a time, the n-th commit or write of a process, or a transition of a
+protocol machine. All faults are over at `CALM`; from then on every unfinished round must come to its end.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import msgspec
 
 __all__ = [
     "CALM",
+    "AbortRound",
     "AtCommit",
     "AtPeerTransition",
     "AtSend",
@@ -25,7 +26,6 @@ __all__ = [
     "Fault",
     "FaultPoint",
     "FullDisk",
-    "GiveUp",
     "Late",
     "MaliciousClient",
     "MaliciousServer",
@@ -40,42 +40,45 @@ __all__ = [
 ]
 
 CALM = 120.0
-"""Virtual seconds after the beginning of a world, when its last fault is over."""
+"""Virtual seconds after the beginning of a world at which its last fault is over."""
 
 Moment: TypeAlias = Literal["before write", "before sync", "after write", "before send", "after send"]
 
 
 class _Value(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
-    """Compared, printed and stored by its fields."""
+    """A value that is compared, printed and stored by its fields."""
 
 
 class AtTime(_Value, frozen=True):
-    """So many seconds after the beginning."""
+    """A time in seconds since the world began."""
 
     seconds: float
 
 
 class AtCommit(_Value, frozen=True):
-    """At the process's n-th commit, counted over all its lives from 1."""
+    """The n-th commit of the process, counted from 1 over all its lives."""
 
     number: int
     moment: Moment
 
 
 class AtSend(_Value, frozen=True):
-    """At the n-th time the process writes to a connection, counted likewise."""
+    """The n-th write of the process to a connection, counted from 1 over all its lives."""
 
     number: int
     moment: Moment
 
 
 class AtTransition(_Value, frozen=True):
-    """At a transition of one of a server's machines: around its commit, or around the first write to the peer since.
+    """A transition of one of a server's machines: around its commit, or around the first write to the peer after it.
 
     Attributes:
         machine: round or toss.
-        state: the state's name; `event` and `after` are the event's and the next state's.
-        occurrence: the n-th time that the process takes it.
+        state: the name of the state before the transition.
+        event: the name of the event.
+        after: the name of the state after the transition.
+        moment: the moment around the commit or the write.
+        occurrence: the n-th time that the process takes the transition.
     """
 
     machine: str
@@ -87,7 +90,7 @@ class AtTransition(_Value, frozen=True):
 
 
 class AtPeerTransition(_Value, frozen=True):
-    """When the other server has recorded a transition of one of its machines, and not yet acted on it.
+    """The moment at which the other server has committed a transition of one of its machines, before it acts on it.
 
     Attributes:
         machine: round or toss; `state`, `event`, `after` and `occurrence` are as in `AtTransition`.
@@ -101,14 +104,15 @@ class AtPeerTransition(_Value, frozen=True):
 
 
 class AtWrite(_Value, frozen=True):
-    """At the n-th commit of the process in which something is changed whose name contains some words.
+    """The n-th commit of the process that changes anything whose name contains a given text.
 
     Attributes:
-        words: of the name of a journal, a blob or a value.
-        number: from 1, counted over all its lives.
+        name_part: a part of the name of a journal, a blob or a value.
+        number: counted from 1 over all lives of the process.
+        moment: the moment around the commit.
     """
 
-    words: str
+    name_part: str
     number: int
     moment: Moment
 
@@ -117,25 +121,25 @@ FaultPoint: TypeAlias = AtTime | AtCommit | AtSend | AtTransition | AtPeerTransi
 
 
 class Crash(_Value, frozen=True):
-    """A process dies, with what its disk has not synced, and begins its next life after `down` seconds.
+    """A process dies, loses what its disk has not synced, and starts again after `down` seconds.
 
-    An infinite `down` (clients only) means that it has vanished.
+    If `down` is infinite (clients only), it never starts again.
     """
 
     party: str
-    place: FaultPoint
+    point: FaultPoint
     down: float
 
 
 class Cut(_Value, frozen=True):
-    """The n-th connection that a process makes breaks after so many bytes, which may be in the middle of a frame.
+    """The n-th connection that a process makes breaks after a number of bytes, possibly in the middle of a frame.
 
     Attributes:
         party: the dialler.
-        connection: its number, from 1.
-        outward: whether bytes are counted that the dialler sends, or that it receives.
-        after: bytes that get through.
-        lost: whether what is on its way then is lost as well.
+        connection: its number among those that the dialler makes, from 1.
+        outward: True to count the bytes that the dialler sends, False to count those that it receives.
+        after: the number of bytes that arrive.
+        lost: whether bytes that are still in transit are lost as well.
     """
 
     party: str
@@ -146,7 +150,7 @@ class Cut(_Value, frozen=True):
 
 
 class Delay(_Value, frozen=True):
-    """The n-th connection that a process makes is slow: everything on it takes so many seconds more."""
+    """The n-th connection that a process makes is slow: everything on it takes `seconds` longer."""
 
     party: str
     connection: int
@@ -154,7 +158,7 @@ class Delay(_Value, frozen=True):
 
 
 class Partition(_Value, frozen=True):
-    """What one party sends to another in this time arrives after it; the other direction works."""
+    """What one party sends to another in this period arrives only after it; the other direction works."""
 
     sender: str
     receiver: str
@@ -163,7 +167,7 @@ class Partition(_Value, frozen=True):
 
 
 class SkewedClock(_Value, frozen=True):
-    """A server's wall clock is wrong by so many seconds from some time on, until calm."""
+    """A server's wall clock is off by `seconds` from `begin` until `CALM`."""
 
     party: str
     begin: float
@@ -171,7 +175,7 @@ class SkewedClock(_Value, frozen=True):
 
 
 class SlowDisk(_Value, frozen=True):
-    """Every commit of a party in this time takes so many seconds."""
+    """Every commit of a party in this period takes `each` seconds."""
 
     party: str
     begin: float
@@ -180,7 +184,7 @@ class SlowDisk(_Value, frozen=True):
 
 
 class FullDisk(_Value, frozen=True):
-    """Every commit of a party in this time finds no room."""
+    """Every commit of a party in this period fails because the disk is full."""
 
     party: str
     begin: float
@@ -195,7 +199,7 @@ class BrokenWrite(_Value, frozen=True):
 
 
 class Late(_Value, frozen=True):
-    """A client dawdles so many seconds before its n-th submission."""
+    """A client waits for `seconds` before its n-th submission."""
 
     party: str
     submission: int
@@ -203,7 +207,7 @@ class Late(_Value, frozen=True):
 
 
 class Straggle(_Value, frozen=True):
-    """A client's n-th submission, and all that it sends there then, reaches one server so many seconds late."""
+    """A client's n-th submission, and all that it sends to that server afterwards, arrives `seconds` late."""
 
     party: str
     submission: int
@@ -212,28 +216,28 @@ class Straggle(_Value, frozen=True):
 
 
 class OldCopy(_Value, frozen=True):
-    """After its n-th submission a client is started again with its state as it was when that was kept: it resends."""
+    """After its n-th submission a client is restarted with the state in which it stored that one, and resends it."""
 
     party: str
     submission: int
 
 
-class GiveUp(_Value, frozen=True):
-    """A server's operator gives up whatever round is running."""
+class AbortRound(_Value, frozen=True):
+    """A server's operator aborts the running round."""
 
     party: str
-    place: AtTime | AtTransition
+    point: AtTime | AtTransition
 
 
 class MaliciousClient(_Value, frozen=True):
-    """A client spoils its submissions in a way that a catalogue names."""
+    """A client sends malformed submissions, in a way that a catalogue names."""
 
     party: str
     name: str
 
 
 class MaliciousServer(_Value, frozen=True):
-    """A server does one step otherwise, as a catalogue names it."""
+    """A server deviates from the protocol, in a way that a catalogue names."""
 
     party: str
     name: str
@@ -251,14 +255,14 @@ Fault: TypeAlias = (
     | Late
     | Straggle
     | OldCopy
-    | GiveUp
+    | AbortRound
     | MaliciousClient
     | MaliciousServer
 )
 
 
 def parties_of(fault: Fault) -> tuple[str, ...]:
-    """Everybody whom it names."""
+    """The parties that a fault names."""
     match fault:
         case Partition(sender=sender, receiver=receiver):
             return sender, receiver
@@ -269,5 +273,5 @@ def parties_of(fault: Fault) -> tuple[str, ...]:
 
 
 def party_of(fault: Fault) -> str:
-    """Whom it strikes; of a partition, whose messages it holds up."""
+    """The party that a fault strikes; of a partition, the one whose messages are delayed."""
     return fault.sender if isinstance(fault, Partition) else fault.party

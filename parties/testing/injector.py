@@ -1,7 +1,7 @@
-"""Strikes with the faults of a plan, where and when they say.
+"""Injects the faults of a plan at the points that they name.
 
-Counters and labels stay the same when other faults are taken out of the plan, so that a plan can be shrunk: what
-happens by chance is drawn for each connection and process by its own name, never from one common source.
+Counters and labels stay the same when other faults are removed from the plan, so that a plan can be shrunk: random
+choices are drawn for each connection and process from a source of its own, never from a common one.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import trio
 from fsl_async.errors import StorageError
 from fsl_async.wire.messages import Hint, Message, Submit
 from parties.storage.store import Change, DiskFullError, Erase, Keep, Put, Record
-from parties.testing.disk import Trouble
+from parties.testing.disk import DiskFaults
 from parties.testing.faults import (
     CALM,
+    AbortRound,
     AtCommit,
     AtPeerTransition,
     AtSend,
@@ -32,7 +33,6 @@ from parties.testing.faults import (
     Delay,
     Fault,
     FullDisk,
-    GiveUp,
     Moment,
     Partition,
     SkewedClock,
@@ -42,33 +42,37 @@ from parties.testing.faults import (
 )
 from parties.testing.processes import Life
 from parties.testing.recorder import Step, Transition
-from parties.testing.wires import Broken, Connection, Weather
+from parties.testing.wires import Broken, Connection, NetworkConditions
 
 __all__ = ["CrashPoint", "Injector"]
 
 SERVERS = ("S0", "S1")
 LATENCY = 0.2
-"""Seconds that a message takes at most where nothing is wrong."""
+"""The longest time in seconds that a message takes without a fault."""
+
 SYNCING = 0.02
-"""Seconds that a disk takes at most, likewise: long enough for what must not be said before to be said."""
+"""The longest time in seconds that a sync takes without a fault; it exposes messages that leave too early."""
 
 FaultT = TypeVar("FaultT", bound=Fault)
 SpellT = TypeVar("SpellT", Partition, SlowDisk, FullDisk)
 
 CrashPoint: TypeAlias = tuple[str, Transition, Moment]
-"""A server, a transition of its round's or its toss's machine, and a moment around it."""
+"""A server, a transition of its round machine or its toss machine, and a moment around it."""
 
 
-class Injector(Weather, Trouble):
-    """What the world's processes, disks and network ask before they go on.
+class Injector(NetworkConditions, DiskFaults):
+    """Decides for the processes, disks and network of a world what goes wrong.
 
     Args:
-        seed: of what happens by chance.
+        seed: of all random choices.
         faults: the plan.
 
     Attributes:
-        fired: which of the faults have struck, in order.
-        crash_points: at which labelled points a server has died.
+        fired: the faults that have struck, in order.
+        crash_points: the crash points at which a server has died.
+        kill: called with a crash that strikes.
+        abort: called with an operator's decision to abort the running round.
+        tell: called with every fault that strikes for the first time.
     """
 
     def __init__(self, seed: int, faults: Sequence[Fault]) -> None:
@@ -87,50 +91,50 @@ class Injector(Weather, Trouble):
         self.fired: list[Fault] = []
         self.crash_points: set[CrashPoint] = set()
         self.kill: Callable[[Crash], None] = lambda crash: None
-        self.give_up: Callable[[GiveUp], None] = lambda fault: None
+        self.abort: Callable[[AbortRound], None] = lambda fault: None
         self.tell: Callable[[Fault], None] = lambda fault: None
 
     def begin(self) -> None:
-        """The world begins now."""
+        """Start the world's time now."""
         self._began = trio.current_time()
 
     @property
-    def timed(self) -> list[Crash | GiveUp]:
-        """The faults that strike at a time of their own."""
+    def timed(self) -> list[Crash | AbortRound]:
+        """The faults that strike at a fixed time."""
         return [
             fault
             for faults in self._faults.values()
             for fault in faults
-            if isinstance(fault, Crash | GiveUp) and isinstance(fault.place, AtTime)
+            if isinstance(fault, Crash | AbortRound) and isinstance(fault.point, AtTime)
         ]
 
     @property
     def now(self) -> float:
-        """Seconds since the beginning."""
+        """Seconds since the world began."""
         return trio.current_time() - self._began
 
     @property
     def calm(self) -> bool:
-        """Whether nothing goes wrong any more."""
+        """Whether all faults are over."""
         return self.now >= CALM
 
     def until(self, seconds: float) -> float:
-        """Seconds from now to a time of the plan."""
+        """Seconds from now until a time of the plan."""
         return max(0.0, seconds - self.now)
 
     def strike(self, fault: Fault) -> None:
-        """Note that a fault has struck."""
+        """Record that a fault has struck."""
         if fault not in self.fired:
             self.fired.append(fault)
             self.tell(fault)
 
     def hear(self, step: Step) -> None:
-        """Take note of a server's transition that is about to be recorded."""
+        """Remember a server's transition whose event is about to be committed."""
         if step.transition.machine in ("round", "toss"):
             self._stepped[step.life.process.name] = step
 
     def watch(self, sender: str, receiver: str, message: Message) -> None:
-        """A message is about to leave; a client's submission may be one that reaches this server late."""
+        """Observe a message that is about to leave; a client's submission may be one that a fault delays."""
         if not isinstance(message, Submit | Hint):
             return
         rounds = self._submitted.setdefault(sender, [])
@@ -142,7 +146,7 @@ class Injector(Weather, Trouble):
                 self.strike(fault)
 
     def clock_error(self, party: str) -> float:
-        """Seconds by which a party's wall clock is wrong now."""
+        """Seconds by which a party's wall clock is off at this moment."""
         error = 0.0
         for fault in self._of(SkewedClock, party):
             if fault.begin <= self.now < CALM:
@@ -153,7 +157,7 @@ class Injector(Weather, Trouble):
     # ---- the disk
 
     async def before_write(self, life: Life, changes: tuple[Change, ...]) -> None:
-        """See `Trouble.before_write`."""
+        """See `DiskFaults.before_write`."""
         name = life.process.name
         self._committing.pop(name, None)
         step = self._stepped.get(name)
@@ -172,24 +176,26 @@ class Injector(Weather, Trouble):
                 raise StorageError("the simulated disk cannot write: input/output error")
 
     def _count_writes(self, name: str, changes: tuple[Change, ...]) -> None:
-        """Note which of the names that the plan speaks of this commit writes."""
-        planned = {crash.place.words for crash in self._of(Crash, name) if isinstance(crash.place, AtWrite)}
-        self._writing[name] = frozenset(words for words in planned if any(words in _name(change) for change in changes))
-        self._written.update((name, words) for words in self._writing[name])
+        """Record which of the names in the plan this commit writes."""
+        planned = {crash.point.name_part for crash in self._of(Crash, name) if isinstance(crash.point, AtWrite)}
+        self._writing[name] = frozenset(
+            name_part for name_part in planned if any(name_part in _name(change) for change in changes)
+        )
+        self._written.update((name, name_part) for name_part in self._writing[name])
 
     async def before_sync(self, life: Life, changes: tuple[Change, ...]) -> None:
-        """See `Trouble.before_sync`."""
+        """See `DiskFaults.before_sync`."""
         await trio.sleep(SYNCING * life.process.rng.random() ** 2)
         self._crash_at_commit(life, "before sync")
 
     async def after_sync(self, life: Life, changes: tuple[Change, ...]) -> None:
-        """See `Trouble.after_sync`."""
+        """See `DiskFaults.after_sync`."""
         name = life.process.name
         if name in self._committing:
             self._announced[name] = label = self._committing[name]
-            for fault in self._of(GiveUp, name):
-                if isinstance(fault.place, AtTransition) and self._is_at(name, fault.place, label) and not self.calm:
-                    self.give_up(fault)
+            for fault in self._of(AbortRound, name):
+                if isinstance(fault.point, AtTransition) and self._is_at(name, fault.point, label) and not self.calm:
+                    self.abort(fault)
             self._crash_peer(name, label)
         self._crash_at_commit(life, "after write")
 
@@ -197,19 +203,21 @@ class Injector(Weather, Trouble):
         process, name = life.process, life.process.name
         label = self._committing.get(name)
         for crash in self._of(Crash, process.name):
-            match crash.place:
+            match crash.point:
                 case AtCommit(number=number, moment=at) if number == process.commits and at == moment:
                     self._crash(life, crash, label, moment)
-                case AtTransition(moment=at) as place if at == moment and label is not None:
-                    self._crash_at_label(life, crash, place, label)
-                case AtWrite(words=words, number=number, moment=at) if at == moment and words in self._writing[name]:
-                    if self._written[name, words] == number:
+                case AtTransition(moment=at) as point if at == moment and label is not None:
+                    self._crash_at_label(life, crash, point, label)
+                case AtWrite(name_part=name_part, number=number, moment=at) if (
+                    at == moment and name_part in self._writing[name]
+                ):
+                    if self._written[name, name_part] == number:
                         self._crash(life, crash, label, moment)
 
     def _crash_peer(self, name: str, label: Transition) -> None:
-        """Kill the other server, if that is to happen when this one has recorded a transition."""
+        """Kill the other server, if the plan says so for this server's committed transition."""
         for crash in self._of(Crash, SERVERS[1 - SERVERS.index(name)]):
-            due = isinstance(crash.place, AtPeerTransition) and self._is_at(name, crash.place, label)
+            due = isinstance(crash.point, AtPeerTransition) and self._is_at(name, crash.point, label)
             if due and not self.calm and crash not in self.fired:
                 self.strike(crash)
                 self.kill(crash)
@@ -217,7 +225,7 @@ class Injector(Weather, Trouble):
     # ---- the network
 
     def arrival(self, connection: Connection, now: float) -> float:
-        """See `Weather.arrival`."""
+        """See `NetworkConditions.arrival`."""
         chance = self._latency.get(connection)
         if chance is None:
             chance = self._latency[connection] = Random(f"{self._seed}/{connection}")
@@ -238,7 +246,7 @@ class Injector(Weather, Trouble):
         return slow
 
     def cut(self, connection: Connection, written: int, size: int) -> Iterator[Broken]:
-        """See `Weather.cut`."""
+        """See `NetworkConditions.cut`."""
         for fault in self._of(Cut, connection.dialler):
             counted = fault.outward == (connection.sender == connection.dialler)
             if fault.connection == connection.number and counted and not self.calm:
@@ -248,15 +256,15 @@ class Injector(Weather, Trouble):
                     yield Broken(left, fault.lost)
 
     def outlives(self, connection: Connection) -> bool:
-        """See `Weather.outlives`."""
+        """See `NetworkConditions.outlives`."""
         return Random(f"{self._seed}/{connection}/outlives").random() < 0.5
 
     def before_send(self, life: Life, connection: Connection) -> None:
-        """See `Weather.before_send`."""
+        """See `NetworkConditions.before_send`."""
         self._crash_at_send(life, connection, "before send")
 
     def after_send(self, life: Life, connection: Connection) -> None:
-        """See `Weather.after_send`."""
+        """See `NetworkConditions.after_send`."""
         self._crash_at_send(life, connection, "after send")
         if connection.receiver in SERVERS:
             self._announced.pop(life.process.name, None)
@@ -266,21 +274,21 @@ class Injector(Weather, Trouble):
         to_peer = connection.receiver in SERVERS and process.name in SERVERS
         label = self._announced.get(process.name) if to_peer else None
         for crash in self._of(Crash, process.name):
-            match crash.place:
+            match crash.point:
                 case AtSend(number=number, moment=at) if number == process.sends and at == moment:
                     self._crash(life, crash, label, moment)
-                case AtTransition(moment=at) as place if at == moment and label is not None:
-                    self._crash_at_label(life, crash, place, label)
+                case AtTransition(moment=at) as point if at == moment and label is not None:
+                    self._crash_at_label(life, crash, point, label)
 
     # ---- crashes
 
-    def _crash_at_label(self, life: Life, crash: Crash, place: AtTransition, label: Transition) -> None:
-        if self._is_at(life.process.name, place, label):
-            self._crash(life, crash, label, place.moment)
+    def _crash_at_label(self, life: Life, crash: Crash, point: AtTransition, label: Transition) -> None:
+        if self._is_at(life.process.name, point, label):
+            self._crash(life, crash, label, point.moment)
 
-    def _is_at(self, name: str, place: AtTransition | AtPeerTransition, label: Transition) -> bool:
-        wanted = Transition(place.machine, place.state, place.event, place.after)
-        return label == wanted and self._occurred[name, label] == place.occurrence
+    def _is_at(self, name: str, point: AtTransition | AtPeerTransition, label: Transition) -> bool:
+        wanted = Transition(point.machine, point.state, point.event, point.after)
+        return label == wanted and self._occurred[name, label] == point.occurrence
 
     def _crash(self, life: Life, crash: Crash, label: Transition | None, moment: Moment) -> None:
         if self.calm or crash in self.fired:
@@ -297,7 +305,7 @@ class Injector(Weather, Trouble):
         return cast("Sequence[FaultT]", self._faults.get((kind, party), ()))
 
     def _during(self, kind: type[SpellT], party: str) -> Iterator[SpellT]:
-        """The faults of a party that have begun and are not over."""
+        """The faults of a party that have begun and not yet ended."""
         for fault in self._of(kind, party):
             if fault.begin <= self.now < min(fault.begin + fault.seconds, CALM):
                 self.strike(fault)
@@ -305,7 +313,7 @@ class Injector(Weather, Trouble):
 
 
 def _records(change: Change, step: Step) -> bool:
-    """Whether a change is what makes a step last."""
+    """Whether a change commits the event of a step."""
     return isinstance(change, Record) and change.entry == msgspec.msgpack.encode(step.event)
 
 

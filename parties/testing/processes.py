@@ -1,8 +1,8 @@
-"""Parties as processes that can be killed between any two of their steps.
+"""Parties as simulated processes that can be killed between any two of their steps.
 
-A process has lives. What belongs to a life ends with it: its tasks are cancelled, its connections are cut, and neither
-its disk nor its network does anything more for it, so that whatever its tasks still do while they end reaches nobody.
-Which life a task belongs to is known from its context, which tasks inherit from the task that started them.
+A process has lives. When a life ends, its tasks are cancelled, its connections are cut, and neither its disk nor its
+network does anything more for it, so what its tasks still do while they are cancelled has no effect. The life that a
+task belongs to is in its context, which a task inherits from the task that started it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _life: ContextVar[Life] = ContextVar("life")
 
 
 class KilledError(BaseException):
-    """The process of this task has been killed; only the world catches this."""
+    """The process of this task has been killed; only the world catches this error."""
 
 
 @dataclass(eq=False)
 class Life:
-    """A process from a start to its end.
+    """One life of a process, from a start to its end.
 
     Attributes:
-        process: whose.
-        number: of this life, from 1.
-        alive: whether it goes on.
-        mistaken: whether the test's own code has misused a client in it.
-        scope: of all its tasks.
-        ending: called when it is killed, to cut off whatever it holds.
+        process: the process.
+        number: the life's number, from 1.
+        alive: whether it has not ended.
+        mistaken: whether the test's own code has misused a client in this life.
+        scope: the cancel scope of all its tasks.
+        ending: functions that are called when it is killed, to cut its connections and crash its disk.
     """
 
     process: Process
@@ -44,11 +44,11 @@ class Life:
     ending: list[Callable[[], None]] = field(default_factory=list)
 
     def enter(self) -> None:
-        """From now on this task, and all that it starts, belong to this life."""
+        """Let this task, and all tasks that it starts, belong to this life."""
         _life.set(self)
 
     def kill(self) -> None:
-        """End it here, as a power failure would."""
+        """End this life at once, as a power failure would."""
         if self.alive:
             self.alive = False
             for end in self.ending:
@@ -56,10 +56,10 @@ class Life:
             self.scope.cancel()
 
     def require_alive(self) -> None:
-        """Go no further in a process that has been killed.
+        """Stop here if the process has been killed.
 
         Raises:
-            KilledError: it has.
+            KilledError: it has been killed.
         """
         if not self.alive:
             raise KilledError
@@ -70,13 +70,13 @@ class Process:
     """A party's process over all its lives.
 
     Attributes:
-        name: the party's.
-        rng: of what happens by chance to this process alone.
-        lives: how many it has had.
-        commits: how many it has begun, over all lives.
-        sends: likewise, how often it has written to a connection.
-        dials: likewise, how many connections it has made.
-        down: seconds from its latest death to its next life; infinity: there will be none.
+        name: the party's name.
+        rng: the source of random choices for this process alone.
+        lives: the number of lives so far.
+        commits: the number of commits that it has begun in all its lives.
+        sends: the number of its writes to connections in all its lives.
+        dials: the number of connections that it has made in all its lives.
+        down: seconds from its latest death to its next life; infinity if there will be none.
     """
 
     name: str
@@ -90,23 +90,23 @@ class Process:
 
     @property
     def running(self) -> bool:
-        """Whether it lives."""
+        """Whether it has a life now."""
         return bool(self._current) and self._current[-1].alive
 
     def begin(self) -> Life:
-        """Begin its next life."""
+        """Start its next life."""
         self.lives += 1
         life = Life(self, self.lives)
         self._current = [life]
         return life
 
     def kill(self, down: float) -> None:
-        """Kill it, to start again after so many seconds."""
+        """Kill it, to be started again after `down` seconds."""
         self.down = down
         for life in self._current:
             life.kill()
 
 
 def current_life() -> Life | None:
-    """The life that the running task belongs to; none outside all processes."""
+    """The life that the running task belongs to; None outside of all processes."""
     return _life.get(None)

@@ -1,7 +1,7 @@
-"""Which transitions the protocol machines take, and in whose process.
+"""Records which transitions the protocol machines take, and in which process.
 
-While a `Recorder` listens, the `step` functions of the machines report to it. This is the only place that reaches into
-them; the machines stay as they are, and know nothing of it.
+Within `listening`, the `step` functions of the machines are wrapped so that every step is reported. Nothing else in the
+laboratory reaches into the machines, and the machines do not know that they are observed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MACHINES: dict[str, ModuleType] = {name: getattr(protocols, name) for name in pr
 
 
 class Transition(NamedTuple):
-    """A transition of a machine, by names."""
+    """A transition of a machine, by the names of its parts."""
 
     machine: str
     state: str
@@ -33,7 +33,7 @@ class Transition(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step that a process's machine has taken."""
+    """A step that a machine has taken in a process."""
 
     life: Life
     transition: Transition
@@ -43,7 +43,7 @@ class Step(NamedTuple):
 
 
 def declared(machine: str) -> list[Transition]:
-    """All transitions that a machine declares, sorted."""
+    """All transitions in a machine's table, sorted."""
     table = MACHINES[machine].TRANSITIONS
     return sorted(
         Transition(machine, state.__name__, event.__name__, after.__name__)
@@ -54,7 +54,7 @@ def declared(machine: str) -> list[Transition]:
 
 @contextmanager
 def listening(hear: Callable[[Step], None]) -> Iterator[None]:
-    """Within this context every step that changes a state or is declared is heard."""
+    """Within this context, `hear` is called with every step that the machines' tables declare."""
     before = {name: machine.step for name, machine in MACHINES.items()}
     for name, machine in MACHINES.items():
         machine.step = _heard(name, machine, before[name], hear)  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
-"""What happened in a world, as one list: messages, what servers told, faults that struck, and lives of processes.
+"""What happened in a world, as one list: messages, events of servers, faults that struck, and lives of processes.
 
-What happens in the same instant of virtual time stands in the order in which it happened.
+Entries of the same instant of virtual time are in the order in which they happened.
 """
 
 from __future__ import annotations
@@ -12,41 +12,41 @@ from parties.events import ServerEvent
 from parties.simulation.network import Note
 from parties.testing.faults import Fault
 
-__all__ = ["Began", "Entry", "Failed", "Killed", "Left", "Told"]
+__all__ = ["Began", "Entry", "Failed", "Killed", "Left", "StoryEvent"]
 
 
 @dataclass(frozen=True)
 class Began:
-    """A process begins a life, of this number."""
+    """A process starts the life of this number."""
 
     life: int
 
 
 @dataclass(frozen=True)
 class Killed:
-    """A process dies; its next life begins after so many seconds, or never where they are infinite."""
+    """A process is killed; its next life starts after `down` seconds, or never if that is infinite."""
 
     down: float
 
 
 @dataclass(frozen=True)
 class Failed:
-    """A process ended by itself, with an error."""
+    """A process has ended with an error, without being killed."""
 
     error: BaseException
 
 
 @dataclass(frozen=True)
 class Left:
-    """A process has done what it had to do, and will not come again."""
+    """A process has finished and will not be started again."""
 
 
-Told: TypeAlias = Note | ServerEvent | Fault | Began | Killed | Failed | Left
+StoryEvent: TypeAlias = Note | ServerEvent | Fault | Began | Killed | Failed | Left
 
 
 class Entry(NamedTuple):
-    """What happened, after how many seconds, and on whose part: of a message, its sender."""
+    """An event, the seconds since the world began, and the party that it concerns; of a message, its sender."""
 
     at: float
     party: str
-    told: Told
+    event: StoryEvent

@@ -1,8 +1,8 @@
-"""A network in memory whose connections take time, break and fall silent.
+"""A network in memory whose connections are slow, break and stall.
 
-Every connection is two lanes, one each way. What is written to a lane arrives in order, after the time that the
-`Weather` gives it; a cut may fall anywhere in it. Both ends know whose processes they belong to, and end with them;
-what a process had written by then may still arrive, for the operating system has it.
+Every connection is two lanes, one in each direction. What is written to a lane arrives in order, at the time that the
+`NetworkConditions` decide; a connection may break after any byte. Both ends belong to processes and are closed when
+these are killed; what a process had written by then may still arrive, because the operating system has it.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from transport.pipe import one_at_a_time
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Broken", "Connection", "Weather", "Wires"]
+__all__ = ["Broken", "Connection", "NetworkConditions", "Wires"]
 
 BUFFER_SIZE = 2**18
 
 
 @dataclass(frozen=True)
 class Connection:
-    """Which connection a lane belongs to.
+    """A lane's connection and direction.
 
     Attributes:
         sender: the process that writes to the lane.
-        receiver: the one that reads from it.
-        dialler: which of the two has made the connection.
-        number: of the connection, among those that its dialler has made, from 1.
+        receiver: the process that reads from it.
+        dialler: the one of the two that made the connection.
+        number: the connection's number among those that the dialler has made, from 1.
     """
 
     sender: str
@@ -47,42 +47,42 @@ class Connection:
 
 
 class Broken(NamedTuple):
-    """How a connection breaks: after so many bytes; what is on its way is lost with it, or still arrives."""
+    """A broken connection: how many bytes get through, and whether bytes in transit are lost."""
 
     through: int
     lost: bool
 
 
-class Weather(ABC):
-    """What the network does to what is written to it."""
+class NetworkConditions(ABC):
+    """Decides how the simulated network treats what is written to it."""
 
     @abstractmethod
     def arrival(self, connection: Connection, now: float) -> float:
-        """When something that is written now arrives."""
+        """The time at which data that is written now arrives."""
 
     @abstractmethod
     def cut(self, connection: Connection, written: int, size: int) -> Iterator[Broken]:
-        """Where in `size` bytes, after `written` earlier ones, the connection breaks, if it does."""
+        """Where the connection breaks, if it does, within `size` bytes that follow `written` earlier ones."""
 
     @abstractmethod
     def outlives(self, connection: Connection) -> bool:
-        """Whether what a process has written to it still arrives when the process is killed."""
+        """Whether data that a process has written still arrives after the process is killed."""
 
     @abstractmethod
     def before_send(self, life: Life, connection: Connection) -> None:
-        """A process is about to write; may kill it."""
+        """Called before a process writes; may kill it."""
 
     @abstractmethod
     def after_send(self, life: Life, connection: Connection) -> None:
-        """A process has written; may kill it."""
+        """Called after a process has written; may kill it."""
 
 
 class _Lane:
     """One direction of a connection."""
 
-    def __init__(self, connection: Connection, weather: Weather) -> None:
+    def __init__(self, connection: Connection, conditions: NetworkConditions) -> None:
         self.connection = connection
-        self._weather = weather
+        self._conditions = conditions
         self._chunks: deque[tuple[float, bytes]] = deque()
         self._size = 0
         self._latest = 0.0
@@ -94,10 +94,10 @@ class _Lane:
         self.back: tuple[_Lane, ...] = ()
 
     async def write(self, data: Buffer) -> None:
-        """Take all of it.
+        """Write all of the data.
 
         Raises:
-            trio.BrokenResourceError: the connection broke, maybe in the middle.
+            trio.BrokenResourceError: the connection broke, possibly in the middle of the data.
         """
         await trio.lowlevel.checkpoint()
         self._require_writable()
@@ -106,7 +106,7 @@ class _Lane:
         while start < len(view):
             await self._room()
             portion = bytes(view[start : start + BUFFER_SIZE - self._size])
-            for broken in self._weather.cut(self.connection, self._written, len(portion)):
+            for broken in self._conditions.cut(self.connection, self._written, len(portion)):
                 self._put(portion[: broken.through])
                 self.break_both(lost=broken.lost)
                 raise trio.BrokenResourceError("the connection is cut")
@@ -116,7 +116,7 @@ class _Lane:
     def _put(self, portion: bytes) -> None:
         if portion:
             now = trio.current_time()
-            self._latest = max(self._latest, self._weather.arrival(self.connection, now))
+            self._latest = max(self._latest, self._conditions.arrival(self.connection, now))
             self._chunks.append((self._latest, portion))
             self._size += len(portion)
             self._written += len(portion)
@@ -158,12 +158,12 @@ class _Lane:
         self._forget()
 
     def break_both(self, *, lost: bool) -> None:
-        """Nothing more gets into this lane and the one back; what is on its way is lost, or still arrives."""
+        """Accept no more data in both directions; data in transit is lost, or still arrives."""
         for lane in (self, *self.back):
             lane.break_off(lost=lost)
 
     def break_off(self, *, lost: bool) -> None:
-        """Nothing more gets into this lane."""
+        """Accept no more data in this lane."""
         self.broken = True
         if lost:
             self._forget()
@@ -190,16 +190,16 @@ class _Lane:
 class _End(trio.abc.Stream):
     """One end of a connection, in one life of a process."""
 
-    def __init__(self, incoming: _Lane, outgoing: _Lane, weather: Weather, life: Life | None) -> None:
+    def __init__(self, incoming: _Lane, outgoing: _Lane, conditions: NetworkConditions, life: Life | None) -> None:
         self._incoming = incoming
         self._outgoing = outgoing
-        self._weather = weather
+        self._conditions = conditions
         self._life = life
         self._sending = trio.Lock()
         self._receiving = trio.Lock()
 
     def belong_to(self, life: Life | None) -> None:
-        """End with a process."""
+        """Belong to a life of a process, and be cut when it ends."""
         self._life = life
         if life is not None:
             life.ending.append(self._break_off)
@@ -209,11 +209,11 @@ class _End(trio.abc.Stream):
             if self._life is not None:
                 self._require_alive(self._life)
                 self._life.process.sends += 1
-                self._weather.before_send(self._life, self._outgoing.connection)
+                self._conditions.before_send(self._life, self._outgoing.connection)
                 self._require_alive(self._life)
             await self._outgoing.write(data)
             if self._life is not None:
-                self._weather.after_send(self._life, self._outgoing.connection)
+                self._conditions.after_send(self._life, self._outgoing.connection)
                 self._require_alive(self._life)
 
     async def wait_send_all_might_not_block(self) -> None:
@@ -234,7 +234,7 @@ class _End(trio.abc.Stream):
 
     def _break_off(self) -> None:
         self._incoming.break_off(lost=True)
-        self._outgoing.break_off(lost=not self._weather.outlives(self._outgoing.connection))
+        self._outgoing.break_off(lost=not self._conditions.outlives(self._outgoing.connection))
 
     @staticmethod
     def _require_alive(life: Life) -> None:
@@ -243,16 +243,16 @@ class _End(trio.abc.Stream):
 
 
 class Wires(MemoryNetwork):
-    """The network; addresses are the names of processes."""
+    """The simulated network; its addresses are the names of processes."""
 
-    def __init__(self, weather: Weather) -> None:
+    def __init__(self, conditions: NetworkConditions) -> None:
         super().__init__()
-        self._weather = weather
+        self._conditions = conditions
         self._dialling = ("", "", 0)
         self._listening: dict[str, Life] = {}
 
     def listens(self, life: Life) -> None:
-        """A process is going to listen under its name."""
+        """Let a life of a process listen under the process's name."""
         self._listening[life.process.name] = life
 
     async def connect(self, address: str) -> trio.abc.Stream:
@@ -270,10 +270,10 @@ class Wires(MemoryNetwork):
 
     def _make_pair(self) -> tuple[trio.abc.Stream, trio.abc.Stream]:
         dialler, listener, number = self._dialling
-        there = _Lane(Connection(dialler, listener, dialler, number), self._weather)
-        back = _Lane(Connection(listener, dialler, dialler, number), self._weather)
+        there = _Lane(Connection(dialler, listener, dialler, number), self._conditions)
+        back = _Lane(Connection(listener, dialler, dialler, number), self._conditions)
         there.back, back.back = (back,), (there,)
-        near, far = (_End(back, there, self._weather, None), _End(there, back, self._weather, None))
+        near, far = (_End(back, there, self._conditions, None), _End(there, back, self._conditions, None))
         near.belong_to(current_life())
         far.belong_to(self._listening[listener])
         return near, far

@@ -1,4 +1,4 @@
-"""What happened, in the few words that a sequence chart has room for."""
+"""The short labels of what happened, for which a sequence chart has room."""
 
 from __future__ import annotations
 
@@ -6,64 +6,64 @@ from typing import assert_never
 
 from fsl_async.wire.codec import encode
 from fsl_async.wire.messages import Block, Download, Forward, Message, Refused
-from parties import events as told_by_servers
+from parties import events as server_events
 from parties.events import ServerEvent
 from parties.outcome import Aborted, Done, SumRefused
 from parties.simulation.network import Note
 from parties.status import PastRound
 from parties.testing import faults
 from parties.testing.chart.rows import Arrow, Look, Mark
-from parties.testing.story import Began, Failed, Killed, Left, Told
+from parties.testing.story import Began, Failed, Killed, Left, StoryEvent
 
-__all__ = ["arrow", "cut", "mark", "plain", "shown", "size_in_words"]
+__all__ = ["arrow", "cut", "mark", "plain", "shown", "size_text"]
 
 _NOT_SHOWN = (
-    told_by_servers.BudgetMoved,
-    told_by_servers.ClientMet,
-    told_by_servers.Evaluated,
-    told_by_servers.MessageReceived,
-    told_by_servers.MessageSent,
-    told_by_servers.RequestRefused,
-    told_by_servers.SubmissionIn,
+    server_events.BudgetMoved,
+    server_events.ClientMet,
+    server_events.Evaluated,
+    server_events.MessageReceived,
+    server_events.MessageSent,
+    server_events.RequestRefused,
+    server_events.SubmissionIn,
 )
-"""What the messages of a chart say already."""
+"""Events that repeat what a message of the chart says."""
 
 _BULK_HEADER = 5
 
 
-def shown(told: Told) -> bool:
-    """Whether it has a row of its own."""
-    return not isinstance(told, _NOT_SHOWN)
+def shown(event: StoryEvent) -> bool:
+    """Whether an event has a row of its own."""
+    return not isinstance(event, _NOT_SHOWN)
 
 
-def size_in_words(size: int) -> str:
-    """Bytes, to two or three digits."""
+def size_text(size: int) -> str:
+    """A number of bytes, as text with two or three digits."""
     for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if size >= unit:
             return f"{size / unit:.0f} {name}" if size >= 100 * unit else f"{size / unit:.1f} {name}"
     return f"{size} B"
 
 
-def plain(words: str) -> str:
-    """Words without line ends and control characters: what peers say may be anything."""
-    return "".join(sign if sign.isprintable() else "\ufffd" for sign in words)
+def plain(text: str) -> str:
+    """Text without line ends and control characters, because text from peers may contain anything."""
+    return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
 
 
-def cut(words: str, room: int) -> str:
-    """The beginning of plain words, of so many letters at most."""
-    return plain(words if len(words) <= room else f"{words[: max(room - 1, 0)]}…")
+def cut(text: str, room: int) -> str:
+    """The beginning of a text, at most `room` characters long and without control characters."""
+    return plain(text if len(text) <= room else f"{text[: max(room - 1, 0)]}…")
 
 
 def arrow(note: Note) -> Arrow:
-    """A message's."""
+    """The arrow of a message."""
     head = sum(len(part) for part in encode(note.message))
     size = head + note.bulk + (_BULK_HEADER if note.bulk else 0)
     return Arrow(note.sender, note.receiver, _label(note.message), size)
 
 
-def mark(party: str, told: Told) -> Mark:
-    """That of anything but a message."""
-    match told:
+def mark(party: str, event: StoryEvent) -> Mark:
+    """The mark of any event but a message."""
+    match event:
         case Began(life=1):
             return Mark(party, Look.BIRTH, "starts")
         case Began(life=life):
@@ -76,7 +76,7 @@ def mark(party: str, told: Told) -> Mark:
         case Left():
             return Mark(party, Look.PEOPLE, "leaves")
         case ServerEvent():
-            return Mark(party, *_happening(told))
+            return Mark(party, *_server_event(event))
         case Note():
             raise TypeError("a message has an arrow, not a mark")
         case fault:
@@ -96,34 +96,34 @@ def _label(message: Message) -> str:
             return name
 
 
-def _happening(happening: ServerEvent) -> tuple[Look, str]:
-    match happening:
-        case told_by_servers.RoundOpened(number=number, phase=phase):
+def _server_event(event: ServerEvent) -> tuple[Look, str]:
+    match event:
+        case server_events.RoundOpened(number=number, phase=phase):
             return Look.ROUND, f"round {number} opens" if phase == "main" else f"round {number} opens, {phase}"
-        case told_by_servers.RoundMoved(number=number, state=state):
+        case server_events.RoundMoved(number=number, state=state):
             return Look.STATE, state
-        case told_by_servers.Resumed(number=number, state=state):
+        case server_events.Resumed(number=number, state=state):
             return Look.ROUND, f"resumes round {number}, {state}"
-        case told_by_servers.RoundSettled(past=past):
+        case server_events.RoundSettled(past=past):
             return Look.ROUND, _settled(past)
-        case told_by_servers.ClientLeft(client=client):
+        case server_events.ClientLeft(client=client):
             return Look.PEOPLE, f"{client} is gone"
-        case told_by_servers.ConnectionFailed(kind=kind):
+        case server_events.ConnectionFailed(kind=kind):
             return Look.PEOPLE, f"a connection ends: {kind}"
-        case told_by_servers.PeerMet():
+        case server_events.PeerMet():
             return Look.PEOPLE, "servers connected"
-        case told_by_servers.PeerLost():
+        case server_events.PeerLost():
             return Look.PEOPLE, "servers disconnected"
-        case told_by_servers.Enrolled(client=client):
+        case server_events.Enrolled(client=client):
             return Look.PEOPLE, f"enrols {client}"
-        case told_by_servers.Revoked(client=client):
+        case server_events.Revoked(client=client):
             return Look.PEOPLE, f"revokes {client}"
-        case told_by_servers.Violated(about=about, kind=kind):
+        case server_events.Violated(about=about, kind=kind):
             return Look.FAULT, f"{about} broke the protocol: {kind}"
-        case told_by_servers.Warned(explanation=explanation):
+        case server_events.Warned(explanation=explanation):
             return Look.PEOPLE, explanation
         case _:
-            return Look.PEOPLE, type(happening).__name__
+            return Look.PEOPLE, type(event).__name__
 
 
 def _settled(past: PastRound) -> str:
@@ -141,8 +141,8 @@ def _settled(past: PastRound) -> str:
 
 def _fault(fault: faults.Fault) -> str:
     match fault:
-        case faults.Crash(place=place):
-            return f"crash {_place(place)}"
+        case faults.Crash(point=point):
+            return f"crash {_point(point)}"
         case faults.Cut(connection=connection, outward=outward, after=after):
             return f"connection {connection} cut after {after} B {'out' if outward else 'in'}"
         case faults.Delay(connection=connection, seconds=seconds):
@@ -159,14 +159,14 @@ def _fault(fault: faults.Fault) -> str:
             return f"disk full for {seconds:g} s"
         case faults.BrokenWrite(number=number):
             return f"commit {number} fails"
-        case faults.GiveUp(place=place):
-            return f"operator gives the round up {_place(place)}"
+        case faults.AbortRound(point=point):
+            return f"operator aborts the round {_point(point)}"
         case _:
             return type(fault).__name__
 
 
-def _place(place: faults.FaultPoint) -> str:
-    match place:
+def _point(point: faults.FaultPoint) -> str:
+    match point:
         case faults.AtTime(seconds=seconds):
             return f"at {seconds:g} s"
         case faults.AtCommit(number=number, moment=moment):
@@ -177,5 +177,5 @@ def _place(place: faults.FaultPoint) -> str:
             return f"at {state} + {event}, {moment}"
         case faults.AtPeerTransition(state=state, event=event):
             return f"at the other server's {state} + {event}"
-        case faults.AtWrite(words=words, number=number, moment=moment):
-            return f"when {words!r} is written, time {number}, {moment}"
+        case faults.AtWrite(name_part=name_part, number=number, moment=moment):
+            return f"when {name_part!r} is written, time {number}, {moment}"

@@ -1,4 +1,4 @@
-"""What the rows of a sequence chart show, whether they are drawn as text or as a picture."""
+"""The rows of a sequence chart, independent of how they are drawn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Arrow", "Look", "Mark", "Row"]
 
 
 class Look(Enum):
-    """What kind of thing a mark tells; its value is the sign that stands for it in text."""
+    """The kind of a mark; its value is the character for it in text."""
 
     ROUND = "◆"
     STATE = "·"
@@ -21,7 +21,7 @@ class Look(Enum):
 
 @dataclass(frozen=True)
 class Arrow:
-    """A message: who sends whom what, and how many bytes of it."""
+    """A message: its sender, its receiver, its label and its size in bytes."""
 
     sender: str
     receiver: str
@@ -35,7 +35,7 @@ class Mark:
 
     party: str
     look: Look
-    words: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Row:
 
     Attributes:
         at: seconds since the world began.
-        number: of the round that it is about; 0: of none.
-        running: whose processes run, after this.
-        drawn: what stands in it.
+        number: the number of the round that it concerns; 0 if none.
+        running: the parties whose processes run after it.
+        drawn: what is drawn in it.
     """
 
     at: float
@@ -56,6 +56,6 @@ class Row:
 
     @property
     def parties(self) -> tuple[str, ...]:
-        """Whose lines it touches."""
+        """The parties whose lines it touches."""
         drawn = self.drawn
         return (drawn.sender, drawn.receiver) if isinstance(drawn, Arrow) else (drawn.party,)

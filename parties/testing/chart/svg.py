@@ -1,4 +1,4 @@
-"""A sequence chart as a picture: SVG that needs no other file, is readable on light and dark pages, and stays text."""
+"""Draws a sequence chart as SVG: one file, readable on light and dark pages, with its text as text."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from itertools import pairwise
 from xml.etree import ElementTree
 
 from parties.simulation.network import SERVERS
-from parties.testing.chart.labels import cut, plain, size_in_words
+from parties.testing.chart.labels import cut, plain, size_text
 from parties.testing.chart.rows import Arrow, Look, Mark, Row
 
 __all__ = ["drawn"]
 
 MARGIN, TIMES, EDGE, BETWEEN = 16, 64, 210, 84
-"""Widths in pixels: around the chart, of the times, at an edge where names of messages stand, between two clients."""
+"""Widths in pixels: of the margin, of the times, of an edge with messages' names, and between two clients."""
 
 HEADING, ROW = 44, 22
 """Heights in pixels."""
 
 LETTER = 7.0
-"""Width of a letter at most, in pixels, on average."""
+"""An upper bound of the average width of a letter, in pixels."""
 
 STYLE = """
 svg { --paper: #ffffff; --ink: #1f2933; --faint: #66707c; --line: #c3cad2; --box: #eef2f6;
@@ -42,7 +42,7 @@ text { font: 12px system-ui, -apple-system, "Segoe UI", "Helvetica Neue", Arial,
 
 
 def drawn(parties: Sequence[str], rows: Sequence[Row], omitted: int, title: str) -> str:
-    """The whole picture, as one XML document."""
+    """The picture as one XML document."""
     places = _places(parties)
     width = max(places.values(), default=0) + 40 + MARGIN
     height = HEADING + (len(rows) + 2) * ROW
@@ -65,7 +65,7 @@ def drawn(parties: Sequence[str], rows: Sequence[Row], omitted: int, title: str)
 
 
 def _places(parties: Sequence[str]) -> dict[str, int]:
-    """How far from the left each party's line stands."""
+    """The distance of each party's line from the left, in pixels."""
     places, place = {}, MARGIN + TIMES + 24
     for name, following in pairwise([*parties, ""]):
         places[name] = place
@@ -86,7 +86,7 @@ def _draw_names(svg: ElementTree.Element, places: Mapping[str, int]) -> None:
 
 
 def _draw_lives(svg: ElementTree.Element, places: Mapping[str, int], rows: Sequence[Row]) -> None:
-    """The line of each party: where its process runs it is whole, and where it does not, hardly there."""
+    """Draw the line of each party: solid while its process runs, faint while it does not."""
     for name, place in places.items():
         _add(svg, "line", "gone", x1=place, x2=place, y1=MARGIN + 20, y2=_height(len(rows)))
         for start, end in _lives(name, rows):
@@ -94,7 +94,7 @@ def _draw_lives(svg: ElementTree.Element, places: Mapping[str, int], rows: Seque
 
 
 def _lives(name: str, rows: Sequence[Row]) -> Iterator[tuple[int, int]]:
-    """From which to which row a process runs."""
+    """The first and last rows of each life of a process."""
     began = -1
     for number, row in enumerate(rows):
         if name in row.running and began < 0:
@@ -131,7 +131,7 @@ def _draw_arrow(svg: ElementTree.Element, places: Mapping[str, int], arrow: Arro
     _add(svg, "polygon", f"head {kind}", points=points)
     edge, other = (source, target) if arrow.sender in SERVERS else (target, source)
     middle = edge + (EDGE // 2 if edge < other else -EDGE // 2)
-    label, size = _cut(arrow.label, EDGE - 70), size_in_words(arrow.size)
+    label, size = _cut(arrow.label, EDGE - 70), size_text(arrow.size)
     width = (len(label) + len(size) + 1) * LETTER + 4
     _add(svg, "rect", "paper", x=middle - width / 2, y=height - 8, width=width, height=16)
     text = _write(svg, middle, height, f"{label} ", "", "middle")
@@ -144,22 +144,22 @@ def _draw_mark(svg: ElementTree.Element, places: Mapping[str, int], mark: Mark, 
     _add(svg, "circle", f"sign {kind}", cx=place, cy=height, r=3 if mark.look is Look.STATE else 5)
     rightwards = place - first <= last - place
     room = last - place if rightwards else place - first
-    words = _cut(mark.words, room - 16)
-    text = _write(svg, place + (12 if rightwards else -12), height, words, kind, "start" if rightwards else "end")
-    if words != mark.words:
-        ElementTree.SubElement(text, "title").text = plain(mark.words)
+    label = _cut(mark.text, room - 16)
+    text = _write(svg, place + (12 if rightwards else -12), height, label, kind, "start" if rightwards else "end")
+    if label != mark.text:
+        ElementTree.SubElement(text, "title").text = plain(mark.text)
 
 
-def _cut(words: str, room: float) -> str:
-    return cut(words, int(room / LETTER))
+def _cut(text: str, room: float) -> str:
+    return cut(text, int(room / LETTER))
 
 
 def _write(
-    parent: ElementTree.Element, across: float, down: float, words: str, kind: str, anchor: str = "start"
+    parent: ElementTree.Element, across: float, down: float, label: str, kind: str, anchor: str = "start"
 ) -> ElementTree.Element:
     text = _add(parent, "text", kind, x=across, y=down + 4)
     text.set("text-anchor", anchor)
-    text.text = words
+    text.text = label
     return text
 
 

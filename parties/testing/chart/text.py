@@ -1,4 +1,4 @@
-"""A sequence chart as text, for terminals and for the reports of failed tests."""
+"""Draws a sequence chart as text, for terminals and for the reports of failed tests."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from parties.simulation.network import SERVERS
-from parties.testing.chart.labels import cut, size_in_words
+from parties.testing.chart.labels import cut, size_text
 from parties.testing.chart.rows import Arrow, Mark, Row
 
 __all__ = ["drawn"]
 
 LEFT = 12
-"""Where the first line of a party stands; before it, the time."""
+"""The column of the first party's line; the time is to the left of it."""
 
 EDGE = 25
-"""Columns at either edge where names of messages stand."""
+"""The number of columns at either edge, where messages' names are shown."""
 
 NARROWEST, WIDEST = 7, 12
-"""Columns between two clients."""
+"""The least and the greatest number of columns between two clients."""
 
 
 def drawn(parties: Sequence[str], rows: Sequence[Row], omitted: int, width: int) -> str:
-    """The whole chart; lines end without blanks."""
+    """The chart as text; lines have no trailing blanks."""
     places = _places(parties, width)
     heading = _heading(places)
     lines = [heading]
@@ -33,7 +33,7 @@ def drawn(parties: Sequence[str], rows: Sequence[Row], omitted: int, width: int)
 
 
 def _places(parties: Sequence[str], width: int) -> dict[str, int]:
-    """In which column each party's line stands."""
+    """The column of each party's line."""
     right = width - 3
     if len(parties) <= 2:
         return dict(zip(parties, (LEFT, min(right, LEFT + 2 * EDGE)), strict=False))
@@ -80,13 +80,13 @@ def _draw_arrow(line: _Line, places: Mapping[str, int], arrow: Arrow) -> None:
     line.write(source, "├" if source < target else "┤")
     line.write(target - 1 if source < target else target + 1, "►" if source < target else "◄")
     start, end = _stretch(places, *((source, target) if arrow.sender in SERVERS else (target, source)))
-    size = f" {size_in_words(arrow.size)} "
+    size = f" {size_text(arrow.size)} "
     label = f" {cut(arrow.label, end - start - 4 - len(size))}{size}"
     line.write(start + 1 + (end - start - 1 - len(label)) // 2, label)
 
 
 def _stretch(places: Mapping[str, int], edge: int, other: int) -> tuple[int, int]:
-    """The columns between a server's line and the next one on the way to another: room for a label."""
+    """The first and last columns between a server's line and the next line in an arrow's direction."""
     if edge < other:
         return edge, min(column for column in places.values() if column > edge)
     return max(column for column in places.values() if column < edge), edge
@@ -96,14 +96,14 @@ def _draw_mark(line: _Line, places: Mapping[str, int], mark: Mark) -> None:
     column, last = places[mark.party], max(places.values())
     line.write(column, mark.look.value)
     if column - LEFT <= last - column:
-        line.write(column + 1, f" {cut(mark.words, last - column - 3)} ")
+        line.write(column + 1, f" {cut(mark.text, last - column - 3)} ")
     else:
-        words = f" {cut(mark.words, column - LEFT - 3)} "
-        line.write(column - len(words), words)
+        label = f" {cut(mark.text, column - LEFT - 3)} "
+        line.write(column - len(label), label)
 
 
 class _Line:
-    """A line that is written to anywhere."""
+    """A line of text in which any column can be overwritten."""
 
     def __init__(self, width: int) -> None:
         self._signs = [" "] * width
@@ -111,8 +111,8 @@ class _Line:
     def at(self, column: int) -> str:
         return self._signs[column]
 
-    def write(self, column: int, words: str) -> None:
-        for place, sign in enumerate(words, column):
+    def write(self, column: int, label: str) -> None:
+        for place, sign in enumerate(label, column):
             if 0 <= place < len(self._signs):
                 self._signs[place] = sign
 

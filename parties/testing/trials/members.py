@@ -1,11 +1,11 @@
-"""Clients whose every addition can be told apart in the sum, and the ledgers of what they did.
+"""Clients whose contributions can be told apart in the sum, and the ledgers of what they did.
 
-A client does what callers do: where an error says that it may call again, it submits the same plan again, in the next
-round; where a submission may count it does not. So a plan that counts twice shows that it was told the wrong thing.
+A member does what callers do: if an error says that it may call again, it submits the same plan again in the next
+round; if a submission may have counted, it does not. So a plan that counts twice shows that the error was wrong.
 
-The client in place i adds 4^i to every weight of the rows it chooses. The sum of a round is then a number in base 4
-whose i-th digit is how often client i was counted: 1 is right for who is in the roster, 0 is a loss, 2 a double count.
-A ledger is kept outside the simulated process, which may forget; the test does not.
+The client with digit i adds 4^i to every weight of the rows that it chooses. The sum of a round is then a number in
+base 4 whose i-th digit is how often client i was counted: 1 is right for a client in the roster, 0 is a loss, 2 a
+double count. A ledger is outside of the simulated process, and survives its crashes.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from parties.testing.processes import current_life
 __all__ = ["Ledger", "Member", "Plan", "Retrieved"]
 
 RETRIEVALS = (0, 0, 1, 1, 2)
-"""How often a client retrieves before it submits."""
+"""A client retrieves so often before it submits, with equal probability of each entry."""
 
 FORGETS = 0.1
-"""How often a client whose selection is fixed begins a new session, with other rows."""
+"""The probability that a client with a fixed selection begins a new session with other rows."""
 
 CAREFUL = 0.5
-"""How often a client that died resumes what it was about; else it calls for the same again."""
+"""The probability that a restarted client resumes its submission; otherwise it submits the same again."""
 
 WAITS = 0.15
-"""How often a client lets a round pass."""
+"""The probability that a client waits for the next union round."""
 
 Rows: TypeAlias = Mapping[str, tuple[int, ...]]
 FaultT = TypeVar("FaultT", Late, OldCopy)
@@ -53,7 +53,7 @@ FaultT = TypeVar("FaultT", Late, OldCopy)
 
 @dataclass(frozen=True)
 class Plan:
-    """What a client means to submit: which rows of each sparse block, and whether to a union."""
+    """What a client is going to submit: rows of each sparse block, and whether in a union round."""
 
     union: bool
     rows: dict[str, tuple[int, ...]]
@@ -61,7 +61,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Retrieved:
-    """Rows that a client was given in a round; no rows: a dense block."""
+    """Rows that a client has retrieved in a round; without rows, a dense block."""
 
     number: int
     block: str
@@ -71,27 +71,27 @@ class Retrieved:
 
 @dataclass
 class Ledger:
-    """What one client did, and what it was told.
+    """What one client did, and which answers it got.
 
     Attributes:
-        place: its digit.
-        plans: by round's name, the plans that it sent to a server in it.
-        contents: by round's name and server, the digests of the submissions it sent there.
-        acknowledged: the rounds for which it had both receipts.
-        refused: by round's name, the plans of which it was told that they are not in its sum.
-        repeated: rounds, by name, whose plan it called for once more, and did not ask what became of it.
-        told: by round, what it was told, each time.
-        retrieved: what it was given.
-        all_plans: in order; `plans` counts them from 0.
+        digit: its digit in the sum.
+        plans: by round id, the indices in `all_plans` of the plans that it sent to a server in the round.
+        contents: by round id and server, the digests of the submissions that it sent there.
+        acknowledged: the numbers of the rounds for which it got both receipts.
+        refused: by round id, the plans that were refused for good.
+        repeated: ids of the rounds whose plan it submitted again without asking for the round's outcome.
+        outcomes: by round number, all outcomes that it got.
+        retrieved: the rows that it has retrieved.
+        all_plans: all its plans, in order.
     """
 
-    place: int
+    digit: int
     plans: defaultdict[bytes, set[int]] = field(default_factory=lambda: defaultdict(set))
     contents: defaultdict[tuple[bytes, str], set[bytes]] = field(default_factory=lambda: defaultdict(set))
     acknowledged: set[int] = field(default_factory=set)
     refused: defaultdict[bytes, set[int]] = field(default_factory=lambda: defaultdict(set))
     repeated: set[bytes] = field(default_factory=set)
-    told: defaultdict[int, list[ClientOutcome]] = field(default_factory=lambda: defaultdict(list))
+    outcomes: defaultdict[int, list[ClientOutcome]] = field(default_factory=lambda: defaultdict(list))
     retrieved: list[Retrieved] = field(default_factory=list)
     all_plans: list[Plan] = field(default_factory=list)
 
@@ -100,24 +100,24 @@ class Member:
     """A client that takes part in every round it can, over all its lives.
 
     Args:
-        name: its own.
-        place: its digit in the sum.
-        task: what is learnt.
-        seed: of its choices.
-        disk: its process's.
-        faults: those of its own making.
+        name: its name.
+        digit: its digit in the sum.
+        task: the task.
+        seed: the seed of its choices.
+        disk: its process's disk.
+        faults: the faults that it causes itself.
 
     Attributes:
         ledger: what it did.
-        struck: which of its faults have struck.
-        spoiled: by round's name, where it has sent what must not be counted; no honest client does.
+        struck: the faults of `faults` that have struck.
+        spoiled: the ids of rounds to which it sent a submission that must not be counted; empty for honest clients.
     """
 
     def __init__(
-        self, name: str, place: int, task: Task, seed: int, disk: Disk, faults: Iterable[Late | OldCopy] = ()
+        self, name: str, digit: int, task: Task, seed: int, disk: Disk, faults: Iterable[Late | OldCopy] = ()
     ) -> None:
         self.name = name
-        self.ledger = Ledger(place)
+        self.ledger = Ledger(digit)
         self.struck: list[Late | OldCopy] = []
         self.spoiled: set[bytes] = set()
         self._task = task
@@ -131,49 +131,49 @@ class Member:
         self._again: list[Plan] = []
 
     def make(self, setup: ClientSetup) -> Client:
-        """The client of one life, whose submissions the ledger sees before they leave."""
+        """Make the client of one life; its submissions are entered in the ledger before they leave."""
 
         def watch(sender: str, receiver: str, message: Message, bulk: int) -> None:
             if isinstance(message, Submit | Hint):
-                self._leave_out(client)
-                self._sends(receiver, message)
+                self._note_left_out(client)
+                self._note_sent(receiver, message)
             setup.watch(sender, receiver, message, bulk)
 
         client = Client(replace(setup, watch=watch))
         return client
 
     async def live(self, client: Client) -> None:
-        """Take up what an earlier life left, then take part in round after round."""
-        await self._take_up(client)
+        """Finish what an earlier life left unfinished, then take part in round after round."""
+        await self._finish_earlier(client)
         while True:
-            with self._going_on():
+            with self._continuing():
                 await self._take_part(client)
 
     # ---- a round
 
     @contextmanager
-    def _going_on(self) -> Iterator[None]:
-        """Go on with the next round, whatever became of a submission: it counts or not, or nobody knows."""
+    def _continuing(self) -> Iterator[None]:
+        """Continue with the next round, whether the submission was counted, was not, or nobody knows."""
         try:
             yield
         except AlreadyCountedError as counted:
             self.ledger.acknowledged.add(counted.receipt.number)
-            self._told(counted.outcome)
+            self._note_outcome(counted.outcome)
         except (RoundClosedError, OutcomeUnknownError, SumRefusedError):
             pass
 
-    async def _take_up(self, client: Client) -> None:
-        with self._going_on():
+    async def _finish_earlier(self, client: Client) -> None:
+        with self._continuing():
             if client.pending:
                 await self._acknowledged(self._repeat(client))
             try:
-                self._told(await client.outcome())
+                self._note_outcome(await client.outcome())
             except MisuseError as error:
                 if "nothing has been submitted" not in str(error):
                     raise
 
     async def _repeat(self, client: Client) -> SubmissionReceipt:
-        """What an earlier life was about when it died: resume it, or simply call for the same plan again."""
+        """Resume the submission of an earlier life, or submit the same plan again."""
         plan = self.ledger.all_plans[-1]
         if self._task.alignment == "union" or self._habits.random() < CAREFUL:
             return await client.resume()
@@ -197,7 +197,7 @@ class Member:
             self._disk.restore(self._copy)
             self._die()
         outcome = await client.outcome()
-        self._told(outcome)
+        self._note_outcome(outcome)
         if not outcome.counted:
             self._again = self.ledger.all_plans[-1:]
 
@@ -229,7 +229,7 @@ class Member:
                 raise
 
     def _wants_a_union(self) -> bool:
-        """Whether it lets a round pass and waits for the next union; where the selection is fixed there is only one."""
+        """Whether it waits for the next union round; with a fixed selection there is only one."""
         unions = self._task.alignment == "union" and self._task.selection == "adaptive"
         return unions and self._rng.random() < WAITS
 
@@ -238,7 +238,7 @@ class Member:
             await trio.sleep(2 ** self._rng.uniform(-6, 3))
 
     async def _retrieve(self, client: Client, rows: Rows) -> None:
-        """Retrieve rows, or lose patience with that."""
+        """Retrieve rows, or stop waiting for them after a random time."""
         wanted: dict[str, Any] = {name: list(chosen) for name, chosen in rows.items()}
         wanted |= {block.name: ... for block in self._task.blocks if isinstance(block, Dense)}
         with trio.move_on_after(2 ** self._rng.uniform(-5, 8)):
@@ -248,7 +248,7 @@ class Member:
                 if name in client.deferred:
                     there = ~np.isin(chosen, client.deferred[name])
                     chosen, values = tuple(np.array(chosen)[there].tolist()), values[there]
-                if chosen or name not in rows:  # without rows, the block is a dense one
+                if chosen or name not in rows:  # without rows, it is a dense block
                     self.ledger.retrieved.append(Retrieved(client.round_number, name, chosen, values))
 
     async def _add(self, client: Client, rows: Rows) -> None:
@@ -256,7 +256,7 @@ class Member:
         await self._acknowledged(client.submit(self._updates(rows)))
 
     def _updates(self, rows: Rows) -> dict[str, Any]:
-        digit = 4**self.ledger.place
+        digit = 4**self.ledger.digit
         updates: dict[str, Any] = {}
         for block in self._task.blocks:
             if isinstance(block, Dense):
@@ -299,20 +299,20 @@ class Member:
 
     # ---- its ledger
 
-    def _leave_out(self, client: Client) -> None:
-        """Rows outside the round's union are left out of what the last plan submits."""
+    def _note_left_out(self, client: Client) -> None:
+        """Remove the rows from the last plan that are outside of the round's union."""
         if client.left_out:
             plan = self.ledger.all_plans[-1]
             rows = {name: set(chosen) - set(client.left_out.get(name, ())) for name, chosen in plan.rows.items()}
             self.ledger.all_plans[-1] = replace(plan, rows={name: tuple(sorted(left)) for name, left in rows.items()})
 
     def _plan(self, plan: Plan) -> None:
-        """Begin a plan, or the last one once more if it is the same and counts nowhere."""
+        """Enter a plan in the ledger, unless it repeats the last plan, which was not counted."""
         if self._again != [plan]:
             self.ledger.all_plans.append(plan)
         self._again = []
 
-    def _sends(self, receiver: str, message: Submit | Hint) -> None:
+    def _note_sent(self, receiver: str, message: Submit | Hint) -> None:
         if message.round_id not in self.ledger.plans:
             self._copy = bytes(self._disk.data[: self._disk.synced])
         self.ledger.plans[message.round_id].add(len(self.ledger.all_plans) - 1)
@@ -320,7 +320,7 @@ class Member:
         self.ledger.contents[message.round_id, receiver].add(content)
 
     async def _acknowledged(self, sending: Awaitable[SubmissionReceipt]) -> None:
-        """Send the last plan, and note whether both servers have it, or that it counts nowhere."""
+        """Send the last plan, and record whether both servers acknowledged it, or that it was refused for good."""
         plan = len(self.ledger.all_plans) - 1
         try:
             receipt = await sending
@@ -331,5 +331,5 @@ class Member:
             raise
         self.ledger.acknowledged.add(receipt.number)
 
-    def _told(self, outcome: ClientOutcome) -> None:
-        self.ledger.told[outcome.number].append(outcome)
+    def _note_outcome(self, outcome: ClientOutcome) -> None:
+        self.ledger.outcomes[outcome.number].append(outcome)

@@ -1,7 +1,7 @@
-"""From a trial that fails to a short one that fails in the same way.
+"""Shrinks a failing trial to a short one that fails in the same way.
 
-Faults are taken out one after the other, then the scenario is made smaller, then the faults' times and numbers rounder;
-and again, until nothing more can go. Every candidate is really run, so what is left is known to fail.
+Faults are removed one by one, then the scenario is made smaller, then the faults' times and numbers rounder, and all of
+it is repeated until nothing more can be removed. Every candidate is run, so the result is known to fail.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from parties.testing.faults import Crash, Cut, Delay, Fault, FullDisk, Late, Partition, SlowDisk, Straggle, party_of
-from parties.testing.trials.trial import NAMES, Scenario, Trial
+from parties.testing.trials.scenario import NAMES, Scenario, Trial
 
 __all__ = ["shrink"]
 
@@ -19,11 +19,11 @@ Fails = Callable[[Trial], bool]
 
 
 def shrink(trial: Trial, fails: Fails) -> Trial:
-    """The smallest trial that is found to fail still.
+    """The smallest trial found that still fails.
 
     Args:
-        trial: one that fails.
-        fails: runs a trial, and tells whether it fails in the way that matters.
+        trial: a trial that fails.
+        fails: runs a trial, and returns whether it fails in the same way.
     """
     while True:
         smaller = next((candidate for candidate in _candidates(trial) if fails(candidate)), trial)
@@ -33,7 +33,7 @@ def shrink(trial: Trial, fails: Fails) -> Trial:
 
 
 def _candidates(trial: Trial) -> Iterator[Trial]:
-    """Trials that are a little smaller, the greatest steps first."""
+    """Trials that are a step smaller, the greatest steps first."""
     faults = trial.faults
     if len(faults) > 3:
         half = len(faults) // 2
@@ -67,7 +67,7 @@ def _smaller_scenarios(trial: Trial) -> Iterator[Scenario]:
 
 
 def _simpler(fault: Fault) -> Iterator[Fault]:
-    """The same fault with rounder numbers; every step makes one smaller, or fixes it, so that shrinking ends."""
+    """The same fault with rounder numbers; every step makes a number smaller or final, so shrinking ends."""
     match fault:
         case Crash(down=down) if down not in (1.0, float("inf")):
             yield msgspec.structs.replace(fault, down=1.0)

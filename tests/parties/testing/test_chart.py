@@ -10,7 +10,7 @@ from fsl_async.wire.messages import Abort, AskTask, Forward, Refused
 from parties.events import BudgetMoved, RoundMoved, RoundOpened, Violated, Warned
 from parties.simulation.network import Note
 from parties.testing import AtCommit, AtTime, Chart, Crash, Cut, World
-from parties.testing.chart.labels import shown, size_in_words
+from parties.testing.chart.labels import shown, size_text
 from parties.testing.chart.rows import Arrow, Mark
 from parties.testing.story import Began, Entry, Failed, Killed, Left
 from tests.parties.testing import small_world
@@ -60,7 +60,7 @@ def test_the_servers_stand_at_the_edges_and_time_runs_downwards(chart: Chart) ->
 
 
 def test_crashes_and_what_servers_tell_are_marks(chart: Chart) -> None:
-    marks = [(row.drawn.party, row.drawn.words) for row in chart.rows if isinstance(row.drawn, Mark)]
+    marks = [(row.drawn.party, row.drawn.text) for row in chart.rows if isinstance(row.drawn, Mark)]
     for mark in [
         ("S1", "crash at 0.4 s"),
         ("S1", "killed, for 2.5 s"),
@@ -109,7 +109,7 @@ def test_sizes_are_those_of_whole_messages(world: World, chart: Chart) -> None:
     [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (99_949, "99.9 kB"), (123_456, "123 kB"), (7_250_000, "7.2 MB")],
 )
 def test_sizes_in_words(size: int, words: str) -> None:
-    assert size_in_words(size) == words
+    assert size_text(size) == words
 
 
 # ---- parts of it
@@ -165,7 +165,7 @@ def test_text_of_seven_parties_fits_100_columns() -> None:
     for row, line in zip(chart.rows, lines[1:-1], strict=True):
         if isinstance(row.drawn, Arrow):
             assert row.drawn.label.split()[0] in line, "the name of every message can be read"
-            assert size_in_words(row.drawn.size) in line
+            assert size_text(row.drawn.size) in line
             assert ("►" in line) != ("◄" in line)
 
 
@@ -225,7 +225,7 @@ def test_the_picture_is_xml_with_everything_in_it_as_text(chart: Chart) -> None:
         assert name in texts
     arrows = [row.drawn for row in chart.rows if isinstance(row.drawn, Arrow)]
     for arrow in arrows:
-        assert f"{arrow.label} {size_in_words(arrow.size)}" in texts
+        assert f"{arrow.label} {size_text(arrow.size)}" in texts
     assert len(root.findall("svg:polygon", space)) == len(arrows)
     assert root.findtext("svg:title", namespaces=space) == "A <round> & more"
 
@@ -249,8 +249,8 @@ def test_equal_worlds_have_equal_charts(chart: Chart) -> None:
     assert Chart.of(small_world.one_round(SEED, FAULTS)).svg() == chart.svg()
 
 
-def test_faults_at_commits_are_named_by_their_place() -> None:
+def test_faults_at_commits_are_named_by_their_point() -> None:
     told = Crash("S0", AtCommit(7, "before sync"), down=1.0)
     (row,) = Chart.of_story(story(told)).rows
     assert isinstance(row.drawn, Mark)
-    assert row.drawn.words == "crash at commit 7, before sync"
+    assert row.drawn.text == "crash at commit 7, before sync"

@@ -18,9 +18,7 @@ from parties.outcome import Aborted, ClientOutcome, RoundReport
 from parties.simulation.network import Note
 from parties.testing import Delay, Ended, Fault, FullDisk, Partition
 from parties.testing.story import Began, Entry, Failed
-from parties.testing.trials import trial as trials
-from parties.testing.trials.checks import CHECKS, Case, check_all
-from parties.testing.trials.trial import Scenario, Trial
+from parties.testing.trials import CHECKS, Case, Scenario, Trial, check_all, run
 from tests.parties.testing import small_world
 
 SEED = 6
@@ -31,23 +29,14 @@ OTHER = b"\x01" * 32
 @pytest.fixture(scope="module")
 def quiet() -> Case:
     """A trial of three clients and two rounds in which nothing goes wrong."""
-    cases: list[Case] = []
-
-    def keep(case: Case) -> list[object]:
-        cases.append(case)
-        return []
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trials, "check_all", keep)
-        trials.run(Trial(SEED, Scenario(small_world.TASK, clients=3, rounds=2, seconds=60.0), ()))
-    return cases[0]
+    return run(Trial(SEED, Scenario(small_world.TASK, clients=3, rounds=2, seconds=60.0), ())).case
 
 
 @pytest.fixture
 def case(quiet: Case) -> Case:
     """The same, to be spoiled."""
     world = copy.copy(quiet.world)
-    for name in ("transcript", "happenings", "ended", "steps", "contradictions", "settled", "models"):
+    for name in ("transcript", "events", "ended", "steps", "contradictions", "settled", "models"):
         value = getattr(world, name)
         deep = name in ("settled", "models")
         setattr(world, name, copy.deepcopy(value) if deep else list(value))
@@ -85,7 +74,7 @@ def a_server_changes_its_mind(case: Case) -> None:
 
 def two_rounds_of_one_number(case: Case) -> None:
     opened = RoundOpened(number=1, round_id=OTHER, phase="main", closes_at=0.0)
-    case.world.happenings.append((9.0, "S1", opened))
+    case.world.events.append((9.0, "S1", opened))
 
 
 def accounts_differ(case: Case) -> None:
@@ -127,12 +116,12 @@ def another_share_than_was_committed_to(case: Case) -> None:
 
 
 def a_round_is_given_up_for_nothing(case: Case) -> None:
-    past = next(told.past for _, _, told in case.world.happenings if isinstance(told, RoundSettled))
+    past = next(told.past for _, _, told in case.world.events if isinstance(told, RoundSettled))
     aborted = msgspec.structs.replace(
         past.report, ending=Aborted("S0 gave up: S1 was awaited in state Closed for 60 s")
     )
     settled = RoundSettled(past=msgspec.structs.replace(past, report=aborted))
-    case.world.happenings.append((100.0, "S0", settled))
+    case.world.events.append((100.0, "S0", settled))
 
 
 def an_acknowledged_client_is_lost(case: Case) -> None:
@@ -142,7 +131,7 @@ def an_acknowledged_client_is_lost(case: Case) -> None:
 
 def a_client_is_lied_to(case: Case) -> None:
     told = ClientOutcome(number=1, counted=False, reason="because", clients=())
-    case.ledgers[CLIENT].told[1].append(told)
+    case.ledgers[CLIENT].outcomes[1].append(told)
 
 
 def two_submissions(case: Case) -> None:
@@ -162,12 +151,12 @@ def other_rows_than_asked_for(case: Case) -> None:
 
 def counted_twice(case: Case) -> None:
     for server in (0, 1):
-        case.world.models[server][2]["head"][0] += 4 ** case.ledgers[CLIENT].place
+        case.world.models[server][2]["head"][0] += 4 ** case.ledgers[CLIENT].digit
 
 
 def a_client_is_missing_in_the_sum(case: Case) -> None:
     for server in (0, 1):
-        case.world.models[server][2]["head"] -= 4 ** case.ledgers[CLIENT].place
+        case.world.models[server][2]["head"] -= 4 ** case.ledgers[CLIENT].digit
 
 
 def a_round_never_ends(case: Case) -> None:

@@ -26,7 +26,7 @@ from parties.testing import (
     SlowDisk,
     World,
 )
-from parties.testing.trials.trial import draw, run
+from parties.testing.trials import draw, run
 from tests.parties.testing import small_world
 
 PLANS: dict[str, list[Fault]] = {
@@ -55,13 +55,13 @@ DRAWN = range(3)
 
 @cache
 def told(name: str, seed: int) -> str:
-    """Everything that can be told of a world: every message, happening, fault and life, with its time."""
+    """Everything that can be told of a world: every message, event, fault and life, with its time."""
     return digest(small_world.one_round(seed, PLANS[name], clients=3))
 
 
 @cache
 def told_of_trial(seed: int) -> str:
-    return digest(run(draw(seed)).world)
+    return digest(run(draw(seed)).case.world)
 
 
 def digest(world: World) -> str:

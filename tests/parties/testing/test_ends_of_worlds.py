@@ -12,12 +12,12 @@ from fsl_async import MisuseError
 from parties import Client
 from parties.server.limits import Schedule
 from parties.testing import (
+    AbortRound,
     AtTime,
     BrokenWrite,
     Crash,
     Delay,
     Fault,
-    GiveUp,
     HorizonError,
     Partition,
     SkewedClock,
@@ -108,7 +108,7 @@ UNKNOWN: Sequence[tuple[Fault, str]] = [
     (Partition("aba", "S0", begin=1.0, seconds=1.0), "aba"),
     (Straggle("ada", 1, "S3", 1.0), "S3"),
     (SkewedClock("aba", 1.0, 1.0), "aba"),
-    (GiveUp("aba", AtTime(1.0)), "aba"),
+    (AbortRound("aba", AtTime(1.0)), "aba"),
     (BrokenWrite("aba", 1), "aba"),
 ]
 

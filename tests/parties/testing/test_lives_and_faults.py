@@ -13,6 +13,7 @@ from parties.simulation.network import Note
 from parties.storage.store import DiskFullError, Record
 from parties.testing import (
     CALM,
+    AbortRound,
     AtCommit,
     AtSend,
     AtTime,
@@ -21,7 +22,6 @@ from parties.testing import (
     Crash,
     Fault,
     FullDisk,
-    GiveUp,
     SkewedClock,
     SlowDisk,
     World,
@@ -115,7 +115,7 @@ def test_a_client_that_vanishes_never_comes_again() -> None:
 
 
 def test_what_stops_with_the_world_is_no_part_of_its_story(crashed: World) -> None:
-    assert isinstance(crashed.story[-1].told, RoundSettled | Note | Left)
+    assert isinstance(crashed.story[-1].event, RoundSettled | Note | Left)
 
 
 # ---- the recorder
@@ -169,10 +169,10 @@ def test_a_crash_strikes_once_and_where_it_says(crash: Crash) -> None:
     world = small_world.one_round(SEED, [crash])
     assert world.injector.fired == [crash]
     assert world.process(crash.party).lives == 2
-    if isinstance(crash.place, AtTransition):
-        place = crash.place
-        label = Transition(place.machine, place.state, place.event, place.after)
-        assert (crash.party, label, place.moment) in world.injector.crash_points
+    if isinstance(crash.point, AtTransition):
+        point = crash.point
+        label = Transition(point.machine, point.state, point.event, point.after)
+        assert (crash.party, label, point.moment) in world.injector.crash_points
     assert world.settled[0][1] == world.settled[1][1]
 
 
@@ -196,7 +196,7 @@ def test_faults_taken_out_of_a_plan_leave_the_others_as_they_were() -> None:
 
 
 def test_an_operator_gives_a_round_up() -> None:
-    fault = GiveUp("S0", AtTime(1.2))
+    fault = AbortRound("S0", AtTime(1.2))
     world = small_world.one_round(SEED, [Crash("client 0", AtSend(1, "before send"), down=30.0), fault])
     assert fault in world.injector.fired
     assert "operator" in world.settled[0][1].explanation

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-import parties.testing.chart.chart
+import parties.testing.chart
 import parties.testing.world  # noqa: F401 - imported once here, and not anew in every project
 
 pytest_plugins = ["pytester"]
@@ -104,7 +104,7 @@ async def test_a_round(fsl_world, autojump_clock):
             "seed 5; again with: pytest 'test_mine.py::test_a_round[[]seed5[]]' --fsl-seed 5",
             "*simulated world, seed 5*",
             "faults:",
-            "  struck   Crash(party='S0', place=AtTime(seconds=0.5), down=1.0)",
+            "  struck   Crash(party='S0', point=AtTime(seconds=0.5), down=1.0)",
             "  not yet  Delay(party='anna', connection=99, seconds=3.0)",
             "*seconds   S0*anna*ben*S1*",
             "*rows before)",

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from fsl_async.errors import MisuseError, StorageError
 from parties.storage.store import Change, DiskFullError, Erase, Keep, MemoryStore, Put, Record, Store
-from parties.testing import Disk, DiskStore, Trouble
+from parties.testing import Disk, DiskFaults, DiskStore
 from parties.testing.processes import KilledError, Life, Process
 
 WRITES = st.lists(st.tuples(st.binary(max_size=12), st.booleans()), max_size=8)
@@ -65,7 +65,7 @@ def test_an_earlier_copy_is_all_synced() -> None:
 # ---- the store
 
 
-class At(Trouble):
+class At(DiskFaults):
     """Kills the process, or fails, at one moment of every commit; does nothing at a moment that there is not."""
 
     def __init__(self, moment: str, error: type[StorageError] | None = None) -> None:
@@ -129,7 +129,7 @@ class StoreOnDisk(RuleBasedStateMachine):
     @rule(changes=COMMITS, moment=st.sampled_from(MOMENTS))
     def crash_in_a_commit(self, changes: list[Change], moment: str) -> None:
         before, after = self.expected([]), self.expected(changes)
-        self.store._trouble = At(moment)
+        self.store._faults = At(moment)
         killed = trio.run(dies, self.store, changes)
         assert killed == (after is not None), "a commit that is refused gets to no crash"
         self.start_again()
@@ -141,9 +141,9 @@ class StoreOnDisk(RuleBasedStateMachine):
 
     @rule(changes=COMMITS)
     def find_the_disk_full(self, changes: list[Change]) -> None:
-        self.store._trouble = At("before write", DiskFullError)
+        self.store._faults = At("before write", DiskFullError)
         assert not trio.run(tried, self.store, changes)
-        self.store._trouble = At("never")
+        self.store._faults = At("never")
 
     @rule()
     def crash_between_commits(self) -> None:

@@ -17,14 +17,14 @@ from parties.testing import Cut, Delay, Fault, Partition
 from parties.testing.faults import Straggle
 from parties.testing.injector import LATENCY, Injector
 from parties.testing.processes import KilledError, Life, Process
-from parties.testing.wires import BUFFER_SIZE, Broken, Connection, Weather, Wires
+from parties.testing.wires import BUFFER_SIZE, Broken, Connection, NetworkConditions, Wires
 from transport.errors import UnreachableError
 
 PATIENCE = 10.0
 Ends = tuple[trio.abc.Stream, trio.abc.Stream]
 
 
-class Calm(Weather):
+class Calm(NetworkConditions):
     """Nothing takes time, and nothing breaks, but where a test says so."""
 
     def __init__(self, cut_after: int = -1, *, lost: bool = False, outlives: bool = False) -> None:
@@ -50,8 +50,8 @@ class Calm(Weather):
 class Pair:
     """Two processes, and the connections that the first makes to the second."""
 
-    def __init__(self, weather: Weather) -> None:
-        self.wires = Wires(weather)
+    def __init__(self, conditions: NetworkConditions) -> None:
+        self.wires = Wires(conditions)
         self.anna, self.server = Process("anna", Random(1)), Process("S0", Random(2))
         self.annas_life, self.servers_life = self.anna.begin(), self.server.begin()
         self.wires.listens(self.servers_life)

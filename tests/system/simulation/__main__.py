@@ -24,8 +24,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from parties.testing.recorder import MACHINES, Transition, declared
-from parties.testing.trials.shrinking import shrink
-from parties.testing.trials.trial import Trial
+from parties.testing.trials import Trial, shrink
 
 from .crew import Seen, try_all
 from .malice import draw, run

@@ -61,7 +61,7 @@ def try_one(seed: int, *, surely: bool = False) -> Seen:
         verdict = run(draw(seed, surely=surely))
     except Exception:
         return Seen(1, {seed: ("raised: " + traceback.format_exc(limit=-6),)})
-    reports = verdict.world.settled[0].values()
+    reports = verdict.case.world.settled[0].values()
     return Seen(
         seeds=1,
         failures={seed: tuple(str(violation) for violation in verdict.violations)} if verdict.violations else {},

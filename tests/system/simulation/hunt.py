@@ -18,7 +18,7 @@ from functools import partial
 from rich.console import Console
 from rich.table import Table
 
-from parties.testing.trials.trial import Trial
+from parties.testing.trials import Trial
 
 from .bugs import BUGS, Bug, planted
 from .malice import draw, run

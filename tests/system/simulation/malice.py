@@ -1,6 +1,6 @@
 """Malice in trials: a malicious server or client in a share of them, from the catalogues of the security tests.
 
-`draw` extends what `parties.testing.trials.trial` draws for a seed, and `run` has the malicious parties played. At most
+`draw` extends what `parties.testing.trials` draws for a seed, and `run` has the malicious parties played. At most
 one server is malicious, as everywhere; clients may be as many as there are. The other faults of a trial stay in half of
 the cases, so that honest parties meet malice while they are killed and started again as well.
 """
@@ -14,10 +14,10 @@ import msgspec
 from fsl_async.protocols.machine import Event
 from fsl_async.wire.messages import Message
 from parties.simulation.network import SERVERS
+from parties.testing import trials
 from parties.testing.faults import Fault, MaliciousClient, MaliciousServer
-from parties.testing.trials import trial as trials
-from parties.testing.trials.members import Member
-from parties.testing.trials.trial import NAMES, Trial, Verdict
+from parties.testing.trials import Member, Trial, Verdict
+from parties.testing.trials.scenario import NAMES
 from parties.testing.world import MakeServer
 from tests.system.security.catalogue import MUTATIONS, REPEATERS, Byzantine
 

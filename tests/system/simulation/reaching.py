@@ -21,7 +21,8 @@ from parties.simulation.network import SERVERS
 from parties.testing.faults import AtTransition, Crash
 from parties.testing.injector import CrashPoint
 from parties.testing.recorder import MACHINES, Transition, declared
-from parties.testing.trials.trial import MOMENTS, Trial
+from parties.testing.trials import Trial
+from parties.testing.trials.drawing import MOMENTS
 
 from .malice import draw, run
 from .ways import LIKELIER, OTHER_WAYS, SILENT, WAYS, Chance, meet_again

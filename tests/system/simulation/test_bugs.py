@@ -14,18 +14,18 @@ import pytest
 
 from fsl_async import Dense, Ring, Sparse, Task
 from parties.testing.faults import (
+    AbortRound,
     AtCommit,
     AtTransition,
     AtWrite,
     Crash,
     Fault,
-    GiveUp,
     Late,
     MaliciousServer,
     SlowDisk,
     Straggle,
 )
-from parties.testing.trials.trial import Scenario, Trial
+from parties.testing.trials import Scenario, Trial
 
 from .bugs import BUGS, Bug, planted
 from .hunt import failures
@@ -106,12 +106,12 @@ DIRECTED = {
     ),
     "does not repeat its last words": Plan(
         (
-            GiveUp("S0", AtTransition(*SUBMITTED, "after write")),
+            AbortRound("S0", AtTransition(*SUBMITTED, "after write")),
             Crash("S0", AtTransition("round", "Open", "GaveUp", "Aborted", "after write"), 1.0),
         ),
         rounds=2,
     ),
-    "gives up after it has committed": Plan((GiveUp("S0", AtTransition(*SUMMED, "after write")),)),
+    "gives up after it has committed": Plan((AbortRound("S0", AtTransition(*SUMMED, "after write")),)),
     "the model is settled before its round's number": Plan((Crash("S0", AtWrite("model/", 2, "after write"), 1.0),)),
     "a round's number is settled before its model": Plan((Crash("S0", AtWrite("standing", 2, "after write"), 1.0),)),
     "adds submissions once more after a restart": Plan(
@@ -134,7 +134,7 @@ DIRECTED = {
     "nobody is woken when a round opens": Plan((), rounds=2),
     "loses trees that were counted": Plan((), rounds=2, selection="fixed"),
     "keeps trees that were not counted": Plan(
-        (GiveUp("S0", AtTransition(*SUBMITTED, "after write", occurrence=2)),), rounds=2, selection="fixed"
+        (AbortRound("S0", AtTransition(*SUBMITTED, "after write", occurrence=2)),), rounds=2, selection="fixed"
     ),
     "takes a share that was not committed to": Plan((MaliciousServer("S1", "changes its share after committing"),)),
     "believes one server's account": Plan((MaliciousServer("S0", "tells another outcome"),)),

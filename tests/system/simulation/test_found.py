@@ -14,8 +14,8 @@ from fsl_async.wire.messages import Message, Retrieve
 from parties import simulate
 from parties.client.client import Client
 from parties.errors import RoundClosedError
-from parties.testing.faults import AtTime, AtTransition, Crash, FullDisk, GiveUp, Late, SlowDisk
-from parties.testing.trials.trial import Scenario, Trial, run
+from parties.testing.faults import AbortRound, AtTime, AtTransition, Crash, FullDisk, Late, SlowDisk
+from parties.testing.trials import Scenario, Trial, run
 
 TASK = Task(
     name="laboratory",
@@ -31,7 +31,7 @@ GIVEN_UP = AtTransition("round", "Open", "GaveUp", "Aborted", "after write")
 @pytest.mark.parametrize(("seed", "seconds"), [(41, 0.3), (20, 0.5)])
 def test_a_round_is_given_up_before_the_peer_knows_that_it_began(seed: int, seconds: float) -> None:
     """And the server that gave it up is killed: it must say again that it tossed for that round, and how it ended."""
-    faults = (Crash("S1", GIVEN_UP, down=1.0), GiveUp("S1", AtTime(seconds)))
+    faults = (Crash("S1", GIVEN_UP, down=1.0), AbortRound("S1", AtTime(seconds)))
     verdict = run(Trial(seed, Scenario(TASK, clients=2, rounds=2, seconds=20.0), faults))
     assert verdict.violations == ()
     assert len(verdict.fired) == 2, f"the faults of seed {seed} do not strike any more"
@@ -86,7 +86,7 @@ def test_a_submission_that_is_stored_too_late_leaves_no_session() -> None:
     task = msgspec.structs.replace(TASK, selection="fixed", blocks=(Sparse("items", rows=16, select=1), TASK.blocks[1]))
     faults = (
         SlowDisk("S1", begin=0.0, seconds=60.0, each=2.0),
-        GiveUp("S0", AtTime(9.75)),
+        AbortRound("S0", AtTime(9.75)),
         Late("ben", submission=2, seconds=40.0),
     )
     verdict = run(Trial(5, Scenario(task, clients=2, rounds=2, seconds=20.0), faults))

@@ -41,7 +41,7 @@ from parties.client.submitting import Submitter
 from parties.client.trees import Planter
 from parties.errors import RoundClosedError
 from parties.outcome import SubmissionReceipt
-from parties.testing.trials.members import Member
+from parties.testing.trials import Member
 from tests.system.security.catalogue import MALFORMATIONS, Forgery, Malformation, Workshop
 from tests.system.security.forgeries import Grown, round_of
 

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 from fsl_async import Dense, Ring, Sparse, Task
 from parties.simulation.network import SERVERS
 from parties.testing.faults import (
+    AbortRound,
     AtPeerTransition,
     AtTime,
     AtTransition,
@@ -21,7 +22,6 @@ from parties.testing.faults import (
     Crash,
     Delay,
     Fault,
-    GiveUp,
     Late,
     MaliciousClient,
     MaliciousServer,
@@ -30,7 +30,7 @@ from parties.testing.faults import (
     Straggle,
 )
 from parties.testing.recorder import Transition
-from parties.testing.trials.trial import Scenario
+from parties.testing.trials import Scenario
 
 __all__ = ["LIKELIER", "OTHER_WAYS", "SILENT", "WAYS", "Chance", "Plan", "Way", "meet_again"]
 
@@ -182,11 +182,11 @@ def _one_of_two_cheats(chance: Chance) -> Plan:
 
 
 def _give_up_open(chance: Chance) -> Plan:
-    return Plan((GiveUp(chance.ours, AtTime(chance.between(0.3, 3.0))), Late("ben", 1, ABSENT)))
+    return Plan((AbortRound(chance.ours, AtTime(chance.between(0.3, 3.0))), Late("ben", 1, ABSENT)))
 
 
 def _peer_gives_up_open(chance: Chance) -> Plan:
-    return Plan((GiveUp(chance.peer, AtTime(chance.between(0.3, 3.0))), Late("ben", 1, ABSENT)))
+    return Plan((AbortRound(chance.peer, AtTime(chance.between(0.3, 3.0))), Late("ben", 1, ABSENT)))
 
 
 def _give_up_closed(chance: Chance) -> Plan:
@@ -260,7 +260,7 @@ def _nobody() -> tuple[Fault, ...]:
 
 
 def _gives_up(server: str, when: Transition) -> Fault:
-    return GiveUp(server, AtTransition(*when, "after write"))
+    return AbortRound(server, AtTransition(*when, "after write"))
 
 
 def _slow(server: str, chance: Chance) -> Fault:

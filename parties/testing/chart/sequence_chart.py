@@ -4,9 +4,9 @@
     print(Chart.of(world).only(number=2, parties=["S0", "S1"]))       # one round, two parties
     Path("round.svg").write_text(Chart.of(world).last(60).svg())      # for documents
 
-S0 stands on the left, S1 on the right and the clients between them, so that every message begins or ends at an edge,
-where its name and size stand. An arrow stands at the time at which its message was sent; the network may deliver it
-later, or never. The line of a process that does not run is interrupted.
+S0 is on the left, S1 on the right and the clients are between them, so that every message begins or ends at an edge,
+where its name and size are shown. An arrow is at the time at which its message was sent; the network may deliver it
+later, or never. The line of a process is interrupted while it does not run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from parties.testing.chart import svg as chart_svg
 from parties.testing.chart import text as chart_text
 from parties.testing.chart.labels import arrow, mark, shown
 from parties.testing.chart.rows import Arrow, Mark, Row
-from parties.testing.story import Began, Entry, Failed, Killed, Left, Told
+from parties.testing.story import Began, Entry, Failed, Killed, Left, StoryEvent
 
 if TYPE_CHECKING:
     from parties.testing.world import World
@@ -34,9 +34,9 @@ class Chart:
     """A sequence chart, or a part of one.
 
     Attributes:
-        parties: its columns, from left to right.
+        parties: the columns, from left to right.
         rows: what happened, in order.
-        omitted: how many rows there are before the first.
+        omitted: how many rows before the first one are left out.
     """
 
     parties: tuple[str, ...]
@@ -50,7 +50,7 @@ class Chart:
 
     @staticmethod
     def of_story(story: Iterable[Entry]) -> Chart:
-        """The chart of what is told, in order."""
+        """The chart of a story."""
         entries = list(story)
         rows = tuple(_rows(entries))
         clients = sorted({name for row in rows for name in row.parties}.difference(SERVERS))
@@ -59,13 +59,13 @@ class Chart:
     def only(
         self, *, number: int = 0, parties: Collection[str] = (), begin: float = 0.0, end: float = float("inf")
     ) -> Chart:
-        """A part of it.
+        """A part of the chart.
 
         Args:
-            number: of a round: what names it, and what happens meanwhile that names no round; 0: of all rounds.
-            parties: the columns to show, and what happens between them; all where none is named.
-            begin: seconds after the world's beginning.
-            end: likewise.
+            number: show only rows of this round, and rows of no round meanwhile; 0 for all rounds.
+            parties: show only these columns, and what happens between them; empty for all.
+            begin: show only rows from this time on, in seconds since the world began.
+            end: show only rows up to this time, in seconds since the world began.
         """
         columns = tuple(name for name in self.parties if name in parties) if parties else self.parties
         rows = self._of_round(number) if number else self.rows
@@ -77,45 +77,45 @@ class Chart:
         )
 
     def last(self, count: int) -> Chart:
-        """Its last rows."""
+        """The last rows of the chart."""
         left_out = max(0, len(self.rows) - count)
         return replace(self, rows=self.rows[left_out:], omitted=self.omitted + left_out)
 
     def text(self, width: int = 100) -> str:
-        """As text, so many columns wide; wider where the clients have no room."""
+        """The chart as text of a width in columns; wider if the clients need more room."""
         return chart_text.drawn(self.parties, self.rows, self.omitted, width)
 
     def svg(self, title: str = "Sequence chart") -> str:
-        """As a picture for documents, readable on light and dark pages; needs no other file."""
+        """The chart as an SVG picture, readable on light and dark pages; needs no other file."""
         return chart_svg.drawn(self.parties, self.rows, self.omitted, title)
 
     def __str__(self) -> str:
         return self.text()
 
     def _of_round(self, number: int) -> tuple[Row, ...]:
-        places = [place for place, row in enumerate(self.rows) if row.number == number]
-        during = self.rows[places[0] : places[-1] + 1] if places else ()
+        found = [index for index, row in enumerate(self.rows) if row.number == number]
+        during = self.rows[found[0] : found[-1] + 1] if found else ()
         return tuple(row for row in during if row.number in (0, number))
 
 
 def _rows(entries: list[Entry]) -> Iterator[Row]:
-    numbers = {entry.told.round_id: entry.told.number for entry in entries if isinstance(entry.told, RoundOpened)}
+    numbers = {entry.event.round_id: entry.event.number for entry in entries if isinstance(entry.event, RoundOpened)}
     running: frozenset[str] = frozenset()
     for entry in entries:
-        if isinstance(entry.told, Killed | Failed | Left):
+        if isinstance(entry.event, Killed | Failed | Left):
             running -= {entry.party}
-        elif isinstance(entry.told, Began | Note):
+        elif isinstance(entry.event, Began | Note):
             running |= {entry.party}
-        if shown(entry.told):
-            yield Row(entry.at, _number(entry.told, numbers), running, _drawn(entry))
+        if shown(entry.event):
+            yield Row(entry.at, _number(entry.event, numbers), running, _drawn(entry))
 
 
 def _drawn(entry: Entry) -> Arrow | Mark:
-    return arrow(entry.told) if isinstance(entry.told, Note) else mark(entry.party, entry.told)
+    return arrow(entry.event) if isinstance(entry.event, Note) else mark(entry.party, entry.event)
 
 
-def _number(told: Told, numbers: Mapping[bytes, int]) -> int:
-    """The round that is named; 0 where none is."""
-    about = told.message if isinstance(told, Note) else told
+def _number(event: StoryEvent, numbers: Mapping[bytes, int]) -> int:
+    """The number of the round that an event concerns; 0 if it concerns none."""
+    about = event.message if isinstance(event, Note) else event
     number = getattr(about, "number", numbers.get(getattr(about, "round_id", b""), 0))
     return int(number)

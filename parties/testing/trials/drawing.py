@@ -1,0 +1,272 @@
+"""Draws trials from seeds: a scenario, and a plan of faults that strike where they are most likely to show a defect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from random import Random
+from typing import Literal
+
+from fsl_async import Dense, Ring, Sparse, Task
+from parties.simulation.network import SERVERS
+from parties.testing.faults import (
+    AbortRound,
+    AtCommit,
+    AtSend,
+    AtTime,
+    AtTransition,
+    AtWrite,
+    BrokenWrite,
+    Crash,
+    Cut,
+    Delay,
+    Fault,
+    FaultPoint,
+    FullDisk,
+    Late,
+    Moment,
+    OldCopy,
+    Partition,
+    SkewedClock,
+    SlowDisk,
+    Straggle,
+)
+from parties.testing.recorder import Transition, declared
+from parties.testing.trials.scenario import NAMES, Scenario, Trial
+
+__all__ = ["MOMENTS", "draw"]
+
+COMBINED_SHARE = 0.4
+"""The share of trials with faults that also get a combination of faults that shows something only together."""
+
+MOMENTS: tuple[Moment, ...] = ("before write", "before sync", "after write", "before send", "after send")
+SERVERS_WRITE = (
+    *("/events", "/events", "/events"),
+    *("standing", "model/", "session/", "/toss", "/requests", "/parts/", "/submissions/", "/share/"),
+)
+COMMITTED = ("Committed", "Revealed", "Combined", "Concluded")
+AFTER_THE_LISTS = ("Closed", "Closing", "Rostered", "Proved", "Verified", *COMMITTED)
+CLIENTS_WRITE = ("submission", "submission", "bulk/", "retrieval", "session")
+
+
+def draw(seed: int) -> Trial:
+    """The trial of a seed.
+
+    Example:
+        >>> run(draw(11)).violations
+        ()
+    """
+    rng = Random(f"{seed}/trial")
+    scenario = _scenario(rng)
+    count = min(int(rng.expovariate(0.25)), 10)
+    drawn = rng.choices(list(_DRAWN), list(_DRAWN.values()), k=count)
+    faults = [fault for make in drawn for fault in make(rng, scenario)]
+    if faults and rng.random() < COMBINED_SHARE:
+        faults += rng.choice(_COMBINED)(rng, scenario)
+    return Trial(seed, scenario, tuple(dict.fromkeys(faults)))
+
+
+def _scenario(rng: Random) -> Scenario:
+    clients = rng.choice((2, 2, 3, 3, 3, 4, 5))
+    alignment: Literal["all", "union"] = "union" if rng.random() < 0.25 else "all"
+    dense = (Dense("head", size=rng.randint(1, 4)),) if rng.random() < 0.7 else ()
+    task = Task(
+        name="laboratory",
+        blocks=(
+            Sparse("items", rows=rng.choice((16, 40, 64)), select=rng.randint(1, 3), width=rng.choice((1, 2))),
+            *dense,
+        ),
+        ring=Ring(rng.choice((32, 64, 64, 128))),
+        selection=rng.choice(("adaptive", "fixed")),
+        updates=rng.choice(("retrieved", "any")),
+        alignment=alignment,
+        security=rng.choice(("verified", "semi-honest")),
+        min_clients=2,
+        max_clients=len(NAMES),
+    )
+    return Scenario(task, clients, rng.choice((1, 1, 2, 2, 3)), rng.choice((5.0, 20.0)))
+
+
+Make = Callable[[Random, Scenario], Iterator[Fault]]
+
+
+def _anyone(rng: Random, scenario: Scenario) -> str:
+    return rng.choice((*SERVERS, *SERVERS, *NAMES[: scenario.clients]))
+
+
+def _server(rng: Random) -> str:
+    return rng.choice(SERVERS)
+
+
+def _client(rng: Random, scenario: Scenario) -> str:
+    return rng.choice(NAMES[: scenario.clients])
+
+
+def _time(rng: Random) -> float:
+    """A time for a fault, most often in the first seconds."""
+    return round(2 ** rng.uniform(-4, 5), 3)
+
+
+def _spell(rng: Random) -> tuple[float, float]:
+    """When a fault begins, and how long it lasts."""
+    return _time(rng), round(2 ** rng.uniform(-2, 6), 3)
+
+
+def _down(rng: Random) -> float:
+    return round(2 ** rng.uniform(-4, 5), 3)
+
+
+def _crash_at_transition(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    party = _server(rng)
+    at = rng.choice(declared(rng.choice(("round", "round", "round", "round", "round", "toss"))))
+    occurrence = 1 if rng.random() < 0.8 else rng.randint(2, 4)
+    yield Crash(party, AtTransition(*at, rng.choice(MOMENTS), occurrence), _down(rng))
+    yield from _leading_to(at, party, rng, scenario)
+
+
+def _leading_to(at: Transition, party: str, rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    """Faults that make a transition likelier that rarely happens by itself."""
+    other = SERVERS[1 - SERVERS.index(party)]
+    if at.event == "GaveUp":
+        yield from _abort_in(at.state, party, rng)
+    elif at.event == "PeerAbort":
+        yield from _abort_in(rng.choice((at.state, "Verified", "Proved")), other, rng)
+    if at.state in ("Closing", "Closed"):
+        yield Delay(_client(rng, scenario), 1 + SERVERS.index(party), round(2 ** rng.uniform(-1, 3), 3))
+    if at.after == "Aborted" and at.event in ("PeerRoster", "Submitted", "GraceOver"):
+        yield from _vanish(rng, scenario)
+
+
+def _abort_in(state: str, party: str, rng: Random) -> Iterator[Fault]:
+    ways = [at for at in declared("round") if at.after == state != at.state]
+    if ways:
+        yield AbortRound(party, AtTransition(*rng.choice(ways), "after write"))
+    else:
+        yield AbortRound(party, AtTime(_time(rng)))
+
+
+def _crash_at_write(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    party = _anyone(rng, scenario)
+    name_part = rng.choice(SERVERS_WRITE if party in SERVERS else CLIENTS_WRITE)
+    yield Crash(party, AtWrite(name_part, rng.randint(1, 4), rng.choice(MOMENTS[:3])), _down(rng))
+
+
+def _crash_anywhere(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    party = _anyone(rng, scenario)
+    commits, sends = (60, 120) if party in SERVERS else (20, 40)
+    points: tuple[FaultPoint, ...] = (
+        AtTime(_time(rng)),
+        AtCommit(rng.randint(1, commits), rng.choice(MOMENTS[:3])),
+        AtSend(rng.randint(1, sends), rng.choice(MOMENTS[3:])),
+    )
+    yield Crash(party, rng.choice(points), _down(rng))
+
+
+def _vanish(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    points: tuple[FaultPoint, ...] = (
+        AtCommit(rng.randint(1, 15), rng.choice(MOMENTS[:3])),
+        AtSend(rng.randint(1, 30), rng.choice(MOMENTS[3:])),
+    )
+    yield Crash(_client(rng, scenario), rng.choice(points), float("inf"))
+
+
+def _dialler(rng: Random, scenario: Scenario) -> str:
+    return rng.choice(("S1", *NAMES[: scenario.clients]))
+
+
+def _cut(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    after = int(2 ** rng.uniform(0, 13))
+    yield Cut(_dialler(rng, scenario), rng.randint(1, 4), rng.random() < 0.5, after, rng.random() < 0.5)
+
+
+def _delay(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    yield Delay(_dialler(rng, scenario), rng.randint(1, 3), round(2 ** rng.uniform(-3, 4), 3))
+
+
+def _partition(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    client, server = _client(rng, scenario), _server(rng)
+    pairs = (("S0", "S1"), ("S1", "S0"), (client, server), (server, client))
+    yield Partition(*rng.choice(pairs), *_spell(rng))
+
+
+def _skew(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    yield SkewedClock(_server(rng), _time(rng), round(rng.choice((-1, 1)) * 2 ** rng.uniform(-1, 17), 3))
+
+
+def _slow_disk(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    yield SlowDisk(_anyone(rng, scenario), *_spell(rng), round(2 ** rng.uniform(-5, 3), 3))
+
+
+def _full_disk(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    yield FullDisk(_anyone(rng, scenario), *_spell(rng))
+
+
+def _broken_write(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    party = _anyone(rng, scenario)
+    yield BrokenWrite(party, rng.randint(1, 60 if party in SERVERS else 20))
+
+
+def _late(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    yield Late(_client(rng, scenario), rng.randint(1, 3), _time(rng))
+
+
+def _old_copy(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    yield OldCopy(_client(rng, scenario), rng.randint(1, 3))
+
+
+def _abort(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    state = rng.choice(("Open", "Closed", "Closing", "Rostered", "Proved", "Verified"))
+    yield from _abort_in(state, _server(rng), rng)
+
+
+def _straggle(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    """A client reaches one server in time and the other late, which is killed; often another client is missing."""
+    late, missing = rng.sample(NAMES[: scenario.clients], 2)
+    server, submission = _server(rng), rng.choice((1, 1, 1, 2))
+    yield Straggle(late, submission, server, round(2 ** rng.uniform(-1, 7), 3))
+    if rng.random() < 0.6:
+        yield Late(missing, submission, 2 * scenario.seconds)
+    if rng.random() < 0.6:
+        at = rng.choice([at for at in declared("round") if at.state in AFTER_THE_LISTS])
+        yield Crash(server, AtTransition(*at, rng.choice(MOMENTS)), _down(rng))
+
+
+def _abort_too_late(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    """An operator tries to abort a round to which both servers have committed."""
+    at = rng.choice([at for at in declared("round") if at.after in COMMITTED and at.state != at.after])
+    yield AbortRound(_server(rng), AtTransition(*at, "after write"))
+
+
+def _crash_while_settling(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    name_part, rounds = rng.choice(
+        (("standing", 1), ("model/", 1), ("past/", 0))
+    )  # the first two also before the first
+    number = rounds + rng.randint(1, scenario.rounds)
+    yield Crash(_server(rng), AtWrite(name_part, number, rng.choice(MOMENTS[:3])), _down(rng))
+
+
+def _forget_the_peer(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    """A server dies before it has committed what the other said, which has continued by then."""
+    at = rng.choice([at for at in declared("round") if at.event.startswith("Peer")])
+    party, moment = _server(rng), rng.choice(MOMENTS[:2])
+    yield Crash(party, AtTransition(*at, moment), _down(rng))
+    yield from _leading_to(at, party, rng, scenario)
+
+
+_COMBINED: tuple[Make, ...] = (_straggle, _straggle, _abort_too_late, _crash_while_settling, _forget_the_peer)
+
+_DRAWN: Mapping[Make, float] = {
+    _crash_at_transition: 8,
+    _crash_at_write: 4,
+    _crash_anywhere: 5,
+    _vanish: 1,
+    _cut: 3,
+    _delay: 2,
+    _partition: 3,
+    _skew: 1,
+    _slow_disk: 1.5,
+    _full_disk: 1,
+    _broken_write: 1,
+    _late: 1.5,
+    _old_copy: 1.5,
+    _abort: 1.5,
+}

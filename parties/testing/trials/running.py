@@ -1,0 +1,179 @@
+"""Runs a trial in a simulated world of its own, and checks the result."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import trio
+from trio.testing import MockClock
+
+from fsl_async import Dense
+from fsl_async.digests import DIGEST_BYTES, Domain, digest
+from fsl_async.errors import MisuseError
+from parties.server.limits import Schedule
+from parties.server.server import Server
+from parties.simulation.network import SERVERS
+from parties.testing.faults import (
+    CALM,
+    Fault,
+    Late,
+    MaliciousClient,
+    MaliciousServer,
+    OldCopy,
+    party_of,
+)
+from parties.testing.injector import CrashPoint
+from parties.testing.recorder import Transition
+from parties.testing.trials.case import Case, Violation
+from parties.testing.trials.checks import check_all
+from parties.testing.trials.members import Ledger, Member
+from parties.testing.trials.scenario import NAMES, Trial
+from parties.testing.world import MakeServer, World, world
+
+__all__ = ["Malice", "Verdict", "run"]
+
+MALICIOUS = (MaliciousServer, MaliciousClient)
+MALICIOUS_BOUND = 60.0
+"""Seconds after the last fault for which a world with a malicious server is watched: its rounds need not end."""
+
+BOUND = 900.0
+"""Seconds after the last fault within which every round must have ended."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The result of a trial.
+
+    Attributes:
+        violations: the rules that were violated.
+        fired: the faults that have struck.
+        transitions: the transitions that machines have taken.
+        crash_points: the crash points at which servers died.
+        seconds: the virtual time that it took.
+        transcript: a digest of every message and its time.
+        case: the world at its end, and what is known of it.
+    """
+
+    violations: tuple[Violation, ...]
+    fired: tuple[Fault, ...]
+    transitions: frozenset[Transition]
+    crash_points: frozenset[CrashPoint]
+    seconds: float
+    transcript: str
+    case: Case
+
+
+class Malice:
+    """Plays the malicious parties of a plan; this base class refuses every plan that has one."""
+
+    def server(self, fault: MaliciousServer) -> MakeServer:
+        """The maker of the malicious server that a fault names."""
+        raise MisuseError(f"no malicious server is available: {fault}")
+
+    def client(self, fault: MaliciousClient, member: Member) -> Member:
+        """The malicious member that a fault names, in place of an honest one."""
+        raise MisuseError(f"no malicious client is available: {fault}")
+
+
+def run(trial: Trial, malice: Malice | None = None) -> Verdict:
+    """Run a trial in a world of its own, and check the result.
+
+    Args:
+        trial: the trial.
+        malice: plays the malicious parties of the plan; needed only if it has some.
+    """
+    with _quiet():
+        return trio.run(_run, trial, malice or Malice(), clock=MockClock(autojump_threshold=0))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the logs of parties and of the transport, because faults in a simulated world are expected."""
+    logs = [logging.getLogger(name) for name in ("parties", "transport")]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)
+
+
+async def _run(trial: Trial, malice: Malice) -> Verdict:
+    scenario = trial.scenario
+    servers: list[MakeServer] = [Server, Server]
+    for fault in trial.faults:
+        if isinstance(fault, MaliciousServer):
+            servers[SERVERS.index(fault.party)] = malice.server(fault)
+    honest = frozenset(index for index in (0, 1) if servers[index] is Server)
+    schedule = Schedule(
+        clients=scenario.clients, seconds=scenario.seconds, rounds=scenario.rounds, grace=3.0, patience=60.0
+    )
+    model = {
+        block.name: np.zeros(block.size if isinstance(block, Dense) else (block.rows, block.width), dtype=np.int64)
+        for block in scenario.task.blocks
+    }
+    async with world(
+        scenario.task, model, trial.seed, trial.faults, schedule, (servers[0], servers[1]), clients=NAMES
+    ) as made:
+        members = {name: _member(made, trial, place, name) for place, name in enumerate(NAMES[: scenario.clients])}
+        villains = {
+            fault.party: malice.client(fault, members.pop(fault.party))
+            for fault in trial.faults
+            if isinstance(fault, MaliciousClient) and fault.party in members
+        }
+        for name, member in sorted((members | villains).items()):
+            made.start(name, member.live, member.make, judged=True)
+        with trio.move_on_after(CALM + (BOUND if len(honest) == 2 else MALICIOUS_BOUND)):
+            await made.wait_settled(scenario.rounds)
+            await _all_told(made, members)
+        ledgers = {name: member.ledger for name, member in members.items()}
+        case = Case(
+            world=made,
+            rounds=scenario.rounds,
+            ledgers=ledgers,
+            honest=honest,
+            stranded=frozenset(name for name in members if len(honest) == 2 and _waits(made, name, ledgers[name])),
+            faults=trial.faults,
+            spoiled={name: frozenset(villain.spoiled) for name, villain in villains.items()},
+        )
+        struck = (fault for member in (members | villains).values() for fault in member.struck)
+        fired = [*made.injector.fired, *struck, *(fault for fault in trial.faults if isinstance(fault, MALICIOUS))]
+        return Verdict(
+            violations=tuple(check_all(case)),
+            fired=tuple(fired),
+            transitions=frozenset(step.transition for step in made.steps),
+            crash_points=frozenset(made.injector.crash_points),
+            seconds=made.now,
+            transcript=_digest(made),
+            case=case,
+        )
+
+
+def _member(made: World, trial: Trial, place: int, name: str) -> Member:
+    faults = [fault for fault in trial.faults if isinstance(fault, Late | OldCopy) and party_of(fault) == name]
+    return Member(name, place, trial.scenario.task, trial.seed, made.disks[name], faults)
+
+
+async def _all_told(made: World, members: Mapping[str, Member]) -> None:
+    """Wait until every client that has submitted to a round knows its outcome."""
+    while any(_waits(made, name, member.ledger) for name, member in members.items()):  # noqa: ASYNC110 - rarely
+        await trio.sleep(0.5)
+
+
+def _waits(made: World, name: str, ledger: Ledger) -> bool:
+    """Whether a client that will still run has submitted to a settled round and does not know its outcome."""
+    sent = [report for report in made.settled[0].values() if ledger.plans.get(report.round_id)]
+    heard = ledger.repeated | {name for name, plans in ledger.refused.items() if plans}
+    unheard = [report for report in sent if report.number not in ledger.outcomes and report.round_id not in heard]
+    return bool(unheard) and made.process(name).down != float("inf")
+
+
+def _digest(made: World) -> str:
+    lines = (f"{at:.9f} {note!r}".encode() for at, note in made.transcript)
+    return digest(Domain.SIMULATION, *lines)[:DIGEST_BYTES].hex()

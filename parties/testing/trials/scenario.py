@@ -1,0 +1,31 @@
+"""A trial: all that decides what happens in a simulated world, as a value that is printed, stored and shrunk."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fsl_async import Task
+from parties.testing.faults import (
+    Fault,
+)
+
+__all__ = ["NAMES", "Scenario", "Trial"]
+
+NAMES = ("anna", "ben", "carol", "dora", "emil")
+
+
+class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A world without its faults: the task, the number of clients and rounds, and the seconds that a round is open."""
+
+    task: Task
+    clients: int
+    rounds: int
+    seconds: float
+
+
+class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All that decides what happens in a world: the seed, the scenario and the plan of faults."""
+
+    seed: int
+    scenario: Scenario
+    faults: tuple[Fault, ...]

@@ -1,0 +1,139 @@
+"""Safety checks of the servers: one report, one sum and one model for each round, on both servers and in all lives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fsl_async.errors import MisuseError, PeerViolationError
+from fsl_async.protocols import round as protocol
+from fsl_async.wire.messages import Share
+from parties.errors import RequestDeniedError
+from parties.events import RoundOpened
+from parties.outcome import Aborted, RoundReport
+from parties.simulation.network import SERVERS
+from parties.testing.supervisor import Ended
+from parties.testing.trials.case import Case
+
+
+def nobody_fails(case: Case) -> Iterator[str]:
+    """No honest party ends with an error, unless it rightly accuses a malicious server."""
+    for ended in case.world.ended:
+        honest = ended.party in case.ledgers or (ended.party in SERVERS and SERVERS.index(ended.party) in case.honest)
+        if honest and not _accuses_rightly(case, ended):
+            yield f"{ended.party} ended after {ended.at:.2f} s: {type(ended.error).__name__}: {ended.error}"
+
+
+def _accuses_rightly(case: Case, ended: Ended) -> bool:
+    """Whether an honest party ended because of the malicious server, which its error names."""
+    if len(case.honest) == 2:
+        return False
+    malicious, error = SERVERS[1 - min(case.honest)], ended.error
+    if isinstance(error, PeerViolationError):
+        return malicious in error.peer
+    return isinstance(error, MisuseError | RequestDeniedError) and malicious in str(error)
+
+
+def one_account(case: Case) -> Iterator[str]:
+    """A server never changes what it has reported of a round, even after it was killed."""
+    honest = tuple(SERVERS[index] for index in case.honest)
+    yield from (text for text in case.world.contradictions if text.startswith(honest))
+
+
+def one_round_per_number(case: Case) -> Iterator[str]:
+    """A number belongs to one round, on both servers and in all their lives."""
+    names: dict[int, bytes] = {}
+    for at, server, event in case.world.events:
+        if isinstance(event, RoundOpened) and SERVERS.index(server) in case.honest and len(case.honest) == 2:
+            before = names.setdefault(event.number, event.round_id)
+            if before != event.round_id:
+                yield f"{server} opened round {event.number} as another one than before, after {at:.2f} s"
+
+
+def same_outcomes(case: Case) -> Iterator[str]:
+    """Both servers report every round that both have settled in the same way, and have the same model after it."""
+    if len(case.honest) < 2:
+        return
+    (first, second), models = case.world.settled, case.world.models
+    for number in sorted(first.keys() & second.keys()):
+        if _comparable(first[number]) != _comparable(second[number]):
+            yield f"round {number}: S0 reports {first[number]}, S1 reports {second[number]}"
+    for number in sorted(models[0].keys() & models[1].keys()):
+        for name, array in models[0][number].items():
+            if not np.array_equal(array, models[1][number][name]):
+                yield f"the two models differ in block {name!r} after round {number}"
+
+
+def _comparable(report: RoundReport) -> tuple[Any, ...]:
+    return (
+        report.round_id,
+        Aborted if isinstance(report.ending, Aborted) else report.ending,
+        report.clients,
+        report.excluded,
+        report.model,
+        report.union,
+    )
+
+
+def one_sum_per_round(case: Case) -> Iterator[str]:
+    """A server reveals one share in a round, however often it sends that."""
+    nonces: dict[tuple[str, bytes], set[bytes]] = {}
+    for _, note in case.world.transcript:
+        if isinstance(note.message, Share) and SERVERS.index(note.sender) in case.honest:
+            nonces.setdefault((note.sender, note.message.round_id), set()).add(note.message.nonce)
+    for (server, round_id), seen in nonces.items():
+        if len(seen) > 1:
+            yield f"{server} revealed {len(seen)} different shares in round {round_id.hex()[:16]}"
+
+
+def nothing_below_the_minimum(case: Case) -> Iterator[str]:
+    """No server commits to the sum of fewer clients than the minimum."""
+    rosters: dict[tuple[str, bytes], set[frozenset[str]]] = {}
+    for step in case.world.steps:
+        name = step.life.process.name
+        if isinstance(step.after, protocol.Committed) and SERVERS.index(name) in case.honest:
+            clients = frozenset(step.after.counted)
+            rosters.setdefault((name, step.after.nonce), set()).add(clients)
+            if len(clients) < case.world.task.min_clients:
+                yield f"{name} committed to the sum of {sorted(clients)}, which is fewer than the minimum"
+
+
+def shares_as_committed(case: Case) -> Iterator[str]:
+    """No server accepts a share that is not the one to which its peer has committed."""
+    for step in case.world.steps:
+        match step.state, step.event:
+            case protocol.Revealed() as state, protocol.PeerShare() as share:
+                name = step.life.process.name
+                if SERVERS.index(name) in case.honest and not _is_as_committed(case, name, state, share):
+                    yield f"{name} accepted a share that is not the one to which its peer has committed"
+
+
+def _is_as_committed(case: Case, name: str, state: protocol.Revealed, share: protocol.PeerShare) -> bool:
+    """Whether the share opens the commitment, in any of the rounds that the server has opened."""
+    task, server = case.world.task, SERVERS.index(name)
+    rounds = {
+        event.round_id for _, teller, event in case.world.events if teller == name and isinstance(event, RoundOpened)
+    }
+    expected = (
+        protocol.share_commitment(
+            protocol.Terms(round_id, server, task.min_clients, task.verified),
+            1 - server,
+            state.counted,
+            share.share,
+            share.nonce,
+        )
+        for round_id in rounds
+    )
+    return state.peer_commitment in expected
+
+
+def revealed_means_done(case: Case) -> Iterator[str]:
+    """No server aborts a round in which it has revealed its share."""
+    for _, note in case.world.transcript:
+        if isinstance(note.message, Share) and SERVERS.index(note.sender) in case.honest:
+            for report in case.world.settled[SERVERS.index(note.sender)].values():
+                if report.round_id == note.message.round_id and isinstance(report.ending, Aborted):
+                    explanation = report.ending.explanation
+                    yield f"{note.sender} revealed its share in round {report.number}, and aborted it: {explanation}"

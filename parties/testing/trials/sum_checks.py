@@ -1,0 +1,100 @@
+"""Safety checks of the sums: every acknowledged submission counts once, and no values are in two opened sums."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from fsl_async import Dense
+from fsl_async.protocols import round as protocol
+from fsl_async.wire.messages import Share
+from parties.outcome import RoundReport
+from parties.simulation.network import SERVERS
+from parties.testing.trials.case import Case
+from parties.testing.trials.members import Ledger, Plan
+
+
+def digits(case: Case) -> Iterator[str]:
+    """In base 4, every weight that a round added has digit 1 for each counted client that chose it, otherwise 0."""
+    models = case.world.models[min(case.honest)]
+    for number, report in sorted(case.world.settled[min(case.honest)].items()):
+        if number in models and number - 1 in models:
+            for block in case.world.task.blocks:
+                added = models[number][block.name] - models[number - 1][block.name]
+                yield from _wrong_digits(case, report, block.name, isinstance(block, Dense), added)
+
+
+def _wrong_digits(
+    case: Case, report: RoundReport, block: str, dense: bool, added: npt.NDArray[np.int64]
+) -> Iterator[str]:
+    left = added.reshape(len(added), -1).astype(np.int64)
+    for client, ledger in sorted(case.ledgers.items(), key=lambda item: item[1].digit):
+        digit = left // 4**ledger.digit % 4
+        expected = np.zeros_like(digit)
+        for plan in _counted_plans(client, ledger, report):
+            if not plan.union:
+                expected[slice(None) if dense else list(plan.rows.get(block, ()))] = 1
+        for row in np.unique(np.nonzero(digit != expected)[0])[:3]:
+            yield (
+                f"round {report.number}, block {block!r}, row {row}: {client}'s digit is {digit[row].tolist()}, "
+                f"expected {expected[row].tolist()} (0 is a loss, 2 a double count)"
+            )
+
+
+def _counted_plans(client: str, ledger: Ledger, report: RoundReport) -> list[Plan]:
+    plans = ledger.plans.get(report.round_id, set()) if client in report.clients else set()
+    return [ledger.all_plans[plan] for plan in sorted(plans)]
+
+
+def one_plan_per_round(case: Case) -> Iterator[str]:
+    """No plan of a client counts in two rounds, and no two plans count in one round."""
+    for client, ledger in case.ledgers.items():
+        counted: dict[int, int] = {}
+        for number, report in sorted(case.world.settled[min(case.honest)].items()):
+            plans = sorted(ledger.plans.get(report.round_id, set())) if client in report.clients else []
+            if client in report.clients and len(plans) != 1:
+                yield f"round {number} counts {client}, who sent {len(plans)} submissions in it"
+            for plan in plans:
+                before = counted.setdefault(plan, number)
+                if before != number:
+                    yield f"{client}'s submission {plan} counts in rounds {before} and {number}"
+
+
+def values_in_one_sum(case: Case) -> Iterator[str]:
+    """No plan of an honest client is in two sums that an honest server has opened, whatever was reported of them."""
+    counted: dict[tuple[str, bytes], frozenset[str]] = {}
+    for step in case.world.steps:
+        if isinstance(step.after, protocol.Committed):
+            counted[step.life.process.name, step.after.nonce] = frozenset(step.after.counted)
+    opened: dict[bytes, frozenset[str]] = {}
+    for _, note in case.world.transcript:
+        if isinstance(note.message, Share) and SERVERS.index(note.sender) in case.honest:
+            opened[note.message.round_id] = counted.get((note.sender, note.message.nonce), frozenset())
+    for client, ledger in case.ledgers.items():
+        sums = Counter(plan for name, who in opened.items() if client in who for plan in ledger.plans.get(name, ()))
+        for plan, times in sorted(sums.items()):
+            if times > 1:
+                yield f"{client}'s submission {plan} is in {times} opened sums: their difference exposes it"
+
+
+def refused_means_not_counted(case: Case) -> Iterator[str]:
+    """A submission that was refused for good is never counted."""
+    for client, ledger in case.ledgers.items():
+        for number, report in sorted(case.world.settled[min(case.honest)].items()):
+            if ledger.refused[report.round_id] and client in report.clients:
+                yield f"round {number} counts {client}, whose submission was refused"
+
+
+def retrieved_the_model(case: Case) -> Iterator[str]:
+    """What clients retrieve is the model before their round, bit by bit."""
+    models = case.world.models[min(case.honest)]
+    for client, ledger in case.ledgers.items():
+        for found in ledger.retrieved:
+            if found.number - 1 in models:
+                model = models[found.number - 1][found.block]
+                expected = model[list(found.rows)] if found.rows else model
+                if not np.array_equal(np.asarray(found.values).reshape(expected.shape), expected):
+                    yield f"{client} retrieved other rows of {found.block!r} in round {found.number} than {found.rows}"
