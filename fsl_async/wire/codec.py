@@ -7,7 +7,7 @@ never re-encoded.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgpack
 import msgspec
@@ -25,10 +25,10 @@ _BIN32 = 0xC6
 MessageT = TypeVar("MessageT")
 
 
-class Received(NamedTuple):
+class Received(NamedTuple, Generic[MessageT]):
     """A decoded message and its bulk data (empty where it has none)."""
 
-    message: Any
+    message: MessageT
     bulk: memoryview
 
 
@@ -54,7 +54,7 @@ def encode(message: Message, *bulk: Buffer) -> list[Buffer]:
     return [head, bytes([_BIN32]) + size.to_bytes(4, "big"), *bulk]
 
 
-def decode(data: Buffer, union: Any, sender: str) -> Received:
+def decode(data: Buffer, union: Any, sender: str) -> Received[Any]:
     """Read one message of the given union.
 
     Args:

@@ -45,6 +45,7 @@ from parties.outcome import ENTRY_BYTES
 from transport import Channel, HandshakeSettings, HandshakeTimeoutError, Role, UnansweredError
 
 ResultT = TypeVar("ResultT")
+ReplyT = TypeVar("ReplyT", bound=Message)
 
 
 class Requests:
@@ -89,8 +90,8 @@ class Requests:
         return sum(connection.bytes_received for connection in self._connections)
 
     async def ask(
-        self, server: int, message: FromClient, bulk: tuple[Buffer, ...], expected: type[Message]
-    ) -> Received:
+        self, server: int, message: FromClient, bulk: tuple[Buffer, ...], expected: type[ReplyT]
+    ) -> Received[ReplyT]:
         """Send one request to one server until it is answered, and return the reply.
 
         Raises:
@@ -160,8 +161,8 @@ class Requests:
         return answer
 
     async def _ask_once(
-        self, server: int, message: FromClient, bulk: tuple[Buffer, ...], expected: type[Message], retries: Retries
-    ) -> Received:
+        self, server: int, message: FromClient, bulk: tuple[Buffer, ...], expected: type[ReplyT], retries: Retries
+    ) -> Received[ReplyT]:
         self._setup.watch(self._name, f"S{server}", message, sum(len(part) for part in bulk))
         connection = self._connections[server]
         reply = await connection.request(*encode(message, *bulk), until=retries.until, remind=retries.remind)
@@ -226,13 +227,15 @@ def task_difference(server: int, ours: Task, theirs: Task) -> str:
     return f"S{server} runs another task: {field_name} is {other} there, {mine} here; use the servers' task file"
 
 
-def _expect(server: int, message: FromClient, received: Received, expected: type[Message]) -> Received:
+def _expect(
+    server: int, message: FromClient, received: Received[FromServer], expected: type[ReplyT]
+) -> Received[ReplyT]:
     """A reply of the expected kind; else what it stands for is raised."""
     match received.message:
         case Refused() as refused:
             raise refusal(server, refused)
         case reply if isinstance(reply, expected):
-            return received
+            return Received(reply, received.bulk)
         case reply:
             raise PeerViolationError(f"S{server}", f"answered {type(message).__name__} with {type(reply).__name__}")
 

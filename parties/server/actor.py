@@ -148,9 +148,9 @@ class Actor:
         """See `PeerListener.peer_lost`."""
         self.setup.observe(PeerLost(explanation="the connection has ended"))
 
-    async def peer_said(self, received: Received) -> None:
+    async def peer_said(self, received: Received[FromPeer]) -> None:
         """Bring a message of the peer's to the inbox; a public part goes to the round's records instead."""
-        message: FromPeer = received.message
+        message = received.message
         if not isinstance(message, Forward):
             await self._post(Heard(message, received.bulk))
             return

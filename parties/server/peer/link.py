@@ -51,7 +51,7 @@ class PeerListener(Protocol):
     async def peer_met(self) -> None:
         """A connection stands."""
 
-    async def peer_said(self, received: Received) -> None:
+    async def peer_said(self, received: Received[FromPeer]) -> None:
         """A message has come; the next one is read when this returns."""
 
     def peer_lost(self) -> None:
