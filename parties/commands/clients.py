@@ -1,120 +1,124 @@
-"""`retrieve`: rows of the model, from the servers to a file; and what clients' commands read from words and files."""
+"""`clients`: whom a server admits."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+
+from cyclopts import App
 
 from fsl_async.errors import MisuseError
-from parties.commands.connecting import AS_ITS_FILE_SAYS, Connecting, WaitNextFlag, told_what_it_waits_for
+from parties.commands.member_tables import check_public, columns, short
 from parties.commands.report import Report
-from parties.commands.running import FormatFlag, run
+from parties.commands.running import FormatFlag, run_plainly
 
-if TYPE_CHECKING:
-    from fsl_async.task import Task
+__all__ = ["clients"]
 
-__all__ = ["retrieve", "rows_from", "updates_from"]
+clients = App(name="clients", help="Add, list and revoke the clients that a server admits; no restart is needed.")
 
 
-def retrieve(
-    config: Path,
-    *,
-    block: str,
-    rows: str = "",
-    output: Path,
-    wait_next: WaitNextFlag = False,
-    connecting: Connecting = AS_ITS_FILE_SAYS,
-    form: FormatFlag = "text",
-) -> int:
-    """Fetch rows of a block privately (or a dense block whole) into an .npz file.
+@clients.command(name="list")
+def list_of_clients(file: Path, *, enrolled: bool = False, form: FormatFlag = "text") -> int:
+    """List the clients of a file, the revoked ones last; or those who have enrolled with a server by themselves.
 
     Parameters
     ----------
-    config:
-        The client's own TOML file; or, with --identity, the task file.
-    block:
-        Which block.
-    rows:
-        Of a sparse block: the rows, as in 3,17,99; or @FILE with a JSON list of them.
-    output:
-        The .npz file to write: `rows` and `values`.
+    file:
+        The list that a server's file names under `clients`; with --enrolled, the server's own file.
+    enrolled:
+        List who has enrolled, with a token or where enrolment is open, as the server's store has it; the server may
+        run meanwhile.
     """
-    report = Report("retrieve", form)
+    report = Report("clients list", form)
 
-    async def work() -> None:
-        from fsl_async.task import Dense
-        from parties.files.models import save_model
+    def work() -> None:
+        from parties.deployment.enrolled_clients import list_enrolled
+        from parties.settings.lists import list_clients
+        from parties.settings.party_file import ServerFile
 
-        chosen = rows_from(rows)
-        async with connecting.client(config) as client:
-            dense = isinstance(client.task.block(block), Dense)
-            if dense and rows:
-                raise MisuseError(f"block {block!r} is dense: it is fetched whole, leave out --rows")
-            if not dense and not rows:
-                raise MisuseError(f"block {block!r} is sparse: name its rows, as in --rows 3,17,99")
-            async with told_what_it_waits_for(report):
-                values = (await client.retrieve({block: ... if dense else chosen}, wait=wait_next))[block]
-            save_model(output, {"values": values} if dense else {"rows": chosen, "values": values})
-            deferred = [int(row) for row in client.deferred.get(block, [])]
-            report.result(
-                f"{output}: {values.shape} of {values.dtype} from block {block!r}, {client.bytes_sent:,} bytes up, "
-                f"{client.bytes_received:,} down" + (f"; deferred: {deferred}" if deferred else ""),
-                {
-                    "output": str(output),
-                    "shape": list(values.shape),
-                    "dtype": str(values.dtype),
-                    "deferred": deferred,
-                    "bytes_sent": client.bytes_sent,
-                    "bytes_received": client.bytes_received,
-                },
-            )
+        members = list_enrolled(ServerFile.load(file)) if enrolled else list_clients(file)
+        rows = [[one.name, short(one.channel), short(one.statement), one.revoked_at] for one in members]
+        report.result(
+            columns(["name", "channel key", "statement key", "revoked"], rows),
+            {"file": str(file), "clients": [asdict(one) for one in members]},
+        )
 
-    return run(report, work)
+    return run_plainly(report, work)
 
 
-def rows_from(words: str) -> Any:
-    """Rows from the command line."""
-    import msgspec
-    import numpy as np
+@clients.command(name="add")
+def add_to_clients(
+    file: Path,
+    /,
+    *public: Path,
+    name: str = "",
+    channel: str = "",
+    statement: str = "",
+    form: FormatFlag = "text",
+) -> int:
+    """Add clients: by their .pub files, or one by its name and keys. Do the same at the other server.
 
-    try:
-        text = Path(words[1:]).read_bytes() if words.startswith("@") else f"[{words}]"
-        return np.array(msgspec.json.decode(text, type=list[int]), dtype=np.int64)
-    except (OSError, ValueError, OverflowError) as error:
-        raise MisuseError(f"rows: a list as in 3,17,99 or @FILE with a JSON list expected, got {words!r}") from error
+    Parameters
+    ----------
+    file:
+        The list that a server's file names under `clients`; made if there is none.
+    public:
+        The .pub files that `fsl-async keygen` wrote.
+    name:
+        Instead of a file: the client's name,
+    channel:
+        its channel key, 64 hexadecimal digits,
+    statement:
+        and its statement key, likewise.
+    """
+    report = Report("clients add", form)
+
+    def work() -> None:
+        from parties.identity.keys import PublicIdentity
+        from parties.settings.lists import add_clients
+
+        check_public(*public)
+        told = {"name": name, "channel": channel, "statement": statement}
+        if bool(public) == any(told.values()):
+            raise MisuseError("clients add: .pub files, or --name, --channel and --statement, expected")
+        new = [PublicIdentity.load(path) for path in public] or [PublicIdentity.from_table(told, "clients add")]
+        total = add_clients(file, new)
+        names = [client.name for client in new]
+        report.result(
+            f"{file}: added {', '.join(names)}; {total} clients. A running server takes them in within a second",
+            {"file": str(file), "added": names, "clients": total},
+        )
+
+    return run_plainly(report, work)
 
 
-def updates_from(task: Task, arrays: dict[str, Any]) -> dict[str, Any]:
-    """A client's updates from the arrays of a file."""
-    from fsl_async.ring import RingIntegers
-    from fsl_async.task import Dense
+@clients.command(name="revoke")
+def revoke_of_clients(file: Path, who: str, *, undo: bool = False, form: FormatFlag = "text") -> int:
+    """Revoke a client's keys: it is let in no more, and loses its connection. Do the same at the other server.
 
-    def values(name: str, numbers: str) -> Any:
-        elements = f"{name}.elements"
-        if numbers in arrays and elements in arrays:
-            raise MisuseError(f"update: block {name!r} has both {numbers} and {elements}; one of them expected")
-        return arrays[numbers] if numbers in arrays else RingIntegers(arrays[elements])
+    What it has submitted by then stays in its round.
 
-    updates: dict[str, Any] = {}
-    blocks = {key: _block_of(task, key) for key in arrays}
-    for name in dict.fromkeys(blocks.values()):
-        given = {key for key in arrays if blocks[key] == name}
-        if isinstance(task.block(name), Dense):
-            if not given <= {name, f"{name}.elements"}:
-                raise MisuseError(f"update: block {name!r} is dense and needs {name} alone, without rows")
-            updates[name] = values(name, name)
-        elif f"{name}.rows" in given and len(given) > 1 and name not in given:
-            updates[name] = (arrays[f"{name}.rows"], values(name, f"{name}.values"))
-        else:
-            raise MisuseError(f"update: block {name!r} is sparse and needs both {name}.rows and {name}.values")
-    return updates
+    Parameters
+    ----------
+    file:
+        The list that a server's file names under `clients`.
+    who:
+        The client's name; where it is not on the list, but enrolled with a token, its .pub file, its channel key or the
+        first 16 digits of that, as the server's log and `clients list SERVER.toml --enrolled` show them.
+    undo:
+        Take the revocation of the client of that name back: it was a mistake. One that was revoked by its key alone is
+        called as `clients list` has it, "holder of" and 16 digits.
+    """
+    report = Report("clients revoke", form)
 
+    def work() -> None:
+        from parties.settings.lists import revoke_client, take_back
 
-def _block_of(task: Task, key: str) -> str:
-    """Whose values an array of an update's file holds."""
-    if any(block.name == key for block in task.blocks):
-        return key
-    for ending in (".rows", ".values", ".elements"):
-        if key.endswith(ending):
-            return key.removesuffix(ending)
-    return key
+        member = take_back(file, who) if undo else revoke_client(file, who)
+        done = "let in again" if undo else "revoked; its connections end within a second"
+        report.result(
+            f"{file}: {member.name}, key {short(member.channel)}, is {done}",
+            {"file": str(file), "client": asdict(member)},
+        )
+
+    return run_plainly(report, work)

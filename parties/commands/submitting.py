@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsl_async.errors import FslError
-from parties.commands.clients import rows_from, updates_from
-from parties.commands.connecting import AS_ITS_FILE_SAYS, Connecting, WaitNextFlag, told_what_it_waits_for
+from parties.commands.client_input import rows_from, updates_from
+from parties.commands.client_options import AS_ITS_FILE_SAYS, Connecting, WaitNextFlag, told_what_it_waits_for
 from parties.commands.report import Report
 from parties.commands.running import FormatFlag, run
 

@@ -450,7 +450,7 @@ GUARDS = (
     ),
     Guard(
         "a command whose time is over says that a submission has left",
-        "parties/commands/connecting.py",
+        "parties/commands/client_options.py",
         "undecided = client.undecided",
         "undecided = client.pending",
         ("tests/parties/commands/test_killed_commands.py",),

@@ -1,44 +1,14 @@
-"""`demo`, `plan` and `bench`: what the system does, what a task will cost, how fast this machine is."""
+"""`plan`: what a task will cost."""
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
-
-from cyclopts import Parameter
+from typing import Literal
 
 from parties.commands.report import Report
-from parties.commands.running import FormatFlag, run, run_plainly
+from parties.commands.running import FormatFlag, run
 
-__all__ = ["bench", "demo", "plan"]
-
-
-def demo(
-    *,
-    clients: int = 8,
-    rounds: int = 8,
-    seed: int = 7,
-    transport: Annotated[
-        Literal["memory", "tcp"], Parameter(help="memory: one process; tcp: S0, S1 and every client a process.")
-    ] = "memory",
-    form: FormatFlag = "text",
-) -> int:
-    """Learn from real text on two servers and several clients, and compare with learning in the clear.
-
-    Parameters
-    ----------
-    clients:
-        How many clients, 2 to 64.
-    rounds:
-        How many rounds.
-    seed:
-        Decides the division of the text, and in memory all randomness.
-    """
-    from parties.commands.demo.run import run_demo
-
-    report = Report("demo", form)
-    return run(report, partial(run_demo, clients=clients, rounds=rounds, seed=seed, transport=transport, report=report))
+__all__ = ["plan"]
 
 
 def plan(
@@ -136,47 +106,3 @@ def plan(
         run_plan(question, assumptions, calibrate=calibrate, paper=paper, plot=plot, report=report)
 
     return run(report, work)
-
-
-def bench(
-    suite: Literal["kernels", "psr", "generate", "round", "din", "growth", "all"],
-    *,
-    rows: int | None = None,
-    select: int | None = None,
-    width: int | None = None,
-    bits: Literal[32, 64, 128] | None = None,
-    clients: int | None = None,
-    threads: int | None = None,
-    isa: str = "",
-    write: Path | None = None,
-    form: FormatFlag = "text",
-) -> int:
-    """Measure this machine, and compare it with what it could do at most.
-
-    Parameters
-    ----------
-    suite:
-        What to measure: a server's evaluation, retrieval, a client's generation, a whole round, the paper's
-        recommendation network, how costs grow; or all of it in about four minutes.
-    rows:
-        m. Sizes that are given replace the suite's own set of cases by one.
-    select:
-        k; by default the same part of the rows as in the suite's first case.
-    width:
-        Weights in a row.
-    bits:
-        Of a ring element.
-    clients:
-        In a round.
-    threads:
-        How many to compute with, bounds included; by default 1, and in a round as many as there are cores.
-    isa:
-        The instruction set: vaes512, vaes256, aesni, armv8 or portable; by default the fastest one here.
-    write:
-        With `all`: the folder that gets a README.md with all figures, and plots.
-    """
-    from parties.commands.bench import BenchReport, Options, run_bench
-
-    report = BenchReport(f"bench {suite}", form)
-    options = Options(rows, select, width, bits, clients, threads)
-    return run_plainly(report, lambda: run_bench(suite, options, isa, write, report))

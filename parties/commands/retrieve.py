@@ -1,0 +1,69 @@
+"""`retrieve`: rows of the model, from the servers to a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fsl_async.errors import MisuseError
+from parties.commands.client_input import rows_from
+from parties.commands.client_options import AS_ITS_FILE_SAYS, Connecting, WaitNextFlag, told_what_it_waits_for
+from parties.commands.report import Report
+from parties.commands.running import FormatFlag, run
+
+__all__ = ["retrieve"]
+
+
+def retrieve(
+    config: Path,
+    *,
+    block: str,
+    rows: str = "",
+    output: Path,
+    wait_next: WaitNextFlag = False,
+    connecting: Connecting = AS_ITS_FILE_SAYS,
+    form: FormatFlag = "text",
+) -> int:
+    """Fetch rows of a block privately (or a dense block whole) into an .npz file.
+
+    Parameters
+    ----------
+    config:
+        The client's own TOML file; or, with --identity, the task file.
+    block:
+        Which block.
+    rows:
+        Of a sparse block: the rows, as in 3,17,99; or @FILE with a JSON list of them.
+    output:
+        The .npz file to write: `rows` and `values`.
+    """
+    report = Report("retrieve", form)
+
+    async def work() -> None:
+        from fsl_async.task import Dense
+        from parties.files.models import save_model
+
+        chosen = rows_from(rows)
+        async with connecting.client(config) as client:
+            dense = isinstance(client.task.block(block), Dense)
+            if dense and rows:
+                raise MisuseError(f"block {block!r} is dense: it is fetched whole, leave out --rows")
+            if not dense and not rows:
+                raise MisuseError(f"block {block!r} is sparse: name its rows, as in --rows 3,17,99")
+            async with told_what_it_waits_for(report):
+                values = (await client.retrieve({block: ... if dense else chosen}, wait=wait_next))[block]
+            save_model(output, {"values": values} if dense else {"rows": chosen, "values": values})
+            deferred = [int(row) for row in client.deferred.get(block, [])]
+            report.result(
+                f"{output}: {values.shape} of {values.dtype} from block {block!r}, {client.bytes_sent:,} bytes up, "
+                f"{client.bytes_received:,} down" + (f"; deferred: {deferred}" if deferred else ""),
+                {
+                    "output": str(output),
+                    "shape": list(values.shape),
+                    "dtype": str(values.dtype),
+                    "deferred": deferred,
+                    "bytes_sent": client.bytes_sent,
+                    "bytes_received": client.bytes_received,
+                },
+            )
+
+    return run(report, work)
