@@ -1,12 +1,14 @@
 """The `fsl-async` command as a whole: which subcommands there are, and how it begins and ends.
 
-Each subcommand parses its words, calls one function elsewhere, and reports; errors end in one line on stderr and a
+Each subcommand parses its arguments, calls one function elsewhere, and reports; errors end in one line on stderr and a
 stable exit code (see `parties.commands.report`). What only one subcommand needs is imported when that one runs.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
+import inspect
+import re
 import sys
 from functools import partial
 from itertools import pairwise
@@ -63,25 +65,39 @@ for group in (clients, peers, rounds):
     app.command(group)
 
 
+def _wrap_help(command: App) -> None:
+    """Join the lines of each help text, so that it wraps at the terminal's width and nowhere else."""
+    for name in command:
+        _wrap_help(command[name])
+    function = command.default_command
+    if inspect.isfunction(function):
+        prose, parameters, rest = inspect.cleandoc(function.__doc__ or "").partition("\nParameters\n")
+        prose = re.sub(r"(?<!\n)\n(?=\S)", " ", prose)
+        function.__doc__ = prose + parameters + re.sub(r"(?<!:)\n    (?=\S)", " ", rest)
+
+
+_wrap_help(app)
+
+
 def main() -> None:
     """Run the command line and exit with its code."""
     try:
         code = app(sys.argv[1:], exit_on_error=False, print_error=False)
     except CycloptsError as error:
-        code = _wrong_words(error)
+        code = _usage_error(error)
     sys.exit(int(code or ExitCode.OK))
 
 
-def _wrong_words(error: CycloptsError) -> ExitCode:
-    """Say what could not be understood, on stdout too where JSON was asked for."""
-    words, command = " ".join(str(error).split()), " ".join(error.command_chain or ())
-    message = f"{words}; `{' '.join(filter(None, ['fsl-async', command, '--help']))}` tells what there is"
+def _usage_error(error: CycloptsError) -> ExitCode:
+    """Report what could not be understood, on stdout too where JSON was asked for."""
+    text, command = " ".join(str(error).split()), " ".join(error.command_chain or ())
+    message = f"{text}; `{' '.join(filter(None, ['fsl-async', command, '--help']))}` shows what there is"
     if _wants_json(sys.argv[1:]):
-        Report(command, "json").wrong_words(message)
+        Report(command, "json").usage_error(message)
     sys.stderr.write(f"fsl-async: {message}\n")
     return ExitCode.USAGE
 
 
-def _wants_json(words: list[str]) -> bool:
-    """Whether the words that could not be understood ask for JSON."""
-    return "--format=json" in words or ("--format", "json") in pairwise(words)
+def _wants_json(arguments: list[str]) -> bool:
+    """Whether a command line that could not be understood asks for JSON."""
+    return "--format=json" in arguments or ("--format", "json") in pairwise(arguments)

@@ -15,16 +15,16 @@ __all__ = ["backup"]
 
 
 def backup(config: Path, target: Path, *, model: Path | None = None, form: FormatFlag = "text") -> int:
-    """Copy a server's store, while the server runs or after it has stopped.
+    """Copy a server's store. The server may be running.
 
     Parameters
     ----------
     config:
         The server's TOML file.
     target:
-        The file to write, readable by its owner alone; never overwritten.
+        The file to write, readable by its owner only; an existing file is not overwritten.
     model:
-        Also write the model, as it stands in the copy, into this .npz or .safetensors file.
+        Also write the copy's model into this .npz or .safetensors file.
     """
     report = Report("backup", form)
 

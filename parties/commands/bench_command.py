@@ -23,29 +23,30 @@ def bench(
     write: Path | None = None,
     form: FormatFlag = "text",
 ) -> int:
-    """Measure this machine, and compare it with what it could do at most.
+    """Measure the speed of this machine, and compare it with what the hardware could do at most.
 
     Parameters
     ----------
     suite:
-        What to measure: a server's evaluation, retrieval, a client's generation, a whole round, the paper's
-        recommendation network, how costs grow; or all of it in about four minutes.
+        What to measure: a server's evaluation of keys (kernels), retrieval (psr), a client's generation of keys
+        (generate), a whole round, the paper's recommendation network (din), how costs grow with the size (growth), or
+        all of it, which takes about four minutes.
     rows:
-        m. Sizes that are given replace the suite's own set of cases by one.
+        The number of rows, m. If any size is given, one case of these sizes replaces the suite's own cases.
     select:
-        k; by default the same part of the rows as in the suite's first case.
+        The number of rows that a client selects, k; by default the same fraction as in the suite's first case.
     width:
-        Weights in a row.
+        The number of weights in a row.
     bits:
-        Of a ring element.
+        The bits of a ring element.
     clients:
-        In a round.
+        The number of clients in a round.
     threads:
-        How many to compute with, bounds included; by default 1, and in a round as many as there are cores.
+        The number of threads; by default 1, and in a round one for each core.
     isa:
-        The instruction set: vaes512, vaes256, aesni, armv8 or portable; by default the fastest one here.
+        The instruction set: vaes512, vaes256, aesni, armv8 or portable; by default the fastest that this machine has.
     write:
-        With `all`: the folder that gets a README.md with all figures, and plots.
+        With `all`: the folder to write a README.md with all figures into, and plots.
     """
     from parties.commands.bench import BenchReport, Options, run_bench
 

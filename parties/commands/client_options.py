@@ -1,4 +1,4 @@
-"""How a client's commands reach the servers: the words that they all take, and the client that comes of them."""
+"""The options that all commands of a client share, and the connected client that they describe."""
 
 from __future__ import annotations
 
@@ -22,50 +22,48 @@ PATIENT_SECONDS = 5.0
 
 
 class TookTooLongError(FslError):
-    """A command was not done within the time that it was given; the same command again goes on."""
+    """A command did not end within its --timeout; the same command again resumes it."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Connecting:
-    """The words that every command of a client takes."""
+    """The options that every command of a client takes."""
 
     identity: Annotated[
         Path | None,
         Parameter(
-            help="The client's secret key file; by default what its own file says, and so for the following.",
+            help="The client's secret key file; by default the one that its TOML file names.",
         ),
     ] = None
     token: Annotated[
         str,
         Parameter(
-            help="To enrol with, where the servers ask for one; or @FILE, which other users of this machine cannot "
-            "read."
+            help="The token to enrol with, if the servers require one; or @FILE, so that other users of this machine "
+            "do not see it. By default the one that the TOML file names."
         ),
     ] = field(default="", repr=False)
     state: Annotated[
         Path | None,
         Parameter(
-            help="The file of what this client must remember; by default it lies beside the keys, alice.state beside "
-            "alice.key. Never copy it, nor put it back from a copy."
+            help="The file in which this client keeps its state; by default it is beside the keys, alice.state for "
+            "alice.key. Never copy it or restore it from a copy."
         ),
     ] = None
     no_state: Annotated[
         bool,
         Parameter(
             negative="",
-            help="Remember nothing: what a killed command has begun is not finished, and whoever submits to the same "
-            "round again is refused.",
+            help="Keep no state: a killed command cannot be resumed, and a second submission to the same round is "
+            "refused.",
         ),
     ] = False
-    patience: Annotated[float | None, Parameter(help="Seconds to go on when a server is away or does not answer.")] = (
-        None
-    )
+    patience: Annotated[
+        float | None, Parameter(help="Seconds to keep trying when a server is away or does not answer.")
+    ] = None
     timeout: Annotated[
         float | None,
-        Parameter(
-            help="Seconds for the whole command, whatever it waits for; the same command again goes on where it was."
-        ),
+        Parameter(help="Seconds that the whole command may take; the same command again resumes it."),
     ] = None
 
     @asynccontextmanager
@@ -73,7 +71,7 @@ class Connecting:
         """The client, connected, for as long as the command may take.
 
         Raises:
-            MisuseError: the words contradict each other, or a token cannot be read.
+            MisuseError: the options contradict each other, or a token cannot be read.
             TookTooLongError: the time is over.
             FslError: as `connect`.
         """
@@ -97,7 +95,7 @@ class Connecting:
                     finally:
                         undecided = client.undecided
         except trio.TooSlowError as error:
-            again = "" if self.no_state else "; the same command again goes on where this one was"
+            again = "" if self.no_state else "; the same command again resumes it"
             late = TookTooLongError(f"not done within {self.timeout:g} s{again}")
             late.in_doubt = undecided
             raise late from error
@@ -109,14 +107,15 @@ WaitNextFlag = Annotated[
     bool,
     Parameter(
         negative="",
-        help="Where this client has submitted to the open round, wait for the next one; without it, say so.",
+        help="If this client has already submitted to the open round, wait for the next one; without this option, that "
+        "is an error.",
     ),
 ]
 
 
 @asynccontextmanager
 async def told_what_it_waits_for(report: Report) -> AsyncIterator[None]:
-    """Whoever looks on hears why it takes so long, if it does."""
+    """Report after some seconds what the command is waiting for."""
     import trio
 
     async def tell() -> None:
@@ -132,9 +131,9 @@ async def told_what_it_waits_for(report: Report) -> AsyncIterator[None]:
         nursery.cancel_scope.cancel()
 
 
-def _token(words: str) -> str:
+def _token(option: str) -> str:
     """A token from the command line."""
     try:
-        return Path(words[1:]).read_text(encoding="ascii") if words.startswith("@") else words
+        return Path(option[1:]).read_text(encoding="ascii") if option.startswith("@") else option
     except (OSError, ValueError) as error:
-        raise MisuseError(f"token: {words[1:]} cannot be read as the file of a token") from error
+        raise MisuseError(f"token: {option[1:]} cannot be read as the file of a token") from error

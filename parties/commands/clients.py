@@ -1,4 +1,4 @@
-"""`clients`: whom a server admits."""
+"""`clients`: which clients a server admits."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ clients = App(name="clients", help="Add, list and revoke the clients that a serv
 
 @clients.command(name="list")
 def list_of_clients(file: Path, *, enrolled: bool = False, form: FormatFlag = "text") -> int:
-    """List the clients of a file, the revoked ones last; or those who have enrolled with a server by themselves.
+    """List the clients in a file, the revoked ones last; or, with --enrolled, those that enrolled by themselves.
 
     Parameters
     ----------
     file:
         The list that a server's file names under `clients`; with --enrolled, the server's own file.
     enrolled:
-        List who has enrolled, with a token or where enrolment is open, as the server's store has it; the server may
-        run meanwhile.
+        List the clients that have enrolled with a token, or without one where enrolment is open. They are read from the
+        server's store; the server may be running.
     """
     report = Report("clients list", form)
 
@@ -56,20 +56,20 @@ def add_to_clients(
     statement: str = "",
     form: FormatFlag = "text",
 ) -> int:
-    """Add clients: by their .pub files, or one by its name and keys. Do the same at the other server.
+    """Add clients to the list: by their .pub files, or one client by name and keys. Do the same at the other server.
 
     Parameters
     ----------
     file:
-        The list that a server's file names under `clients`; made if there is none.
+        The list that a server's file names under `clients`; it is created if it does not exist.
     public:
         The .pub files that `fsl-async keygen` wrote.
     name:
-        Instead of a file: the client's name,
+        Without a .pub file: the client's name; give --channel and --statement with it.
     channel:
-        its channel key, 64 hexadecimal digits,
+        Without a .pub file: the client's channel key, 64 hexadecimal digits.
     statement:
-        and its statement key, likewise.
+        Without a .pub file: the client's statement key, 64 hexadecimal digits.
     """
     report = Report("clients add", form)
 
@@ -94,20 +94,20 @@ def add_to_clients(
 
 @clients.command(name="revoke")
 def revoke_of_clients(file: Path, who: str, *, undo: bool = False, form: FormatFlag = "text") -> int:
-    """Revoke a client's keys: it is let in no more, and loses its connection. Do the same at the other server.
+    """Revoke a client's keys: it is not admitted any more, and is disconnected. Do the same at the other server.
 
-    What it has submitted by then stays in its round.
+    What the client has already submitted stays in its round.
 
     Parameters
     ----------
     file:
         The list that a server's file names under `clients`.
     who:
-        The client's name; where it is not on the list, but enrolled with a token, its .pub file, its channel key or the
-        first 16 digits of that, as the server's log and `clients list SERVER.toml --enrolled` show them.
+        The client's name. For a client that enrolled with a token and is not on the list: its .pub file, its channel
+        key, or the first 16 digits of that key, which the server's log and `clients list SERVER.toml --enrolled` show.
     undo:
-        Take the revocation of the client of that name back: it was a mistake. One that was revoked by its key alone is
-        called as `clients list` has it, "holder of" and 16 digits.
+        Undo a mistaken revocation of the client with that name. A client that was revoked by its key alone is called
+        "holder of" and 16 digits, as `clients list` shows it.
     """
     report = Report("clients revoke", form)
 

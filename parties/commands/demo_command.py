@@ -19,20 +19,21 @@ def demo(
     rounds: int = 8,
     seed: int = 7,
     transport: Annotated[
-        Literal["memory", "tcp"], Parameter(help="memory: one process; tcp: S0, S1 and every client a process.")
+        Literal["memory", "tcp"],
+        Parameter(help="memory: all parties in one process; tcp: a process for each server and client."),
     ] = "memory",
     form: FormatFlag = "text",
 ) -> int:
-    """Learn from real text on two servers and several clients, and compare with learning in the clear.
+    """Train on real text with two servers and several clients, and compare with training in the clear.
 
     Parameters
     ----------
     clients:
-        How many clients, 2 to 64.
+        The number of clients, 2 to 64.
     rounds:
-        How many rounds.
+        The number of rounds.
     seed:
-        Decides the division of the text, and in memory all randomness.
+        Seed of the division of the text among the clients; with --transport memory, of all randomness.
     """
     from parties.commands.demo.run import run_demo
 

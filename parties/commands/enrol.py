@@ -11,14 +11,16 @@ __all__ = ["enrol"]
 
 
 def enrol(file: Path, *, tokens: int = 1, form: FormatFlag = "text") -> int:
-    """Make enrolment tokens: print them, this once, and add their digests to FILE, which goes to both servers.
+    """Make enrolment tokens, print them, and add their digests to FILE, which both servers need.
+
+    The tokens themselves are not stored anywhere: give each to one client.
 
     Parameters
     ----------
     file:
-        The file of digests that a server's TOML file names under `tokens`; made if there is none.
+        The file of digests that a server's TOML file names under `tokens`; it is created if it does not exist.
     tokens:
-        How many; each lets one client enrol.
+        How many tokens to make; each enrols one client.
     """
     report = Report("enrol", form)
 

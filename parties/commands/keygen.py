@@ -12,14 +12,14 @@ __all__ = ["keygen"]
 
 
 def keygen(path: Path, *, name: str = "", form: FormatFlag = "text") -> int:
-    """Make a party's keys: PATH (secret, readable by its owner alone) and PATH with the suffix .pub.
+    """Make a party's keys: PATH (secret, readable by its owner only), and PATH with the suffix .pub (public).
 
     Parameters
     ----------
     path:
-        The secret file to write; never overwritten.
+        The secret file to write, such as alice.key; an existing file is not overwritten.
     name:
-        The party's name; by default the file's, without suffix.
+        The party's name; by default the name of the file without its suffix.
     """
     report = Report("keygen", form)
 

@@ -1,4 +1,4 @@
-"""`status`, `rounds` and `log-level`: what an operator asks a running server, and tells it."""
+"""`status`, `rounds` and `log-level`: what an operator asks of a running server."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from parties.commands.running import FormatFlag, run
 
 __all__ = ["log_level", "rounds", "status"]
 
-rounds = App(name="rounds", help="The rounds of a running server: list them, show one, give the running one up.")
+rounds = App(name="rounds", help="The rounds of a running server: list them, show one, abort the running one.")
 
 
 def status(where: str, *, once: bool = False, form: FormatFlag = "text") -> int:
-    """Show how a running server stands, live in a terminal.
+    """Show the status of a running server, continuously when in a terminal.
 
     Parameters
     ----------
     where:
         The server's TOML file, or its operator's port as http://host:port.
     once:
-        Show it once; so it is, too, where stdout is no terminal, or carries JSON.
+        Show it once and end, as is always done where stdout is not a terminal, or with --format json.
     """
     report = Report("status", form)
 
@@ -52,16 +52,16 @@ def status(where: str, *, once: bool = False, form: FormatFlag = "text") -> int:
 
 @rounds.command(name="list")
 def list_rounds(where: str, *, last: int = 50, before: int = 10**9 - 1, form: FormatFlag = "text") -> int:
-    """List the latest settled rounds, and the running one; or earlier ones.
+    """List the latest settled rounds and the running one.
 
     Parameters
     ----------
     where:
         The server's TOML file, or its operator's port as http://host:port.
     last:
-        At most so many, from 1 to 1,000: the latest.
+        How many rounds at most, from 1 to 1,000.
     before:
-        Of the rounds with a smaller number than this, to go back page by page.
+        List only rounds with a smaller number than this; use it to page back.
     """
     report = Report("rounds list", form)
 
@@ -110,18 +110,18 @@ def show(where: str, number: int, *, form: FormatFlag = "text") -> int:
 
 @rounds.command
 def abort(where: str, number: int, *, because: str, token_file: Path | None = None, form: FormatFlag = "text") -> int:
-    """Give the running round up, on both servers; nothing of it is revealed, and clients enter the next one.
+    """Abort the running round on both servers. Nothing of it is revealed, and clients continue with the next round.
 
     Parameters
     ----------
     where:
         The server's TOML file, or its operator's port as http://host:port.
     number:
-        The round's number, so that it is not another one by now.
+        The number of the running round; no other round is aborted if that one has ended by now.
     because:
-        Why; the other server and the clients read it.
+        The reason, which the other server and the clients are told.
     token_file:
-        The file of the operator's token, where no TOML file leads to it.
+        The file with the operator's token; needed only if WHERE is an address.
     """
     report = Report("rounds abort", form)
 
@@ -137,16 +137,16 @@ def abort(where: str, number: int, *, because: str, token_file: Path | None = No
 
 
 def log_level(where: str, level: str, *, token_file: Path | None = None, form: FormatFlag = "text") -> int:
-    """Change what a running server logs, until it is restarted.
+    """Change the log level of a running server, until it is restarted.
 
     Parameters
     ----------
     where:
         The server's TOML file, or its operator's port as http://host:port.
     level:
-        The least level that is written: debug, info, warning or error.
+        The lowest level that is logged: debug, info, warning or error.
     token_file:
-        The file of the operator's token, where no TOML file leads to it.
+        The file with the operator's token; needed only if WHERE is an address.
     """
     report = Report("log-level", form)
 

@@ -1,4 +1,4 @@
-"""`peers`: whose keys a task file holds."""
+"""`peers`: the servers' keys in a task file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ peers = App(name="peers", help="Add, list and revoke the servers' keys in a task
 
 @peers.command(name="list")
 def list_of_peers(task: Path, *, form: FormatFlag = "text") -> int:
-    """List both servers, and the keys that were revoked.
+    """List both servers, then the keys that have been revoked.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def list_of_peers(task: Path, *, form: FormatFlag = "text") -> int:
 def add_to_peers(
     task: Path, public: Path, *, server: int, address: str = "", operator: str = "", form: FormatFlag = "text"
 ) -> int:
-    """Give a server its keys in a task file; everybody needs the same file afterwards.
+    """Write a server's keys into a task file; afterwards all parties need the new file.
 
     Parameters
     ----------
@@ -57,11 +57,11 @@ def add_to_peers(
     public:
         The server's .pub file.
     server:
-        Which of the two: 0 or 1.
+        Which server: 0 or 1.
     address:
-        Where it listens, host:port; without it the address stays.
+        Where the server listens, host:port; if left out, the address stays as it is.
     operator:
-        Who runs it, for people; without it that stays.
+        Who runs the server, for people to read; if left out, it stays as it is.
     """
     report = Report("peers add", form)
 
@@ -83,14 +83,14 @@ def add_to_peers(
 
 @peers.command(name="revoke")
 def revoke_of_peers(task: Path, *, server: int, form: FormatFlag = "text") -> int:
-    """Revoke a server's keys in a task file, which is of no use until `peers add` gives it new ones.
+    """Revoke a server's keys in a task file; the file cannot be used until `peers add` writes new ones.
 
     Parameters
     ----------
     task:
         The task file.
     server:
-        Which of the two: 0 or 1.
+        Which server: 0 or 1.
     """
     report = Report("peers revoke", form)
 

@@ -36,53 +36,53 @@ def plan(
     plot: Path | None = None,
     form: FormatFlag = "text",
 ) -> int:
-    """Tell whether a task is worth it, what it will cost, and what to change; nothing is run.
+    """Compute what a task will cost, whether that pays, and what to change; nothing is run.
 
     Parameters
     ----------
     task:
         The task file (task.toml); without one, the options describe a task of one sparse block.
     rows:
-        Of the sparse block; by default the paper's 2^20, of which 1 % are selected.
+        The rows of the sparse block; by default the paper's 2^20, of which 1 % are selected.
     select:
-        The rows a client selects.
+        The number of rows that a client selects.
     width:
-        The weights of a row; by default 1.
+        The number of weights in a row; by default 1.
     bits:
-        Of a ring element: 32, 64 or 128; by default 64.
+        The bits of a ring element: 32, 64 or 128; by default 64.
     selection:
-        As a task's: adaptive, or fixed.
+        The task's `selection`: adaptive or fixed.
     updates:
-        As a task's: retrieved, or any.
+        The task's `updates`: retrieved or any.
     alignment:
-        As a task's: all, or union.
+        The task's `alignment`: all or union.
     security:
-        As a task's: verified, or semi-honest.
+        The task's `security`: verified or semi-honest.
     clients:
-        How many take part in a round; by default 100, or as many as the task admits.
+        The number of clients in a round; by default 100, or the task's max_clients if that is less.
     rounds:
-        How many rounds there are.
+        The number of rounds.
     union:
-        The rows that all clients of a round select together, of the largest sparse block; by default the most,
-        clients × select.
+        The number of rows that all clients of a round select together, of the largest sparse block; by default
+        clients × select, the most there can be.
     dtype:
-        The model's: f2, f4, f8, i1, …
+        The data type of the model: f2, f4, f8, i1, …
     upload:
-        A client's upload, in megabits per second.
+        A client's upload bandwidth in megabits per second.
     download:
-        Its download, likewise.
+        A client's download bandwidth in megabits per second.
     link:
-        The servers' link, each way, likewise.
+        The bandwidth between the servers, each way, in megabits per second.
     latency:
-        Of that link, one way, in milliseconds.
+        The latency between the servers, one way, in milliseconds.
     cores:
-        That each server computes on.
+        The number of cores of each server.
     calibrate:
-        Measure this machine's speeds (about a second) instead of taking typical ones.
+        Measure the speed of this machine (about a second) instead of assuming typical speeds.
     paper:
-        Also compute the paper's table of bytes and its rates, beside ours.
+        Also compute the paper's table of bytes and rates, beside ours.
     plot:
-        Draw the upload over k/m into this file (.svg, .pdf, .png); needs the extra `plot`.
+        Plot the upload against k/m into this file (.svg, .pdf or .png); needs the extra `plot`.
     """
     from parties.commands.plan.plan import typical
     from parties.commands.plan.run import question_from, run_plan

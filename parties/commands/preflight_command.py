@@ -1,4 +1,4 @@
-"""`preflight`: what stands in a party's way, before it starts."""
+"""`preflight`: whether a party can start, and what must be mended first."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["preflight"]
 
 
 def preflight(config: Path, *, form: FormatFlag = "text") -> int:
-    """Check a server's or a client's file and all that it names, and ask the other parties.
+    """Check whether a server or a client can start: its file, all files that this names, the host, the other parties.
 
-    Ends with 0 if nothing stands in the way, else with the code that the party would end with.
+    The exit code is 0 if it can start, otherwise the code that the server or client would end with.
 
     Parameters
     ----------

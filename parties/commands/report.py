@@ -48,12 +48,12 @@ class OutOfMemoryError(FslError):
 
     @staticmethod
     def of(error: BaseException) -> OutOfMemoryError:
-        """What to say of a failed allocation."""
+        """The error for a failed allocation."""
         error = leaves(error)[0]
         return OutOfMemoryError(
             f"there is not enough memory ({error or 'an allocation failed'}): `fsl-async preflight` tells how much a "
             "server of this task needs; give it more, or take a smaller task. What a server has acknowledged is in its "
-            "store, and it goes on from there when it is started again"
+            "store, and it resumes from there when it is started again"
         )
 
 
@@ -113,8 +113,8 @@ class Report:
         """Write a line about what is going on, never broken however long it is."""
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def wrong_words(self, message: str) -> None:
-        """Write, as JSON, that the command's words could not be understood."""
+    def usage_error(self, message: str) -> None:
+        """Write a usage error as JSON."""
         self._write_error(ExitCode.USAGE, "UsageError", message)
 
     def failure(self, error: BaseException) -> ExitCode:

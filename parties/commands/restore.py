@@ -1,4 +1,4 @@
-"""`restore`: a server's store, made of a copy again."""
+"""`restore`: a server's store, made from a copy."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ __all__ = ["restore"]
 
 
 def restore(config: Path, copy: Path, *, form: FormatFlag = "text") -> int:
-    """Make a server's store of a copy, where the server is known to have done nothing since; or on your word.
+    """Make a server's store from a copy.
+
+    This is safe only if the server has not run since the copy was made. Where the mark beside the old store shows that
+    it has, nothing is restored; where there is no mark, you must know it yourself.
 
     Parameters
     ----------
     config:
-        The server's TOML file. Nothing may lie where its store is to be.
+        The server's TOML file. The store that it names must not exist.
     copy:
-        What `fsl-async backup` wrote; it stays as it is.
+        The file that `fsl-async backup` wrote; it is not changed.
     """
     report = Report("restore", form)
 

@@ -23,18 +23,18 @@ def retrieve(
     connecting: Connecting = AS_ITS_FILE_SAYS,
     form: FormatFlag = "text",
 ) -> int:
-    """Fetch rows of a block privately (or a dense block whole) into an .npz file.
+    """Retrieve rows of a sparse block privately, or a whole dense block, into an .npz file.
 
     Parameters
     ----------
     config:
-        The client's own TOML file; or, with --identity, the task file.
+        The client's TOML file; or, with --identity, the task file.
     block:
-        Which block.
+        The block's name.
     rows:
-        Of a sparse block: the rows, as in 3,17,99; or @FILE with a JSON list of them.
+        For a sparse block: the rows, such as 3,17,99; or @FILE with a JSON list of them.
     output:
-        The .npz file to write: `rows` and `values`.
+        The .npz file to write, with the arrays `rows` (of a sparse block) and `values`.
     """
     report = Report("retrieve", form)
 

@@ -16,7 +16,7 @@ from parties.commands.report import ExitCode, Format, OutOfMemoryError, Report
 
 __all__ = ["FormatFlag", "leaving_nothing_behind", "run", "run_plainly"]
 
-FormatFlag = Annotated[Format, Parameter(name="--format", help="What stdout carries: text, or one JSON object.")]
+FormatFlag = Annotated[Format, Parameter(name="--format", help="What is written to stdout: text, or one JSON object.")]
 
 
 def run(report: Report, work: Callable[[], Awaitable[None]]) -> int:
@@ -27,7 +27,7 @@ def run(report: Report, work: Callable[[], Awaitable[None]]) -> int:
 
 
 def run_plainly(report: Report, work: Callable[[], None]) -> int:
-    """Run a subcommand's function, likewise."""
+    """Run a subcommand's function; one line and an exit code for every foreseen error."""
     try:
         work()
     except BaseException as error:
@@ -42,7 +42,7 @@ def run_plainly(report: Report, work: Callable[[], None]) -> int:
 
 @contextmanager
 def leaving_nothing_behind() -> Iterator[None]:
-    """Within the block SIGTERM and SIGHUP end the work as Ctrl-C does: what is half made is taken away."""
+    """Within the block SIGTERM and SIGHUP end the work as Ctrl-C does, so that no unfinished file stays."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

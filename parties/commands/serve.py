@@ -11,16 +11,17 @@ __all__ = ["serve"]
 
 
 def serve(config: Path, *, stop_seconds: float | None = None, form: FormatFlag = "text") -> int:
-    """Run one server until its rounds are over, or until it is asked to stop.
+    """Run one server until its last round is over or it is told to stop.
 
-    SIGTERM lets the running round end and then stops; SIGHUP reads the list of clients and the log level again.
+    On SIGTERM it lets the running round end, then stops; on SIGHUP it reads the list of clients, the tokens and the
+    log level again.
 
     Parameters
     ----------
     config:
         The server's TOML file.
     stop_seconds:
-        How long the running round has to end after SIGTERM; by default what the file says under rounds.wind_up.
+        Seconds that the running round has to end after SIGTERM; by default rounds.wind_up of the file.
     """
     report = Report("serve", form)
 

@@ -41,20 +41,20 @@ def submit(
 ) -> int:
     """Add an update to the open round's sum.
 
-    If an earlier `submit` of the same update was killed before it could tell what became of it, this one finishes that
-    one, and tells; it submits nothing anew.
+    If an earlier `submit` of the same update was killed before it reported a result, this one finishes that submission
+    and reports on it; it submits nothing twice.
 
     Parameters
     ----------
     config:
-        The client's own TOML file; or, with --identity, the task file.
+        The client's TOML file; or, with --identity, the task file.
     update:
-        An .npz file: for a sparse block NAME the arrays NAME.rows and NAME.values, for a dense one NAME. Integers are
-        numbers like floats; integers that are elements of the ring already stand in NAME.elements instead. A file
-        without arrays submits zeros, which look the same to the servers: whoever has retrieved rows and finds them
-        implausible submits that, for to stay away would tell which rows those are.
+        An .npz file, with the arrays NAME.rows and NAME.values for a sparse block, and NAME for a dense block. Integers
+        are numbers like floats; values that are already elements of the ring go into NAME.elements instead. A file
+        without arrays submits zeros, which the servers cannot tell from another update. Submit that if the retrieved
+        rows are implausible, because not submitting at all would reveal something about those rows.
     wait:
-        Wait until the round has ended, and tell whether the update was counted.
+        Wait until the round has ended, and report whether the update was counted.
     """
     report = Report("submit", form)
 
@@ -86,13 +86,13 @@ def unite(
     Parameters
     ----------
     config:
-        The client's own TOML file; or, with --identity, the task file.
+        The client's TOML file; or, with --identity, the task file.
     block:
-        Which sparse block.
+        The name of the sparse block.
     rows:
-        The rows, as in 3,17,99; or @FILE with a JSON list of them.
+        The rows, such as 3,17,99; or @FILE with a JSON list of them.
     wait:
-        Wait until the round has ended, and tell whether the rows were counted.
+        Wait until the round has ended, and report whether the rows were counted.
     """
     report = Report("unite", form)
 
@@ -107,12 +107,12 @@ def unite(
 
 
 def resume(config: Path, *, connecting: Connecting = AS_ITS_FILE_SAYS, form: FormatFlag = "text") -> int:
-    """Finish the submission that an earlier command began, with the same bytes, and tell what became of it.
+    """Finish the submission that an earlier command began, with the same bytes, and report on it.
 
     Parameters
     ----------
     config:
-        The client's own TOML file; or, with --identity, the task file.
+        The client's TOML file; or, with --identity, the task file.
     """
     report = Report("resume", form)
 
@@ -131,12 +131,12 @@ def resume(config: Path, *, connecting: Connecting = AS_ITS_FILE_SAYS, form: For
 
 
 def outcome(config: Path, *, connecting: Connecting = AS_ITS_FILE_SAYS, form: FormatFlag = "text") -> int:
-    """Wait until the round of the last submission has ended, and tell whether it was counted.
+    """Wait until the round of the last submission has ended, and report whether it was counted.
 
     Parameters
     ----------
     config:
-        The client's own TOML file; or, with --identity, the task file.
+        The client's TOML file; or, with --identity, the task file.
     """
     report = Report("outcome", form)
 

@@ -68,6 +68,15 @@ def test_every_command_has_a_page_of_help_that_names_the_format(run, command):
     assert error == ""
 
 
+def test_a_help_text_breaks_its_lines_at_the_terminals_width_alone(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "600")
+    _, out, _ = run("submit", "--help")
+    (told,) = (line for line in out.splitlines() if "  --update PATH" in line)
+    assert "An .npz file, with the arrays" in told
+    assert "would reveal something about those rows." in told
+    assert "Parameters ---" not in run("plan", "--help")[1]
+
+
 def test_without_words_the_command_tells_what_there_is(run):
     code, out, _ = run()
     assert code == ExitCode.OK
@@ -95,7 +104,7 @@ def test_the_version_is_the_distributions(run):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_words_end_with_code_2_and_one_line(run, words, told, tmp_path):
+def test_usage_errors_end_with_code_2_and_one_line(run, words, told, tmp_path):
     code, out, error = run(*words)
     assert code == ExitCode.USAGE == 2
     assert out == ""
@@ -103,7 +112,7 @@ def test_wrong_words_end_with_code_2_and_one_line(run, words, told, tmp_path):
     assert error.startswith("fsl-async: ")
     assert told in error
     named = words[0] if (words[0],) in COMMANDS else ""
-    assert f"`{' '.join(filter(None, ['fsl-async', named, '--help']))}` tells what there is" in error
+    assert f"`{' '.join(filter(None, ['fsl-async', named, '--help']))}` shows what there is" in error
     assert list(tmp_path.iterdir()) == []
     for wanting in (["--format", "json"], ["--format=json"]):
         if "--format" in words:
@@ -344,7 +353,7 @@ FOR_WORK = {
 }  # fmt: skip
 
 
-def test_help_the_version_and_wrong_words_import_nothing_that_only_work_needs():
+def test_help_the_version_and_usage_errors_import_nothing_that_only_work_needs():
     helped = [["--help"], *([*words, "--help"] for words in COMMANDS)]
     refused = [["kegen"], ["keygen", "x", "y"], ["serve", "--confi"], ["submit", "alice.toml"]]
     done = python("-c", HELPED.format(lines=[*helped, ["--version"], *refused]))

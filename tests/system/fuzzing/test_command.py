@@ -110,7 +110,7 @@ def test_without_a_fuzzer_the_command_says_so(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("words", [["--runs", "0"], ["--runs", "many"], ["--runs", "5", "--seconds", "5"]])
-def test_wrong_words_are_refused(words, capsys):
+def test_usage_errors_are_refused(words, capsys):
     with pytest.raises(SystemExit) as stopped:
         command.main(words)
     assert stopped.value.code == 2
