@@ -73,11 +73,11 @@ def test_what_no_section_says_is_not_rehearsed_either():
 # ---- from day to day
 
 
-@scenario("How it stands")
+@scenario("Status")
 def _(site: Terminals) -> None:
     site.serve()
     site.round(1, "alice", "bob")
-    carry_out(site, "How it stands")
+    carry_out(site, "Status")
 
 
 @scenario("Backup")
@@ -156,11 +156,11 @@ def _(site: Terminals) -> None:
     site.assert_sum("alice", "bob")
 
 
-@scenario("A round is to be given up")
+@scenario("Abort a round")
 def _(site: Terminals) -> None:
     site.serve()
     site.type("alice", "fsl-async submit alice.toml --update update.npz")
-    carry_out(site, "A round is to be given up")
+    carry_out(site, "Abort a round")
     site.round(2, "alice", "bob")
     site.assert_sum("alice", "bob")
 
@@ -290,7 +290,8 @@ def _(site: Terminals) -> None:
 @scenario("A disk fails")
 def _(site: Terminals) -> None:
     """The store is a device whose first byte cannot be read, as that of a broken disk."""
-    site.type("s0", "ln -s /proc/self/mem s0.sqlite; fsl-async serve s0.toml", code=6)
+    site.type("s0", "ln -s /proc/self/mem s0.sqlite")
+    carry_out(site, "A disk fails")
 
 
 @scenario("A store is damaged")
@@ -309,8 +310,11 @@ def _(site: Terminals) -> None:
 
 @scenario("A store is lost")
 def _(site: Terminals) -> None:
+    """S0 is started with an empty store all the same, and then with a file that is none."""
     site.serve()
-    site.type("s0", f"{BOTH_STOP}; rm s0.sqlite-*; head --bytes 100000 /dev/urandom > s0.sqlite")
+    site.round(1, "alice", "bob")
+    site.type("s0", f"{BOTH_STOP}; mkdir aside && mv s0.sqlite* aside/; fsl-async serve s0.toml", code=6)
+    site.type("s0", "rm s0.sqlite*; head --bytes 100000 /dev/urandom > s0.sqlite")
     carry_out(site, "A store is lost")
 
 
