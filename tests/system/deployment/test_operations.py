@@ -287,13 +287,6 @@ def _(site: Terminals) -> None:
     carry_out(site, "A server's key is compromised")
 
 
-@scenario("A disk fails")
-def _(site: Terminals) -> None:
-    """The store is a device whose first byte cannot be read, as that of a broken disk."""
-    site.type("s0", "ln -s /proc/self/mem s0.sqlite")
-    carry_out(site, "A disk fails")
-
-
 @scenario("A store is damaged")
 def _(site: Terminals) -> None:
     """A bit of the model has flipped."""
