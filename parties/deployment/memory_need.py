@@ -25,7 +25,7 @@ from fsl_async.bin_count import SEGMENTS
 from fsl_async.derivation import answer_bytes
 from fsl_async.task import Sparse, Task
 from parties.server.limits import ConversationLimits
-from parties.server.round.room import submission_bytes
+from parties.server.round.records import submission_bytes
 
 __all__ = ["PROCESS_BYTES", "message_bytes", "server_bytes"]
 

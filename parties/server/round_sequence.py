@@ -30,8 +30,7 @@ from parties.server.history import Progress
 from parties.server.peer.link import PeerLink
 from parties.server.peer.reconciliation import known
 from parties.server.records import ServerRecords
-from parties.server.round.records import RoundRecords
-from parties.server.round.room import round_bytes
+from parties.server.round.records import RoundRecords, round_bytes
 from parties.server.round.run import RoundRun
 from parties.server.round.terms import Terms, Tools
 from parties.server.round.toss import TossRun
@@ -109,8 +108,7 @@ class RoundSequence:
     async def begin(self, nursery: trio.Nursery) -> None:
         """Continue where the store has it; rounds run in a nursery that ends with the server."""
         self._nursery = nursery
-        for toss in await TossRun.last(self._records.store, self._link):
-            self._last_toss = toss
+        self._last_toss = await TossRun.last(self._records.store, self._link)
         await self._begin_next()
         await self.move_on()
 

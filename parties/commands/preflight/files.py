@@ -18,7 +18,7 @@ from parties.identity.keys import Identity, read_private
 from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook, read_token
 from parties.server.admission import OPEN_WARNING
-from parties.server.round.room import client_bytes, round_bytes
+from parties.server.round.records import client_bytes, round_bytes
 from parties.settings.party_file import ClientFile, ServerFile
 from parties.settings.reading import OnDisk, StoreSetting
 from parties.settings.task_file import Deployment

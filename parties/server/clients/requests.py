@@ -47,8 +47,7 @@ from parties.server.clients.connection import Reply, Room
 from parties.server.evidence import Evidence, either
 from parties.server.round.assembly import ContradictionError, RequestKey, RequestRefusedError
 from parties.server.round.quota import Counted
-from parties.server.round.records import StoredSubmission
-from parties.server.round.room import submission_bytes
+from parties.server.round.records import StoredSubmission, submission_bytes
 from parties.server.round.run import RoundRun
 from parties.storage.store import StoreLostError
 
@@ -324,7 +323,7 @@ class RequestHandler:
         if run.config.shape.updates != "retrieved":
             raise RequestRefusedError.because("malformed", 'with updates="any" a submission brings trees of its own')
         part = run.requests.assembled_part(RequestKey(client, "retrieve", message.query))
-        if not part:
+        if part is None:
             raise RequestRefusedError.because(
                 "malformed", f"retrieval {message.query}, whose trees it rides on, is unknown"
             )

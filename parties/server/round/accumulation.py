@@ -1,7 +1,7 @@
 """The sum of a round as it grows: submissions are added one after the other, each with all threads.
 
-Rules: only the name of a submission waits here; its bytes are fetched from the round's records when its turn comes and
-let go when it is added, so memory does not grow with the clients.
+Rule: only the client's name waits in the queue; its submission is read from the round's records when its turn comes and
+released once it is added, so memory does not grow with the number of clients.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from parties.concurrency import RecurringEvent
 __all__ = ["Accumulator"]
 
 Fetch: TypeAlias = Callable[[str], Awaitable[Submission]]
-Told: TypeAlias = Callable[[str, float], None]
+Added: TypeAlias = Callable[[str, float], None]
 
 
 class Accumulator:
@@ -30,20 +30,20 @@ class Accumulator:
         make: makes the sum, at zero.
         fetch: reads a client's submission.
         lane: where to compute.
-        told: hears of each submission that is added, and how many seconds it took.
-        over: set when the round is over; its records go then, and its tasks are about to end.
+        on_added: called for each submission that is added, with the seconds that it took.
+        over: set when the round is over: its records are erased then, and its tasks are about to be cancelled.
 
     Attributes:
-        seconds: what all of it has taken so far.
+        seconds: how long adding has taken so far.
     """
 
     def __init__(
-        self, make: Callable[[], Aggregate], fetch: Fetch, lane: ComputeLane, told: Told, over: trio.Event
+        self, make: Callable[[], Aggregate], fetch: Fetch, lane: ComputeLane, on_added: Added, over: trio.Event
     ) -> None:
         self._make = make
         self._fetch = fetch
         self._lane = lane
-        self._told = told
+        self._on_added = on_added
         self._over = over
         self._send, self._receive = trio.open_memory_channel[str](float("inf"))
         self._proofs: dict[str, bytes] = {}
@@ -58,11 +58,11 @@ class Accumulator:
         return len(self._proofs)
 
     def put(self, client: str) -> None:
-        """Let a client's stored submission wait for its turn."""
+        """Queue a client's stored submission."""
         self._send.send_nowait(client)
 
     async def work(self) -> None:
-        """Add what waits, for ever."""
+        """Add queued submissions until cancelled."""
         async for client in self._receive:
             async with self._busy:
                 started = trio.current_time()
@@ -70,7 +70,7 @@ class Accumulator:
                 self._proofs[client] = await self._add(aggregate, await self._submission(client))
                 took = trio.current_time() - started
             self.seconds += took
-            self._told(client, took)
+            self._on_added(client, took)
             self._progress.set()
 
     async def proofs(self, roster: frozenset[str]) -> dict[str, bytes]:
@@ -80,7 +80,7 @@ class Accumulator:
         return {client: self._proofs[client] for client in sorted(roster)}
 
     async def share(self, counted: frozenset[str]) -> bytes:
-        """Wait until everyone who counts is added, take out whoever does not, and return our share."""
+        """Wait until all counted clients are added, take out all others, and return this server's share."""
         await self.proofs(counted)
         async with self._busy:
             aggregate = await self._sum()
@@ -93,7 +93,7 @@ class Accumulator:
             return await self._lane.run(aggregate.share)
 
     def release(self) -> None:
-        """Let go of the sum: the round is over, and nothing is computed any more."""
+        """Free the sum's memory: the round is over, and nothing is computed any more."""
         if self._aggregate is not None:
             self._aggregate.release()
             self._aggregate = None
@@ -104,7 +104,7 @@ class Accumulator:
         except StorageError:
             if not self._over.is_set():
                 raise
-            await trio.sleep_forever()  # it is wanted no more
+            await trio.sleep_forever()  # its result is not needed any more
 
     async def _sum(self) -> Aggregate:
         if self._aggregate is None:

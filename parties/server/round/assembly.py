@@ -1,10 +1,12 @@
 """Where the two halves of a client's request meet on a server: its own message, and the public part from the carrier.
 
-The desk knows digests; the parts themselves are in the store (see `parties.server.round.records`). Rules: a request
-waits for its other half only as long as the round is open, and is told what it waited for; a half that contradicts what
-is known is refused; whatever a client sends again is harmless. A part that the peer forwards is judged here before it
-is stored: one to a request, and of clients that have not come themselves no more than the round has places; so what is
-stored because the peer says so is bounded, and what is read back after a restart never contradicts itself.
+Only digests are held here; the parts themselves are in the store (see `parties.server.round.records`). Rules:
+
+- A request waits for its other half only as long as the round is open, and a refusal says what it waited for.
+- A half that contradicts what is known is refused; a repeat of the same bytes is harmless.
+- A part that the peer forwards is judged before it is stored: one part for each request, and only as many clients that
+  have not sent anything themselves as the round has places. So the peer can fill a bounded amount of the store, and
+  what is read back after a restart never contradicts itself.
 """
 
 from __future__ import annotations
@@ -88,22 +90,22 @@ class RequestAssembly:
 
     Args:
         peer: the other server's name.
-        places: for how many clients, that have not come themselves yet, the peer may forward.
-        carried: whether the other server carries a client's public parts; who carries is told by the round.
+        places: how many clients that have not sent anything themselves yet the peer may forward for.
+        carried: whether the other server carries a client's public parts, which the round decides.
 
     Attributes:
-        turned_away: parts that the peer forwarded for clients that have no place here.
+        turned_away: how many parts the peer forwarded for clients that have no place here.
     """
 
     def __init__(self, peer: str, places: int, carried: Callable[[str], bool]) -> None:
         self._peer = peer
         self._places = places
         self._carried = carried
-        self._came: set[str] = set()
+        self._present: set[str] = set()
         self._expected: set[str] = set()
         self._requests: dict[RequestKey, _Request] = {}
         self._coming: dict[RequestKey, bytes] = {}
-        self._closed = ""
+        self._closed: str | None = None
         self.turned_away = 0
 
     def direct(self, key: RequestKey, announced: bytes) -> None:
@@ -112,7 +114,7 @@ class RequestAssembly:
         Raises:
             RequestRefusedError: the client announced another one before.
         """
-        self._has_come(key.client)
+        self._note_present(key.client)
         self._take(key, assembly.Direct(announced))
 
     def public(self, key: RequestKey, part: bytes) -> None:
@@ -134,15 +136,15 @@ class RequestAssembly:
                 return False
 
     def has_place(self, client: str) -> bool:
-        """Whether there is a place for what the peer forwards for a client; it is kept until the client has come."""
-        if client not in self._came and len(self._expected) < self._places:
+        """Whether there is a place for what the peer forwards for a client; it is held until the client comes."""
+        if client not in self._present and len(self._expected) < self._places:
             self._expected.add(client)
-        return client in self._came or client in self._expected
+        return client in self._present or client in self._expected
 
     def wants(self, key: RequestKey, part: bytes) -> bool:
-        """Whether to keep a public part that the peer forwards; from then on no other one is, for this request.
+        """Whether to store a public part that the peer forwards; if so, no other part of this request is wanted.
 
-        One that is here already, or contradicts what is, is not wanted; which of the two it is, `public` tells.
+        A part that is here already, or that contradicts what is here, is not wanted; `public` tells the two apart.
         """
         match self._state(key):
             case assembly.Expecting():
@@ -154,19 +156,19 @@ class RequestAssembly:
         return wanted and self._coming.setdefault(key, part) == part
 
     def restore(self, key: RequestKey, event: assembly.Direct | assembly.Public, place: str) -> None:
-        """Put half of a request of before a restart back.
+        """Restore half of a request from before a restart.
 
         Args:
             key: the request.
             event: the half.
-            place: where it was kept, for messages.
+            place: where it was stored, for messages.
 
         Raises:
-            StorageError: what is kept contradicts itself.
+            StorageError: what is stored contradicts itself.
         """
         if isinstance(event, assembly.Direct) or not self._carried(key.client):
-            self._has_come(key.client)
-        elif key.client not in self._came:
+            self._note_present(key.client)
+        elif key.client not in self._present:
             self._expected.add(key.client)
         request = self._requests.setdefault(key, _Request())
         with replaying(place):
@@ -185,34 +187,38 @@ class RequestAssembly:
                     return
                 case assembly.Mismatched(announced=announced, received=received):
                     raise self._mismatch(key, announced, received)
-            if self._closed:
+            if self._closed is not None:
                 raise RequestRefusedError.because(
                     "round-closed", f"{self._closed}, while waiting for {self._peer} to forward"
                 )
             await request.changed.wait()
 
-    def assembled_part(self, key: RequestKey) -> bytes:
-        """The digest of an assembled request's public part; empty where there is no such request."""
+    def assembled_part(self, key: RequestKey) -> bytes | None:
+        """The digest of an assembled request's public part; None if the request is not assembled."""
         state = self._state(key)
-        return state.public_digest if isinstance(state, assembly.Assembled) else b""
+        return state.public_digest if isinstance(state, assembly.Assembled) else None
 
     def close(self, explanation: str) -> None:
-        """End all waiting."""
+        """End all waiting.
+
+        Args:
+            explanation: what each request that waits is told.
+        """
         self._closed = explanation
         for request in self._requests.values():
             request.changed.set()
 
     def _mismatch(self, key: RequestKey, announced: bytes, received: bytes) -> ContradictionError:
-        """A client's own word against the part: its own as well, unless the other server has carried it."""
+        """The part is not the one announced: the client's doing, unless the other server has carried the part."""
         if self._carried(key.client):
             explanation = f"the public part that {self._peer} forwarded is not the one you announced"
             return ContradictionError("malformed", explanation, "two-parts", announced, received, or_peer=True)
         explanation = "the public part that you sent does not have the digest that you announced"
         return ContradictionError("malformed", explanation, "false-digest", announced, received)
 
-    def _has_come(self, client: str) -> None:
-        """A client has said something itself: it needs no place any more."""
-        self._came.add(client)
+    def _note_present(self, client: str) -> None:
+        """A client has sent something itself, so it needs no place any more."""
+        self._present.add(client)
         self._expected.discard(client)
 
     def _state(self, key: RequestKey) -> assembly.Assembly:

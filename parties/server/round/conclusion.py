@@ -1,8 +1,8 @@
-"""What both shares of a round's sum come to, once they are open: an update that is applied, or a sum that is refused.
+"""What both shares of a round's sum come to when they are opened: an update that is applied, or a sum that is refused.
 
-Rules: both servers arrive at the same, for both go by the same shares, clients and model. A sum that is refused leaves
-the model as it was. It is known to both servers all the same; so the round's account tells it apart from one that was
-given up before anything was opened, after which the same values may be submitted again.
+Rules: both servers come to the same result, because both use the same shares, clients and model. A refused sum leaves
+the model as it was, but both servers know it; so the round's report tells it apart from a round that was aborted before
+anything was opened, after which the same values may be submitted again.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Opened:
 
     Attributes:
         outcome: the sum and who is in it; without the sum where it is refused.
-        ending: whether it was applied.
+        ending: whether the sum was applied, or why it was refused.
         union: by sparse block, the union that was found, or that the round is aligned on.
-        model: after the round.
-        described: the same, as it is announced.
+        model: the model after the round.
+        described: the model after the round, as configurations describe it.
     """
 
     outcome: RoundOutcome
@@ -70,10 +70,12 @@ def aborted_report(config: RoundConfig, explanation: str) -> RoundReport:
 
 
 async def conclude(begun: Terms, records: RoundRecords, tools: Tools, effect: protocol.Apply) -> Opened:
-    """Combine both shares, and apply the sum unless it is refused; more than the clients can have is evidence, too.
+    """Combine both shares, and apply the sum or refuse it.
+
+    A sum that is more than its clients can have contributed is evidence, too.
 
     Raises:
-        StorageError: a share is not kept, or the evidence could not be.
+        StorageError: a share is not stored, or the evidence could not be.
     """
     ours, theirs = [await records.share(name) for name in (effect.share, effect.peer_share)]
     combining = partial(_combined, begun, len(effect.counted), ours, theirs)
@@ -102,7 +104,7 @@ def _found_union(config: RoundConfig, union: Model) -> tuple[UnionBlock, ...]:
 def _combined(
     begun: Terms, clients: int, ours: Buffer, theirs: Buffer
 ) -> tuple[Combined, tuple[BlockModel, ...], ExcessError | BeyondDtypeError | None]:
-    """What both shares give together, how the new model is announced, and why the sum was refused, if it was."""
+    """What both shares give together, the new model's description, and the error if the sum is refused."""
     config: RoundConfig = begun.config
     try:
         combined = combine(config, begun.model, begun.union, ours, theirs, clients)
@@ -112,7 +114,7 @@ def _combined(
 
 
 def _excess(begun: Terms, effect: protocol.Apply, refused: str) -> Evidence:
-    """Neither a server's share nor a client's values are proved; so everybody but this server may have lied."""
+    """Neither a server's share nor a client's values are proved, so anyone except this server may have lied."""
     peer = f"S{1 - begun.server}"
     return Evidence(
         number=begun.config.number,

@@ -1,8 +1,8 @@
 """What the two servers' lists show about clients when they are laid side by side.
 
-A client of which the servers hold different submissions, or trees whose proofs differ, is left out by the round's
-machine; here it is named for the operator (see `parties.server.evidence`), and with it the peer: it may have made up
-what it says it holds.
+The round's machine leaves out a client of which the servers hold different submissions, or trees whose proofs differ.
+Here evidence about it is made for the operator (see `parties.server.evidence`); it names the peer as well, because the
+peer may have made up what it says it holds.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ TWO_PROOFS = "the two servers' proof digests differ: the client's trees are not 
 
 
 def seen_in(state: protocol.Round, event: Event, number: int, peer: str) -> Iterator[Evidence]:
-    """What the peer's roster and its proofs, as they come, show about clients.
+    """The evidence about clients that an event brings: the peer's roster or proofs, or a submission after the roster.
 
     Args:
         state: the round's, before the event.
-        event: what has come.
+        event: the event.
         number: the round's.
         peer: the other server's name.
     """
@@ -41,13 +41,13 @@ def seen_in(state: protocol.Round, event: Event, number: int, peer: str) -> Iter
 def strangers_in(
     state: protocol.Round, event: Event, number: int, peer: str, known: Callable[[str], bool]
 ) -> Iterator[Warned]:
-    """What to tell the operator of a roster with names that are not known here.
+    """The warning about a roster with names that are not known here.
 
-    That is no violation: a client may be known to the peer alone, and is then not counted.
+    Such a roster is no violation: a client may be known to the peer alone, and is then not counted.
 
     Args:
         state: the round's, before the event.
-        event: what has come.
+        event: the event.
         number: the round's.
         peer: the other server's name.
         known: whether a client of that name is known here.
@@ -66,7 +66,7 @@ def strangers_in(
 def _differing(
     ours: dict[str, bytes], theirs: dict[str, bytes], number: int, kind: EvidenceKind, peer: str
 ) -> Iterator[Evidence]:
-    words = (TWO_PROOFS if kind == "proof" else TWO_DIGESTS).format(peer=peer)
+    text = (TWO_PROOFS if kind == "proof" else TWO_DIGESTS).format(peer=peer)
     for client in sorted(ours.keys() & theirs.keys()):
         if ours[client] != theirs[client]:
             yield Evidence(
@@ -75,5 +75,5 @@ def _differing(
                 kind=kind,
                 first=ours[client],
                 second=theirs[client],
-                words=words,
+                words=text,
             )

@@ -1,14 +1,14 @@
-"""What a round has for the other server: what its state says, and the public parts of the clients that it carries.
+"""What a round sends to the other server: what its state asks for, and the public parts of the clients it carries.
 
-Rules: whatever is large is read from the store when its turn comes; where the round is over by then, nothing is sent.
-A part that is forwarded once is forwarded again each time the servers meet, for a lost connection may have lost it.
+Rules: bulk data is read from the store when its turn comes; if the round is over by then, nothing is sent. A part that
+has been forwarded is forwarded again each time the servers meet, because a lost connection may have lost it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import assert_never
 
 import trio
 
@@ -29,8 +29,8 @@ class Outbox:
     Args:
         round_id: the round.
         link: to the peer.
-        records: where what is large is kept.
-        over: set when the round is; its records may be gone from then on.
+        records: where bulk data is stored.
+        over: set when the round is over; its records may be gone from then on.
     """
 
     def __init__(self, round_id: bytes, link: PeerLink, records: RoundRecords, over: trio.Event) -> None:
@@ -46,7 +46,9 @@ class Outbox:
             case protocol.Send(message=message, bulk=bulk):
                 self._link.post(message, bulk)
             case protocol.SendShare(message=message, share=share):
-                self._link.post_stored(message, partial(self._fetch, self._records.share, share))
+                self._link.post_stored(message, partial(self._fetch, partial(self._records.share, share)))
+            case _:
+                assert_never(effect)
 
     def forward(self, key: RequestKey, part: bytes) -> None:
         """Send a client's stored public part, unless it is on its way already."""
@@ -55,24 +57,24 @@ class Outbox:
             self._post_forward(key, part)
 
     def note_forward(self, key: RequestKey, part: bytes) -> None:
-        """Take note of a part that was forwarded before a restart: it goes out again when the servers meet."""
+        """Note a part that was forwarded before a restart: it is sent again when the servers meet."""
         self._forwards[key] = part
 
     def resend_forwards(self) -> None:
-        """Send all parts again: the servers have met anew."""
+        """Send all parts again, because the servers have met anew."""
         for key, part in self._forwards.items():
             self._post_forward(key, part)
 
     def _post_forward(self, key: RequestKey, part: bytes) -> None:
         message = Forward(round_id=self._round_id, client=key.client, purpose=key.purpose, query=key.query)
-        self._link.post_stored(message, partial(self._fetch, self._records.part, key, part))
+        self._link.post_stored(message, partial(self._fetch, partial(self._records.part, key, part)))
 
-    async def _fetch(self, read: Callable[..., Awaitable[memoryview]], *name: Any) -> list[Buffer]:
-        """What goes out with a message, read when its turn comes; nothing where the round is over by then."""
+    async def _fetch(self, read: Callable[[], Awaitable[memoryview]]) -> list[Buffer]:
+        """The bulk of a message, read when its turn comes; nothing if the round is over by then."""
         if self._over.is_set():
             return []
         try:
-            return [await read(*name)]
+            return [await read()]
         except StorageError:
             if self._over.is_set():  # and erased, meanwhile
                 return []

@@ -1,9 +1,14 @@
 """How much one client may ask for in one round; the counters live as long as the round.
 
-Rules: a request counts when it comes, before anything is done for it, whatever becomes of it, unless it was the server
-that could not store it, or had no room; one that breaks off on its way counts as well, so that nobody occupies a server
-for ever by declaring much and sending little; one above a limit is refused with the numbers; who goes on all the same
-loses the connection, and in this round any later one at once. No client's count is touched by what another one does.
+Rules:
+
+- A request counts when it comes, before anything is done for it, whatever becomes of it, unless the server could not
+  store it or had no room.
+- A request that breaks off on its way counts as well, so that no client occupies a server for ever by declaring much
+  and sending little.
+- A request above a limit is refused with the numbers. A client that goes on all the same loses its connection, and in
+  this round any later connection at once.
+- One client's requests never change another client's counts.
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ from parties.server.round.assembly import RequestRefusedError
 __all__ = ["REFUSALS_BORNE", "AbuseError", "Counted", "RoundQuota"]
 
 REFUSALS_BORNE = 3
-"""Requests above a limit that are still answered on an open connection: a client may have sent some ahead."""
+"""Requests above a limit that are still answered, because a client may have sent some ahead."""
 
 
 class Counted(enum.Enum):
@@ -34,11 +39,11 @@ class Counted(enum.Enum):
 
 
 LIMITS = {Counted.ATTEMPT: 10, Counted.CONFLICT: 3, Counted.DOWNLOAD: 16, Counted.UNFINISHED: 20}
-"""How many a client has in one round; of retrievals the task says, and of downloads twice as many if that is more."""
+"""How many a client has in one round; the task says how many retrievals, and downloads are at least twice as many."""
 
 
 class AbuseError(PeerViolationError):
-    """A client went on beyond its limits, and loses its connection.
+    """A client went on beyond its limits, so it loses its connection.
 
     Attributes:
         message: the last answer it gets.
@@ -53,7 +58,7 @@ class RoundQuota:
     """What every client has asked for in one round.
 
     Args:
-        retrievals: how many a client has.
+        retrievals: how many retrievals a client has.
     """
 
     def __init__(self, retrievals: int) -> None:
@@ -69,12 +74,12 @@ class RoundQuota:
 
         Args:
             client: who asks.
-            kind: of which kind its request is.
-            what: it asks for, where each of several things has a count of its own.
+            kind: the kind of the request.
+            what: what it asks for, if each of several things has a count of its own.
 
         Raises:
-            RequestRefusedError: it is one too many, or refused by the block itself.
-            AbuseError: it is one too many, and not the first of those.
+            RequestRefusedError: the request is above the limit, or refused by the code in this context.
+            AbuseError: the client went on above its limits.
         """
         self._count(client, kind, what)
         try:
@@ -91,11 +96,11 @@ class RoundQuota:
 
     @contextmanager
     def arriving(self, client: str) -> Iterator[None]:
-        """Count a request whose bytes begin to come, and forget it when they have; it stays counted if that fails.
+        """Count a request whose bytes begin to come, until all have come; it stays counted if the context fails.
 
         Raises:
-            RequestRefusedError: too many have broken off.
-            AbuseError: too many have, and it is not the first of those.
+            RequestRefusedError: too many requests have broken off.
+            AbuseError: the client went on above its limits.
         """
         self._count(client, Counted.UNFINISHED, "")
         yield

@@ -1,11 +1,11 @@
-"""What a round keeps in the store, and how it is found there again.
+"""What a round keeps in the store, under which names, and how much room on the disk it takes.
 
     round-00000012/toss                              journal: our half of the seed, then what the peer said
     round-00000012/opened                            value: when it opened
     round-00000012/events                            journal: the events of the round's machine
     round-00000012/requests                          journal: requests of which both halves have come and agree
-    round-00000012/parts/<client>/<purpose>-<query>/<digest>    public parts, but for what is on loan
-    round-00000012/submissions/<client>              submissions, but for the bulk
+    round-00000012/parts/<client>/<purpose>-<query>/<digest>    public parts, except those on loan
+    round-00000012/submissions/<client>              submissions, without their bulk
     round-00000012/dense/<client>                    this server's shares of dense blocks, where the task has any
     round-00000012/share/<digest>                    both servers' shares of the sum
 
@@ -13,12 +13,13 @@ Rules: a public part is in its carrier's store before it is forwarded, a request
 before it is acknowledged, a share before it is committed to; so bulk data need not stay in memory. All of it is erased
 with the round.
 
-A submission's public part is *on loan* on the other server: it lies in memory alone until the round is over, as long as
-there is room, and else in the store. A restart loses what was on loan, and the carrier forwards it again when the
-servers meet; until then whoever wants it waits. Trees that outlive their round are stored by both. See docs/adr/0011.
+The server that is not a client's carrier holds the client's submission *on loan*: its public part lies in memory until
+the round is over, and in the store only if there is no room in memory. A restart loses what was on loan; the carrier
+forwards it again when the servers meet, and what needs the part waits until then. Trees that outlive their round are
+stored by both servers. See docs/adr/0011.
 
-What its carrier has stored is soon wanted there, too: it is forwarded, and added to the sum. So it stays in memory as
-well until it is added, as long as there is room; without room, and after a restart, it is read back.
+The carrier needs a part that it has stored again soon, to forward it and to add it to the sum. So the part also stays
+in memory until it is added, if there is room; without room, and after a restart, it is read back from the store.
 """
 
 from __future__ import annotations
@@ -37,20 +38,34 @@ from fsl_async.digests import Buffer, Domain, digest
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.secrecy import Discreet
 from fsl_async.server.aggregation import Submission
+from fsl_async.task import Task
 from fsl_async.wire.public_part import Layout, Part, Trees, dense_bytes, share_bytes
 from parties.server.round.assembly import RequestKey
 from parties.storage.decoding import decode_stored
 from parties.storage.store import DAMAGED, Change, Keep, Put, Record, Store
 
-__all__ = ["KnownPart", "RoundRecords", "SessionTrees", "StoredSubmission", "client_key", "round_prefix"]
+__all__ = [
+    "KnownPart",
+    "RoundRecords",
+    "SessionTrees",
+    "StoredSubmission",
+    "client_bytes",
+    "client_key",
+    "round_bytes",
+    "round_prefix",
+    "submission_bytes",
+]
 
 _PART_KEY = re.compile(r"round-\d{8,}/parts/([^/]+)/(retrieve|submit)-(\d{1,9})/((?:[0-9a-f]{2})+)")
 
 AT_HAND_BYTES: Final = 128 << 20
-"""Room in memory for stored public parts that are to be added, beside what requests under way have."""
+"""Room in memory for stored public parts that are still to be added, beside what requests under way have."""
 
 LOAN_BYTES: Final = 128 << 20
 """Room in memory for public parts that only their carrier has stored."""
+
+IN_FLIGHT = 2
+"""A commit lies in the store's log and in its file for a while."""
 
 NO_SHARES = memoryview(b"")
 
@@ -59,7 +74,7 @@ SessionTrees: TypeAlias = Callable[[str], Awaitable[Submission]]
 
 
 class StoredSubmission(Discreet, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A submission as it lies in the store, but for its bulk.
+    """A submission as it lies in the store, without its bulk.
 
     Attributes:
         client: whose it is.
@@ -94,19 +109,19 @@ class KnownPart(NamedTuple):
 
 
 class _Request(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """An entry of the journal of requests; `tree` is empty where nobody had asked for it."""
+    """An entry of the journal of requests; `tree` is None where the digest of the trees was not known."""
 
     client: str
     purpose: Literal["retrieve", "submit"]
     query: int
     part: bytes
-    tree: bytes
+    tree: bytes | None
 
 
 class _Shelf:
     """Public parts in memory.
 
-    Where there is no room for another one, those that are here stay: they are wanted first.
+    If there is no room for another part, those that are here stay, because they are needed first.
 
     Args:
         room: bytes in all.
@@ -117,7 +132,7 @@ class _Shelf:
         self._parts: dict[str, memoryview] = {}
 
     def hold(self, key: str, part: Buffer) -> bool:
-        """Hold a part, if there is room for all that it keeps alive: the whole message that it came in."""
+        """Hold a part, if there is room for the whole message that it came in, which it keeps alive."""
         view = memoryview(part).toreadonly()
         if key not in self._parts and _kept_alive(view) <= self._room:
             self._parts[key] = view
@@ -125,11 +140,11 @@ class _Shelf:
         return key in self._parts
 
     def find(self, key: str) -> memoryview | None:
-        """The part of that key, if it is held."""
+        """The part of that key, or None if it is not held."""
         return self._parts.get(key)
 
     def release(self, key: str) -> None:
-        """Hold a part no longer, if it is held."""
+        """Stop holding a part."""
         if key in self._parts:
             self._room += _kept_alive(self._parts.pop(key))
 
@@ -141,11 +156,12 @@ class RoundRecords:
         store: where they are.
         config: the round.
         session_trees: finds the trees of sessions, on which hints ride.
-        own: the same store, as the server uses it for what no client asked for; where it is not told apart, `store`.
+        own: the same store as the server uses it for its own records; None where it is not told apart.
 
     Attributes:
-        store: for what clients ask for: without room they are told to come back.
-        own: for what the server records itself.
+        store: for what clients send: if the disk is full, they are told to come back.
+        own: for what the server records itself: if the disk is full, it waits.
+        prefix: what the names of all records of the round begin with.
     """
 
     def __init__(
@@ -165,26 +181,26 @@ class RoundRecords:
     # ---- public parts and requests
 
     def name(self, key: RequestKey, part: Part) -> bytes:
-        """The digest of a public part; that of its trees is remembered, for it is soon wanted."""
+        """The digest of a public part; that of its trees is remembered, because it is needed soon."""
         tree = tree_digest(part.layout, part.data)
         name = public_digest(part.layout, part.data, tree)
         self._trees_named[KnownPart(key, name)] = tree
         return name
 
     async def tree_digest(self, key: RequestKey, name: bytes, layout: Layout) -> bytes:
-        """The digest of the trees that a kept public part brings.
+        """The digest of the trees in a stored public part.
 
         Raises:
-            StorageError: it is not kept.
+            StorageError: the part is not stored.
         """
         known = self._trees_named.get(KnownPart(key, name))
         return tree_digest(layout, await self.part(key, name)) if known is None else known
 
     async def keep_part(self, key: RequestKey, name: bytes, part: Buffer) -> None:
-        """Keep a public part that the other server forwards under its digest: on loan, or stored.
+        """Keep a public part that the other server forwards, under its digest: on loan, or stored.
 
         Raises:
-            StorageError: it could not be kept.
+            StorageError: it could not be stored.
         """
         place = self._part_key(key, name)
         if not (self._lends(key) and self._on_loan.hold(place, part)):
@@ -194,9 +210,9 @@ class RoundRecords:
             self._awaited.pop(place).set()
 
     async def keep_request(self, key: RequestKey, name: bytes, *bulk: Buffer) -> None:
-        """Note that both halves of a request are here and agree; on the carrier together with the part itself."""
+        """Record that both halves of a request are here and agree; on the carrier together with the part itself."""
         place, known = self._part_key(key, name), KnownPart(key, name)
-        tree = self._trees_named.get(known, b"")
+        tree = self._trees_named.get(known)
         entry = msgspec.msgpack.encode(_Request(key.client, key.purpose, key.query, name, tree))
         await self.store.commit(*(Keep(place, part) for part in bulk), Record(f"{self.prefix}/requests", entry))
         self._noted.add(known)
@@ -204,14 +220,14 @@ class RoundRecords:
             self._hold(key, place, part)
 
     def is_noted(self, key: RequestKey, name: bytes) -> bool:
-        """Whether it was noted, before a restart or since, that both halves of a request were here and agreed."""
+        """Whether it is recorded, also from before a restart, that both halves of a request were here and agreed."""
         return KnownPart(key, name) in self._noted
 
     async def part(self, key: RequestKey, name: bytes) -> memoryview:
         """A public part that is kept; one that a restart has lost is waited for.
 
         Raises:
-            StorageError: it is not.
+            StorageError: it is not kept.
         """
         place = self._part_key(key, name)
         if place in self._awaited:
@@ -223,26 +239,26 @@ class RoundRecords:
         return await self.store.blob(place)
 
     def await_part(self, key: RequestKey, name: bytes) -> None:
-        """From now on wait for a public part that a restart has lost."""
+        """Note that a restart has lost a public part, which is waited for from now on."""
         self._awaited[self._part_key(key, name)] = trio.Event()
 
     def awaits(self, key: RequestKey, name: bytes) -> bool:
-        """Whether a public part is waited for, which its carrier is to forward again."""
+        """Whether a public part is waited for until its carrier forwards it again."""
         return self._part_key(key, name) in self._awaited
 
     @property
     def awaits_any(self) -> bool:
-        """Whether there is such a part."""
+        """Whether any public part is waited for."""
         return bool(self._awaited)
 
     async def requests(self) -> list[KnownPart]:
-        """All requests of which both halves were here."""
+        """All requests of which both halves are recorded."""
         journal = f"{self.prefix}/requests"
         for entry in await self.store.entries(journal):
             plain = decode_stored(entry, _Request, journal)
             known = KnownPart(RequestKey(plain.client, plain.purpose, plain.query), plain.part)
             self._noted.add(known)
-            if plain.tree:
+            if plain.tree is not None:
                 self._trees_named[known] = plain.tree
         return sorted(self._noted)
 
@@ -251,7 +267,7 @@ class RoundRecords:
         return [_known_part(key) for key in await self.store.keys(f"{self.prefix}/parts/")]
 
     def release(self) -> None:
-        """Hold nothing in memory and wait for nothing any more: the round is over."""
+        """Free the parts in memory and end all waiting: the round is over."""
         self._on_loan, self._at_hand = _Shelf(0), _Shelf(0)
         while self._awaited:
             self._awaited.popitem()[1].set()
@@ -259,16 +275,16 @@ class RoundRecords:
     # ---- submissions
 
     def submission_changes(self, submission: StoredSubmission, dense: Buffer) -> list[Change]:
-        """What keeps a submission; its public part is kept already."""
+        """The changes that store a submission; its public part is kept already."""
         client = client_key(submission.client)
         shares = [Put(f"{self.prefix}/dense/{client}", dense)] if dense_bytes(self._config.shape) else []
         return [Put(f"{self.prefix}/submissions/{client}", msgspec.msgpack.encode(submission)), *shares]
 
     async def submission(self, client: str) -> Submission:
-        """A submission with its bulk, which is no longer held in memory by this.
+        """A submission with its bulk, which is not held in memory here any longer.
 
         Raises:
-            StorageError: there is none of that client.
+            StorageError: no submission of that client is stored.
         """
         key = client_key(client)
         place = f"{self.prefix}/submissions/{key}"
@@ -312,25 +328,25 @@ class RoundRecords:
         return digest(Domain.SHARE, share)
 
     async def keep_share(self, share: Buffer) -> bytes:
-        """Keep a share of the sum; the digest that names it is returned."""
+        """Store a share of the sum, and return the digest that names it."""
         name = digest(Domain.SHARE, share)
         await self.own.commit(Keep(self._share_key(name), share))
         return name
 
     async def share(self, name: bytes) -> memoryview:
-        """A share that is kept.
+        """A share of the sum, by its digest.
 
         Raises:
-            StorageError: it is not.
+            StorageError: it is not stored.
         """
         return await self.store.blob(self._share_key(name))
 
     def _lends(self, key: RequestKey) -> bool:
-        """Whether only its carrier has to store a public part: not one that a session or a later request rides on."""
+        """Whether only the carrier has to store a public part: no session and no later request refers to it."""
         return key.purpose == "submit" and self._config.task.selection != "fixed"
 
     def _hold(self, key: RequestKey, place: str, part: Buffer) -> None:
-        """Hold a part that is to be added; a retrieval's may never be wanted again."""
+        """Hold a part that is to be added; a retrieval's may never be needed again."""
         if key.purpose == "submit":
             self._at_hand.hold(place, part)
 
@@ -339,6 +355,31 @@ class RoundRecords:
 
     def _part_key(self, key: RequestKey, name: bytes) -> str:
         return f"{self.prefix}/parts/{client_key(key.client)}/{key.purpose}-{key.query}/{name.hex()}"
+
+
+def submission_bytes(task: Task) -> int:
+    """The most bytes that a client sends for one retrieval and its submission."""
+    return Layout.retrieval(task).size + Layout.submission(task, Trees.OWN).size + dense_bytes(task)
+
+
+def client_bytes(task: Task) -> int:
+    """The most bytes that a server stores of one client in a round: the trees of each retrieval, and its submission.
+
+    No request has two public parts (see `parties.server.round.assembly`). Trees that a session keeps beyond the round
+    are there twice when the round is settled.
+    """
+    retrieval, submission = Layout.retrieval(task).size, Layout.submission(task, Trees.OWN).size
+    outliving = max(retrieval, submission) if task.selection == "fixed" else 0
+    return task.retrievals * retrieval + submission + dense_bytes(task) + outliving
+
+
+def round_bytes(task: Task, clients: int) -> int:
+    """The most bytes that a round of so many clients takes, while its last submission is on its way into the file.
+
+    A server that begins a round without this room turns clients away later, when they have done their work. Clients
+    that retrieve and do not submit come on top: if there is no room for them, they are told to come back.
+    """
+    return clients * client_bytes(task) + IN_FLIGHT * submission_bytes(task)
 
 
 def round_prefix(number: int) -> str:

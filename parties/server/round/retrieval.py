@@ -1,4 +1,4 @@
-"""Retrievals answered: those that wait at the same time share a pass over the model."""
+"""Answers to retrievals: queries that wait at the same time share a pass over the model."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["RetrievalBatcher"]
 
 QUERIES_PER_PASS = 16
 PASS_BYTES = 2**26
-"""Bytes of the answers that one pass makes at most, unless one alone has more."""
+"""The most bytes of answers that one pass makes, unless a single answer is longer."""
 
 
 @dataclass(eq=False)
 class _Waiting:
-    """A query, and where its answer goes; none comes where the round has ended first."""
+    """A query and its answer; the answer stays None if the round ends first."""
 
     query: Query
     done: trio.Event = field(default_factory=trio.Event)
-    answers: list[memoryview] = field(default_factory=list)
+    answer: memoryview | None = None
 
 
 class RetrievalBatcher:
@@ -43,7 +43,7 @@ class RetrievalBatcher:
         self._make = partial(PermutedModel, config, server, model)
         self._lane = lane
         self._send, self._receive = trio.open_memory_channel[_Waiting](1024)
-        self._shelves: PermutedModel | None = None
+        self._permuted: PermutedModel | None = None
 
     async def answer(self, query: Query) -> memoryview:
         """Wait for the answer to one query.
@@ -56,29 +56,29 @@ class RetrievalBatcher:
             await self._send.send(waiting)
             await waiting.done.wait()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            waiting.answers.clear()
-        if not waiting.answers:
+            waiting.answer = None
+        if waiting.answer is None:
             raise RequestRefusedError.because("round-closed", "the round ended before the retrieval was answered")
-        return waiting.answers[0]
+        return waiting.answer
 
     async def work(self) -> None:
-        """Answer what waits, until cancelled; whoever waits then is told that the round has ended."""
+        """Answer queries until cancelled; those that still wait are refused then, because the round has ended."""
         batch: list[_Waiting] = []
         try:
             async for first in self._receive:
-                if self._shelves is None:
-                    self._shelves = await self._lane.run(self._make)
-                most = min(QUERIES_PER_PASS, max(1, PASS_BYTES // self._shelves.answer_bytes))
+                if self._permuted is None:
+                    self._permuted = await self._lane.run(self._make)
+                most = min(QUERIES_PER_PASS, max(1, PASS_BYTES // self._permuted.answer_bytes))
                 batch = [first, *self._at_hand(most - 1)]
-                answers = await self._pass(self._shelves, [waiting.query for waiting in batch])
+                answers = await self._pass(self._permuted, [waiting.query for waiting in batch])
                 for waiting, answer in zip(batch, answers, strict=True):
-                    waiting.answers.append(answer)
+                    waiting.answer = answer
                     waiting.done.set()
         finally:
             for waiting in [*batch, *self._at_hand(self._receive.statistics().current_buffer_used)]:
                 waiting.done.set()
             self._receive.close()
-            self._shelves = None  # three times the model: whoever still has the round shall not have them
+            self._permuted = None  # three times the model, which must not live as long as references to the round
 
     def _at_hand(self, most: int) -> list[_Waiting]:
         waiting: list[_Waiting] = []
@@ -89,14 +89,14 @@ class RetrievalBatcher:
                 break
         return waiting
 
-    async def _pass(self, shelves: PermutedModel, queries: list[Query]) -> list[memoryview]:
+    async def _pass(self, permuted: PermutedModel, queries: list[Query]) -> list[memoryview]:
         expanded = []
         for query in queries:
-            jobs, bits = await self._lane.run(partial(shelves.selection_jobs, query, self._lane.threads))
+            jobs, bits = await self._lane.run(partial(permuted.selection_jobs, query, self._lane.threads))
             await self._lane.run_all(jobs)
             expanded.append(bits)
-        jobs, answers = await self._lane.run(partial(shelves.answer_jobs, expanded, self._lane.threads))
+        jobs, answers = await self._lane.run(partial(permuted.answer_jobs, expanded, self._lane.threads))
         await self._lane.run_all(jobs)
         if len(answers) == 1:
             return [answers[0].data.cast("B")]
-        return [row.copy().data.cast("B") for row in answers]  # a client that reads slowly keeps its own alone
+        return [row.copy().data.cast("B") for row in answers]  # so that a slow reader keeps only its own row alive

@@ -1,4 +1,4 @@
-"""What a round begins with, and what it has of its server for as long as it runs."""
+"""What a round begins with, and what its server provides for as long as the round runs."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class Tools(msgspec.Struct, frozen=True):
     Attributes:
         nursery: where the round's tasks run.
         lane: where it computes.
-        memory: where its sum has its memory from.
-        evidence: what was seen against the protocol.
+        memory: allocates the memory of its sum.
+        evidence: takes what was seen against the protocol.
         known: whether a client of that name is known here.
         randomness: for nonces.
         link: to the peer.
-        report: takes an event of ours to the server's own task.
-        observe: hears what happens.
+        report: takes a round's id and an event of ours to the server's own task.
+        observe: takes what happens, for the operator.
         clock: seconds since 1970.
         grace: seconds to wait for submissions that only the peer holds in full.
-        patience: seconds to wait for the peer, before we have committed, until the round is given up.
+        patience: seconds to wait for the peer before the round is aborted, if we have not committed yet.
     """
 
     nursery: trio.Nursery
@@ -60,11 +60,11 @@ class Terms:
     Attributes:
         config: the round.
         server: 0 or 1.
-        proof_key: under which both servers hash proofs.
-        model: as both hold it.
+        proof_key: the key under which both servers hash proofs.
+        model: the model before the round, equal on both servers.
         union: by sparse block, the rows that the round is aligned on.
         opened_at: when it opened, in seconds since 1970.
-        closes_at: when it closes, likewise; infinity: when enough clients are in.
+        closes_at: when it closes, in seconds since 1970; infinity if only enough clients close it.
         enough: how many clients close it at once.
     """
 

@@ -1,13 +1,13 @@
 """The toss that opens a round, on one server: the machine of `fsl_async.protocols.toss`, recorded and obeyed.
 
-Rules: our half is in the store before anything is said of it, and what the peer says before we act on it; so a server
-that restarts says the same again.
+Rules: our half of the seed is in the store before any message mentions it, and each message of the peer's is recorded
+before we act on it; so a server that restarts sends the same messages again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 import msgspec
 
@@ -46,21 +46,24 @@ class TossRun:
         self._state: protocol.Toss = begun
         self._store = store
         self._link = link
-        self._said: tuple[TossCommitment | TossReveal, ...] = ()
+        self._sent: tuple[TossCommitment | TossReveal, ...] = ()
 
     @staticmethod
     async def begin(
         server: int, number: int, model: bytes, randomness: Randomness, store: Store, link: PeerLink
     ) -> TossRun:
-        """Go on with the toss for a round where it was before a restart, or begin it with fresh randomness.
+        """Resume the toss for a round from the store, or begin it with fresh randomness.
 
         Args:
             server: 0 or 1.
             number: the round's.
             model: the digest of the model that this server holds.
-            randomness: the operating system's, but in simulation.
+            randomness: the operating system's, except in simulation.
             store: where the toss is recorded.
             link: to the peer.
+
+        Raises:
+            StorageError: what is recorded cannot be read, or belongs to another server or round.
         """
         journal = _journal(number)
         recorded = await store.entries(journal)
@@ -71,16 +74,16 @@ class TossRun:
         run = TossRun._again(recorded, journal, store, link)
         if (run._state.half.server, run.number) != (server, number):
             raise StorageError(f"{journal} is of S{run._state.half.server} in round {run.number}; {DAMAGED}")
-        run._say()
+        run._send()
         return run
 
     @staticmethod
-    async def last(store: Store, link: PeerLink) -> list[TossRun]:
-        """The toss of the last settled round, as `remembered` kept it; none before the first."""
+    async def last(store: Store, link: PeerLink) -> TossRun | None:
+        """The toss of the last settled round, as `remembered` stored it; None before the first."""
         if not await store.keys(LAST):
-            return []
+            return None
         recorded = decode_stored(await store.blob(LAST), list[bytes], LAST)
-        return [TossRun._again(recorded, LAST, store, link)]
+        return TossRun._again(recorded, LAST, store, link)
 
     @staticmethod
     def _again(recorded: Sequence[bytes], journal: str, store: Store, link: PeerLink) -> TossRun:
@@ -94,7 +97,7 @@ class TossRun:
         return run
 
     async def remembered(self) -> Put:
-        """What outlives the round: a peer that lacks our half cannot tell what has become of the round it opens."""
+        """The change that stores this toss beyond its round, because the peer may still lack our half of it."""
         return Put(LAST, msgspec.msgpack.encode(await self._store.entries(_journal(self.number))))
 
     @property
@@ -103,7 +106,7 @@ class TossRun:
         return self._state
 
     async def take(self, message: TossCommitment | TossReveal) -> None:
-        """Take the peer's word.
+        """Take a message of the peer's.
 
         Raises:
             PeerViolationError: it contradicts what the peer said before, or comes out of turn.
@@ -114,6 +117,8 @@ class TossRun:
                 event: _Said = protocol.PeerTossCommitment(commitment, model)
             case TossReveal(seed=seed, nonce=nonce):
                 event = protocol.PeerTossReveal(seed, nonce)
+            case _:
+                assert_never(message)
         try:
             after = protocol.step(self._state, event, self._link.peer)
         except UnexpectedEvent as error:
@@ -121,23 +126,23 @@ class TossRun:
         if after != self._state:
             await self._store.commit(Record(_journal(self.number), msgspec.msgpack.encode(event)))
             self._state = after
-            self._say()
+            self._send()
 
     def resend(self) -> None:
-        """Say again what the peer may lack; also when the round is open, for it may still lack our half."""
+        """Send again what the peer may lack; also when the round is open, because it may still lack our half."""
         for message in protocol.effects(self._state):
             self._link.post(message)
 
     def resend_past(self) -> None:
-        """Say our half again when the round is over here: the peer may not know yet that it began."""
+        """Send our half again when the round is over here, because the peer may not know yet that it began."""
         for message in protocol.effects(self._state):
             if isinstance(message, TossReveal):
                 self._link.post(msgspec.structs.replace(message, past=True))
 
-    def _say(self) -> None:
-        said, self._said = self._said, protocol.effects(self._state)
-        for message in self._said:
-            if message not in said:
+    def _send(self) -> None:
+        sent, self._sent = self._sent, protocol.effects(self._state)
+        for message in self._sent:
+            if message not in sent:
                 self._link.post(message)
 
 

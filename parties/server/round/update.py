@@ -1,4 +1,4 @@
-"""From two shares to the update, and from the update to the new model."""
+"""From two shares to the update, and from the update to the new model; in a union round, to the union."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def combine(config: RoundConfig, model: Model, union: Model, ours: Buffer, their
     Args:
         config: the round.
         model: before the round.
-        union: by sparse block, the rows that the round is aligned on; none where it is not.
+        union: by sparse block, the rows that the round is aligned on; empty if it is not aligned.
         ours: one share of the sum.
-        theirs: the other one.
-        clients: how many are in the sum.
+        theirs: the other share.
+        clients: how many clients are in the sum.
 
     Raises:
         ExcessError: the sum is more than so many clients can have contributed.
@@ -66,7 +66,7 @@ def _updated(config: RoundConfig, model: Model, update: Model, elements: Model) 
 
 
 def _spread(rows: npt.NDArray[Any], union: npt.NDArray[np.uint32], block: Sparse) -> npt.NDArray[Any]:
-    """Rows by rank put back in their places among all rows."""
+    """Put the rows, which are in the order of the union, in their places among all rows of the block."""
     everywhere = np.zeros((block.rows, block.width), dtype=rows.dtype)
     everywhere[union] = rows[: len(union)]
     return everywhere

@@ -1,7 +1,4 @@
-"""What a round waits for, by its state: for people, and for the one task that gives a silent peer up.
-
-Rule: the peer is awaited for a while only, as long as nothing has been committed to.
-"""
+"""What a round waits for, by its state: a text for people, and whether the timer for a silent peer runs."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ WAITING = {
 
 
 def awaits_peer(state: protocol.Round, lacks_parts: bool) -> bool:
-    """Whether nothing goes on before the peer has said something, and the round may still be given up.
+    """Whether the round cannot continue before the peer sends something, and may still be aborted.
 
     Args:
         state: the round's.
@@ -36,7 +33,7 @@ def awaits_peer(state: protocol.Round, lacks_parts: bool) -> bool:
 
 
 def waiting_for(state: protocol.Round, lacks_parts: bool, peer: str) -> str:
-    """What has to come before the round goes on; empty where it is over.
+    """What has to come before the round continues; empty if the round is over.
 
     Args:
         state: the round's.

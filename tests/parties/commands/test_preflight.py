@@ -26,7 +26,7 @@ from parties.files.models import save_model
 from parties.identity.keys import Identity
 from parties.identity.tokens import add_tokens
 from parties.operator.recent_problems import problem_of
-from parties.server.round.room import submission_bytes
+from parties.server.round.records import submission_bytes
 from parties.server.server import Server
 from parties.settings.party_file import ServerFile
 from parties.settings.task_file import Deployment

@@ -19,7 +19,7 @@ from parties.identity.registry import Registry
 from parties.server.admission import Anyone
 from parties.server.round.assembly import RequestRefusedError
 from parties.server.round.quota import LIMITS, Counted
-from parties.server.round.room import round_bytes
+from parties.server.round.records import round_bytes
 from parties.storage.sqlite_store import SqliteStore, StoreLostError
 from parties.storage.store import Change, DiskFullError, MemoryStore, Put, Record
 from tests.support.shop import TASK, Basket, Shop, assert_exact, opened, take_part

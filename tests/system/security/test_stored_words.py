@@ -24,7 +24,7 @@ from fsl_async.wire.public_part import Layout, Trees, dense_bytes, share_bytes
 from parties import simulate
 from parties.compute import InlineLane
 from parties.events import ServerEvent, Warned
-from parties.server.round.room import client_bytes
+from parties.server.round.records import client_bytes
 from parties.server.round.run import RoundRun
 from parties.server.server import Server
 from parties.simulation.network import Network
