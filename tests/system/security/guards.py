@@ -328,8 +328,8 @@ GUARDS = (
     Guard(
         "the peer forwards for so many clients that have not come",
         DESK,
-        "if client not in self._came and len(self._expected) < self._places:",
-        "if client not in self._came:",
+        "if client not in self._present and len(self._expected) < self._places:",
+        "if client not in self._present:",
         (STORED,),
     ),
     Guard(
