@@ -4,7 +4,7 @@
     preamble (8)              ─────────────────────→            foreign bytes: closed at once, in silence
                               ←─────────────────────            preamble (8)
     Noise message 1 (48)      ─────────────────────→            not made for our key: closed in silence
-                              ←─────────────────────            Noise message 2 (1,088), the server's payload
+                              ←─────────────────────            Noise message 2 (1,072), the server's payload
     Noise message 3 (1,088)   ─────────────────────→            the client's static key and payload
                               ←─────────────────────            one record: WELCOME; REFUSED or BUSY with the reason
 

@@ -222,7 +222,7 @@ class RosterList(Message, frozen=True, tag="roster"):
 
 
 class Proofs(Message, frozen=True, tag="proofs"):
-    """One digest per client of the agreed roster; the bulk is 32 bytes for each, in roster order."""
+    """The proof digests of the agreed roster; the bulk is the packed list of clients and digests."""
 
     round_id: bytes
 

@@ -1,0 +1,441 @@
+"""Write docs/wire-vectors.json: examples of what docs/wire.md describes, made by the library from fixed seeds.
+
+Run it with the environment's python (`make docs`). tests/test_wire.py fails while the file is out of date, and reads it
+with decoders of its own, written from the page.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from fsl_async import Dense, Ring, Sparse, Task, derivation, udpf
+from fsl_async.client.planting import Grove, MasterSeeds, plant
+from fsl_async.client.upload import dense_shares, retrieval_part, submission_part
+from fsl_async.config import RoundConfig, describe_model
+from fsl_async.digests import Domain, derive_key, digest
+from fsl_async.geometry import geometry_of
+from fsl_async.kernels import Permutation, hash_blocks, key_schedule, keystream
+from fsl_async.protocols import toss
+from fsl_async.protocols.round.side_effects import share_commitment
+from fsl_async.protocols.round.states import Terms
+from fsl_async.randomness import SeededSource
+from fsl_async.server.aggregation import Aggregate, Submission
+from fsl_async.union import pack_union
+from fsl_async.wire import messages
+from fsl_async.wire.client_digests import pack_digests
+from fsl_async.wire.codec import encode
+from fsl_async.wire.public_part import Layout, Part, Trees
+from parties.identity.credentials import Credentials
+from parties.identity.keys import Identity
+from parties.identity.tokens import voucher
+from parties.outcome import Aborted, Done, RoundReport
+from transport.noise import CipherState, HandshakeState, KeyPair
+from transport.preamble import PROTOCOL_VERSION, Kind, Preamble, Role, prologue
+from transport.records import REKEY_INTERVAL, RecordWriter
+
+FILE = Path(__file__).with_name("wire-vectors.json")
+
+ITEMS, HEAD = Sparse("items", rows=40, select=3, width=2, stash=1), Dense("head", size=3)
+VERIFIED = Task(name="vectors", blocks=[ITEMS, HEAD], ring=Ring(64, fraction_bits=8), min_clients=2, max_clients=10)
+"""Two blocks, proofs, a stash slot, and leaves of one row."""
+
+SEMI_HONEST = Task(
+    name="vectors of four rows a leaf",
+    blocks=[Sparse("items", rows=40, select=3)],
+    ring=Ring(32),
+    security="semi-honest",
+    min_clients=2,
+    max_clients=10,
+)
+"""One block whose leaves cover four rows, so that a retrieval has selection hints."""
+
+ROWS = [7, 21, 39]
+CLIENT = "alice"
+
+
+def fixed(name: str, size: int = 32) -> bytes:
+    """Bytes that stand for what is drawn."""
+    return SeededSource(16, name)(size)
+
+
+def identity(name: str) -> Identity:
+    """A party's keys."""
+    return Identity.generate(name, SeededSource(16, "keys of", name))
+
+
+def vectors() -> dict[str, Any]:
+    """All examples, by section of the page; bytes as hexadecimal text."""
+    return {
+        "preamble": _preambles(),
+        "noise": _handshake(),
+        "records": _records(),
+        "messages": _messages(),
+        "lists": _lists(),
+        "digests": _digests(),
+        "primitives": _primitives(),
+        "permutations": [_permutation(rows) for rows in (1, 2, 3, 40, 1000)],
+        "verified": _round(VERIFIED),
+        "semi-honest": _round(SEMI_HONEST),
+        "toss": _toss(),
+        "statements": _statements(),
+        "unions": [
+            _union(rows, domain) for rows, domain in (([], 40), ([3, 4, 200], 10_000), (list(range(1, 40)), 40))
+        ],
+        "udpf": _udpf(),
+    }
+
+
+def _preambles() -> dict[str, Any]:
+    client, server = (Preamble(PROTOCOL_VERSION, role, Kind.LIVE).encode() for role in (Role.CLIENT, Role.SERVER_0))
+    return {"client": client, "server": server, "prologue": prologue(client, server, b"")}
+
+
+def _handshake() -> dict[str, Any]:
+    own, server = KeyPair.from_private(fixed("client's key")), KeyPair.from_private(fixed("server's key"))
+    ephemeral = {"client": fixed("client's ephemeral"), "server": fixed("server's ephemeral")}
+    agreed = _preambles()["prologue"]
+    client_side = HandshakeState(own, server.public, agreed, lambda size: ephemeral["client"])
+    server_side = HandshakeState(server, None, agreed, lambda size: ephemeral["server"])
+    contents = (VERIFIED.digest(), b"credentials")
+    sent = []
+    for turn, payload in enumerate((b"", *(_padded(content, 1_024) for content in contents))):
+        writer, reader = (server_side, client_side) if turn % 2 else (client_side, server_side)
+        sent.append(writer.write_message(payload))
+        reader.read_message(sent[-1])
+    welcome = b"".join(RecordWriter(server_side.split()[0]).message([b"\x01" + _padded(b"alice", 1_023)]))
+    return {
+        "client private": own.private,
+        "server private": server.private,
+        "ephemeral private": list(ephemeral.values()),
+        "contents of the second and third": contents,
+        "messages": sent,
+        "handshake hash": client_side.handshake_hash,
+        "welcome": welcome,
+    }
+
+
+def _padded(content: bytes, size: int) -> bytes:
+    return (len(content).to_bytes(2, "big") + content).ljust(size, b"\0")
+
+
+def _records() -> dict[str, Any]:
+    key = fixed("record key")
+    writer = RecordWriter(CipherState(key))
+    stream = b"".join((*writer.message([b"hello"]), writer.ping(), *writer.message([b""])))
+    long = RecordWriter(CipherState(key))
+    records = [long.ping() for _ in range(REKEY_INTERVAL)]
+    return {
+        "key": key,
+        "stream": stream + writer.close(),
+        "of the 1024th call": records[-1],
+        "of a message of 70,000 zeros": digest(
+            Domain.SIMULATION, b"".join(RecordWriter(CipherState(key)).message([bytes(70_000)]))
+        ),
+    }
+
+
+def _messages() -> dict[str, Any]:
+    round_id, part = fixed("round"), fixed("digest")
+    seed, salt = fixed("seed", 16), fixed("salt", 16)
+    both = (fixed("c0"), fixed("c1"))
+    examples: list[tuple[messages.Message, bytes]] = [
+        (messages.AskTask(), b""),
+        (messages.Enter(after=3), b""),
+        (messages.Enter(after=3, known=round_id), b""),
+        (messages.Retrieve(round_id=round_id, query=1, seed=seed, commitments=both, public_digest=part), b"part"),
+        (messages.Recall(round_id, both[0]), b""),
+        (messages.Download(round_id=round_id, block="head"), b""),
+        (messages.Download(round_id=round_id, block="items", union=True), b""),
+        (
+            messages.Submit(
+                round_id=round_id,
+                query=1,
+                seed=seed,
+                commitments=both,
+                public_digest=part,
+                dense_digest=part,
+                dense_salt=salt,
+            ),
+            b"part and share",
+        ),
+        (messages.Hint(round_id, both[0], dense_digest=part, dense_salt=salt), b"part and share"),
+        (messages.AskOutcome(round_id), b""),
+        (messages.TaskIs(b"task"), b""),
+        (messages.Opened(b"configuration"), b""),
+        (messages.Answer(round_id=round_id, query=1), b"rows"),
+        (messages.Block(round_id=round_id, block="head"), b"block"),
+        (messages.Receipt(round_id=round_id, digest=part, signature=part + part), b""),
+        (messages.Finished(round_id=round_id, signature=part + part), b"outcome"),
+        (messages.Refused(reason="busy", explanation="come again", retry_after=5), b""),
+        (messages.Known(settled=2, last=round_id, said=7), b""),
+        (messages.TossCommitment(number=3, commitment=part, model=round_id), b""),
+        (messages.TossReveal(number=3, seed=fixed("half"), nonce=fixed("nonce")), b""),
+        (messages.Forward(round_id=round_id, client=CLIENT, purpose="retrieve", query=1), b"part"),
+        (messages.RosterList(round_id), b"list"),
+        (messages.Proofs(round_id), b"list"),
+        (messages.Commitment(round_id, part), b""),
+        (messages.Share(round_id, fixed("nonce")), b"share"),
+        (messages.Conclusion(round_id, part), b""),
+        (messages.Abort(round_id, "too few clients"), b""),
+    ]
+    return {
+        f"{number:02} {type(message).__name__}": {
+            "fields": msgspec.to_builtins(message, builtin_types=(bytes,)),
+            "bulk": bulk,
+            "bytes": b"".join(bytes(piece) for piece in encode(message, *([bulk] if bulk else []))),
+        }
+        for number, (message, bulk) in enumerate(examples)
+    }
+
+
+def _lists() -> dict[str, Any]:
+    entries = {"bob": fixed("bob's"), "alice": fixed("alice's")}
+    packed = pack_digests(entries)
+    return {"entries": entries, "packed": packed, "digest": digest(Domain.ROSTER, packed)}
+
+
+def _digests() -> dict[str, Any]:
+    return {
+        "tags": {domain.name: domain.value.decode() for domain in Domain},
+        "unkeyed": {"tag": "fsl.round", "parts": [b"", b"abc"], "digest": digest(Domain.ROUND, b"", b"abc")},
+        "keyed": {
+            "tag": "fsl.salt",
+            "key": b"key",
+            "parts": [b"abc"],
+            "digest": digest(Domain.SALT, b"abc", key=b"key"),
+        },
+        "key": {"tag": "fsl.left", "parts": [b"abc"], "derived": derive_key(Domain.EXPAND_LEFT, b"abc")},
+    }
+
+
+def _primitives() -> dict[str, Any]:
+    key, block = fixed("aes key", 16), fixed("block", 16)
+    blocks = np.frombuffer(block, dtype="<u8").reshape(1, 2).copy()
+    return {
+        "key": key,
+        "block": block,
+        "hash": hash_blocks(key_schedule(key), blocks).tobytes(),
+        "keystream, nonce 2^32 + 1, two blocks": keystream(key, 2**32 + 1, 2).tobytes(),
+    }
+
+
+def _permutation(rows: int) -> dict[str, Any]:
+    key = fixed("permutation", 16)
+    shown = np.arange(min(rows, 40), dtype=np.uint32)
+    images = [Permutation(key, segment, rows).forward(shown).tolist() for segment in range(3)]
+    return {"key": key, "rows": rows, "of the first rows, by segment": images}
+
+
+def _config(task: Task) -> RoundConfig:
+    rng = np.random.default_rng(16)
+    model = {"items": rng.integers(-99, 99, size=(40, task.sparse(0).width)).astype(np.int32)}
+    if len(task.blocks) > 1:
+        model["head"] = np.arange(3, dtype=np.float32)
+    servers = (identity("S0").public.keys, identity("S1").public.keys)
+    return RoundConfig(
+        task=task,
+        number=5,
+        session=5,
+        hash_seed=fixed("hash seed"),
+        toss=(fixed("toss 0"), fixed("toss 1")),
+        servers=servers,
+        model=describe_model(task, model),
+    )
+
+
+def _round(task: Task) -> dict[str, Any]:
+    config = _config(task)
+    grove = plant(
+        config,
+        {0: np.array(ROWS, dtype=np.uint32)},
+        MasterSeeds((fixed("msk 0", 16), fixed("msk 1", 16))),
+        SeededSource(16, "placement"),
+    )
+    geometry = geometry_of(task, task.sparse(0))
+    forests = [
+        {name: getattr(forest, name) for name in ("segments", "bins", "leaves", "positions", "depth", "trees")}
+        for forest in geometry.forests
+    ]
+    return {
+        "task": task.canonical(),
+        "task digest": task.digest(),
+        "configuration": config.canonical(),
+        "round id": config.round_id(),
+        "keys": {
+            "left": config.tree_key(Domain.EXPAND_LEFT),
+            "right": config.tree_key(Domain.EXPAND_RIGHT),
+            "select": config.tree_key(Domain.SELECT),
+            "placement of block 0": config.placement_key(0),
+        },
+        "carriers": {name: config.carrier(name) for name in ("alice", "bob", "carol", "dave")},
+        "forests": forests,
+        "client": CLIENT,
+        "rows": ROWS,
+        "master seeds": grove.seeds.msk,
+        "commitments": grove.seeds.commitments(config.round_id(), CLIENT),
+        "tree digest": grove.digest,
+        "retrieval": _retrieval(config, grove),
+        "submission": _submission(config, grove),
+    }
+
+
+def _retrieval(config: RoundConfig, grove: Grove) -> dict[str, Any]:
+    part = retrieval_part(config, grove)
+    return {"part": part, "digest": derivation.public_digest(Layout.retrieval(config.shape), part, grove.digest)}
+
+
+def _submission(config: RoundConfig, grove: Grove) -> dict[str, Any]:
+    ring, width = config.task.ring, config.task.sparse(0).width
+    values = np.arange(1, 3 * width + 1).reshape(3, width)
+    elements = ring.encode(values, config.task.largest_integer)
+    part = submission_part(config, CLIENT, grove, {0: (grove.rows[0], elements)}, Trees.RETRIEVAL)
+    layout, carrier = Layout.submission(config.shape, Trees.RETRIEVAL), config.carrier(CLIENT)
+    dense = (
+        ring.encode(np.array([1.0, 2.0, 3.0]), config.task.largest_integer)
+        if len(config.task.blocks) > 1
+        else ring.zeros(0)
+    )
+    share, salt = dense_shares(config, grove, carrier, {0: dense})
+    public = derivation.public_digest(layout, part, b"")
+    commitments = grove.seeds.commitments(config.round_id(), CLIENT)
+    dense_digest = derivation.dense_digest(share, grove.seeds.msk[carrier])
+    name = derivation.submission_digest(
+        config.round_id(), identity(CLIENT).public.digest(), public, grove.digest, commitments, salt + dense_digest
+    )
+    return {
+        "values": values.tolist(),
+        "part": part,
+        "digest": public,
+        "dense share": share,
+        "dense salt": salt,
+        "dense digest": dense_digest,
+        "submission digest": name,
+        "proof key": fixed("proof key"),
+        "servers": [_server(config, grove, server, part, share, salt) for server in (0, 1)],
+    }
+
+
+def _server(
+    config: RoundConfig, grove: Grove, server: int, part: bytearray, share: bytes, salt: bytes
+) -> dict[str, Any]:
+    """What a server makes of the submission: its proof digest, and its share of a sum of this one."""
+    carried = config.carrier(CLIENT) == server
+    trees = Part(Layout.retrieval(config.shape), memoryview(retrieval_part(config, grove)))
+    submission = Submission(
+        client=CLIENT,
+        msk=grove.seeds.msk[server],
+        commitments=grove.seeds.commitments(config.round_id(), CLIENT),
+        tree=grove.digest,
+        trees=trees,
+        part=Part(Layout.submission(config.shape, Trees.RETRIEVAL), memoryview(part)),
+        dense=memoryview(share if carried else b""),
+        dense_salt=salt,
+    )
+    aggregate = Aggregate(config, server, fixed("proof key"))
+    jobs, finish = aggregate.jobs(submission, 1)
+    for job in jobs:
+        job()
+    proof = finish()
+    content = aggregate.share()
+    counted = {CLIENT: fixed("submission")}
+    terms = Terms(round_id=config.round_id(), server=server, minimum=2, verified=True)
+    named = digest(Domain.SHARE, content)
+    return {
+        "proof": proof,
+        "share": content,
+        "share digest": named,
+        "nonce": fixed("nonce"),
+        "share commitment, counting alice with the digest below": share_commitment(
+            terms, server, counted, named, fixed("nonce")
+        ),
+        "counted": counted,
+    }
+
+
+def _toss() -> dict[str, Any]:
+    halves = [
+        toss.begin(server, 5, fixed("model"), fixed(f"half {server}"), fixed(f"nonce {server}")) for server in (0, 1)
+    ]
+    commitments = [half.half.commitment() for half in halves]
+    state = toss.step(halves[0], toss.PeerTossCommitment(commitments[1], fixed("model")), "S1")
+    tossed = toss.step(state, toss.PeerTossReveal(fixed("half 1"), fixed("nonce 1")), "S1")
+    return {
+        "number": 5,
+        "halves": [half.half.seed for half in halves],
+        "nonces": [half.half.nonce for half in halves],
+        "commitments": commitments,
+        "hash seed": tossed.hash_seed,
+        "proof key": tossed.proof_key,
+    }
+
+
+def _statements() -> dict[str, Any]:
+    alice, server, token = identity(CLIENT), identity("S0"), fixed("token", 16)
+    config = _config(VERIFIED)
+    report = RoundReport(
+        round_id=config.round_id(),
+        number=5,
+        ending=Done(),
+        clients=("alice", "bob"),
+        excluded={"carol": "only_s0"},
+        model=config.model,
+    )
+    aborted = RoundReport(
+        round_id=config.round_id(), number=5, ending=Aborted("too few"), clients=(), excluded={}, model=config.model
+    )
+    return {
+        "name": CLIENT,
+        "channel key": alice.public.channel,
+        "statement key": alice.public.statement,
+        "identity digest": alice.public.digest(),
+        "server's statement key": server.public.statement,
+        "credentials": Credentials.of(alice, VERIFIED.digest(), voucher(token, 0)).encode(),
+        "token": token,
+        "vouchers": [voucher(token, number) for number in (0, 1)],
+        "round id": config.round_id(),
+        "submission digest": fixed("submission"),
+        "receipt": server.sign(Domain.RECEIPT, config.round_id(), CLIENT.encode(), fixed("submission")),
+        "outcome": report.canonical(),
+        "outcome's signature": server.sign(Domain.OUTCOME, report.canonical()),
+        "outcome's digest": report.digest(),
+        "outcome of an aborted round": aborted.canonical(),
+    }
+
+
+def _union(rows: list[int], domain: int) -> dict[str, Any]:
+    return {"rows": rows, "of": domain, "packed": pack_union(np.array(rows, dtype=np.uint32), domain)}
+
+
+def _udpf() -> dict[str, Any]:
+    ring = Ring(64, fraction_bits=8)
+    family = udpf.Family(6, ring, 2)
+    betas = ring.encode(np.array([[1.5, -2.0], [0.25, 4.0]]), 2**40)
+    keys = udpf.gen(family, [4, 0], betas, SeededSource(16, "udpf"), epoch=3)
+    return {"points": [4, 0], "keys": [key.to_bytes() for key in keys], "hint": keys[0].hint.to_bytes()}
+
+
+def plain(value: Any) -> Any:
+    """Bytes as hexadecimal text, here and in everything below."""
+    match value:
+        case bytes() | bytearray() | memoryview():
+            return bytes(value).hex()
+        case dict():
+            return {key: plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case _:
+            return value
+
+
+def text() -> str:
+    """The whole file."""
+    return json.dumps(plain(vectors()), indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    FILE.write_text(text(), encoding="utf-8")

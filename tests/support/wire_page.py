@@ -1,0 +1,28 @@
+"""What decoders written from docs/wire.md share: the examples, and the digests as the page defines them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from tests import ROOT
+
+PAGE = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")
+VECTORS = json.loads((ROOT / "docs" / "wire-vectors.json").read_text(encoding="utf-8"))
+
+
+def of(text: str) -> bytes:
+    return bytes.fromhex(text)
+
+
+def le(number: int, size: int) -> bytes:
+    return number.to_bytes(size, "little")
+
+
+def H(tag: str, *parts: bytes, key: bytes = b"") -> bytes:  # noqa: N802 - as on the page
+    content = b"".join(le(len(part), 8) + part for part in parts)
+    return hashlib.blake2b(content, digest_size=32, person=tag.encode().ljust(16, b"\0"), key=key).digest()
+
+
+def K(tag: str, *parts: bytes) -> bytes:  # noqa: N802
+    return H(tag, *parts)[:16]

@@ -1,0 +1,295 @@
+"""docs/wire.md and its examples: the library makes them again, and decoders written from the page alone read them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import runpy
+import typing
+from typing import Any
+
+import msgpack
+import msgspec
+import pytest
+from nacl.bindings import crypto_aead_chacha20poly1305_ietf_decrypt, crypto_aead_chacha20poly1305_ietf_encrypt
+from nacl.signing import VerifyKey
+from noise.connection import Keypair, NoiseConnection
+
+from fsl_async.wire import messages
+from tests import ROOT
+from tests.support import reference
+from tests.support.wire_page import PAGE, VECTORS, H, K, le, of
+
+DOCS = ROOT / "docs"
+
+
+def test_the_library_makes_these_examples():
+    made = runpy.run_path(str(DOCS / "generate_wire_vectors.py"))["text"]()
+    assert made == (DOCS / "wire-vectors.json").read_text(encoding="utf-8"), "`make docs` writes the file again"
+
+
+# ---- digests
+
+
+def test_digests_and_keys():
+    for name in ("unkeyed", "keyed"):
+        case = VECTORS["digests"][name]
+        assert H(case["tag"], *map(of, case["parts"]), key=of(case.get("key", ""))).hex() == case["digest"]
+    case = VECTORS["digests"]["key"]
+    assert K(case["tag"], *map(of, case["parts"])).hex() == case["derived"]
+
+
+def test_the_page_names_every_tag_that_crosses_the_wire():
+    of_one_party = {"HINT", "UPDATE", "STORED", "SIMULATION", "TOKEN", "SALT"}
+    named = set(re.findall(r"`(fsl\.[\w-]+)`", PAGE))
+    assert named == {tag for name, tag in VECTORS["digests"]["tags"].items() if name not in of_one_party}
+
+
+def test_primitives():
+    case = VECTORS["primitives"]
+    key, block = of(case["key"]), int.from_bytes(of(case["block"]), "little")
+    assert le(reference.hash_block(key, block), 16).hex() == case["hash"]
+    stream = b"".join(le(reference.aes(key, (2**32 + 1) * 2**64 + j), 16) for j in (0, 1))
+    assert stream.hex() == case["keystream, nonce 2^32 + 1, two blocks"]
+
+
+# ---- connections
+
+
+def test_preambles():
+    case = VECTORS["preamble"]
+    for name, role in (("client", 1), ("server", 2)):
+        assert of(case[name]) == bytes([0x1F, 0x46, 0x53, 0x0A]) + (1).to_bytes(2, "big") + bytes([role, 1])
+    prologue = b"fsl-async channel prologue\0" + of(case["client"]) + of(case["server"])
+    assert prologue.hex() == case["prologue"]
+
+
+def unpad(padded: bytes, size: int) -> bytes:
+    length = int.from_bytes(padded[:2], "big")
+    assert len(padded) == size
+    assert not any(padded[2 + length :])
+    return padded[2 : 2 + length]
+
+
+@pytest.mark.filterwarnings("ignore:One of ephemeral keypairs is already set")
+def test_the_handshake_by_another_implementation():
+    case = VECTORS["noise"]
+    sides = []
+    for place, name in enumerate(("client", "server")):
+        side = NoiseConnection.from_name(b"Noise_XK_25519_ChaChaPoly_SHA256")
+        side.set_prologue(of(VECTORS["preamble"]["prologue"]))
+        (side.set_as_initiator if name == "client" else side.set_as_responder)()
+        side.set_keypair_from_private_bytes(Keypair.STATIC, of(case[f"{name} private"]))
+        side.set_keypair_from_private_bytes(Keypair.EPHEMERAL, of(case["ephemeral private"][place]))
+        sides.append(side)
+    client, server = sides
+    client.set_keypair_from_public_bytes(Keypair.REMOTE_STATIC, server.noise_protocol.keypairs["s"].public_bytes)
+    for side in sides:
+        side.start_handshake()
+    contents = [b"", *map(of, case["contents of the second and third"])]
+    for turn, (sent, content) in enumerate(zip(map(of, case["messages"]), contents, strict=True)):
+        writer, reader = (server, client) if turn % 2 else (client, server)
+        padded = len(content).to_bytes(2, "big") + content + bytes(1_022 - len(content)) if turn else b""
+        assert bytes(writer.write_message(padded)) == sent
+        assert reader.read_message(sent) == padded
+        assert len(sent) == (48, 1_072, 1_088)[turn]
+    assert client.get_handshake_hash().hex() == case["handshake hash"]
+    welcome = of(case["welcome"])
+    assert len(welcome) == 1_051 == 2 + int.from_bytes(welcome[:2], "big")
+    plain = client.decrypt(welcome[2:])
+    assert plain[0] == 1
+    assert int.from_bytes(plain[1:9], "big") == 1_024
+    assert plain[9] == 1
+    assert unpad(plain[10:], 1_023) == b"alice"
+
+
+class Direction:
+    """One direction of a channel, as the page's section about records has it."""
+
+    def __init__(self, key: bytes) -> None:
+        self.key, self.nonce, self.records = key, 0, 0
+
+    def open(self, stream: bytes) -> typing.Iterator[tuple[int, bytes]]:
+        while stream:
+            length = int.from_bytes(stream[:2], "big")
+            assert 17 <= length <= 65_535
+            ciphertext, stream = stream[2 : 2 + length], stream[2 + length :]
+            nonce = bytes(4) + le(self.nonce, 8)
+            plain = crypto_aead_chacha20poly1305_ietf_decrypt(ciphertext, b"", nonce, self.key)
+            self.nonce, self.records = self.nonce + 1, self.records + 1
+            assert (plain[0] == 3) == (self.records == 1_024)
+            if plain[0] == 3:
+                rekeyed = crypto_aead_chacha20poly1305_ietf_encrypt(bytes(32), b"", bytes(4) + b"\xff" * 8, self.key)
+                self.key, self.records = rekeyed[:32], 0
+            yield plain[0], plain[1:]
+
+
+def test_records():
+    case = VECTORS["records"]
+    assert list(Direction(of(case["key"])).open(of(case["stream"]))) == [
+        (1, (5).to_bytes(8, "big") + b"hello"),
+        (4, b""),
+        (1, bytes(8)),
+        (2, b""),
+    ]
+    late = Direction(of(case["key"]))
+    late.nonce = late.records = 1_023
+    assert list(late.open(of(case["of the 1024th call"]))) == [(3, b""), (4, b"")]
+
+
+# ---- messages
+
+
+def read_message(content: bytes) -> tuple[dict[str, Any], bytes]:
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(content)
+    head, rest = unpacker.unpack(), content[unpacker.tell() :]
+    if not rest:
+        return head, b""
+    assert rest[0] == 0xC6
+    assert int.from_bytes(rest[1:5], "big") == len(rest) - 5
+    return head, rest[5:]
+
+
+SECTION = PAGE[PAGE.index("## Messages") : PAGE.index("## Digests")]
+ROWS = dict(re.findall(r"^\| `([a-z-]+)` \|([^|]*)\|", SECTION, flags=re.MULTILINE))
+DEFAULTS = {"empty": b"", "false": False, "0": 0}
+
+
+def fields_of(kind: str) -> dict[str, Any]:
+    """The fields that the page gives a message, and their defaults."""
+    found: dict[str, Any] = {}
+    for names in re.split(r";", ROWS[kind]):
+        before = names.partition(":")[0]
+        for name, default in re.findall(r"`(\w+)`(?: = (\w+))?", before):
+            found[name] = DEFAULTS[default] if default else ...
+    return found
+
+
+@pytest.mark.parametrize("name", VECTORS["messages"])
+def test_a_message_has_the_fields_of_the_page_in_its_order(name):
+    case = VECTORS["messages"][name]
+    head, bulk = read_message(of(case["bytes"]))
+    assert bulk.hex() == case["bulk"]
+    assert next(iter(head)) == "type"
+    kind = head.pop("type")
+    fields = fields_of(kind)
+    assert [field for field in fields if field in head] == list(head)
+    for field, default in fields.items():
+        assert field in head or default is not ..., f"{field} has no default"
+        assert head.get(field) != default or field not in head
+    shown = {field: value for field, value in case["fields"].items() if field != "type"}
+    assert {field: value.hex() if isinstance(value, bytes) else hexed(value) for field, value in head.items()} == shown
+
+
+def hexed(value: Any) -> Any:
+    return [item.hex() for item in value] if isinstance(value, list) else value
+
+
+def test_the_page_has_every_message_and_every_field():
+    classes = itertools.chain(*map(typing.get_args, (messages.FromClient, messages.FromServer, messages.FromPeer)))
+    declared = {each.__struct_config__.tag: each for each in classes}
+    assert {"type", *declared} == set(ROWS)
+    for kind, message in declared.items():
+        omitted = message.__struct_config__.omit_defaults
+        expected = {
+            field.encode_name: ... if not omitted or field.default is msgspec.NODEFAULT else field.default
+            for field in msgspec.structs.fields(message)
+        }
+        assert fields_of(kind) == expected, kind
+    assert set(declared) == {case["fields"]["type"] for case in VECTORS["messages"].values()}
+
+
+def test_lists():
+    case = VECTORS["lists"]
+    packed = msgpack.packb(sorted([name, of(entry)] for name, entry in case["entries"].items()))
+    assert packed.hex() == case["packed"]
+    assert H("fsl.roster", packed).hex() == case["digest"]
+
+
+# ---- the rest
+
+
+def test_the_toss():
+    case = VECTORS["toss"]
+    halves, nonces = [*map(of, case["halves"])], [*map(of, case["nonces"])]
+    for server in (0, 1):
+        parts = (bytes([server]), le(case["number"], 8), halves[server], nonces[server])
+        assert H("fsl.toss-commit", *parts).hex() == case["commitments"][server]
+    assert H("fsl.hash-seed", *halves).hex() == case["hash seed"]
+    assert H("fsl.proof-key", *halves).hex() == case["proof key"]
+
+
+def test_statements_and_credentials():
+    case = VECTORS["statements"]
+    name, channel, statement = case["name"].encode(), of(case["channel key"]), of(case["statement key"])
+    assert H("fsl.identity", name, channel, statement).hex() == case["identity digest"]
+    server = VerifyKey(of(case["server's statement key"]))
+    outcome = of(case["outcome"])
+    receipt = (of(case["round id"]), name, of(case["submission digest"]))
+    server.verify(H("fsl.receipt", *receipt), of(case["receipt"]))
+    server.verify(H("fsl.outcome", outcome), of(case["outcome's signature"]))
+    assert H("fsl.outcome", outcome).hex() == case["outcome's digest"]
+    order = ["round_id", "number", "ending", "clients", "excluded", "model", "union"]
+    assert list(msgpack.unpackb(outcome)) == list(msgpack.unpackb(of(case["outcome of an aborted round"]))) == order
+    credentials = msgpack.unpackb(of(case["credentials"]))
+    task = of(VECTORS["verified"]["task digest"])
+    VerifyKey(statement).verify(H("fsl.enrolment", task, name, channel), credentials["signature"])
+    vouchers = [K("fsl.voucher", of(case["token"]), bytes([server])) for server in (0, 1)]
+    assert [voucher.hex() for voucher in vouchers] == case["vouchers"]
+    assert (credentials["task"], credentials["voucher"], credentials["name"]) == (task, vouchers[0], case["name"])
+
+
+@pytest.mark.parametrize("case", VECTORS["unions"], ids=lambda case: str(len(case["rows"])))
+def test_unions(case):
+    packed = of(case["packed"])
+    if packed[0] == 0:
+        bits = int.from_bytes(packed[1:], "little")
+        assert len(packed) == 1 + -(-case["of"] // 8)
+        assert [row for row in range(case["of"]) if bits >> row & 1] == case["rows"]
+        return
+    rows, gap, digits = [], 0, 0
+    for byte in packed[1:]:
+        gap, digits = gap | (byte & 127) << 7 * digits, digits + 1
+        if byte < 128:
+            rows.append((rows[-1] if rows else -1) + gap + 1)
+            gap = digits = 0
+    assert rows == case["rows"]
+
+
+def test_keys_and_hints_of_the_primitive():
+    case = VECTORS["udpf"]
+    shares = []
+    for server, content in enumerate(map(of, case["keys"])):
+        assert content[:6] == b"UDPF\x01" + bytes([server])
+        bits, fraction = content[6:8]
+        points, width, trees = (int.from_bytes(content[at : at + 4], "little") for at in (8, 12, 16))
+        epoch, salt, body = content[20:28], content[28:60], content[60:]
+        assert of(case["hint"]) == b"UDPF\x01\x02" + content[6:60] + content[-trees * width * bits // 8 :]
+        assert (bits, fraction, points, width, trees, int.from_bytes(epoch, "little")) == (64, 8, 6, 2, 2, 3)
+        purpose = b"updatable distributed point function"
+        expand = (K("fsl.left", purpose, salt), K("fsl.right", purpose, salt))
+        convert = K("fsl.convert", purpose, salt, epoch)
+        words, row, depth = body[16 * trees :], -(-trees // 8), (points - 1).bit_length()
+        controls, hints = words[16 * depth * trees :], words[16 * depth * trees + depth * row :]
+        for tree in range(trees):
+            root = int.from_bytes(body[16 * tree : 16 * tree + 16], "little")
+            way = [
+                (
+                    int.from_bytes(words[16 * (level * trees + tree) :][:16], "little"),
+                    controls[level * row + tree // 8] >> tree % 8 & 1,
+                )
+                for level in range(depth)
+            ]
+            hint = int.from_bytes(hints[16 * tree : 16 * tree + 16], "little")
+            for point in range(points):
+                node = reference.leaf(expand, way, root, point)
+                found = reference.elements(reference.share(convert, node, 0, hint, bits), bits)
+                shares.append([(-1) ** server * value for value in found])
+    totals = [
+        [(a + b) % 2**64 for a, b in zip(*pair, strict=True)] for pair in zip(shares[:12], shares[12:], strict=True)
+    ]
+    signed = [[(v - 2**64 if v >= 2**63 else v) / 2**8 for v in total] for total in totals]
+    expected = [[0.0, 0.0] for _ in range(12)]
+    expected[4], expected[6] = [1.5, -2.0], [0.25, 4.0]
+    assert signed == expected
