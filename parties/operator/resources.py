@@ -53,7 +53,7 @@ PAGE = {
     "/page.css": ("page.css", "text/css; charset=utf-8"),
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
     "/charts.js": ("charts.js", "text/javascript; charset=utf-8"),
-    "/words.js": ("words.js", "text/javascript; charset=utf-8"),
+    "/labels.js": ("labels.js", "text/javascript; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 

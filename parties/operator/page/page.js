@@ -1,7 +1,7 @@
 // Keeps the page as the server stands. Everything that comes from the server is put in as text, never as markup.
 
 import { Columns } from "./charts.js";
-import { STATES, STEPS, bytes, clock, count, reasons, REASONS, seconds, step, when } from "./words.js";
+import { STATES, STEPS, bytes, clock, count, reasons, REASONS, seconds, step, when } from "./labels.js";
 
 const at = (id) => document.getElementById(id);
 const say = (id, words) => { if (at(id).textContent !== words) at(id).textContent = words; };
@@ -61,7 +61,7 @@ function showRound({ round, waiting_for }) {
   say("state", STATES[state] ?? state);
   drawPath(state);
   closes = round && state === "Open" ? round.closes_at : null;
-  say("countdown-words", !round || state !== "Open" ? "" : closes === null ? "closes when enough clients are in" : "closes in");
+  say("countdown-text", !round || state !== "Open" ? "" : closes === null ? "closes when enough clients are in" : "closes in");
   tick();
   showProgress(round);
   say("waiting", round && round.waiting_for ? `Waiting for ${round.waiting_for}` : waiting_for);
@@ -83,12 +83,12 @@ function showProgress(round) {
   const reach = Math.max(submissions, minimum, 1);
   const scale = maximum <= 4 * reach ? Math.max(maximum, reach) : 2 * reach;
   const needed = submissions < minimum ? `${minimum} needed` : maximum ? `at most ${maximum.toLocaleString("en")}` : "";
-  say("submissions-words", round ? `${submissions.toLocaleString("en")}${needed ? `, ${needed}` : ""}` : "");
+  say("submissions-text", round ? `${submissions.toLocaleString("en")}${needed ? `, ${needed}` : ""}` : "");
   fill("submissions", submissions, scale);
   const needle = at("submissions").querySelector(".mark");
   needle.hidden = !round || minimum >= scale;
   needle.style.left = `${(100 * minimum) / scale}%`;
-  say("evaluated-words", round ? `${evaluated.toLocaleString("en")} of ${submissions.toLocaleString("en")}` : "");
+  say("evaluated-text", round ? `${evaluated.toLocaleString("en")} of ${submissions.toLocaleString("en")}` : "");
   fill("evaluated", evaluated, Math.max(submissions, 1));
 }
 
@@ -105,7 +105,7 @@ function showFigures(status) {
   say("connected", status.clients.connected.toLocaleString("en"));
   say("queue", round ? (round.submissions - round.evaluated).toLocaleString("en") : "0");
   say("memory", bytes(memory.resident));
-  at("memory").title = memory.budget ? `${bytes(memory.budget_used)} of ${bytes(memory.budget)} for messages are taken` : "";
+  at("memory").title = memory.budget ? `${bytes(memory.budget_used)} of ${bytes(memory.budget)} for messages are used` : "";
   say("lag", seconds(status.lag_seconds));
 }
 
@@ -117,7 +117,7 @@ function showParties({ peer, clients }) {
 }
 
 function troubles(list) {
-  if (!list.length) return [make("li", "", "None since the start.")];
+  if (!list.length) return [make("li", "", "None since the server started.")];
   return list.map((trouble) => {
     const often = trouble.times > 1 ? ` ×${trouble.times.toLocaleString("en")}` : "";
     const time = make("time", "", when(trouble.last_at));

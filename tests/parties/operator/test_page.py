@@ -152,12 +152,12 @@ async def test_the_page_lives(window, stage, tmp_path):
         stage.open_round(1, seconds=float("inf"), minimum=3, maximum=5)
         stage.connect("alice")
         stage.submit("alice")
-        await see(window, f"{text('#submissions-words')} === '1, 3 needed'")
-        assert await run(window, f"return {text('#countdown-words')}") == "closes when enough clients are in"
+        await see(window, f"{text('#submissions-text')} === '1, 3 needed'")
+        assert await run(window, f"return {text('#countdown-text')}") == "closes when enough clients are in"
         for name in ("bob", "carol"):
             stage.submit(name)
         stage.evaluate("alice")
-        await see(window, f"{text('#evaluated-words')} === '1 of 3'")
+        await see(window, f"{text('#evaluated-text')} === '1 of 3'")
         bar = await run(window, "return document.querySelector('#submissions .fill').style.width")
         assert bar == "60%"
         stage.move("Committed", "S1's commitment")
@@ -323,6 +323,6 @@ def test_nothing_is_loaded_from_elsewhere_and_nothing_is_inline():
 
 
 def test_words_know_every_state_and_reason():
-    words = (PAGE / "words.js").read_text(encoding="utf-8")
+    words = (PAGE / "labels.js").read_text(encoding="utf-8")
     for name in (*(state.__name__ for state in protocol.ACCEPTS), *EXCLUSIONS):
         assert re.search(rf"^  {name}: ", words, re.MULTILINE), name

@@ -1,21 +1,21 @@
-// What the page says: states, reasons, numbers and times, in words.
+// The page's texts: for states, reasons, numbers and times.
 
 export const STEPS = ["Tossing", "Open", "Closed", "Rostered", "Proved", "Verified", "Committed", "Revealed", "Combined", "Concluded", "Done"];
 
 export const STATES = {
   Tossing: "The servers toss the seed of the next round.",
   Open: "Clients submit.",
-  Closed: "Our list of submissions is frozen and sent; the other server's is awaited.",
-  Closing: "The other server has closed; submissions that it has and we have not can still come in.",
-  Rostered: "The roster is agreed; its submissions are evaluated.",
-  Proved: "Our proof digests are sent; the other server's are awaited.",
-  Verified: "It is settled who counts; our share of the sum is made.",
-  Committed: "Our commitment is sent; the other server's is awaited. From here on the round is not given up.",
-  Revealed: "Our share is sent; the other server's is awaited.",
+  Closed: "This server has closed and sent its list of submissions; it waits for the other server's list.",
+  Closing: "The other server has closed; submissions that only it has can still arrive here.",
+  Rostered: "Both servers agree on the roster; its submissions are evaluated.",
+  Proved: "This server has sent its proof digests; it waits for the other server's.",
+  Verified: "It is decided who is counted; this server computes its share of the sum.",
+  Committed: "This server has sent its commitment; it waits for the other server's. The round can no longer be aborted.",
+  Revealed: "This server has sent its share; it waits for the other server's.",
   Combined: "Both shares are known; the update is applied.",
-  Concluded: "Our outcome is sent; the other server's is awaited.",
-  Done: "Both servers arrived at the same outcome.",
-  Aborted: "Given up before anything was revealed.",
+  Concluded: "This server has sent its outcome; it waits for the other server's.",
+  Done: "Both servers have computed the same outcome.",
+  Aborted: "The round was aborted before anything was revealed.",
 };
 
 export const REASONS = {
