@@ -99,7 +99,7 @@ class Actor:
                     await self.sequence.move_on()
         except PeerViolationError as error:
             await self.records.evidence.keep(
-                Evidence(number=self.sequence.number, about=error.peer, kind="violation", words=str(error))
+                Evidence(number=self.sequence.number, about=error.peer, kind="violation", explanation=str(error))
             )
             await self.link.flush()  # so that the peer hears what contradicts it, and ends as well
             raise
@@ -158,7 +158,7 @@ class Actor:
             await self._catch_up()  # what came before may open its round
         run, size = self.rounds.find(message.round_id), len(received.bulk)
         if run is None or objection(run.config, self.setup.index, message, size):
-            await self._post(Forwarded(message, size, b""))
+            await self._post(Forwarded(message, size, None))
             return
         known = message.client in self.records.enrolment
         await self._post(await take_in(run, message, received.bulk, known=known))
@@ -197,9 +197,9 @@ class Actor:
             self.sequence.check_known(message.round_id)
             return  # for a round that has closed; the client hears so from its own connection
         wrong = objection(run.config, self.setup.index, message, forwarded.size)
-        if wrong:
+        if wrong is not None:
             raise PeerViolationError(peer, wrong)
-        if not forwarded.part:
+        if forwarded.part is None:
             return  # nothing was kept, and nothing is wrong: see `take_in`
         try:
             run.requests.public(RequestKey(message.client, message.purpose, message.query), forwarded.part)

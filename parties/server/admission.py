@@ -6,13 +6,14 @@
                 ── token ── a voucher nobody has used ──┐
                 ── open ────────────────────────────────┴> enrolled: recorded, then in
 
-Rules: a name belongs to one key for good, and so does a token, on each server; an enrolment is in the store before the
-client hears of it, and read back at the start; whatever a stranger sends, the answer is a reason, never an error; where
-the operator's list and an enrolment contradict each other, the list holds. The list can be replaced while the server
-runs: who is not known any more is let go, and what this server has acknowledged to it by then stays, and counts.
+Rules: on each server, a name belongs to one key for good, and so does a token. An enrolment is in the store before the
+client hears of it, and is read back at the start. The answer to anything that a stranger sends is a reason, never an
+error. Where the operator's list and an enrolment contradict each other, the list holds. The list can be replaced while
+the server runs: a client that is not known any more is disconnected; what this server has acknowledged to it by then
+stays, and counts.
 
-The two servers decide apart. A client that one of them knows otherwise, or not at all, cannot be counted: a
-submission's digest has the client's name and keys in it, so the rosters do not meet.
+The two servers decide independently. A client that one of them does not know, or knows by another name or other keys,
+cannot be counted: a submission's digest covers the client's name and keys, so the rosters differ.
 """
 
 from __future__ import annotations
@@ -40,19 +41,19 @@ from transport import Refusal
 _log = logging.getLogger("parties.enrolment")
 
 JOURNAL = "enrolment"
-"""Where a server's store has who enrolled."""
+"""The journal of enrolments in a server's store."""
 
 MOST_ENROLLED = 100_000
 
 OPEN_WARNING = (
-    "enrolment is open: whoever reaches this server can take part under any free name, and as often as it likes. A sum "
-    "hides a client only among others that are not one adversary's, so min_clients protects nobody here; use "
+    "enrolment is open: anybody who reaches this server can take part, under as many free names as they like. A sum "
+    "hides a client only among clients that one adversary does not control, so min_clients protects nobody here; use "
     'enrolment = "list" or "token" for anything but a trial'
 )
 
 
 class DismissedError(ChannelError):
-    """A server has ended a client's connection, for the client is not known any more."""
+    """A server has ended a client's connection, because the client is not known any more."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class _Enrolled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def enrolled_in(entries: Iterable[bytes], source: str) -> list[PublicIdentity]:
-    """Who has enrolled, by the entries of a server's journal, in order.
+    """The clients that have enrolled, by the entries of a server's journal, in order.
 
     Raises:
         StorageError: they cannot be read.
@@ -108,13 +109,13 @@ def enrolled_in(entries: Iterable[bytes], source: str) -> list[PublicIdentity]:
 
 
 class Enrolment:
-    """The clients one server knows, and how others become known.
+    """The clients that one server knows, and how others become known.
 
     Args:
         server: the server's name, for messages.
         task: the digest of its task.
         listed: the operator's list; the caller may add to it at any time, and `reload` replaces it.
-        policy: who else may come; `take_tokens` replaces the tokens.
+        policy: who else may enrol; `take_tokens` replaces the tokens.
         store: where enrolments are recorded.
         observe: hears of every client that has enrolled.
     """
@@ -140,12 +141,12 @@ class Enrolment:
         self._reloaded = RecurringEvent()
 
     @property
-    def warning(self) -> str:
-        """What the operator must know about the policy; empty where there is nothing to say."""
-        return OPEN_WARNING if isinstance(self._policy, Anyone) else ""
+    def warning(self) -> str | None:
+        """What the operator must know about the policy; none where there is nothing to say."""
+        return OPEN_WARNING if isinstance(self._policy, Anyone) else None
 
     async def restore(self) -> None:
-        """Read back who has enrolled before.
+        """Read back the enrolments.
 
         Raises:
             StorageError: the journal cannot be read.
@@ -162,10 +163,10 @@ class Enrolment:
     # ---- who is known
 
     def reload(self, listed: Registry) -> tuple[PublicIdentity, ...]:
-        """Take another list in place of the operator's; its revocations hold for those who enrolled as well.
+        """Take another list in place of the operator's; its revocations hold for enrolled clients as well.
 
         Returns:
-            Who is not known any more; their connections end (see `dismissed`).
+            The clients that are not known any more; their connections end (see `dismissed`).
         """
         known = [client for registry in (self._listed, self._enrolled) for client in registry]
         before = [client for client in known if self.by_channel(client.channel) == client]
@@ -174,7 +175,7 @@ class Enrolment:
         return tuple(client for client in before if self.by_channel(client.channel) != client)
 
     def take_tokens(self, book: TokenBook) -> None:
-        """Enrol with the tokens of another book from now on; who has enrolled stays, and a used token stays used."""
+        """Enrol with the tokens of another book from now on; enrolled clients stay, and a used token stays used."""
         self._policy = WithToken(book)
 
     async def dismissed(self, client: PublicIdentity) -> Refusal:
@@ -224,7 +225,7 @@ class Enrolment:
         client = self.by_channel(key)
         if client is not None:
             return self._recognise(client, credentials)
-        async with self._turn:  # of two that come at once, the second sees what the first has got
+        async with self._turn:  # of two that come at once, the second sees what the first got
             client = self.by_channel(key)
             if client is not None:
                 return self._recognise(client, credentials)
@@ -245,7 +246,7 @@ class Enrolment:
         )
 
     def _judge(self, key: bytes, credentials: Credentials) -> _Enrolled | Refusal:
-        """What becomes of an unknown key. A stranger who may not enrol learns nothing about names."""
+        """Decide about an unknown key. A stranger who may not enrol learns nothing about names."""
         revoked = self._revoked(key)
         if revoked is not None:
             return revoked
@@ -285,7 +286,7 @@ class Enrolment:
         return token
 
     def _objection(self, key: bytes, credentials: Credentials) -> Refusal | None:
-        """Why somebody who may enrol cannot do so as it comes; whatever the reason, its token stays unused."""
+        """Why a client that may enrol cannot do so with these credentials; its token stays unused in any case."""
         name = credentials.name
         if not same(credentials.task, self._task):
             return Refusal(

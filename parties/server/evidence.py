@@ -1,13 +1,13 @@
-"""What a server saw somebody do against the protocol, kept for whoever runs it.
+"""What a server saw somebody do against the protocol, kept for its operator.
 
 Rules: an entry names the round, the party, and the two statements that contradict each other, by their digests: never
-a seed, a share or a value. It is in the store before the refusal goes out. A round keeps one entry of a kind about a
-party, however often it comes, so nobody can fill the store with it.
+a seed, a share or a value. It is in the store before the refusal goes out. For each party, a round has one entry of a
+kind, however often it happens, so nobody can fill the store with it.
 
-An entry is this server's word: what a client says is authenticated by its channel and not signed, so an entry tells
-the operator whom to ask, and proves nothing to a third party. It blames whoever can have lied and nobody else: a client
-that contradicts itself at this server has done so alone; of what came through the other server, or is its word, either
-of the two may have lied, and the entry names both.
+An entry is this server's word. What a client says is authenticated by its channel and not signed, so an entry tells
+the operator whom to ask, and proves nothing to a third party. It names every party that can have lied and no other: a
+client that contradicts itself at this server has done so alone; where a part came through the other server, or the
+other server says so, either of the two may have lied, and the entry names both.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     Attributes:
         number: the round.
         about: the party: a client, or the other server; both, where either may have done it (see `either`).
-        kind: of a client alone: `two-contents`, other content under one request; `false-digest`, a part sent to its
-            carrier that has not the announced digest; `two-hints`, a second hint for an epoch. Of a client or the other
-            server: `two-parts`, the part that was forwarded is not the one that the client announced here;
+        kind: about a client alone: `two-contents`, other content under one request; `false-digest`, a part sent to its
+            carrier that does not have the announced digest; `two-hints`, a second hint for an epoch. About a client or
+            the other server: `two-parts`, the part that was forwarded is not the one that the client announced here;
             `two-digests`, the two servers hold different submissions of the client; `proof`, their proof digests of
-            its trees differ; `excess`, the opened sum is more than its clients can have contributed. Of the other
+            its trees differ; `excess`, the opened sum is more than its clients can have contributed. About the other
             server: `violation`, it broke the protocol.
-        first: the digest that this server knew before, or arrived at itself; empty for a violation.
-        second: the one that contradicts it.
-        words: the same for people.
+        first: the digest that this server knew before, or computed itself; empty for a violation.
+        second: the digest that contradicts it; empty for a violation.
+        explanation: the same, for people.
     """
 
     number: int
@@ -45,11 +45,11 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     kind: EvidenceKind
     first: bytes = b""
     second: bytes = b""
-    words: str
+    explanation: str
 
 
 def either(first: str, second: str) -> str:
-    """Whom an entry is about where one of two has done it, and nobody but they can know which."""
+    """What an entry is about where one of two parties has lied, and this server cannot know which."""
     return f"{first} or {second}"
 
 
@@ -67,7 +67,7 @@ class EvidenceBook:
         self._kept: set[tuple[int, str, EvidenceKind]] = set()
 
     async def restore(self) -> None:
-        """Read back what has been kept, so that nothing is kept twice."""
+        """Read back the entries, so that none is kept twice."""
         self._kept = {(entry.number, entry.about, entry.kind) for entry in await self.entries()}
 
     async def keep(self, entry: Evidence) -> None:
@@ -81,7 +81,7 @@ class EvidenceBook:
             return
         self._kept = {name, *(other for other in self._kept if other[0] == entry.number)}
         await self._store.record(JOURNAL, msgspec.msgpack.encode(entry))
-        self._observe(Violated(number=entry.number, about=entry.about, kind=entry.kind, explanation=entry.words))
+        self._observe(Violated(number=entry.number, about=entry.about, kind=entry.kind, explanation=entry.explanation))
 
     async def entries(self) -> list[Evidence]:
         """Everything kept, in order."""

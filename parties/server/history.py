@@ -1,11 +1,11 @@
 """What a server restarts from: the model, how far it has got, and the rounds that are over.
 
-    standing                 value: whose store this is, the last settled round, the seed of sessions, the alignment
+    standing                 value: `Progress`: whose store this is, how far the server has got
     model/<block>            value: the model as it stands, raw
     union/<block>            value: the union that rounds are aligned on, raw
     past/<number>            value: a settled round's account
     past-number/<round id>   value: its number
-    restores                 journal: when it was made of a copy again (see `parties.deployment.restore`)
+    restores                 journal: when it was made from a copy (see `parties.deployment.restore`)
 
 Rules: settling a round is one commit, so that the model, the account and the number never disagree; a store belongs to
 one server and one task for good.
@@ -39,6 +39,18 @@ RESTORES = "restores"
 ArrayForm: TypeAlias = tuple[str, tuple[int, ...]]
 
 
+class SessionSeed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The seed that lays out trees.
+
+    Attributes:
+        number: the round that was opened with it.
+        hash_seed: the seed.
+    """
+
+    number: int
+    hash_seed: bytes
+
+
 class Progress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How far a server has got.
 
@@ -47,20 +59,18 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         server: 0 or 1.
         keys: the server's own public keys.
         settled: the number of the last settled round; 0 before the first.
-        session: the round whose seed lays out the trees of sessions, and that seed; 0 and empty where there is none.
-        hash_seed: see `session`.
+        session: what lays out the trees of sessions; none before the first round.
         alignment: what the next round works on.
         done: how many rounds are done.
-        aborted: how many were aborted, or their sum refused: the model stayed as it was.
-        forms: by key, dtype and shape of the arrays kept beside this.
+        aborted: how many were aborted, or their sum was refused: the model stayed as it was.
+        forms: by key, dtype and shape of the arrays stored beside this.
     """
 
     task: bytes
     server: int
     keys: ServerKeys
     settled: int = 0
-    session: int = 0
-    hash_seed: bytes = b""
+    session: SessionSeed | None = None
     alignment: aligning.Alignment
     done: int = 0
     aborted: int = 0
@@ -78,12 +88,12 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Restore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A restore, as the store remembers it.
+    """A restore, as the store has it.
 
     Attributes:
         settled: the last round that was over in the copy.
         newest: whether the mark said that nothing had been done since.
-        gives_up: whether the round that had begun in the copy must not go on.
+        gives_up: whether the round that had begun in the copy must be aborted.
         at: seconds since 1970.
     """
 
@@ -103,46 +113,46 @@ class History:
         """Read back how far this server has got; an empty store begins at `fresh` with that model.
 
         Returns:
-            The standing, the model, and by sparse block the union that rounds are aligned on.
+            The progress, the model, and by sparse block the union that rounds are aligned on.
 
         Raises:
             StorageError: the store is another server's or another task's, or cannot be read.
         """
         if not await self._store.keys("standing"):
-            standing = msgspec.structs.replace(fresh, forms=_forms(model, {}))
-            await self._store.commit(*_arrays(model, {}), _put(standing))
-            return standing, model, {}
-        standing = decode_stored(await self._store.blob("standing"), Progress, "the store's standing")
-        _check_owner(standing, fresh)
-        arrays = {key: await self._array(key, form) for key, form in standing.forms.items()}
-        return standing, _under("model/", arrays), _under("union/", arrays)
+            progress = msgspec.structs.replace(fresh, forms=_forms(model, {}))
+            await self._store.commit(*_arrays(model, {}), _put(progress))
+            return progress, model, {}
+        progress = decode_stored(await self._store.blob("standing"), Progress, "the store's standing")
+        _check_owner(progress, fresh)
+        arrays = {key: await self._array(key, form) for key, form in progress.forms.items()}
+        return progress, _under("model/", arrays), _under("union/", arrays)
 
     def settle(
-        self, standing: Progress, past: PastRound, model: Model, union: Model, retention: int
+        self, progress: Progress, past: PastRound, model: Model, union: Model, retention: int
     ) -> tuple[Progress, list[Change]]:
         """What settles a round, in one commit with what others add to it.
 
         Args:
-            standing: how far the server has got with this round.
+            progress: how far the server has got with this round.
             past: the round.
             model: as it stands now.
             union: by sparse block, what later rounds are aligned on.
             retention: how many settled rounds keep their submissions and shares.
 
         Returns:
-            The standing as it is kept, and the changes.
+            The progress as it is stored, and the changes.
         """
-        kept = msgspec.structs.replace(standing, forms=_forms(model, union))
+        stored = msgspec.structs.replace(progress, forms=_forms(model, union))
         number = past.report.number
         changes: list[Change] = [
             Put(f"past/{number:08}", msgspec.msgpack.encode(past)),
             Put(f"past-number/{past.report.round_id.hex()}", number.to_bytes(8, "little")),
-            _put(kept),
+            _put(stored),
         ]
         changes += _arrays(model, union) if isinstance(past.report.ending, Done) else []
         if number > retention:
             changes.append(Erase(f"{round_prefix(number - retention)}/"))
-        return kept, changes
+        return stored, changes
 
     async def past(self, settled: int, most: int) -> list[PastRound]:
         """The rounds that are over up to a number, in order, at most so many; no others are read."""
@@ -157,14 +167,14 @@ class History:
         return now
 
     async def gives_up(self, settled: int) -> bool:
-        """Whether the round after the last settled one must not go on: nobody knows what was said in it since."""
+        """Whether the round after the last settled one must be aborted: nobody knows what was said in it since."""
         restores: list[Restore] = [
             decode_stored(entry, Restore, RESTORES) for entry in await self._store.entries(RESTORES)
         ]
         return any(restore.gives_up and restore.settled == settled for restore in restores)
 
     async def sweep(self, settled: int, retention: int) -> None:
-        """Erase what a late request has left of rounds that are to be forgotten."""
+        """Erase what late requests have left of rounds that are to be forgotten."""
         left = {key.partition("/")[0] for key in await self._store.keys("round-")}
         old = [prefix for prefix in left if int(prefix.removeprefix("round-")) <= settled - retention]
         if old:
@@ -199,28 +209,28 @@ class History:
             raise StorageError(f"{key} in the store is no array {shape} of {dtype!r}: {error}; {DAMAGED}") from error
 
 
-def _check_owner(kept: Progress, fresh: Progress) -> None:
-    if (kept.server, kept.keys) != (fresh.server, fresh.keys):
+def _check_owner(stored: Progress, fresh: Progress) -> None:
+    if (stored.server, stored.keys) != (fresh.server, fresh.keys):
         raise StorageError(
-            f"the store belongs to S{kept.server} with statement key {kept.keys.statement.hex()[:16]}…, and this is "
-            f"S{fresh.server} with {fresh.keys.statement.hex()[:16]}…; give every server a store of its own, and a new "
-            "one after its keys were replaced"
+            f"the store belongs to S{stored.server} with statement key {stored.keys.statement.hex()[:16]}…, and this "
+            f"is S{fresh.server} with {fresh.keys.statement.hex()[:16]}…; give every server a store of its own, and "
+            "a new one after its keys were replaced"
         )
-    if kept.task != fresh.task:
-        raise StorageError(f"the store belongs to another task: {_task_difference(kept.task, fresh.task)}")
+    if stored.task != fresh.task:
+        raise StorageError(f"the store belongs to another task: {_task_difference(stored.task, fresh.task)}")
 
 
-def _task_difference(kept: bytes, ours: bytes) -> str:
+def _task_difference(stored: bytes, ours: bytes) -> str:
     try:
-        difference = first_difference(Task.parse(kept, "the store"), Task.parse(ours, "the task file"))
+        difference = first_difference(Task.parse(stored, "the store"), Task.parse(ours, "the task file"))
     except PeerViolationError as error:
         return str(error)
     field, before, now = difference or ("version", "", "")
     return f"{field} is {before} there, {now} in the task file; put the task file back, or begin with a new store"
 
 
-def _put(standing: Progress) -> Put:
-    return Put("standing", msgspec.msgpack.encode(standing))
+def _put(progress: Progress) -> Put:
+    return Put("standing", msgspec.msgpack.encode(progress))
 
 
 def _forms(model: Model, union: Model) -> dict[str, ArrayForm]:

@@ -26,7 +26,7 @@ from fsl_async.server.sums import CellMemory
 from fsl_async.wire.messages import Abort, Conclusion, Known, TossCommitment, TossReveal
 from parties.events import Resumed, RoundOpened, RoundSettled, Warned
 from parties.outcome import Aborted, Done, Model, RoundReport
-from parties.server.history import Progress
+from parties.server.history import Progress, SessionSeed
 from parties.server.peer.link import PeerLink
 from parties.server.peer.reconciliation import known
 from parties.server.records import ServerRecords
@@ -225,8 +225,10 @@ class RoundSequence:
     async def terms(self, tossed: tossing.Tossed) -> Terms:
         """What the round begins with that this toss opens."""
         setup, number = self._setup, tossed.half.number
-        if setup.task.selection != "fixed" or not self.progress.session:
-            self.progress = msgspec.structs.replace(self.progress, session=number, hash_seed=tossed.hash_seed)
+        session = self.progress.session
+        if session is None or setup.task.selection != "fixed":
+            session = SessionSeed(number=number, hash_seed=tossed.hash_seed)
+            self.progress = msgspec.structs.replace(self.progress, session=session)
         own, peer = setup.identity.public.keys, setup.peer.keys
         servers: tuple[ServerKeys, ServerKeys] = (own, peer) if setup.index == 0 else (peer, own)
         progress = self.progress
@@ -234,8 +236,8 @@ class RoundSequence:
         config = RoundConfig(
             task=setup.task,
             number=number,
-            session=progress.session,
-            hash_seed=progress.hash_seed,
+            session=session.number,
+            hash_seed=session.hash_seed,
             toss=tossed.commitments,
             servers=servers,
             model=self._described,

@@ -1,10 +1,10 @@
-"""A server: its actor, which has the rounds, and a task for every connection that brings it work.
+"""A server as it is reached from outside: by its clients, by the other server, and by the program that runs it.
 
-Connection tasks (see `parties.server.clients.connection`) read rounds, wait on them, and post to the actor (see
-`parties.server.actor`); so does whoever runs the server.
+Each connection has a task. A client's task (see `parties.server.clients.connection`) reads rounds, waits for them, and
+posts to the actor (see `parties.server.actor`), which alone changes a round.
 
-A server that is started again with the same store goes on where it was: what was acknowledged is there, and what was
-said is said again in the same bytes.
+A server that is started again with the same store resumes: what it acknowledged is there, and what it said it says
+again in the same bytes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ __all__ = ["Server"]
 _log = logging.getLogger("parties.server")
 
 LASTING = (VersionMismatchError, KindMismatchError, RoleMismatchError, WrongServerKeyError, ForeignPeerError)
-"""Why servers do not meet, where waiting does not help: somebody has to do something."""
+"""Why servers do not meet, where waiting does not help: an operator has to do something."""
 
 PEER_CONNECTIONS = 2
 """One in use, and one that is about to end it."""
@@ -65,10 +65,17 @@ PEER_CONNECTIONS = 2
 class Server:
     """S0 or S1.
 
+        async with trio.open_nursery() as nursery:
+            address = await nursery.start(server.run)
+            outcome = await server.close_round()
+
+    Args:
+        setup: what it is made of.
+
     Attributes:
         setup: what it is made of.
-        actor: what has its rounds.
-        clients: their connections.
+        actor: changes its rounds; has what it knows.
+        clients: its clients' connections.
         visitors: how many clients are connected.
     """
 
@@ -95,7 +102,7 @@ class Server:
 
         Raises:
             PeerViolationError: the other server broke the protocol; nothing was revealed that it should not see.
-            StorageError: what must not be forgotten cannot be read, or cannot be kept any more.
+            StorageError: the store cannot be read, or cannot be written any more.
         """
         await self.actor.restore()
         if self.enrolment.warning:
@@ -132,7 +139,7 @@ class Server:
         return self.actor.records.evidence
 
     def handshake(self) -> HandshakeSettings:
-        """What this server brings to every handshake."""
+        """What this server says of itself in every handshake."""
         role = Role.SERVER_0 if self.setup.index == 0 else Role.SERVER_1
         return HandshakeSettings(
             private_key=self.setup.identity.channel_secret,
@@ -182,7 +189,7 @@ class Server:
                 assert_never(report.ending)
 
     async def settlements(self) -> AsyncGenerator[RoundReport, None]:
-        """The account of every round settled since this server was started; ends with the schedule's last."""
+        """The report of each round settled since this server was started; ends with the schedule's last."""
         rounds, number = self.actor.rounds, self.actor.sequence.settled_before
         while not (self.setup.schedule.rounds and number >= self.setup.schedule.rounds):
             fresh = [past.report for past in rounds.past if past.report.number > number]
@@ -256,7 +263,7 @@ class Server:
     # ---- its clients
 
     async def drain(self, seconds: float) -> None:
-        """Wait until every client has gone, to hear what became of the last round; at most so many seconds."""
+        """Wait until every client has left with the last round's outcome; at most so many seconds."""
         with trio.move_on_after(seconds):
             while self.visitors:
                 await self._left.wait()
@@ -276,12 +283,12 @@ class Server:
     # ---- connections
 
     async def _end_with_the_store(self) -> None:
-        """End the server when a connection's task finds that nothing can be kept any more."""
+        """End the server when a connection's task finds that the store is lost."""
         raise await self._store_failure.receive()
 
     @contextmanager
     def _in_sight(self) -> Iterator[None]:
-        """Tell the server of a lost store: a listener takes every error for one of its connection alone."""
+        """Tell the server of a lost store: the listener takes each error for one of its connection alone."""
         try:
             yield
         except* StoreLostError as lost:
@@ -299,7 +306,7 @@ class Server:
                 return await self.admit(key, payload)
             except DiskFullError as error:
                 self.setup.observe(Warned(about="store", explanation=str(error)))
-                return NoPlace(f"{self.setup.name} cannot store who you are at present: its disk is full")
+                return NoPlace(f"{self.setup.name} cannot enrol you at present: its disk is full")
 
     def _tell_failure(self, origin: str, error: FslError) -> None:
         self.setup.observe(ConnectionFailed(origin=origin, kind=type(error).__name__, explanation=str(error)))
@@ -343,16 +350,16 @@ class Server:
                 nursery.cancel_scope.cancel()
 
     async def _end_when_dismissed(self, client: PublicIdentity) -> None:
-        """End a client's connection once it is not known any more.
+        """End a client's connection once the client is not known any more.
 
-        Whatever it waits for stays unanswered: a submission may be stored by then, so "refused" would not be true. Its
-        next connection is refused with the reason.
+        Its request stays unanswered: a submission may be stored by then, so "refused" would not be true. Its next
+        connection is refused with the reason.
         """
         refusal = await self.enrolment.dismissed(client)
-        raise DismissedError(f"{client.name!r} is let go: {refusal.reason}")
+        raise DismissedError(f"{client.name!r} is disconnected: {refusal.reason}")
 
     def _limits(self) -> Limits:
-        """What strangers are allowed; the peer has places of its own, so that clients can never keep it out."""
+        """What strangers are allowed; the peer has places of its own, so that clients cannot keep it out."""
         own = {self.setup.peer.channel: PEER_CONNECTIONS}
         return replace(self.setup.limits, per_key_exceptions=own | dict(self.setup.limits.per_key_exceptions))
 

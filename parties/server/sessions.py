@@ -1,7 +1,7 @@
 """The trees that outlive their round: one session per client, in tasks whose selection is fixed.
 
-Each client's session is the machine of `fsl_async.protocols.session`; its state is kept in the store, and so are the
-trees it stands on. A hint that the machine refuses goes into the evidence, with the one it contradicts.
+Each client's session is the machine of `fsl_async.protocols.session`; the store has its state and its trees. A hint
+that the machine refuses goes into the evidence, with the one that it contradicts.
 
     session/<client>/state              value: the machine's state
     session/<client>/<since>/trees      blob: the public part that brought the trees, in round `since`
@@ -36,7 +36,7 @@ NOTHING = memoryview(b"")
 
 
 class _Origin(Discreet, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What belongs to a session's trees: who made them, and how they lie in the part that brought them."""
+    """What belongs to a session's trees: the seeds they grow from, and their layout in the part that brought them."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"msk"})
     msk: bytes
@@ -71,7 +71,7 @@ class Sessions:
                 self._states[unquote(key.split("/")[1])] = state
 
     async def of(self, config: RoundConfig, client: str) -> Submission:
-        """The submission that brought the trees of a client's session, but for its hints.
+        """The submission that brought the trees of a client's session, without its hints.
 
         Args:
             config: a main round of the session; all of them have one shape.
@@ -100,10 +100,10 @@ class Sessions:
         )
 
     def take(self, client: str, event: protocol.Brought | protocol.Hinted) -> Put:
-        """A submission has come; what is returned belongs into the commit that keeps it.
+        """Take a submission; what is returned belongs in the commit that stores it.
 
         Raises:
-            RequestRefusedError: its epoch does not rise, it is the epoch's second hint, or it hints at no session.
+            RequestRefusedError: its epoch does not rise, it is the epoch's second hint, or there is no session.
         """
         try:
             return self._step(client, event)
@@ -121,16 +121,16 @@ class Sessions:
         counted: Collection[str],
         fetch: Callable[[str], Awaitable[Submission]],
     ) -> list[Change]:
-        """A round is settled: trees of submissions that were counted stand, others fall.
+        """Settle a round: trees of submissions that were counted stay, the others go.
 
         Args:
             epoch: the round's.
             phase: the round's.
-            counted: whose submissions were.
+            counted: the clients whose submissions were counted.
             fetch: reads a submission of the round.
 
         Returns:
-            What belongs into the commit that settles the round; the trees themselves are kept already.
+            What belongs in the commit that settles the round; the trees themselves are stored already.
         """
         changes: list[Change] = []
         for client, state in list(self._states.items()):
@@ -152,7 +152,7 @@ class Sessions:
         return [change] if self._states[client] != before else []
 
     async def _keep_trees(self, epoch: int, phase: Literal["main", "union"], submission: Submission) -> None:
-        """Keep trees beside those that they replace: the commit that settles the round decides which ones stand."""
+        """Store trees beside those that they replace: the commit that settles the round decides which ones stay."""
         own = submission.trees.layout == submission.part.layout
         origin = _Origin(
             msk=submission.msk,

@@ -1,8 +1,9 @@
 """A store as a server uses it for itself: what finds no room waits until there is some.
 
-A client whose request finds no room is told to come back. What the server has to record of its own (an event of a
-round, a share, a settled round) is wanted again in any case, so it waits, and the round with it: nothing that depends
-on it has been said by then, nothing is lost, and as soon as an operator has made room it goes on. See docs/adr/0010.
+A client whose request finds no room is told to come back. What the server has to record of its own accord (an event
+of a round, a share, a settled round) is needed in any case, so it waits, and the round with it: nothing that depends on
+it has been said by then, nothing is lost, and the round resumes as soon as an operator has made room. See
+docs/adr/0010.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class PatientStore(Store):
         self._waiting: set[trio.lowlevel.Task] = set()
 
     async def commit(self, *changes: Change) -> None:
-        """See `Store.commit`; a full disk is no reason to give up. Cancelled while it waits, it has changed nothing."""
+        """See `Store.commit`; a full disk makes it wait. Cancelled while it waits, it has changed nothing."""
         task = trio.lowlevel.current_task()
         try:
             while not await self._fits(task, changes):  # noqa: ASYNC110 - nobody tells when a disk has room
@@ -65,7 +66,8 @@ class PatientStore(Store):
             await self._store.commit(*changes)
         except DiskFullError as error:
             if not self._waiting:
-                self._observe(Warned(about="store", explanation=f"{error}; the server waits, and then goes on"))
+                explanation = f"{error}; the server waits, and resumes when there is room"
+                self._observe(Warned(about="store", explanation=explanation))
             self._waiting.add(task)
             return False
         return True

@@ -152,7 +152,7 @@ class RequestHandler:
             kind=seen.kind,
             first=seen.first,
             second=seen.second,
-            words=f"{client!r} was told: {seen}{doubt}",
+            explanation=f"{client!r} was told: {seen}{doubt}",
         )
 
     async def _carry_out(

@@ -1,10 +1,10 @@
 """A client's public part on its way from its carrier to the other server: what of it is right.
 
-The carrier is not trusted: it forwards for its own clients alone, under the numbers that requests have, and exactly as
-many bytes as the round implies; and for clients that are known here, of whom no more than the round has places have not
-come themselves yet. What the part says is compared with the client's own word (see `parties.server.round.assembly`).
-All of this is judged before the part is kept: what is kept is read back after a restart, and so is whatever should not
-have been.
+The carrier is not trusted. It must forward for its own clients alone, under the numbers that requests have, and
+exactly as many bytes as the round implies. Parts are kept only for clients that are known here; of those that have not
+come themselves yet, for no more than the round has places. What the part says is compared with the client's own word
+(see `parties.server.round.assembly`). All of this is judged before the part is kept, because everything that is kept is
+read back after a restart.
 """
 
 from __future__ import annotations
@@ -31,11 +31,17 @@ _log = logging.getLogger("parties.server")
 
 @dataclass(frozen=True)
 class Forwarded:
-    """A client's public part that the peer has carried, by its size and its digest; empty if it was not looked at."""
+    """A client's public part that the peer has forwarded.
+
+    Attributes:
+        message: what the peer says of it.
+        size: of the part, in bytes.
+        part: its digest; none where the part was not looked at.
+    """
 
     message: Forward
     size: int
-    part: bytes
+    part: bytes | None
 
 
 async def take_in(run: RoundRun, message: Forward, bulk: memoryview, *, known: bool) -> Forwarded:
@@ -48,8 +54,8 @@ async def take_in(run: RoundRun, message: Forward, bulk: memoryview, *, known: b
         known: whether its client is known here.
 
     Returns:
-        What the actor is to take note of: without a digest, where the part is not looked at. That is no violation: a
-        client may be known to one server alone, or have found a place there alone, and must not stop both by it.
+        What the actor is to take note of: without a digest where the part is not looked at. That is no violation: a
+        client may be known to one server alone, or have found a place there alone, and that must not stop both.
 
     Raises:
         StorageError: it could not be kept.
@@ -57,10 +63,10 @@ async def take_in(run: RoundRun, message: Forward, bulk: memoryview, *, known: b
     if not known or not run.requests.has_place(message.client):
         if not run.requests.turned_away:
             why = "who is not known here" if not known else "and so many others have not come themselves"
-            words = "%s forwards for %r, %s: not kept, not counted; nor is what may follow of this kind in round %d"
-            _log.warning(words, run.terms.peer, message.client, why, run.config.number)
+            line = "%s forwards for %r, %s: not kept, not counted; nor is what may follow of this kind in round %d"
+            _log.warning(line, run.terms.peer, message.client, why, run.config.number)
         run.requests.turned_away += 1
-        return Forwarded(message, len(bulk), b"")
+        return Forwarded(message, len(bulk), None)
     key = RequestKey(message.client, message.purpose, message.query)
     name = run.records.name(key, Part(_layout_of(run.config, message, len(bulk)), bulk))
     if run.requests.wants(key, name) or run.records.awaits(key, name):
@@ -68,8 +74,8 @@ async def take_in(run: RoundRun, message: Forward, bulk: memoryview, *, known: b
     return Forwarded(message, len(bulk), name)
 
 
-def objection(config: RoundConfig, server: int, message: Forward, size: int) -> str:
-    """What is wrong with a public part that server `server` is sent by the other one; empty where nothing is."""
+def objection(config: RoundConfig, server: int, message: Forward, size: int) -> str | None:
+    """What is wrong with a public part that server `server` is sent by the other one; none where nothing is."""
     if config.carrier(message.client) == server:
         return f"forwards for {message.client!r}, whose carrier it is not"
     if message.query not in (range(1, config.task.retrievals + 1) if message.purpose == "retrieve" else (0,)):
@@ -77,7 +83,7 @@ def objection(config: RoundConfig, server: int, message: Forward, size: int) -> 
     sizes = {layout.size for layout in _layouts(config.shape, message.purpose)}
     if size not in sizes:
         return f"forwards a {message.purpose} of {size} bytes, the round implies {sorted(sizes)}"
-    return ""
+    return None
 
 
 def _layout_of(config: RoundConfig, message: Forward, size: int) -> Layout:

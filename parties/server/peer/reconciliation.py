@@ -1,8 +1,8 @@
-"""The servers meet: each says what it knows, before anything else, and nobody goes on beside a store that was put back.
+"""When the servers meet, each first says what it knows, so that neither continues beside a store that was put back.
 
-Rules: a server whose own store is behind, as the other one states, ends, and says that it is its own, and on whose
-word; the other one keeps running, tells its operator whose store it is, and does not listen to that server. What is
-behind is decided in `protocols.reconciliation`.
+Rules: a server whose own store is behind, as the other one states, ends, and says so and on whose word; the other one
+keeps running, tells its operator whose store it is, and does not listen to that server. Whose store is behind is
+decided in `protocols.reconciliation`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Meeting:
     Args:
         name: this server's name.
         link: the connection to the other one.
-        observe: hears when the other one's store is behind, once until that has changed.
+        observe: hears when the other one's store is behind: once, until that has changed.
 
     Attributes:
         listens: whether what the other server says is taken.
@@ -47,10 +47,10 @@ class Meeting:
         self._name = name
         self._link = link
         self._observe = observe
-        self._told = ""
+        self._told: str | None = None
 
     def begin(self, known: Known) -> None:
-        """They are connected (again): say what this server knows."""
+        """Say what this server knows: the servers are connected (again)."""
         self.listens = True
         self._link.greet()
         self._link.post(known)
@@ -64,7 +64,7 @@ class Meeting:
         peer = self._link.peer
         match compare(ours, theirs):
             case Agreed():
-                self._told = ""
+                self._told = None
             case Behind(why=why):
                 await self._link.flush()  # so that the peer hears whose store it is
                 raise StoreLostError(
@@ -89,7 +89,7 @@ class Meeting:
                 )
 
     def cannot_meet(self, explanation: str) -> None:
-        """The other server cannot be met, and that will not pass by itself."""
+        """Tell the operator that the other server cannot be met, where waiting does not help."""
         if explanation != self._told:
             self._observe(Warned(about="peer", explanation=explanation))
         self._told = explanation

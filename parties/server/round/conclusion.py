@@ -122,6 +122,6 @@ def _excess(begun: Terms, effect: protocol.Apply, refused: str) -> Evidence:
         kind="excess",
         first=effect.share,
         second=effect.peer_share,
-        words=f"{refused}: {peer} has spoiled its share, or a client has submitted what it may not; which of the two "
-        "cannot be told. The model is as it was, and the sum is known to both servers",
+        explanation=f"{refused}: {peer} has spoiled its share, or a client has submitted what it may not; which of the "
+        "two cannot be told. The model is as it was, and the sum is known to both servers",
     )

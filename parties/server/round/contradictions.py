@@ -75,5 +75,5 @@ def _differing(
                 kind=kind,
                 first=ours[client],
                 second=theirs[client],
-                words=text,
+                explanation=text,
             )

@@ -78,7 +78,7 @@ async def test_a_connected_client_that_is_revoked_is_let_go_and_told_why_at_its_
         assert [server.visitors for server in shop.servers] == [2, 2]
         (failed,) = shop.told(ConnectionFailed)
         assert failed.kind == "DismissedError"
-        assert "'anna' is let go" in failed.explanation
+        assert "'anna' is disconnected" in failed.explanation
         assert "was revoked" in failed.explanation
         with told_that_it_was_revoked():
             await anna.submit(Basket("anna").update)

@@ -158,7 +158,7 @@ async def _evidence(store: Store) -> None:
     assert len(await book.entries()) == 1
 
 
-EVIDENCE = Evidence(number=3, about="alice", kind="two-hints", first=key(1), second=key(2), words="twice")
+EVIDENCE = Evidence(number=3, about="alice", kind="two-hints", first=key(1), second=key(2), explanation="twice")
 
 
 async def _no_session(client: str) -> Any:

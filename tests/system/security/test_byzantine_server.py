@@ -66,7 +66,7 @@ def halts(account: Account, index: int, says: str) -> None:
     assert errors[0].peer == f"S{index}"
     assert re.search(says, str(errors[0]))
     kept = [entry for entry in account.evidence if entry.kind == "violation"]
-    assert [(entry.about, entry.words) for entry in kept] == [(f"S{index}", str(errors[0]))]
+    assert [(entry.about, entry.explanation) for entry in kept] == [(f"S{index}", str(errors[0]))]
     assert not account.sums
 
 

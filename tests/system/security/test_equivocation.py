@@ -91,7 +91,7 @@ async def test_a_part_other_than_the_announced_one_is_refused_where_it_would_mis
         assert reason(replies[1 - carrier]) == "malformed"
         (entry,) = await evidence(network, 1 - carrier, "two-parts")
         assert (entry.number, entry.about) == (1, f"{MALLORY} or S{carrier}")
-        assert f"one of them has lied, 'mallory' or S{carrier}" in entry.words
+        assert f"one of them has lied, 'mallory' or S{carrier}" in entry.explanation
         assert entry.first == flipped(entry.second)
         await honest_round(network)
         if make is submission:
@@ -122,8 +122,8 @@ async def test_a_part_other_than_announced_to_its_carrier_is_not_forwarded(seed,
         assert "S1" not in reply.explanation
         (entry,) = await evidence(network, carrier, "false-digest")
         assert (entry.about, entry.first) == (MALLORY, honest.messages[carrier].public_digest)
-        assert "S0" not in entry.words
-        assert "S1" not in entry.words
+        assert "S0" not in entry.explanation
+        assert "S1" not in entry.explanation
         assert not any(type(note.message).__name__ == "Forward" for note in network.transcript)
         await honest_round(network)
 
@@ -301,7 +301,7 @@ async def test_evidence_is_kept_once_per_round_party_and_kind_and_survives_its_b
     store = MemoryStore()
     book = EvidenceBook(store)
     entries = [
-        Evidence(number=number, about=about, kind=kind, first=b"\x01", second=b"\x02", words="seen")
+        Evidence(number=number, about=about, kind=kind, first=b"\x01", second=b"\x02", explanation="seen")
         for number in (1, 2)
         for about in ("alice", "S1")
         for kind in ("two-contents", "proof")

@@ -49,7 +49,7 @@ async def test_a_marked_row_is_refused_and_nobody_is_told_to_repeat(index, seed,
         assert exit_code(told) is ExitCode.SENT
     (entry,) = account.evidence
     assert (entry.kind, entry.about) == ("excess", f"S{index} or a client")
-    assert "which of the two cannot be told" in entry.words
+    assert "which of the two cannot be told" in entry.explanation
     for server in (account.honest, account.mutant):
         assert not server.model["items"].any()
         assert server.status().round.number == 2
