@@ -1,24 +1,26 @@
-"""Both catalogues in one place: malformed submissions, and servers with one step mutated.
+"""All attacks, in one place: malformed submissions, and servers that lie to the other server or to clients.
 
-`MALFORMATIONS` spoil an honest submission (see `forgeries`), `MUTATIONS` a server (see `byzantine`). Both are plain
-values, so that other tests can run through them.
+`MALFORMATIONS` falsify an honest submission (see `malformations`), `SERVER_ATTACKS` are malicious servers (see
+`byzantine`): `MUTATIONS` with what must become of the honest server, `LIES_TO_CLIENTS` with what callers make of them.
 """
 
-from .byzantine import MUTATIONS, Account, Byzantine, Ending, Mutation, meet
-from .forgeries import MALFORMATIONS, Forgery, Judges, Malformation, Workshop
-from .repeaters import REPEATERS
+from .byzantine import Byzantine
+from .client_attacks import LIES_TO_CLIENTS
+from .forgeries import Forgery, Malformation, Workshop
+from .malformations import MALFORMATIONS
+from .peer_attacks import MUTATIONS
 
 __all__ = [
+    "LIES_TO_CLIENTS",
     "MALFORMATIONS",
     "MUTATIONS",
-    "REPEATERS",
-    "Account",
+    "SERVER_ATTACKS",
     "Byzantine",
-    "Ending",
     "Forgery",
-    "Judges",
     "Malformation",
-    "Mutation",
     "Workshop",
-    "meet",
 ]
+
+SERVER_ATTACKS: dict[str, type[Byzantine]] = {
+    mutation.name: mutation.mutant for mutation in MUTATIONS
+} | LIES_TO_CLIENTS

@@ -9,8 +9,7 @@ that were opened, as the malicious server sees them, and at who is in them by th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
@@ -27,10 +26,8 @@ from parties.errors import AlreadyCountedError, OutcomeUnknownError, RoundClosed
 from parties.server.limits import Schedule
 from parties.server.server import Server
 from parties.simulation.network import Network
-from parties.simulation.scheduling import seeded_scheduling
 
-from .byzantine import CLIENTS, MODEL, run_server
-from .repeaters import Repeater
+from .byzantine import CLIENTS, MODEL, Byzantine, one_malicious
 
 __all__ = ["TASK", "Caller", "Play", "betrayals", "play"]
 
@@ -152,10 +149,10 @@ class Play:
             self.opened[message.round_id] = frozenset(state.counted)
 
     @property
-    def mutant(self) -> Repeater:
+    def mutant(self) -> Byzantine:
         """The malicious server."""
         server = self.servers[1 - self.honest]
-        assert isinstance(server, Repeater)
+        assert isinstance(server, Byzantine)
         return server
 
     @property
@@ -195,34 +192,20 @@ def _is(difference: dict[str, np.ndarray], caller: Caller, plan: int) -> bool:
 
 
 async def play(
-    mutant: type[Repeater], index: int, seed: int, make: Callable[[str], Caller] = Caller, task: Task = TASK
+    mutant: type[Byzantine], index: int, seed: int, make: Callable[[str], Caller] = Caller, task: Task = TASK
 ) -> Play:
     """Let a mutant be server `index` in some rounds with five callers; needs a clock that jumps."""
     callers = {name: make(name) for name in CLIENTS}
-    async with _opened(mutant, index, seed, task, callers) as (network, told), trio.open_nursery() as nursery:
+    network, told = Network(task, MODEL, seed, InlineLane()), Play(1 - index, callers)
+    schedule = Schedule(clients=len(callers), seconds=60.0, grace=3.0, patience=60.0)
+    changes = {"schedule": schedule, "watch": told.watch}
+    async with one_malicious(network, mutant, index, seed, told.halts, **changes), trio.open_nursery() as nursery:
+        told.servers = network.servers
         for caller in callers.values():
             nursery.start_soon(_call, network, caller)
         await trio.sleep(LONG)
         nursery.cancel_scope.cancel()
     return told
-
-
-@asynccontextmanager
-async def _opened(
-    mutant: type[Repeater], index: int, seed: int, task: Task, callers: dict[str, Caller]
-) -> AsyncIterator[tuple[Network, Play]]:
-    network, told = Network(task, MODEL, seed, InlineLane()), Play(1 - index, callers)
-    schedule = Schedule(clients=len(callers), seconds=60.0, grace=3.0, patience=60.0)
-    setups = [replace(server.setup, schedule=schedule, watch=told.watch) for server in network.servers]
-    servers = [Server(setup) for setup in setups]
-    servers[index] = mutant(setups[index])
-    network.servers = told.servers = (servers[0], servers[1])
-    with seeded_scheduling(seed):
-        async with trio.open_nursery() as nursery:
-            for number, server in enumerate(servers):
-                await nursery.start(run_server, server, number, told.halts)
-            yield network, told
-            nursery.cancel_scope.cancel()
 
 
 async def _call(network: Network, caller: Caller) -> None:

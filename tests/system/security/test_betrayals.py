@@ -6,17 +6,17 @@ import pytest
 
 from parties.client.client import Client
 
-from .byzantine import CLIENTS, VICTIM
-from .repeaters import REPEATERS, DropsLater, Repeater
+from .byzantine import CLIENTS, VICTIM, Byzantine
+from .client_attacks import LIES_TO_CLIENTS, DropsLater
 from .repetition import Caller, Play, betrayals, play
 
 OPENS_NOTHING = "gives up after the hints"
 
 
 @pytest.mark.parametrize("index", [0, 1], ids="by S{}".format)
-@pytest.mark.parametrize("name", REPEATERS)
+@pytest.mark.parametrize("name", LIES_TO_CLIENTS)
 async def test_no_values_are_in_two_opened_sums(name: str, index: int, seed: int, autojump_clock) -> None:
-    told = await play(REPEATERS[name], index, seed)
+    told = await play(LIES_TO_CLIENTS[name], index, seed)
     assert told.mutant.fired, "the mutated step was never reached"
     assert told.opened, "no sum was opened: there was nothing to betray"
     assert list(betrayals(told)) == []
@@ -25,7 +25,7 @@ async def test_no_values_are_in_two_opened_sums(name: str, index: int, seed: int
 
 @pytest.mark.parametrize("index", [0, 1], ids="without a lie, S{}".format)
 async def test_without_a_lie_all_values_are_counted(index: int, seed: int, autojump_clock) -> None:
-    told = await play(Repeater, index, seed)
+    told = await play(Byzantine, index, seed)
     assert not told.mutant.fired
     assert {name: caller.counted for name, caller in told.callers.items()} == {name: [0, 1] for name in CLIENTS}
     assert len(told.opened) == len(told.mutant.sums) == 2

@@ -14,7 +14,9 @@ from parties import simulate
 from parties.server.server import Server
 from tests import ROOT
 
-from .byzantine import CLIENTS, ERROR, MODEL, MUTATIONS, TASK, Account, Byzantine, Ending, Mutation, meet
+from .byzantine import CLIENTS, MODEL, TASK, Byzantine
+from .meeting import Account, meet
+from .peer_attacks import ERROR, MUTATIONS, Ending, Mutation
 
 SECURITY = ROOT / "docs" / "security.md"
 

@@ -14,7 +14,8 @@ from fsl_async.derivation import seed_commitment, tag_keys
 from fsl_async.digests import Domain, digest
 from fsl_async.wire.public_part import Layout, Trees, first_padding
 
-from .forgeries import MALFORMATIONS, TASKS, Judges, Malformation, Workshop, honest, round_of
+from .forgeries import TASKS, Judges, Malformation, Workshop, honest, round_of
+from .malformations import MALFORMATIONS
 from .trials import try_honest, try_malformed
 
 TRIALS = 24

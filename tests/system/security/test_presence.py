@@ -12,8 +12,8 @@ import pytest
 from fsl_async import FslError
 from parties.client.client import Client
 
-from .byzantine import VICTIM
-from .repeaters import MARKED, DropsFromTheUnion, MarksARow, Repeater
+from .byzantine import VICTIM, Byzantine
+from .client_attacks import MARKED, DropsFromTheUnion, MarksARow
 from .repetition import TASK, Caller, Play, play
 
 ELSEWHERE = 50
@@ -52,7 +52,9 @@ def seen(told: Play) -> dict[str, dict[str, list[int]]]:
     return {name: dict(caller.present) for name, caller in told.callers.items()}
 
 
-async def unequal(mutant: type[Repeater], index: int, make: Callable[[int], Callable[[str], Caller]], rows, task, seed):
+async def unequal(
+    mutant: type[Byzantine], index: int, make: Callable[[int], Callable[[str], Caller]], rows, task, seed
+):
     told = [await play(mutant, index, seed, make(row), task) for row in rows]
     assert all(play.mutant.fired for play in told), "the mutated step was never reached"
     return [seen(play) for play in told]

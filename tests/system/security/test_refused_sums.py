@@ -16,7 +16,9 @@ from parties.commands.report import ExitCode, exit_code
 from parties.server.server import Server
 from tests.support.shop import HEAD, TASK, WIDTH, model
 
-from .byzantine import CLIENTS, Byzantine, Ending, Mutation, at_once, meet
+from .byzantine import CLIENTS, Byzantine, with_error
+from .meeting import meet
+from .peer_attacks import Ending, Mutation
 
 SMALL = msgspec.structs.replace(TASK, largest=4.0, selection="fixed")
 MALLORY = "mallory"
@@ -27,10 +29,7 @@ class MarksARow(Byzantine):
 
     def hear(self, event: Event) -> tuple[Event, ...]:
         if isinstance(event, protocol.Summed):
-            records = self.running.records
-            share = np.frombuffer(at_once(records.share(event.share)), "<u8").copy()
-            share[10:11] += np.uint64(2**63)
-            event = protocol.Summed(at_once(records.keep_share(share.tobytes())), event.nonce)
+            event = with_error(self, event, slice(10, 11), 2**63)
         return (event,)
 
 

@@ -19,7 +19,7 @@ from parties.testing.faults import Fault, MaliciousClient, MaliciousServer
 from parties.testing.trials import Member, Trial, Verdict
 from parties.testing.trials.scenario import NAMES
 from parties.testing.world import MakeServer
-from tests.system.security.catalogue import MUTATIONS, REPEATERS, Byzantine
+from tests.system.security.catalogue import LIES_TO_CLIENTS, SERVER_ATTACKS, Byzantine
 
 from .villains import Villain, villainies
 
@@ -31,16 +31,14 @@ CLIENTS_SHARE = 0.2
 NOT_HERE = ("inserts a client", "adds an error to its share", "spoils the sum")
 """These write into a store in memory as they speak; here stores are on disks, and a write takes time."""
 
-NOT_DRAWN = ("aborts without a reason", *(name for name in REPEATERS if name not in NOT_HERE))
+NOT_DRAWN = ("aborts without a reason", *(name for name in LIES_TO_CLIENTS if name not in NOT_HERE))
 """These came later, and are drawn where malice is sure: a longer list would give seeds other trials than before."""
 
 MISSING = (LookupError, ValueError, RuntimeError, AssertionError)
 """What a mutant ends with that was made for five clients and one task, and finds others: it then speaks honestly."""
 
 SERVER_MUTATIONS: dict[str, type[Byzantine]] = {
-    name: mutant
-    for name, mutant in ({mutation.name: mutation.mutant for mutation in MUTATIONS} | REPEATERS).items()
-    if name not in NOT_HERE
+    name: attack for name, attack in SERVER_ATTACKS.items() if name not in NOT_HERE
 }
 
 

@@ -1,19 +1,15 @@
-"""Malicious servers that lie to clients: the protocol between the servers is kept, what clients are told is not.
+"""What a malicious server tells clients; it keeps to the protocol between the servers.
 
-Each lets a first round come to its sum, if the honest server takes part in that, and tells clients something else, so
-that they send the same values again; then it leaves one of them out of the next sum.
+Each attack lets a first round come to its sum, if the honest server takes part in that, and tells clients something
+else, so that they send the same values again; then it leaves one of them out of the next sum.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import msgspec
-import numpy as np
 import trio
 
 from fsl_async.digests import Domain
-from fsl_async.errors import MisuseError
 from fsl_async.protocols import round as protocol
 from fsl_async.protocols.machine import Event
 from fsl_async.wire.messages import (
@@ -30,13 +26,10 @@ from fsl_async.wire.messages import (
     Submit,
 )
 from parties.outcome import RoundReport
-from parties.server.clients.connection import Reply, Room
-from parties.server.clients.requests import RequestHandler
+from parties.server.clients.connection import Reply
 from parties.server.setup import ServerSetup
 
-from .byzantine import CLIENTS, VICTIM, Byzantine, Said, at_once, become, flipped
-
-__all__ = ["MARKED", "REPEATERS", "DropsFromTheUnion", "MarksARow", "Repeater"]
+from .byzantine import CLIENTS, VICTIM, Byzantine, Said, flipped, with_error
 
 MARKED, MARK = 7, 2**62
 """A row, and the error that is added to its first weight: more than all clients together can have added."""
@@ -44,49 +37,11 @@ MARKED, MARK = 7, 2**62
 LATE = 100.0
 """Seconds that an answer is kept back: longer than a caller here waits."""
 
-
-class Lips(RequestHandler):
-    """Answers clients as a malicious server would rather."""
-
-    owner: Repeater
-
-    async def reply(self, client: str, message: Message, bulk: memoryview, room: Room) -> Reply:
-        return await self.owner.answer(client, message, await super().reply(client, message, bulk, room))
+ROUND_CLOSED = Refused(reason="round-closed", explanation="that round is not open; enter the next one")
+BUSY = Refused(reason="busy", explanation="no room", retry_after=7)
 
 
-class Repeater(Byzantine):
-    """A malicious server that may answer clients otherwise.
-
-    Attributes:
-        sums: by round's name, the sums that it has seen.
-    """
-
-    def __init__(self, setup: ServerSetup) -> None:
-        super().__init__(setup)
-        become(self.clients.answerer, Lips, self)
-        self.sums: dict[bytes, dict[str, np.ndarray]] = {}
-
-    def overhear(self, event: Event) -> None:
-        if isinstance(event, protocol.Applied):
-            with suppress(MisuseError):  # it is refused
-                self.sums[self.running.round_id] = self.running.outcome().elements
-
-    async def answer(self, client: str, message: Message, reply: Reply) -> Reply:
-        """What a client is answered in place of an honest answer."""
-        changed = self.tell(client, message, reply[0])
-        self.fired |= changed is not reply[0]
-        return reply if changed is reply[0] else (changed, b"")
-
-    def tell(self, client: str, message: Message, reply: Message) -> Message:
-        """What a client is told in place of an answer; another one goes without bulk."""
-        return reply
-
-    def number(self) -> int:
-        """The round that is on."""
-        return self.actor.sequence.number
-
-
-class DropsLater(Repeater):
+class DropsLater(Byzantine):
     """Counts everybody in the first round, and not the victim in the next: what differs is the victim's."""
 
     def hear(self, event: Event) -> tuple[Event, ...]:
@@ -99,7 +54,7 @@ class AnswersRoundClosed(DropsLater):
 
     def tell(self, client: str, message: Message, reply: Message) -> Message:
         if isinstance(reply, Receipt) and self.number() == 1 and self.is_told(client):
-            return Refused(reason="round-closed", explanation="that round is not open; enter the next one")
+            return ROUND_CLOSED
         return reply
 
     def is_told(self, client: str) -> bool:
@@ -117,16 +72,16 @@ class SaysBusy(DropsLater):
 
     def tell(self, client: str, message: Message, reply: Message) -> Message:
         if isinstance(message, Submit | Hint) and isinstance(reply, Receipt | Refused) and self.number() == 1:
-            return Refused(reason="busy", explanation="no room", retry_after=7)
+            return BUSY
         return reply
 
 
-class SaysBusyForEver(Repeater):
+class SaysBusyForEver(Byzantine):
     """Takes nobody's submission for want of room, it says; whoever has stored it all the same is listed."""
 
     def tell(self, client: str, message: Message, reply: Message) -> Message:
         if isinstance(message, Submit | Hint):
-            return Refused(reason="busy", explanation="no room", retry_after=7)
+            return BUSY
         return reply
 
 
@@ -144,7 +99,7 @@ class ClosesAndDenies(DeniesTheOutcome):
 
     def tell(self, client: str, message: Message, reply: Message) -> Message:
         if isinstance(reply, Receipt):
-            return Refused(reason="round-closed", explanation="that round is not open; enter the next one")
+            return ROUND_CLOSED
         return super().tell(client, message, reply)
 
 
@@ -190,7 +145,7 @@ class SignsLate(DropsLater):
         return reply
 
 
-class GivesUpAfterTheHints(Repeater):
+class GivesUpAfterTheHints(Byzantine):
     """Has everybody's submission, and gives the round up: what clients send again must be worth nothing to it."""
 
     def say(self, message: Message, bulk: bytes) -> Said:
@@ -200,16 +155,16 @@ class GivesUpAfterTheHints(Repeater):
         yield message, bulk
 
 
-class DeniesARetrieval(Repeater):
+class DeniesARetrieval(Byzantine):
     """Answers nobody's retrieval in the first round."""
 
     def tell(self, client: str, message: Message, reply: Message) -> Message:
         if isinstance(message, Retrieve) and self.number() == 1:
-            return Refused(reason="round-closed", explanation="that round is not open; enter the next one")
+            return ROUND_CLOSED
         return reply
 
 
-class KeepsItsShare(Repeater):
+class KeepsItsShare(Byzantine):
     """Sees the sum and shows nobody its share; then answers that the round has closed."""
 
     def say(self, message: Message, bulk: bytes) -> Said:
@@ -219,7 +174,7 @@ class KeepsItsShare(Repeater):
 
     def tell(self, client: str, message: Message, reply: Message) -> Message:
         if isinstance(reply, Receipt | Finished):
-            return Refused(reason="round-closed", explanation="that round is not open; enter the next one")
+            return ROUND_CLOSED
         return reply
 
 
@@ -228,31 +183,23 @@ class SpoilsTheSum(DropsLater):
 
     def hear(self, event: Event) -> tuple[Event, ...]:
         if isinstance(event, protocol.Summed) and self.number() == 1:
-            event = with_error(self, event, 0)
+            event = with_error(self, event, slice(0, 1), MARK)
         return super().hear(event)
 
 
 # ---- presence
 
 
-def with_error(server: Repeater, event: protocol.Summed, row: int) -> protocol.Summed:
-    """A server's share with an error at one row."""
-    records = server.running.records
-    share = np.frombuffer(at_once(records.share(event.share)), "<u8").copy()
-    share[row * 2 : row * 2 + 1] += np.uint64(MARK)  # as a ring does, without a warning
-    return protocol.Summed(at_once(records.keep_share(share.tobytes())), event.nonce)
-
-
-class MarksARow(Repeater):
+class MarksARow(Byzantine):
     """Adds an error to its share at one row, before it commits, and then watches who stays away."""
 
     def hear(self, event: Event) -> tuple[Event, ...]:
         if isinstance(event, protocol.Summed) and self.number() == 1:
-            event = with_error(self, event, MARKED)
+            event = with_error(self, event, slice(2 * MARKED, 2 * MARKED + 1), MARK)
         return (event,)
 
 
-class DropsFromTheUnion(Repeater):
+class DropsFromTheUnion(Byzantine):
     """Leaves the victim out of every union, and then watches whether it stays away."""
 
     def hear(self, event: Event) -> tuple[Event, ...]:
@@ -262,7 +209,7 @@ class DropsFromTheUnion(Repeater):
         return (event,)
 
 
-REPEATERS: dict[str, type[Repeater]] = {
+LIES_TO_CLIENTS: dict[str, type[Byzantine]] = {
     "answers round-closed after listing": AnswersRoundClosed,
     "answers round-closed to half of the clients": AnswersHalfRoundClosed,
     "says busy after listing": SaysBusy,

@@ -1,0 +1,86 @@
+"""One round of five clients with a malicious server, and what comes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import trio
+
+from fsl_async import FslError
+from fsl_async.error_groups import leaves
+from fsl_async.protocols import round as protocol
+from fsl_async.wire.messages import Share
+from parties.client.client import Client
+from parties.compute import InlineLane
+from parties.outcome import ClientOutcome, RoundReport
+from parties.server.evidence import Evidence
+from parties.server.server import Server
+from parties.simulation.network import Network
+
+from .byzantine import CLIENTS, MODEL, TASK, Byzantine, one_malicious
+from .peer_attacks import Mutation
+
+PATIENCE = 120.0
+"""Seconds of virtual time after which a party that still waits will wait for ever."""
+
+
+@dataclass
+class Account:
+    """What came of a meeting.
+
+    Attributes:
+        honest: the honest server.
+        mutant: the other one.
+        halts: with what each server ended, by its number.
+        clients: what each client learnt, or what it failed with.
+        report: the honest server's account of round 1, if it was settled.
+        sums: the ring elements it arrived at, by block; empty without an outcome.
+        revealed: whether the honest server sent its share.
+        evidence: what it kept.
+    """
+
+    honest: Server
+    mutant: Byzantine
+    halts: dict[int, list[BaseException]]
+    clients: dict[str, ClientOutcome | BaseException] = field(default_factory=dict)
+    report: list[RoundReport] = field(default_factory=list)
+    sums: dict[str, np.ndarray] = field(default_factory=dict)
+    revealed: bool = False
+    evidence: list[Evidence] = field(default_factory=list)
+
+
+async def meet(mutation: Mutation, index: int, seed: int) -> Account:
+    """Let a mutant be server `index` in a round with five clients; needs a clock that jumps."""
+    network, halts = Network(TASK, MODEL, seed, InlineLane()), dict[int, list[BaseException]]()
+    async with one_malicious(network, mutation.mutant, index, seed, halts) as (honest, mutant):
+        account = Account(honest, mutant, halts)
+        async with trio.open_nursery() as nursery:
+            for place, name in enumerate(CLIENTS):
+                nursery.start_soon(_take_part, network.client(name), place + 1, account)
+            await trio.sleep(PATIENCE)
+            runs = [(server, server.running) for server in (account.honest, account.mutant) if server.running]
+            for server, run in runs:
+                await server.actor.post_event(run.round_id, protocol.CloseRound())
+            await trio.sleep(PATIENCE)
+            nursery.cancel_scope.cancel()
+        account.report = [over.report for over in account.honest.actor.rounds.past if over.report.number == 1]
+        for server, run in runs:
+            if server is account.honest and account.report and account.report[0].ended == "done":
+                account.sums = run.outcome().elements
+        name = f"S{1 - index}"
+        account.revealed = any(isinstance(n.message, Share) for n in network.transcript if n.sender == name)
+        account.evidence = await account.honest.evidence.entries()
+    return account
+
+
+async def _take_part(client: Client, value: int, account: Account) -> None:
+    """One client's round: rows 1 and its own, the same value everywhere."""
+    try:
+        async with client:
+            await client.submit({"items": ([0, value], np.full((2, 2), value)), "head": np.full(3, value)})
+            account.clients[client.name] = await client.outcome()
+    except FslError as error:
+        account.clients[client.name] = error
+    except BaseExceptionGroup as group:
+        account.clients[client.name] = leaves(group)[0]

@@ -1,0 +1,444 @@
+"""What a malicious server tells the honest one, or has its own machine believe, and how the honest one must end.
+
+`MUTATIONS` says of each how the honest server must end, what it must say, and whether its share may be out by then.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+
+import msgspec
+import numpy as np
+
+from fsl_async.config import RoundConfig
+from fsl_async.digests import Domain, digest
+from fsl_async.protocols import round as protocol
+from fsl_async.protocols.machine import Event
+from fsl_async.wire.client_digests import pack_digests, unpack_digests
+from fsl_async.wire.messages import (
+    Abort,
+    Commitment,
+    Conclusion,
+    Forward,
+    Message,
+    Proofs,
+    RosterList,
+    Share,
+    TossCommitment,
+    TossReveal,
+)
+from fsl_async.wire.public_part import Layout, Trees
+from parties.outcome import RoundReport
+from parties.server.round.assembly import RequestRefusedError
+from parties.server.setup import ServerSetup
+from parties.storage.store import Put
+from transport import HandshakeSettings
+
+from .byzantine import CLIENTS, VICTIM, Byzantine, Said, at_once, flipped, with_error
+
+ERROR = 7
+
+# ---- clients
+
+
+class DropsAClient(Byzantine):
+    def hear(self, event: Event) -> tuple[Event, ...]:
+        dropped = isinstance(event, protocol.Submitted) and event.client == VICTIM
+        return () if dropped else (event,)
+
+
+class DropsAllButOne(Byzantine):
+    def hear(self, event: Event) -> tuple[Event, ...]:
+        dropped = isinstance(event, protocol.Submitted) and event.client != VICTIM
+        return () if dropped else (event,)
+
+
+class InsertsAClient(Byzantine):
+    """Lists somebody who has submitted nothing, with a copy of what somebody else has."""
+
+    def hear(self, event: Event) -> tuple[Event, ...]:
+        if isinstance(event, protocol.Submitted) and not self.fired:
+            self._copy(event.client, "mallory")
+            return event, protocol.Submitted("mallory", digest(Domain.SUBMISSION, b"nothing"))
+        return (event,)
+
+    def _copy(self, client: str, other: str) -> None:
+        store = self.setup.store
+        for key in at_once(store.keys("round-")):
+            if f"/{client}" in key:
+                at_once(store.commit(Put(key.replace(f"/{client}", f"/{other}"), at_once(store.blob(key)))))
+
+
+class NamesAnotherSubmission(Byzantine):
+    def hear(self, event: Event) -> tuple[Event, ...]:
+        if isinstance(event, protocol.Submitted) and event.client == VICTIM:
+            event = protocol.Submitted(VICTIM, flipped(event.digest))
+        return (event,)
+
+
+class SendsAnotherRoster(Byzantine):
+    """Sends a longer list than it goes by itself."""
+
+    def say(self, message: Message, bulk: bytes) -> Said:
+        if isinstance(message, RosterList):
+            entries = unpack_digests(bulk, 10, "the test")
+            bulk = pack_digests(entries | {"mallory": digest(Domain.SUBMISSION, b"nothing")})
+        yield message, bulk
+
+
+class ForwardsAnotherPart(Byzantine):
+    """Changes a bit of the first submission it carries."""
+
+    def say(self, message: Message, bulk: bytes) -> Said:
+        if isinstance(message, Forward) and not self.fired:
+            bulk = self.changed(bulk)
+        yield message, bulk
+
+    def changed(self, bulk: bytes) -> bytes:
+        return flipped(bulk, len(bulk) // 2)
+
+
+class AddsToAHint(ForwardsAnotherPart):
+    """Adds δ to the hints of the first submission it carries: the sum of shares would show where they act."""
+
+    def changed(self, bulk: bytes) -> bytes:
+        part = bytearray(bulk)
+        for piece in Layout.submission(self.setup.task, Trees.OWN).pieces:
+            if piece.kind == "hint":
+                stop = piece.stop - (piece.stop - piece.start) % 8
+                changed = np.frombuffer(part[piece.start : stop], "<u8") + np.uint64(ERROR)
+                part[piece.start : stop] = changed.tobytes()
+        return bytes(part)
+
+
+class ForwardsTwoParts(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        yield message, bulk
+        if isinstance(message, Forward):
+            yield message, flipped(bulk)
+
+
+class ForwardsForAnother(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        if isinstance(message, Forward):
+            config = self.running.config
+            others = (name for name in CLIENTS if config.carrier(name) != self.setup.index)
+            message = msgspec.structs.replace(message, client=next(others))
+        yield message, bulk
+
+
+class ForwardsTooLittle(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        yield message, bulk[:-1] if isinstance(message, Forward) else bulk
+
+
+# ---- rosters and proofs
+
+
+class SendsTwoRosters(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        yield message, bulk
+        if isinstance(message, RosterList):
+            entries = unpack_digests(bulk, 10, "the test")
+            yield message, pack_digests({name: entries[name] for name in entries if name != VICTIM})
+
+
+class ExcludesByAFalseProof(Byzantine):
+    def hear(self, event: Event) -> tuple[Event, ...]:
+        if isinstance(event, protocol.Evaluated):
+            event = protocol.Evaluated(event.proofs | {VICTIM: flipped(event.proofs[VICTIM])})
+        return (event,)
+
+
+class ProvesForOthers(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        if isinstance(message, Proofs):
+            entries = unpack_digests(bulk, 10, "the test")
+            bulk = pack_digests({name: entries[name] for name in entries if name != VICTIM})
+        yield message, bulk
+
+
+# ---- commitments and shares
+
+
+class RevealsBeforeTheProofs(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        yield message, bulk
+        if isinstance(message, RosterList):
+            yield Share(message.round_id, bytes(32)), bytes(64 * 2 * 8 + 3 * 8)
+
+
+class RevealsWithoutCommitting(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        if isinstance(message, Commitment):
+            message, bulk = Share(message.round_id, bytes(32)), bytes(64 * 2 * 8 + 3 * 8)
+        yield message, bulk
+
+
+class NeverCommits(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        if not isinstance(message, Commitment):
+            yield message, bulk
+
+
+class CommitsTwice(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        yield message, bulk
+        if isinstance(message, Commitment):
+            yield msgspec.structs.replace(message, commitment=flipped(message.commitment)), bulk
+
+
+class CommitsToSomethingElse(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        if isinstance(message, Commitment):
+            message = msgspec.structs.replace(message, commitment=flipped(message.commitment))
+        yield message, bulk
+
+
+class ChangesItsShare(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        yield message, flipped(bulk) if isinstance(message, Share) else bulk
+
+
+class SendsTooShortAShare(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        yield message, bulk[:-8] if isinstance(message, Share) else bulk
+
+
+class AbortsInsteadOfCommitting(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        if isinstance(message, Commitment):
+            message = Abort(message.round_id, f"S{self.setup.index} gave up: no more")
+        yield message, bulk
+
+
+class AbortsWithoutAReason(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        yield Abort(message.round_id, "") if isinstance(message, Commitment) else message, bulk
+
+
+class AbortsInsteadOfRevealing(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        if isinstance(message, Share):
+            message, bulk = Abort(message.round_id, f"S{self.setup.index} gave up: I have seen enough"), b""
+        yield message, bulk
+
+
+class ConcludesOtherwise(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        if isinstance(message, Conclusion):
+            message = msgspec.structs.replace(message, outcome=flipped(message.outcome))
+        yield message, bulk
+
+
+class AddsAnError(Byzantine):
+    """Adds to its share before it commits: what nobody can see."""
+
+    def hear(self, event: Event) -> tuple[Event, ...]:
+        if isinstance(event, protocol.Summed):
+            event = with_error(self, event, slice(None), ERROR)
+        return (event,)
+
+
+# ---- the toss, and what the round is
+
+
+class AnnouncesAnotherModel(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        if isinstance(message, TossCommitment):
+            message = msgspec.structs.replace(message, model=flipped(message.model))
+        yield message, bulk
+
+
+class RevealsAnotherSeed(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        if isinstance(message, TossReveal):
+            message = msgspec.structs.replace(message, seed=flipped(message.seed))
+        yield message, bulk
+
+
+class RevealsItsSeedFirst(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        if isinstance(message, TossCommitment):
+            message = TossReveal(number=message.number, seed=bytes(32), nonce=bytes(32))
+        yield message, bulk
+
+
+class TossesTwice(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        yield message, bulk
+        if isinstance(message, TossCommitment):
+            yield msgspec.structs.replace(message, commitment=flipped(message.commitment)), bulk
+
+
+class TossesAhead(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        if isinstance(message, TossCommitment | TossReveal):
+            message = msgspec.structs.replace(message, number=message.number + 1)
+        yield message, bulk
+
+
+class OpensOnAnotherSeed(Byzantine):
+    def open(self, config: RoundConfig) -> RoundConfig:
+        return msgspec.structs.replace(config, hash_seed=flipped(config.hash_seed))
+
+
+class OpensOnAnotherModel(Byzantine):
+    def open(self, config: RoundConfig) -> RoundConfig:
+        first, *rest = config.model
+        return msgspec.structs.replace(
+            config, model=(msgspec.structs.replace(first, digest=flipped(first.digest)), *rest)
+        )
+
+
+class OpensWithOtherKeys(Byzantine):
+    def open(self, config: RoundConfig) -> RoundConfig:
+        keys = list(config.servers)
+        peer = keys[1 - self.setup.index]
+        keys[1 - self.setup.index] = msgspec.structs.replace(peer, statement=flipped(peer.statement))
+        return msgspec.structs.replace(config, servers=tuple(keys))
+
+
+class RunsAnotherTask(Byzantine):
+    """Runs a task with another minimum."""
+
+    def __init__(self, setup: ServerSetup) -> None:
+        super().__init__(replace(setup, task=msgspec.structs.replace(setup.task, min_clients=3)))
+        self.honest_task = setup.task.digest()
+        self.fired = True
+
+    def check_peer(self, payload: bytes) -> None:
+        pass
+
+    async def admit(self, key: bytes, payload: bytes):
+        return b"peer" if key == self.setup.peer.channel else await super().admit(key, payload)
+
+
+class LowersTheMinimum(RunsAnotherTask):
+    """The same, and shows the honest one's digest in every handshake."""
+
+    def handshake(self) -> HandshakeSettings:
+        return replace(super().handshake(), payload=self.honest_task)
+
+
+# ---- what clients are told
+
+
+class SignsNothing(Byzantine):
+    def write(self, domain: Domain, signature: bytes) -> bytes:
+        return flipped(signature)
+
+
+class SignsOutcomesWrongly(Byzantine):
+    def write(self, domain: Domain, signature: bytes) -> bytes:
+        return flipped(signature) if domain is Domain.OUTCOME else signature
+
+
+class TellsAnotherOutcome(Byzantine):
+    def remember(self, report: RoundReport) -> RoundReport:
+        return msgspec.structs.replace(report, clients=report.clients[1:])
+
+
+class ForgetsRounds(Byzantine):
+    """Knows of no round that is over."""
+
+    def remember(self, report: RoundReport) -> RoundReport:
+        self.fired = True
+        raise RequestRefusedError.because("round-closed", "that round is unknown here")
+
+
+# ---- the catalogue
+
+
+class Ending(enum.Enum):
+    """How an honest server must end."""
+
+    HALTS = enum.auto()
+    """With a `PeerViolationError` that names the other server."""
+    ABORTS = enum.auto()
+    """The round, with a reason."""
+    WAITS = enum.auto()
+    """For ever: it has said all it may say."""
+    GOES_ON = enum.auto()
+    """With the exact sum over the clients that are left, and says who is not."""
+    CLIENTS_REFUSE = enum.auto()
+    """Has nothing to end: no client submits."""
+    NOTICES_NOTHING = enum.auto()
+    """And the sum is wrong: what docs/security.md says cannot be seen."""
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A step mutated.
+
+    Attributes:
+        name: which, for people.
+        mutant: the server.
+        ending: how the honest one ends.
+        says: a pattern for what it (or a client) must say.
+        reveals: whether its share may be out by then.
+    """
+
+    name: str
+    mutant: type[Byzantine]
+    ending: Ending
+    says: str
+    reveals: bool = False
+
+
+HALTS, ABORTS, WAITS, GOES_ON = Ending.HALTS, Ending.ABORTS, Ending.WAITS, Ending.GOES_ON
+REFUSE = Ending.CLIENTS_REFUSE
+EARLY = "revealed its share in state .*, before both commitments were exchanged"
+
+MUTATIONS = (
+    Mutation("drops a client", DropsAClient, GOES_ON, "'carol': 'only_s", reveals=True),
+    Mutation("drops all clients but one", DropsAllButOne, ABORTS, "1 clients are in with both servers, at least 2"),
+    Mutation("inserts a client", InsertsAClient, GOES_ON, "'mallory': 'only_s", reveals=True),
+    Mutation("names another submission", NamesAnotherSubmission, GOES_ON, "'carol': 'mismatch'", reveals=True),
+    Mutation("sends a roster it does not go by", SendsAnotherRoster, HALTS, "at another outcome", reveals=True),
+    Mutation("forwards a changed part", ForwardsAnotherPart, GOES_ON, "': 'only_s", reveals=True),
+    Mutation("adds δ to hints that it forwards", AddsToAHint, GOES_ON, "': 'only_s", reveals=True),
+    Mutation("forwards two parts of one client", ForwardsTwoParts, HALTS, "forwards twice for"),
+    Mutation("forwards in the other carrier's place", ForwardsForAnother, HALTS, "whose carrier it is not"),
+    Mutation("forwards too little", ForwardsTooLittle, HALTS, "forwards a submit of [0-9]+ bytes, the round implies"),
+    Mutation("sends two rosters", SendsTwoRosters, HALTS, "sent two different rosters for one round"),
+    Mutation("excludes a client by a false proof", ExcludesByAFalseProof, GOES_ON, "'carol': 'proof'", reveals=True),
+    Mutation("proves for other clients", ProvesForOthers, HALTS, "sent proofs for other clients"),
+    Mutation("reveals before the proofs", RevealsBeforeTheProofs, HALTS, EARLY),
+    Mutation("reveals and does not commit", RevealsWithoutCommitting, HALTS, EARLY),
+    Mutation("never commits", NeverCommits, WAITS, "Committed"),
+    Mutation("commits twice", CommitsTwice, HALTS, "sent two different commitments", reveals=True),
+    Mutation("commits to something else", CommitsToSomethingElse, HALTS, "does not match its commit", reveals=True),
+    Mutation("changes its share after committing", ChangesItsShare, HALTS, "does not match its commit", reveals=True),
+    Mutation("sends too short a share", SendsTooShortAShare, HALTS, "sent a share of 1040 bytes", reveals=True),
+    Mutation("aborts in place of committing", AbortsInsteadOfCommitting, ABORTS, "gave up: no more"),
+    Mutation("aborts without a reason", AbortsWithoutAReason, HALTS, "gave the round up and does not say why"),
+    Mutation("aborts in place of revealing", AbortsInsteadOfRevealing, HALTS, "PeerAbort in state Rev", reveals=True),
+    Mutation("concludes otherwise", ConcludesOtherwise, HALTS, "arrived at another outcome", reveals=True),
+    Mutation("announces another model", AnnouncesAnotherModel, HALTS, "holds another model"),
+    Mutation("reveals another seed", RevealsAnotherSeed, HALTS, "revealed a seed that it had not committed to"),
+    Mutation("reveals its seed first", RevealsItsSeedFirst, HALTS, "tosses out of turn: PeerTossReveal in state Comm"),
+    Mutation("tosses twice", TossesTwice, HALTS, "sent two different toss commitments"),
+    Mutation("tosses ahead", TossesAhead, HALTS, "tosses for round 2 while round 1 is not settled"),
+    Mutation("opens on another seed", OpensOnAnotherSeed, REFUSE, "announce different rounds: hash_seed is"),
+    Mutation(
+        "opens on another seed, and closes", OpensOnAnotherSeed, HALTS, "speaks of a round .* that is unknown here"
+    ),
+    Mutation("opens on another model", OpensOnAnotherModel, REFUSE, r"announce different rounds: model\[0\].digest is"),
+    Mutation("opens with other keys", OpensWithOtherKeys, REFUSE, "with other server keys than the pinned ones"),
+    Mutation("hides another minimum", LowersTheMinimum, REFUSE, "runs another task: min_clients is 3 there, 2"),
+    Mutation("runs another task", RunsAnotherTask, REFUSE, "runs another task: min_clients is 3 there, 2 here"),
+    Mutation("runs another task, and is not met", RunsAnotherTask, WAITS, "round 1: Committing"),
+    Mutation("signs receipts wrongly", SignsNothing, REFUSE, "signed its receipt with another key", reveals=True),
+    Mutation("signs outcomes wrongly", SignsOutcomesWrongly, REFUSE, "signed the outcome with another", reveals=True),
+    Mutation(
+        "tells another outcome",
+        TellsAnotherOutcome,
+        REFUSE,
+        r"signed different outcomes of round 1: clients\[\d\] is",
+        reveals=True,
+    ),
+    Mutation("forgets its rounds", ForgetsRounds, REFUSE, "cannot be learnt any more", reveals=True),
+    Mutation("adds an error to its share", AddsAnError, Ending.NOTICES_NOTHING, "", reveals=True),
+)
