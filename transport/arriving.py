@@ -1,6 +1,7 @@
-"""A message on its way in: how much of it has come, and the room that it has.
+"""A message on its way in: how much of it has come, and the memory that is reserved for it.
 
-Room is not taken on the peer's word: it grows with what comes, and whoever lends it may make the message wait.
+Memory is not reserved because a peer announces a length: it grows with what has come, and a caller's `Room` may make
+the message wait before it grows.
 """
 
 from __future__ import annotations
@@ -14,24 +15,25 @@ import trio
 from transport.pace import Stopwatch
 from transport.records import RECORD_SIZE
 
-__all__ = ["Arriving", "Passing", "Progress", "Quiet", "Room", "endless", "make_room", "unseen"]
-
 _ROOM = 2**19
-"""Bytes that a message gets with its first ones, if it announced as many."""
+"""Bytes that are reserved when a message's first bytes come, if it announced as many."""
 
 Progress: TypeAlias = Callable[[int], None]
-"""Hears how many bytes of a message have moved."""
+"""Called with the number of bytes of a message that have been moved so far, its records' overhead included."""
 
 Room: TypeAlias = Callable[[int, int], Awaitable[None]]
-"""Waits for room for a message: how many bytes of it have come, for how many there must be room now."""
+"""Called before memory for a message grows, with how many bytes of it have come and how many it is to have room for.
+
+Returns once that is allowed; meanwhile nothing more is read.
+"""
 
 
 def unseen(moved: int) -> None:
-    """Hears nothing."""
+    """Ignores progress."""
 
 
 async def endless(taken: int, size: int) -> None:
-    """There is always room."""
+    """Allows any size at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,8 @@ class Quiet:
 class Arriving:
     """A message under way: its length, and what has come of it.
 
-    Room is not taken on the peer's word: none before something comes, then `_ROOM` bytes, from there on at most twice
-    as much as has come. (A bytearray left to itself takes an eighth more each time, and copies all that it has.)
+    No memory is reserved before something comes; then `_ROOM` bytes, and from there on at most twice as much as has
+    come. (A bytearray that grows by itself takes an eighth more each time, and copies all that it has.)
     """
 
     total: int
@@ -53,34 +55,34 @@ class Arriving:
 
     @property
     def wanted(self) -> int:
-        """The bytes that there must be room for before another record is taken."""
+        """The bytes that must be reserved before another record is taken."""
         end = min(self.taken + RECORD_SIZE, self.total)
         return len(self.content) if end <= len(self.content) else min(max(2 * end, _ROOM), self.total)
 
     def make_room(self, size: int) -> None:
-        """Has room for so many bytes."""
+        """Reserves memory for `size` bytes in all."""
         self.content += bytes(size - len(self.content))
 
     def take(self, data: memoryview) -> None:
-        """Keeps the next bytes, for which there is room."""
+        """Keeps the next bytes; memory for them is reserved."""
         self.content[self.taken : self.taken + len(data)] = data
         self.taken += len(data)
 
 
 @dataclass(slots=True)
 class Passing:
-    """A message that nobody wants: its length, and how much of it has gone by."""
+    """A message that is discarded: its length, and how much of it has passed."""
 
     total: int
     taken: int = 0
 
     def take(self, data: memoryview) -> None:
-        """Lets the next bytes go by."""
+        """Counts the next bytes, and drops them."""
         self.taken += len(data)
 
 
 async def make_room(message: Arriving, stopwatch: Stopwatch, room: Room) -> None:
-    """Makes room for another record, once that is allowed; cancelled, nothing has been taken."""
+    """Reserves memory for another record once `room` allows it; cancelled, it has read nothing."""
     began, size = trio.current_time(), message.wanted
     await room(message.taken, size)
     stopwatch.excuse(trio.current_time() - began)

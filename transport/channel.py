@@ -6,16 +6,17 @@ Cancellation, which any of these coroutines takes at any checkpoint:
 
 - A `send` that is cancelled while it waits for its turn has done nothing. One that is cancelled once its first bytes
   may be out cannot know how many are: the channel is broken for sending, and every later `send` says so.
-- A `receive` that is cancelled loses nothing. What has arrived stays with the channel, and the next `receive` goes
-  on where it stopped.
-- A `discard` that is cancelled is finished by whoever reads next.
+- A `receive` that is cancelled loses nothing. What has arrived stays with the channel, and the next `receive` resumes
+  there.
+- A `discard` that is cancelled is finished by the next call that reads.
 
-Whoever waits for a message that may be long in coming waits with `awaited`: it shows signs of life, which a peer that
-only receives shows with `beat`, and takes a peer that gives none for lost. A network that swallows everything, and a
-peer that stands still while its system acknowledges what comes, are noticed so; neither is by TCP, or not for long.
+A wait for a message that may take long is a call of `awaited`: it sends signs of life (PING records), which a peer that
+only receives sends with `beat`, and takes a peer that sends none for lost. That detects a network that drops
+everything, and a peer that hangs while its system still acknowledges what comes. TCP detects neither, or only after
+very long.
 
-A receiver's failure breaks the channel as well: after forged, cut or ill-formed records nothing is given out any more.
-A message that is refused for its length or its pace is merely not taken.
+A failure to receive breaks the channel as well: after forged, cut or malformed records no more messages are returned.
+A message that is refused because of its length or its pace is only left unread.
 """
 
 from __future__ import annotations
@@ -41,44 +42,33 @@ from transport.wire import Wire
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = [
-    "CLOSE_PATIENCE",
-    "HEARTBEAT",
-    "REMINDER",
-    "SILENCE",
-    "Channel",
-    "Introduction",
-    "Progress",
-    "SecureChannel",
-    "unseen",
-]
 
 CLOSE_PATIENCE = 1.0
-"""Seconds that `aclose` waits for a peer that does not read before it leaves without CLOSE."""
+"""Seconds that `aclose` waits for a peer that does not read, before it closes without CLOSE."""
 
 HEARTBEAT = 10.0
 """Seconds between two signs of life."""
 
 SILENCE = 40.0
-"""Seconds without any byte of the peer's after which it is taken for lost, where it should give signs of life."""
+"""Seconds without a byte from a peer that should send signs of life, after which it is taken for lost."""
 
 REMINDER = 30.0
-"""Seconds of waiting after which whoever waits is reminded of it."""
+"""Seconds of waiting after which `awaited` calls `remind`."""
 
 _BEATS_BEFORE_REMINDER = round(REMINDER / HEARTBEAT)
 
 _READ_SIZE = 2**18
-"""Four records at a time, where so much is there."""
+"""Bytes of four records: what one read takes at most."""
 
 _GATHERING = 0.02
-"""Seconds for which the bytes of a message that comes quickly may gather, so that they are read together."""
+"""Seconds for which the bytes of a message that arrives fast may gather, so that one read takes them."""
 
 _QUICK = 2**15
-"""Bytes that a read brings where a message comes quickly."""
+"""Bytes of one read from which on a message counts as arriving fast."""
 
 _RECORDS_AT_ONCE = 4
 _SWIFT = 0.1
-"""Seconds within which records leave where more of them can go together."""
+"""Seconds within which records must leave, so that more of them are sent together next time."""
 
 
 def _nothing() -> None:
@@ -87,14 +77,14 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """What a handshake has established; none of it is secret to the two ends, and a payload may be to others.
+    """What a handshake has established. Both ends know all of it; others may not know the payload.
 
     Attributes:
         peer_key: the other side's static X25519 key, authenticated.
         peer_role: the role the other side claims; only `peer_key` proves anything.
         peer_payload: what the other side said in its handshake message.
         handshake_hash: identifies the session; the same on both sides.
-        welcome: the server's words of admission.
+        welcome: the text with which the server let the client in.
     """
 
     peer_key: bytes
@@ -134,7 +124,7 @@ class Channel(ABC):
         Args:
             parts: C-contiguous buffers of plain items.
             pace: how fast the peer must take it, from its first byte on.
-            progress: hears how many bytes have gone out, of the message and its records.
+            progress: called with the bytes sent so far, of the message and its records.
 
         Raises:
             TooSlowError: the peer fell below the pace.
@@ -157,7 +147,7 @@ class Channel(ABC):
 
     @abstractmethod
     async def awaited(self, remind: Callable[[], None] = _nothing) -> int:
-        """Waits as `announced` does, for as long as the peer lives: both show each other signs of life.
+        """Waits as `announced` does, for as long as the peer lives: both sides send signs of life.
 
         Args:
             remind: called once when nothing has begun for `REMINDER` seconds.
@@ -170,7 +160,7 @@ class Channel(ABC):
 
     @abstractmethod
     async def beat(self) -> None:
-        """Shows signs of life while the peer waits for us, until cancelled; a channel that is lost ends it."""
+        """Sends signs of life while the peer waits for us; ends when it is cancelled or the channel is lost."""
 
     @abstractmethod
     async def receive(self, limit: int, *, pace: Pace = UNHURRIED, room: Room = endless) -> bytearray:
@@ -179,17 +169,17 @@ class Channel(ABC):
         Args:
             limit: the longest message to accept, in bytes.
             pace: how fast the peer must deliver it from now on, once it has begun.
-            room: waits for room before more is taken; the peer is not blamed for what that takes.
+            room: called before more memory is reserved; what it waits does not count against the peer's pace.
 
         Raises:
-            MessageTooLongError: it is announced with more; nothing has been taken or allocated.
+            MessageTooLongError: the message is longer; nothing has been read or allocated.
             TooSlowError: the peer fell below the pace.
             MisuseError: another task is receiving.
             ChannelError: the channel was closed, lost or broken.
         """
 
     async def discard(self, *, pace: Pace = UNHURRIED) -> None:
-        """Takes the next message without keeping it.
+        """Reads the next message and drops it.
 
         Args:
             pace: how fast the peer must deliver it from now on, once it has begun.
@@ -271,7 +261,10 @@ class SecureChannel(Channel):
                 await self._wire.until_writable()
             if scope.cancelled_caught:
                 raise SilentPeerError(f"the peer has taken nothing for {SILENCE:g} s, not even a sign of life")
-            with trio.CancelScope(shield=True), self._whole_or_broken():  # so few bytes go at once, whoever cancels
+            with (
+                trio.CancelScope(shield=True),
+                self._whole_or_broken(),
+            ):  # so few bytes leave at once, even if we are cancelled
                 await self._wire.send(self._writer.ping())
 
     async def announced(self, *, pace: Pace = UNHURRIED) -> int:
@@ -294,12 +287,12 @@ class SecureChannel(Channel):
                 heard, heard_at = self.bytes_received, trio.current_time()
             elif trio.current_time() - heard_at >= SILENCE:
                 self._writer.abandon("the peer is silent")
-                self._reader.give_up(SilentPeerError(f"nothing has come for {SILENCE:g} s, not even a sign of life"))
+                self._reader.abandon(SilentPeerError(f"nothing has come for {SILENCE:g} s, not even a sign of life"))
             if not self._sending.locked():  # else bytes are going out
                 await self.ping()
 
     async def beat(self) -> None:
-        """Shows signs of life; see `Channel.beat`."""
+        """Sends signs of life; see `Channel.beat`."""
         with suppress(ChannelError):
             while True:
                 await trio.sleep(self._heartbeat)
@@ -318,7 +311,7 @@ class SecureChannel(Channel):
             return arriving.content
 
     async def discard(self, *, pace: Pace = UNHURRIED) -> None:
-        """Takes the next message without keeping it, in constant memory; see `Channel.discard`."""
+        """Reads the next message and drops it, in constant memory; see `Channel.discard`."""
         with self._sole_receiver():
             await trio.lowlevel.checkpoint()
             total = await self._announcement(pace)
@@ -367,7 +360,7 @@ class SecureChannel(Channel):
     async def _next_announcement(self, pace: Pace) -> int:
         while isinstance(event := self._next_event(), NeedData):
             if not self._reader.buffered:
-                await self._read_more()  # a peer may be silent for long; not once it has begun
+                await self._read_more()  # a peer may be silent for long, but not in the middle of a record
             await self._read_whole_record(pace)
         match event:
             case Announced(total=total) as announcement:
@@ -377,7 +370,7 @@ class SecureChannel(Channel):
                 raise ChannelClosedError("the peer has closed the channel; there is no further message")
 
     async def _take(self, message: Arriving | Passing, pace: Pace, room: Room = endless) -> None:
-        """Takes the rest of a message that has been announced."""
+        """Reads the rest of a message that has been announced."""
         self._message = message
         stopwatch, before = Stopwatch(pace, message.total), message.taken
         while True:
@@ -400,7 +393,7 @@ class SecureChannel(Channel):
             await self._read_by(stopwatch, self._reader.buffered)
 
     async def _send_by(self, stopwatch: Stopwatch, sent: int, records: bytes) -> bool:
-        """Sends some records, with which `sent` bytes are out; whether they went swiftly."""
+        """Sends some records, which makes `sent` bytes in all; returns whether they left fast."""
         began = trio.current_time()
         with trio.move_on_at(stopwatch.deadline(sent)) as scope:
             await self._wire.send(records)
@@ -409,7 +402,7 @@ class SecureChannel(Channel):
         return trio.current_time() - began < _SWIFT
 
     async def _read_by(self, stopwatch: Stopwatch, moved: int, coming: int = 0) -> None:
-        """Takes some bytes, now that `moved` have been.
+        """Reads some bytes, after `moved` have been read.
 
         Args:
             stopwatch: the message's.
@@ -429,7 +422,7 @@ class SecureChannel(Channel):
             raise stopwatch.too_slow()
 
     def _next_event(self) -> Event:
-        """Returns what the bytes so far say; where they are wrong, the sending direction breaks as well."""
+        """Returns what the bytes so far mean; where they are wrong, the sending direction breaks as well."""
         try:
             return self._reader.next_event()
         except ChannelError as error:
@@ -437,7 +430,7 @@ class SecureChannel(Channel):
             raise
 
     async def _read_more(self, needed: int = 1) -> None:
-        """Takes some bytes from the wire; where it is lost, the sending direction breaks as well."""
+        """Reads some bytes from the wire; where it is lost, the sending direction breaks as well."""
         try:
             data = await self._wire.receive_some(_READ_SIZE, needed)
             self._last_read = len(data)

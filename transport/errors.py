@@ -30,30 +30,6 @@ from __future__ import annotations
 
 from fsl_async.errors import ChannelError
 
-__all__ = [
-    "AuthenticationError",
-    "BusyError",
-    "ChannelBrokenError",
-    "ChannelClosedError",
-    "ConnectionLostError",
-    "ForeignPeerError",
-    "HandshakeError",
-    "HandshakeTimeoutError",
-    "KindMismatchError",
-    "LookedOnlyError",
-    "MessageTooLongError",
-    "RecordError",
-    "RefusedError",
-    "RoleMismatchError",
-    "SilentPeerError",
-    "TooSlowError",
-    "TurnedAwayError",
-    "UnansweredError",
-    "UnreachableError",
-    "VersionMismatchError",
-    "WrongServerKeyError",
-]
-
 
 class HandshakeError(ChannelError):
     """No channel came about.

@@ -1,16 +1,16 @@
 """From a bare stream to a secure channel, on either side.
 
     client                                            server
-    preamble (8)              ─────────────────────→            foreign bytes: closed at once, in silence
+    preamble (8)              ─────────────────────→            foreign bytes: closed at once, without a word
                               ←─────────────────────            preamble (8)
-    Noise message 1 (48)      ─────────────────────→            not made for our key: closed in silence
+    Noise message 1 (48)      ─────────────────────→            not made for our key: closed without a word
                               ←─────────────────────            Noise message 2 (1,072), the server's payload
     Noise message 3 (1,088)   ─────────────────────→            the client's static key and payload
                               ←─────────────────────            one record: WELCOME; REFUSED or BUSY with the reason
 
 Every message has one size, whatever it carries, so that an observer learns neither who the client is nor what it was
-told, and a stranger cannot make either side wait for or store more than that. All failures look alike from outside: the
-stream closes. What the two ends learn is in the error classes.
+told, and a stranger cannot make either side wait for or store more than that. From outside all failures look alike: the
+stream closes. The two ends learn the reason from the class of the error.
 
 The server proves that it holds its pinned key in message 2, before the client's identity leaves the client.
 """
@@ -47,19 +47,6 @@ from transport.preamble import (
 )
 from transport.records import Body, Finished, RecordReader, RecordWriter, wire_size
 from transport.wire import Wire
-
-__all__ = [
-    "LONGEST_PAYLOAD",
-    "LONGEST_REASON",
-    "Admit",
-    "CheckPayload",
-    "HandshakeSettings",
-    "NoPlace",
-    "Refusal",
-    "accept_any_payload",
-    "initiate",
-    "respond",
-]
 
 _PADDED_SIZE = 1_024
 _LENGTH_SIZE = 2
@@ -99,13 +86,13 @@ class NoPlace(Refusal):
 
 
 Admit = Callable[[bytes, bytes], Awaitable[bytes | Refusal]]
-"""Decides about a client from its static key and payload.
+"""Decides about a client, given its static key and its payload.
 
-The answer is a refusal, or words of welcome of at most `LONGEST_REASON` bytes.
+Returns a `Refusal`, or the text of a welcome, at most `LONGEST_REASON` bytes.
 """
 
 CheckPayload = Callable[[bytes], None]
-"""Looks at the server's payload and raises an `FslError` to break off."""
+"""Called with the server's payload before the client says who it is; raises an `FslError` to break off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +131,7 @@ class HandshakeSettings:
 
 
 def accept_any_payload(payload: bytes) -> None:
-    """Finds nothing wrong with any payload."""
+    """Accepts every payload."""
 
 
 async def initiate(
@@ -188,10 +175,10 @@ async def respond(wire: Wire, settings: HandshakeSettings, admit: Admit) -> Secu
 
     Raises:
         RefusedError: `admit` refused, and the client knows why.
-        BusyError: `admit` found no place, and the client knows that it may ask again.
+        BusyError: there was no place for the client, and it knows that it may ask again.
         HandshakeError: no channel came about for another reason; the class says why.
         AuthenticationError: the client wants another server, another context, or bytes were altered on the way.
-        LookedOnlyError: the client has seen who we are, and left.
+        LookedOnlyError: the client has seen who we are, and left before it said who it is.
         ConnectionLostError: the client left in the middle.
     """
     asked = await _answer_preamble(wire, settings.preamble)
@@ -272,7 +259,7 @@ async def _send_answer(wire: Wire, writer: RecordWriter, decision: bytes | Refus
 
 
 def _admitted(decision: bytes | Refusal) -> bytes:
-    """Returns the words of welcome, or raises if there are none."""
+    """Returns the welcome, or raises if the client is not let in."""
     match decision:
         case NoPlace(reason=reason):
             raise BusyError(f"we had no place for the client: {reason!r}", reason)
@@ -294,16 +281,16 @@ async def _read_answer(wire: Wire, reader: RecordReader) -> bytes:
 
 
 def _judged(answer: bytes) -> bytes:
-    """Returns the words of welcome, or raises what the server refused with."""
-    words = _unpad(answer[1:])
+    """Returns the welcome, or raises what the server refused with."""
+    text = _unpad(answer[1:])
     match answer[:1]:
         case _Verdict.WELCOME:
-            return words
+            return text
         case _Verdict.REFUSED:
-            reason = printable(words.decode(errors="replace"))
+            reason = printable(text.decode(errors="replace"))
             raise RefusedError(f"the server refused us: {reason!r}", reason)
         case _Verdict.BUSY:
-            reason = printable(words.decode(errors="replace"))
+            reason = printable(text.decode(errors="replace"))
             raise BusyError(f"the server has no place for us now: {reason!r}; try again later", reason)
         case verdict:
             raise HandshakeError(f"the server answers {verdict!r}, neither WELCOME nor REFUSED nor BUSY")

@@ -16,8 +16,6 @@ from transport.handshake import CheckPayload, HandshakeSettings, accept_any_payl
 from transport.listener import Service
 from transport.wire import Wire
 
-__all__ = ["Transport"]
-
 
 class Transport(ABC):
     """Connects endpoints that know each other by address and static key.

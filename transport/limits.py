@@ -1,8 +1,8 @@
-"""What a listener allows strangers, and the books it keeps about it.
+"""A listener's limits, and the counts that it keeps of them.
 
-Rules kept here: whoever enters is counted before anything is read from it, and counted out however it leaves; who holds
-a place gives no other the power to keep the rest out: a handshake that hangs yields to a newer one, and the keys that
-must always get in (the peer server's) have places of their own; the clock is trio's, so that a virtual one works.
+Rules: a connection is counted before anything is read from it, until it ends, however it ends. Nobody can keep others
+out by holding places: a handshake that hangs yields to a newer one, and the keys that must always get in (the other
+server's) have places of their own. The clock is trio's, so that a virtual one works.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ import trio
 
 from fsl_async.errors import MisuseError
 
-__all__ = ["HandshakeBook", "Limits", "PlaceBook", "RateLimiter"]
-
 _ENTRIES_BEFORE_SWEEP = 4_096
 
 
@@ -28,11 +26,12 @@ class Limits:
 
     Attributes:
         connections: admitted connections at a time, in all.
-        half_open: besides these, connections still shaking hands. One more, and the oldest of the address with the
-            most is given up: an honest handshake takes a few round trips, a silent connection its whole deadline.
+        half_open: besides these, connections that are still shaking hands. When there is one more, the oldest of the
+            address with the most is closed: an honest handshake takes a few round trips, a silent connection its whole
+            deadline.
         handshakes_per_second: new connections per second and address, in the long run.
-        burst: new connections that one address may make at once: a whole office behind one address, say, that starts
-            on the hour. At half a millisecond each they are no burden, so the number is generous.
+        burst: new connections that one address may make at once, for example an office behind one address whose
+            clients start on the hour. Each takes half a millisecond, so the number is generous.
         per_key: admitted connections at a time with one static key.
         per_key_exceptions: other numbers for some static keys, e.g. the peer server's; these have their own places,
             beyond `connections`.
@@ -57,7 +56,7 @@ class Limits:
 
 
 class RateLimiter:
-    """Token buckets, one per name; full buckets are forgotten, so that memory follows recent activity.
+    """Token buckets, one for each name; full buckets are forgotten, so that memory follows recent activity.
 
     A bucket is kept as the time at which it would be full again: a token costs one interval, and the bucket holds
     `burst` of them (the generic cell rate algorithm).
@@ -105,9 +104,9 @@ class HandshakeBook:
 
     @contextmanager
     def entered(self, address: str, scope: trio.CancelScope) -> Iterator[None]:
-        """Counts one handshake for as long as the block lasts; where that is one too many, another is cancelled."""
+        """Counts one handshake for as long as the block lasts; if that is one too many, another one is cancelled."""
         if sum(map(len, self._under_way.values())) >= self._most:
-            self._give_up_one()
+            self._cancel_one()
         self._under_way.setdefault(address, []).append(scope)
         try:
             yield
@@ -115,7 +114,7 @@ class HandshakeBook:
             if scope in self._under_way.get(address, ()):
                 self._strike(address, scope)
 
-    def _give_up_one(self) -> None:
+    def _cancel_one(self) -> None:
         crowded = max(self._under_way, key=lambda address: len(self._under_way[address]))
         oldest = self._under_way[crowded][0]
         self._strike(crowded, oldest)
@@ -135,14 +134,14 @@ class PlaceBook:
         self._connections: dict[bytes, int] = {}
         self._common = 0
 
-    def shortage(self, key: bytes) -> str:
-        """Returns what the holder of `key` must be told if there is no place for it; nothing if there is one."""
+    def shortage(self, key: bytes) -> str | None:
+        """Returns the reason if there is no place for the holder of `key`, None if there is one."""
         most = self._limits.per_key_exceptions.get(key, self._limits.per_key)
         if self._connections.get(key, 0) >= most:
             return f"{most} connections with this key are open already; close one first"
         if self._is_common(key) and self._common >= self._limits.connections:
             return f"all {self._limits.connections} connections are taken"
-        return ""
+        return None
 
     @contextmanager
     def entered(self, key: bytes) -> Iterator[None]:

@@ -1,12 +1,12 @@
-"""The server's side of a transport: from a source of bare connections to handlers of authenticated channels.
+"""The server's side of a transport: bare connections in, authenticated channels out to their handlers.
 
-Rules kept here:
+Rules:
 
-- Room is taken before a connection is accepted, so that a flood waits in the network's queue, not in our memory; there
-  is always room for one more handshake, because the oldest then yields.
-- An address that comes too often is closed without a word; a handshake that fails is closed without a word.
-- Whatever a peer does, the listener goes on: every `FslError`, also one that a handler lets out, is observed and ends
-  that one connection. Anything else is a bug of ours and ends the listener, in sight of whoever runs it.
+- A place is taken before a connection is accepted, so that a flood waits in the network's queue and not in our memory;
+  there is always a place for one more handshake, because the oldest then yields.
+- A connection from an address that comes too often, or whose handshake fails, is closed without a word.
+- A listener goes on whatever a peer does: every `FslError`, also one that a handler raises, is observed and ends that
+  one connection. Any other exception is a bug of ours and ends the listener; its caller sees it.
 """
 
 from __future__ import annotations
@@ -28,19 +28,17 @@ from transport.handshake import Admit, HandshakeSettings, NoPlace, Refusal, resp
 from transport.limits import HandshakeBook, Limits, PlaceBook, RateLimiter
 from transport.wire import Wire
 
-__all__ = ["Accept", "Handler", "Listener", "Observe", "Service", "log_failure"]
-
 _log = logging.getLogger("transport")
 
 Handler = Callable[[SecureChannel], Awaitable[None]]
-"""Serves one channel; it is closed when this returns."""
+"""Serves one channel, which is closed when the handler returns."""
 
 Observe = Callable[[str, FslError], None]
-"""Hears why a connection from an address ended badly."""
+"""Called with the address of a connection that failed, and the error."""
 
 
 def log_failure(origin: str, error: FslError) -> None:
-    """Writes one line to the log `transport`."""
+    """Writes one line to the logger `transport`."""
     _log.warning("connection from %s: %s: %s", origin, type(error).__name__, error)
 
 
@@ -53,7 +51,7 @@ class Service:
         admit: decides about each client.
         handler: serves each admitted one.
         limits: what strangers are allowed.
-        observe: hears of every connection that ended badly.
+        observe: called for every connection that failed.
     """
 
     settings: HandshakeSettings
@@ -100,7 +98,7 @@ class Listener:
                     taken.pop_all()
 
     async def _attend(self, stream: trio.abc.Stream, origin: str) -> None:
-        """Handles one connection, for which room has been taken."""
+        """Handles one connection, for which a place has been taken."""
         with ExitStack() as taken:
             taken.callback(self._room.release)
             try:
@@ -113,7 +111,7 @@ class Listener:
                 await trio.aclose_forcefully(stream)
 
     async def _welcome(self, stream: trio.abc.Stream, origin: str, taken: ExitStack) -> SecureChannel:
-        """Shakes hands in time; what the connection occupies from then on is noted in `taken`."""
+        """Shakes hands in time; the places that the connection occupies from then on go into `taken`."""
         if not self._rate.admits(origin):
             raise TurnedAwayError(f"more than {self._service.limits.handshakes_per_second:g} connections per second")
         deadline = self._service.settings.deadline
@@ -128,7 +126,7 @@ class Listener:
         if isinstance(answer, Refusal):
             return answer
         shortage = self._places.shortage(key)
-        if shortage:
+        if shortage is not None:
             return NoPlace(shortage)
         taken.enter_context(self._places.entered(key))
         return answer

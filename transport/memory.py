@@ -15,8 +15,6 @@ from transport.interface import Transport
 from transport.listener import Listener, Service
 from transport.pipe import pipe_pair
 
-__all__ = ["MemoryNetwork"]
-
 _BACKLOG = 1_024
 
 
@@ -24,7 +22,7 @@ class MemoryNetwork(Transport):
     """A network of its own; endpoints reach each other within one `MemoryNetwork` only.
 
     Args:
-        steady: whether connections need no signs of life, for nobody comes between the two ends.
+        steady: whether connections need no signs of life, because nothing can come between the two ends.
     """
 
     def __init__(self, *, steady: bool = False) -> None:
@@ -63,7 +61,7 @@ class MemoryNetwork(Transport):
             await _turn_away(receiving)
 
     def _make_pair(self) -> tuple[trio.abc.Stream, trio.abc.Stream]:
-        """Makes every connection of this network: the place to record, delay or cut them."""
+        """Makes every connection of this network; a subclass can record, delay or cut them here."""
         return pipe_pair(steady=self._steady)
 
     def _origin(self) -> str:
@@ -72,7 +70,7 @@ class MemoryNetwork(Transport):
 
 
 async def _turn_away(queue: trio.MemoryReceiveChannel[tuple[trio.abc.Stream, str]]) -> None:
-    """Closes the queue, and the connections in it that nobody will accept any more."""
+    """Closes the queue, and the connections in it that will never be accepted."""
     with queue, suppress(trio.WouldBlock):
         while True:
             stream, _ = queue.receive_nowait()

@@ -16,8 +16,8 @@ Rules kept here:
 - A static key has one form. X25519 takes others for the same key (its highest bit is ignored, and numbers are reduced);
   a client that could come under two would have two places, and the revocation of one would not reach the other.
 - The chaining key never leaves; the handshake hash, which identifies the session, does.
-- PyNaCl's failures (a forged tag, a ciphertext shorter than one, a Diffie-Hellman result of all zeros) come out as
-  `AuthenticationError`; `_open` and `_diffie_hellman` are the only places that see them.
+- PyNaCl's failures (a forged tag, a ciphertext shorter than one, a Diffie-Hellman result of all zeros) become
+  `AuthenticationError`, in `_open` and `_diffie_hellman` alone.
 - No secret shows in a `repr`.
 
 Section numbers refer to The Noise Protocol Framework, revision 34, https://noiseprotocol.org/noise.html.
@@ -37,17 +37,6 @@ from nacl.exceptions import RuntimeError as SodiumError
 from fsl_async.errors import MisuseError
 from transport.errors import AuthenticationError
 
-__all__ = [
-    "KEY_SIZE",
-    "TAG_SIZE",
-    "CipherState",
-    "HandshakeState",
-    "KeyPair",
-    "Randomness",
-    "is_public_key",
-    "require_key",
-]
-
 Randomness = Callable[[int], bytes]
 """Returns as many uniformly random bytes as it is asked for."""
 
@@ -66,7 +55,7 @@ _LOW_ORDER = frozenset(
         _PRIME - 1,
     }
 )
-"""The coordinates of the points whose order divides 8: with them every secret gives the same result, zero."""
+"""The coordinates of the points whose order divides 8: with them every secret gives the same result, 0."""
 
 _PROTOCOL_NAME = b"Noise_XK_25519_ChaChaPoly_SHA256"
 _INITIATOR, _RESPONDER = True, False

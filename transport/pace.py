@@ -1,8 +1,8 @@
 """How fast a message must move once it has begun, in either direction.
 
-Rules kept here: what counts is progress of the message itself, not bytes on the wire, so that nobody buys time with
-framing; a message that has begun moves at a mean rate and never stands still for long; a long one must be as fast as
-it takes to be through in time, since for as long as it moves it occupies room that others want.
+Rules: what counts is progress of the message itself, not bytes on the wire, so that no peer gains time by framing. A
+message that has begun moves at a mean rate, and never stands still for long. A long one must be fast enough to be
+through in time, because it occupies memory that others want for as long as it moves.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import trio
 from fsl_async.errors import MisuseError
 from transport.errors import TooSlowError
 
-__all__ = ["UNHURRIED", "Pace", "Stopwatch"]
-
 _FOREVER = float("inf")
 
 
@@ -25,9 +23,9 @@ class Pace:
 
     Attributes:
         bytes_per_second: the least mean rate; 0 demands none.
-        message_seconds: in which a whole message must be through, however long it is: the least mean rate of a message
-            of n bytes is therefore the larger of `bytes_per_second` and n / `message_seconds`.
-        grace: seconds in which the rate is not yet judged.
+        message_seconds: within which a whole message must be through, however long it is. So the least mean rate of a
+            message of n bytes is the larger of `bytes_per_second` and n / `message_seconds`.
+        grace: seconds at the beginning in which the rate is not judged.
         silence: seconds for which it may stand still.
     """
 
@@ -42,7 +40,7 @@ class Pace:
 
     @property
     def unseen(self) -> int:
-        """Bytes that may wait to be read and yet nobody is judged wrongly: a hundredth of what the grace asks for."""
+        """Bytes that may wait to be read without a wrong verdict: a hundredth of what has to come within the grace."""
         return max(1, int(self.bytes_per_second * self.grace / 100))
 
     def latest_progress(self, started: float, moved_at: float, moved: int, total: int) -> float:
@@ -89,7 +87,7 @@ class Stopwatch:
         return self._pace.latest_progress(self._started, self._moved_at, self._moved, self._total)
 
     def excuse(self, seconds: float) -> None:
-        """Does not count so many seconds, in which it was we who kept the message waiting."""
+        """Leaves out so many seconds, in which the message waited for us."""
         self._started += seconds
         self._moved_at += seconds
 

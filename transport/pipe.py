@@ -16,7 +16,6 @@ import trio
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["BUFFER_SIZE", "PipeStream", "one_at_a_time", "pipe_pair"]
 
 BUFFER_SIZE = 2**18
 
@@ -92,7 +91,7 @@ class PipeStream(trio.abc.Stream):
     """One end; `pipe_pair` makes two that belong together.
 
     Attributes:
-        steady: whether the other end cannot fall silent unnoticed, as over a network it can.
+        steady: whether the other end cannot vanish unnoticed, as it can over a network.
     """
 
     def __init__(self, incoming: _Pipe, outgoing: _Pipe, *, steady: bool = False) -> None:
@@ -130,7 +129,7 @@ def pipe_pair(*, steady: bool = False) -> tuple[PipeStream, PipeStream]:
 
 @contextmanager
 def one_at_a_time(lock: trio.Lock, doing: str) -> Iterator[None]:
-    """Within this context nobody else does the same on this end; whoever tries is told at once.
+    """Lets one task at a time do something on this end; a second one fails at once.
 
     Raises:
         trio.BusyResourceError: somebody does.

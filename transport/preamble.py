@@ -2,17 +2,17 @@
 
     magic 1f "FS" 0a (4) | protocol version, big-endian (2) | role (1) | kind of randomness (1)
 
-The client speaks first; the server answers in the same form even when it then gives up, so that both sides can say
-which two values did not fit. Both preambles enter the handshake's prologue: whoever alters one on the way makes the
-handshake fail. They say nothing about who the client is.
+The client speaks first; the server answers in the same form even if it then closes, so that both sides can say which
+two values did not fit. Both preambles are part of the handshake's prologue, so the handshake fails if one is altered on
+the way. They say nothing about who the client is.
 
-The magic begins with what no protocol of text begins with, and ends a line: whatever else listens at the address, such
-as an HTTP server, answers at once that it does not understand, and is known by that. Without a line's end it would wait
-for one, and seem to be slow.
+The magic begins with a byte that no text protocol begins with, and ends a line: anything else that listens at the
+address, such as an HTTP server, answers at once that it does not understand, and is recognised by that. Without the end
+of a line it would wait for one, and only seem slow.
 
-Rules kept here: bytes that do not begin with the magic are foreign; the version is judged before anything that a later
-version might define otherwise; randomness of the kind SIMULATION, whose keys anybody can replay from a seed, never
-completes a handshake with LIVE.
+Rules: bytes that do not begin with the magic are foreign; the version is checked before anything that a later version
+might define differently; randomness of the kind SIMULATION, whose keys anybody can derive from a seed, never completes
+a handshake with LIVE.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ import enum
 from dataclasses import dataclass
 
 from transport.errors import ForeignPeerError, KindMismatchError, RoleMismatchError, VersionMismatchError
-
-__all__ = ["MAGIC", "PREAMBLE_SIZE", "PROTOCOL_VERSION", "Kind", "Preamble", "Role", "prologue"]
 
 MAGIC = b"\x1fFS\n"
 PROTOCOL_VERSION = 1
@@ -123,7 +121,7 @@ def require_roles(initiator: int, responder: int) -> None:
 
 
 def prologue(initiator: bytes, responder: bytes, context: bytes) -> bytes:
-    """What both sides must have seen alike: both preambles, and what they agreed on beforehand."""
+    """The handshake's prologue: both preambles, and what the two agreed on beforehand."""
     return _DOMAIN + initiator + responder + context
 
 

@@ -38,21 +38,6 @@ from transport.noise import TAG_SIZE, CipherState
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = [
-    "LONGEST_MESSAGE",
-    "RECORD_SIZE",
-    "REKEY_INTERVAL",
-    "Announced",
-    "Body",
-    "Closed",
-    "Event",
-    "Finished",
-    "NeedData",
-    "RecordReader",
-    "RecordType",
-    "RecordWriter",
-    "wire_size",
-]
 
 RECORD_SIZE = 65_535
 REKEY_INTERVAL = 1_024
@@ -272,12 +257,12 @@ class RecordReader:
         if not isinstance(self._state, _Ended):
             self._break(ConnectionLostError("the stream ended without a CLOSE: the peer vanished or was cut off"))
 
-    def give_up(self, error: ConnectionLostError) -> NoReturn:
-        """Takes nothing from the stream any more, and raises the reason."""
+    def abandon(self, error: ConnectionLostError) -> NoReturn:
+        """Reads nothing from the stream any more, and raises the reason."""
         self._break(error)
 
     def next_event(self) -> Event:
-        """Returns what the bytes so far say next.
+        """Returns what the bytes so far mean, event by event.
 
         Raises:
             AuthenticationError: a record was not made with the expected key, or was altered, moved or left out.

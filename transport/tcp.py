@@ -1,8 +1,9 @@
 """Channels over TCP.
 
-An address is "host:port", or "[host]:port" for IPv6. Small messages are not held back: trio sets TCP_NODELAY on both
-ends. A peer that has vanished without a word (its host lost power, a middlebox forgot the connection) is noticed by the
-signs of life that it owes (see `transport.channel`); where nobody waits for it, by keep-alive probes of the system's.
+An address is "host:port", or "[host]:port" for IPv6. Small messages are not delayed: trio sets TCP_NODELAY on both
+ends. A peer that has vanished without a word (its host lost power, a middlebox forgot the connection) is noticed
+because its signs of life are missing (see `transport.channel`); where nothing waits for it, by the system's keep-alive
+probes.
 """
 
 from __future__ import annotations
@@ -24,8 +25,6 @@ from transport.errors import UnreachableError
 from transport.interface import Transport
 from transport.limits import Limits
 from transport.listener import Listener, Service
-
-__all__ = ["TcpTransport", "raise_descriptor_limit", "split_address"]
 
 _log = logging.getLogger("transport")
 
@@ -191,7 +190,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def _no_host(address: str, error: UnicodeError) -> MisuseError:
-    """What to say of a host that no name server can be asked for."""
+    """The error for a host that no name server can be asked for."""
     return MisuseError(f"{address!r} is not an address: its host is not the name of one ({error})")
 
 

@@ -1,9 +1,9 @@
-"""A byte stream that counts, and whose failures speak our language.
+"""A byte stream that counts its bytes and raises this package's errors.
 
-The one place where trio's stream errors are translated. Both transports run over it.
+This is the one place where trio's stream errors are translated. All transports run over it.
 
-Whoever reads says how many bytes it needs to get on. On a socket the kernel then wakes us once so many are there, or
-the end is: a peer that sends byte by byte costs no more than one that does not.
+A reader says how many bytes it needs to continue. On a socket the kernel then wakes us once so many are there, or the
+stream has ended, so a peer that sends byte by byte costs no more than any other.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ import trio
 
 from transport.errors import ChannelClosedError, ConnectionLostError
 
-__all__ = ["Wire"]
-
 
 class Wire:
     """Wraps any `trio.abc.Stream`.
 
     Attributes:
-        steady: whether the peer cannot fall silent unnoticed.
+        steady: whether the peer cannot vanish unnoticed.
         bytes_sent: bytes handed to the stream so far.
         bytes_received: bytes taken from the stream so far.
     """
@@ -36,7 +34,7 @@ class Wire:
         self.bytes_received = 0
 
     async def send(self, data: bytes) -> None:
-        """Sends all of `data`; cancelled half-way, nobody knows how much of it went out.
+        """Sends all of `data`; if it is cancelled half-way, it is unknown how much was sent.
 
         Raises:
             ConnectionLostError: the connection is gone.
@@ -47,7 +45,7 @@ class Wire:
         self.bytes_sent += len(data)
 
     async def until_writable(self) -> None:
-        """Waits until a few bytes can be sent at once; cancelled, it has done nothing.
+        """Waits until a few bytes can be sent at once; if it is cancelled, nothing has happened.
 
         Raises:
             ConnectionLostError: the connection is gone.
@@ -59,12 +57,12 @@ class Wire:
     async def receive_some(self, most: int, needed: int = 1) -> bytes:
         """Returns at least one and at most `most` bytes; no byte means the end of the stream.
 
-        Cancelled, it has taken nothing.
+        If it is cancelled, it has read nothing.
 
         Args:
             most: bytes to take at most.
-            needed: bytes without which the reader cannot get on, and which the peer is going to send; it may get fewer
-                all the same.
+            needed: bytes without which the reader cannot continue, and which the peer is going to send; fewer may be
+                returned all the same.
 
         Raises:
             ConnectionLostError: the connection is gone.
@@ -92,7 +90,7 @@ class Wire:
         return data
 
     def _wake_at(self, size: int) -> None:
-        """Asks the kernel to let us sleep until so many bytes are there; see `SO_RCVLOWAT` in socket(7)."""
+        """Asks the kernel to wake us when so many bytes are there; see `SO_RCVLOWAT` in socket(7)."""
         if size != self._wakes_at and isinstance(self._stream, trio.SocketStream):
             self._wakes_at = size
             with suppress(OSError):  # a system that cannot wakes us for less
