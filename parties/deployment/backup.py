@@ -19,7 +19,7 @@ from parties.server.history import Progress
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import OnDisk
 from parties.storage.decoding import decode_stored
-from parties.storage.sqlite_connections import ReadingEnd
+from parties.storage.sqlite_connections import ReadConnection
 from parties.storage.sqlite_errors import translated
 from parties.storage.sqlite_file import APPLICATION, COPY, connect, copy
 
@@ -93,7 +93,7 @@ def _standing(path: Path) -> Progress:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
     if application not in (APPLICATION, COPY):
         raise StorageError(f"{path} is not a store of fsl-async; name another file")
-    with closing(ReadingEnd(path)) as end:
+    with closing(ReadConnection(path)) as end:
         if not end.keys("standing"):
             raise StorageError(f"{path} is not a server's store, or no server has been started with it yet")
         standing: Progress = decode_stored(end.blob("standing"), Progress, "the store's standing")
@@ -103,7 +103,7 @@ def _standing(path: Path) -> Progress:
 def _model(path: Path, standing: Progress) -> Model:
     """The model that a store holds."""
     forms = {key: form for key, form in standing.forms.items() if key.startswith(MODEL_PREFIX)}
-    with closing(ReadingEnd(path)) as end:
+    with closing(ReadConnection(path)) as end:
         return {
             key.removeprefix(MODEL_PREFIX): np.frombuffer(end.blob(key), dtype).reshape(shape)
             for key, (dtype, shape) in forms.items()

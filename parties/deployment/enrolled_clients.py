@@ -10,7 +10,7 @@ from parties.server.admission import JOURNAL, enrolled_in
 from parties.settings.lists import Member
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import OnDisk
-from parties.storage.sqlite_connections import ReadingEnd
+from parties.storage.sqlite_connections import ReadConnection
 
 __all__ = ["list_enrolled"]
 
@@ -27,7 +27,7 @@ def list_enrolled(file: ServerFile) -> list[Member]:
     if not file.store.path.exists():
         raise MisuseError(f"{file.store.path}: there is no store yet, so nobody has enrolled")
     listed = Registry.load(file.clients) if file.clients and file.clients.exists() else Registry()
-    with closing(ReadingEnd(file.store.path)) as end:
+    with closing(ReadConnection(file.store.path)) as end:
         clients = enrolled_in(end.entries(JOURNAL), f"{file.store.path}, the journal of enrolments")
     revocations = {client: listed.revocation(client.channel) for client in clients}
     return [

@@ -29,8 +29,8 @@ from parties.server.round.records import round_prefix
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import OnDisk
 from parties.storage.decoding import decode_stored
-from parties.storage.mark import Life, mark_place, read_mark, write_mark
-from parties.storage.sqlite_connections import Commit, ReadingEnd, WritingEnd
+from parties.storage.mark import Life, mark_path, read_mark, write_mark
+from parties.storage.sqlite_connections import Commit, ReadConnection, WriteConnection
 from parties.storage.sqlite_errors import translated
 from parties.storage.sqlite_file import APPLICATION, COPY, connect, life
 from parties.storage.store import Record
@@ -103,7 +103,7 @@ def _refuse_occupied(place: Path, copy: Path) -> None:
     for there in (place, place.with_name(f"{place.name}-wal"), copy.with_name(f"{copy.name}-wal")):
         if there.exists():
             raise StorageError(
-                f"{there} exists; put it aside first, with its -wal and -shm, and leave {mark_place(place).name} where "
+                f"{there} exists; put it aside first, with its -wal and -shm, and leave {mark_path(place).name} where "
                 "it is (of a store that was stopped well no -wal is left)"
             )
 
@@ -115,7 +115,7 @@ def _read(copy: Path) -> tuple[Progress, bool, Life]:
         if application not in (APPLICATION, COPY):
             raise StorageError(f"{copy} is not a store of fsl-async; name what `fsl-async backup` wrote")
         then = life(connection)
-    with closing(ReadingEnd(copy)) as end:
+    with closing(ReadConnection(copy)) as end:
         if not end.keys("standing"):
             raise StorageError(f"{copy} is not a server's store, or no server has been started with it yet")
         standing: Progress = decode_stored(end.blob("standing"), Progress, "the store's standing")
@@ -128,10 +128,9 @@ def _is_newest(place: Path, copy: Path, then: Life) -> bool:
     Raises:
         StorageError: something was.
     """
-    marked = read_mark(place)
-    if not marked:
+    last = read_mark(place)
+    if last is None:
         return False
-    (last,) = marked
     if last.identity != then.identity:
         raise StorageError(
             f"{copy} is not a copy of the store that was used at {place} last: its server has begun anew since, and "
@@ -160,6 +159,6 @@ def _made_store(path: Path, entry: bytes) -> Life:
     """Make a file a store, which remembers so; how far it has got then."""
     with translated(path), closing(connect(path)) as connection:
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
-    with closing(WritingEnd(path)) as end:
+    with closing(WriteConnection(path)) as end:
         end.transact([Commit.of((Record(RESTORES, entry),))])
         return end.life

@@ -1,7 +1,7 @@
-"""What a store gives back, read as the type it was written as.
+"""Decoding what a store holds, as the type that was written.
 
-A store is a party's own, so what cannot be read is damaged, or was written by another release; either way it is the
-store's error, and never a peer's. So it is where recorded events do not lead from one state to the next: they did.
+A store is a party's own. So what cannot be decoded is damaged or was written by another release, and the error is a
+`StorageError`, never a peer's violation. The same holds where recorded events do not lead from one state to the next.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["decode_stored", "replaying"]
 
 
 def decode_stored(data: Buffer, kind: Any, place: str) -> Any:
-    """Read a value or an entry of a store.
+    """Decode a value or an entry of a store.
 
     Args:
         data: its bytes.
@@ -33,16 +33,16 @@ def decode_stored(data: Buffer, kind: Any, place: str) -> Any:
     """
     try:
         return msgspec.msgpack.decode(data, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:  # a text that is none; nested too deep
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:  # invalid UTF-8; nested too deep
         raise _unreadable(place, error) from error
 
 
 @contextmanager
 def replaying(journal: str) -> Iterator[None]:
-    """A recorded event is taken again within the block.
+    """Within the block recorded events are taken again.
 
     Raises:
-        StorageError: it does not follow on those before it.
+        StorageError: one of them does not follow from those before it.
     """
     try:
         yield
@@ -52,6 +52,6 @@ def replaying(journal: str) -> Iterator[None]:
 
 def _unreadable(place: str, error: Exception) -> StorageError:
     return StorageError(
-        f"{place} cannot be read: {error}; it is damaged or was written by another release: go on with that one, or "
+        f"{place} cannot be read: {error}; it is damaged or was written by another release: use that release, or "
         f"{DAMAGED}"
     )

@@ -1,13 +1,13 @@
-"""The mark beside a store: how far it had got when somebody last relied on it.
+"""The mark beside a store: how many transactions it held when somebody last relied on it.
 
-A store that was put back (an older copy, a snapshot, a log that lost its end) cannot tell so by itself. So each
-transaction counts in the store, and once it is durable its number is written into a small file beside it, before
-anybody is told of it. A store that has counted less than its mark says is older than what its server has said.
+A store that was put back (an older copy, a snapshot, a log that lost its end) does not show it. So the store counts its
+transactions, and once one is durable, its number is written into a small file beside the store, before anybody is told
+of it. A store that has counted fewer than its mark is older than what its server has said.
 
     s0.sqlite.mark    fsl-async mark <the store's identity> <transactions>
 
 The mark is overwritten in place and not synced at every transaction: it outlives the process, and after a loss of power
-it may be behind the store, never ahead of it. It does not help where both are put back together.
+it may be behind the store, but never ahead of it. It does not help where store and mark are put back together.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from fsl_async.errors import StorageError
 from parties.files.disk import refused, replaced_by
 from parties.storage.store import StoreLostError
 
-__all__ = ["Life", "Mark", "mark_place", "read_mark", "write_mark"]
+__all__ = ["Life", "Mark", "mark_path", "read_mark", "write_mark"]
 
 _FORM: Final = re.compile(rb"fsl-async mark ([0-9a-f]{32}) ([0-9]{20})\n")
 
 
 @dataclass(frozen=True)
 class Life:
-    """Which store it is, and how many transactions have been made in it."""
+    """Which store it is, and how many transactions it holds."""
 
     identity: bytes
     transactions: int
@@ -52,20 +52,20 @@ class Mark:
     @classmethod
     @contextmanager
     def held(cls, path: Path, life: Life) -> Iterator[Mark]:
-        """Compare a store with its mark, and hold that open; a store that is quite new gets one.
+        """Compare a store with its mark, and hold the mark open; a store without transactions gets a new mark.
 
         Raises:
             StorageError: the store is older than its mark, has none, or the mark is another store's.
         """
         marked = read_mark(path)
-        if not marked and not life.transactions:
+        if marked is None and not life.transactions:
             write_mark(path, life)
         else:
             _compare(path, life, marked)
         try:
-            descriptor = os.open(mark_place(path), os.O_RDWR)
+            descriptor = os.open(mark_path(path), os.O_RDWR)
         except OSError as error:
-            raise refused(mark_place(path), error) from error
+            raise refused(mark_path(path), error) from error
         try:
             mark = cls(path, descriptor)
             mark.set(life)
@@ -75,7 +75,7 @@ class Mark:
             os.close(descriptor)
 
     def set(self, life: Life) -> None:
-        """Say how far the store has got; what this says is durable there.
+        """Write how many transactions the store holds; they must be durable.
 
         Raises:
             StoreLostError: it cannot be written.
@@ -83,69 +83,68 @@ class Mark:
         try:
             os.pwrite(self._descriptor, _text(life), 0)
         except OSError as error:
-            raise StoreLostError(f"{refused(mark_place(self._path), error)}; then start again") from error
+            raise StoreLostError(f"{refused(mark_path(self._path), error)}; then start again") from error
 
 
-def mark_place(path: Path) -> Path:
-    """Where the mark of a store lies."""
+def mark_path(path: Path) -> Path:
+    """The file of a store's mark."""
     return path.with_name(f"{path.name}.mark")
 
 
-def read_mark(path: Path) -> list[Life]:
-    """What the mark beside a store says; nothing where there is none.
+def read_mark(path: Path) -> Life | None:
+    """What the mark beside a store says; None where there is no mark.
 
     Raises:
         StorageError: it cannot be read.
     """
     try:
-        text = mark_place(path).read_bytes()
+        text = mark_path(path).read_bytes()
     except FileNotFoundError:
-        return []
+        return None
     except OSError as error:
-        raise refused(mark_place(path), error) from error
+        raise refused(mark_path(path), error) from error
     match = _FORM.fullmatch(text)
     if match is None:
         raise StorageError(
-            f"{mark_place(path)} is damaged, so nobody knows whether {path} is the newest store; if it is, say so with "
+            f"{mark_path(path)} is damaged, so nobody knows whether {path} is the newest store; if it is, say so with "
             "`fsl-async restore`, after the mark is put aside"
         )
-    return [Life(bytes.fromhex(match[1].decode()), int(match[2]))]
+    return Life(bytes.fromhex(match[1].decode()), int(match[2]))
 
 
 def write_mark(path: Path, life: Life) -> None:
-    """Write a store's mark anew, durably.
+    """Replace a store's mark, durably.
 
     Raises:
         StorageError: it cannot be written.
     """
     try:
-        with replaced_by(mark_place(path)) as file:
+        with replaced_by(mark_path(path)) as file:
             file.write(_text(life))
     except OSError as error:
-        raise refused(mark_place(path), error) from error
+        raise refused(mark_path(path), error) from error
 
 
-def _compare(path: Path, life: Life, marked: list[Life]) -> None:
-    if not marked:
+def _compare(path: Path, life: Life, marked: Life | None) -> None:
+    if marked is None:
         raise StorageError(
-            f"{path} has no mark beside it ({mark_place(path).name}): it was copied or moved by hand. Move the mark "
-            "along; if there is none any more, `fsl-async restore` goes on from this copy"
+            f"{path} has no mark beside it ({mark_path(path).name}): it was copied or moved by hand. Move the mark "
+            "along; if there is none any more, `fsl-async restore` makes a store from this copy"
         )
-    (last,) = marked
-    if last.identity != life.identity:
+    if marked.identity != life.identity:
         raise StorageError(
-            f"{path} is not the store that was used here last ({mark_place(path).name} is another one's): put that one "
+            f"{path} is not the store that was used here last ({mark_path(path).name} is another one's): put that one "
             "back; or, to begin anew on both servers, put the mark aside with the store, as docs/operations.md says"
         )
-    if life.transactions < last.transactions:
+    if life.transactions < marked.transactions:
         raise StorageError(
             f"{path} is older than what this server has done: it holds {life.transactions} transactions, and "
-            f"{mark_place(path).name} counts {last.transactions}. An older copy was put in its place, or its log "
+            f"{mark_path(path).name} counts {marked.transactions}. An older copy was put in its place, or its log "
             f"({path.name}-wal) is missing or damaged. Put the newest one back, with its log; if there is none, begin "
             "anew on both servers, as docs/operations.md says"
         )
 
 
 def _text(life: Life) -> bytes:
-    """Of the same length always: it is overwritten in place."""
+    """A text of constant length, because it is overwritten in place."""
     return b"fsl-async mark %s %020d\n" % (life.identity.hex().encode(), life.transactions)

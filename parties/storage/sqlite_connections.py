@@ -1,15 +1,14 @@
-"""What is done to a store's file, one call after the other: one connection writes, another one reads.
+"""The two connections to a store's file: one writes, the other reads.
 
 - A commit is a savepoint in a transaction: all or none by itself, and many become durable with one `fsync`.
 - Blobs lie in chunks: neither SQLite's limit on one value nor copies of a whole blob matter.
-- Names are kept as UTF-8, which orders as the text does and never contains the byte FF: all names that begin with a
-  prefix are those from the prefix up to the prefix and FF.
-
-- Whatever is written has its digest beside it, and is compared with it when it is read back: a disk may give other
-  bytes than it took, and one flipped bit of a share would be a wrong sum that nobody notices.
-- To erase a blob is to take its name away, so that even the largest round is erased at once, and on a full disk. Its
-  bytes are overwritten, the log emptied and the room given back to the disk bit by bit, between other transactions;
-  after a crash that goes on.
+- Names are stored as UTF-8, which sorts as the text does and never contains the byte FF: the names that begin with a
+  prefix are those from the prefix up to the prefix followed by FF.
+- Everything is stored with its digest, which is compared when it is read back: a disk may return other bytes than it
+  was given, and one flipped bit of a share would make a wrong sum that nobody notices.
+- A blob is erased by removing its name, so that even the largest round is erased at once, also on a full disk. Its
+  bytes are overwritten, the log emptied and the room given back to the disk in portions, between other transactions;
+  after a crash this continues.
 
 Erasing is best effort: a disk or a file system that writes elsewhere (flash, snapshots, copy on write) may keep what
 was there.
@@ -55,7 +54,7 @@ from parties.storage.store import (
     encoded,
 )
 
-__all__ = ["CHUNK_BYTES", "Commit", "ReadingEnd", "WritingEnd"]
+__all__ = ["CHUNK_BYTES", "Commit", "ReadConnection", "WriteConnection"]
 
 ContentT = TypeVar("ContentT", bytes, memoryview)
 
@@ -66,21 +65,21 @@ LITTLE_BYTES: Final = 128 << 10  # a portion on a full disk
 COMMIT_BYTES: Final = 1024  # what a commit costs beside its content, about
 TRANSACTION_BYTES: Final = 4 * PAGE_BYTES
 
-CHUNKS: Final = "SELECT data FROM chunk WHERE kept = ? ORDER BY number"
-HELD: Final = "SELECT coalesce(sum(length(data)), 0) FROM chunk WHERE kept = ?"  # reads none of the data
+CHUNKS: Final = "SELECT data FROM chunk WHERE blob = ? ORDER BY number"
+HELD: Final = "SELECT coalesce(sum(length(data)), 0) FROM chunk WHERE blob = ?"  # reads none of the data
 ERASED_CHUNKS: Final = """
-    SELECT chunk.rowid, kept.id, length(chunk.data)
-    FROM kept JOIN chunk ON chunk.kept = kept.id WHERE key IS NULL LIMIT 512
+    SELECT chunk.rowid, blob.id, length(chunk.data)
+    FROM blob JOIN chunk ON chunk.blob = blob.id WHERE key IS NULL LIMIT 512
 """
-DELETE_EMPTY: Final = "DELETE FROM kept WHERE id = ?1 AND NOT EXISTS (SELECT * FROM chunk WHERE kept = ?1)"
+DELETE_EMPTY: Final = "DELETE FROM blob WHERE id = ?1 AND NOT EXISTS (SELECT * FROM chunk WHERE blob = ?1)"
 
 
 @dataclass(frozen=True)
 class Commit:
-    """Changes to make together, checked beforehand.
+    """Changes to make together; their names and data have been checked.
 
     Attributes:
-        size: bytes it adds to the log, about.
+        size: about how many bytes it adds to the log.
     """
 
     changes: tuple[Change, ...]
@@ -107,24 +106,25 @@ class Commit:
         return not all(isinstance(change, Erase) for change in self.changes)
 
 
-class WritingEnd:
+class WriteConnection:
     """The one connection that writes.
 
     Attributes:
         transactions: made so far.
-        untidy: something was erased, or did not fit, and there is something for `tidy` to do.
-        life: which store it is, and how far it has got.
+        untidy: whether `tidy` has something to do: something was erased, or did not fit.
+        life: which store it is, and how many transactions it holds.
     """
 
     def __init__(self, path: Path, *, marked: bool = False) -> None:
-        """Open the file, make it ours if it is empty, and bring it to today's schema.
+        """Open the file; if it is empty, create the schema in it; if its schema is older, migrate it.
 
         Args:
             path: the file.
             marked: whether a mark is kept beside it; see `parties.storage.mark`.
 
         Raises:
-            StorageError: it is not ours, is newer, older than its mark, damaged or in use, or cannot be made durable.
+            StorageError: it is another program's, newer, older than its mark, damaged or in use, or cannot be made
+                durable.
         """
         self.path = path
         self.transactions = 0
@@ -139,7 +139,7 @@ class WritingEnd:
                 self.life = life(self._connection)
             self._mark = stack.enter_context(Mark.held(path, self.life)) if marked else None
             self._held = stack.pop_all()
-        self._places = {file: _place(file) for file in (path, path.with_name(f"{path.name}-wal"))}
+        self._places = {file: _inode(file) for file in (path, path.with_name(f"{path.name}-wal"))}
 
     def transact(self, commits: Sequence[Commit]) -> dict[int, StorageError]:
         """Make commits, each all or none, durable together; returns those refused for their content, by place.
@@ -164,12 +164,12 @@ class WritingEnd:
 
     @property
     def checkpoint_is_due(self) -> bool:
-        """Whether enough has come together in the log to move it into the file once there is time."""
+        """Whether the log is long enough to be moved into the file when there is time."""
         return self._logged >= LOG_BYTES
 
     @property
     def checkpoint_is_pressing(self) -> bool:
-        """Whether so much has that commits must wait for it."""
+        """Whether the log is so long that commits must wait for the checkpoint."""
         return self._logged >= LONGEST_LOG_BYTES
 
     def checkpoint(self) -> None:
@@ -181,9 +181,9 @@ class WritingEnd:
         self._move_log("PASSIVE")
 
     def tidy(self) -> None:
-        """Empty the log, and overwrite or give back a part of what was erased; untidy until nothing is left of it.
+        """Empty the log, and overwrite or give back a part of what was erased; untidy until all of it is.
 
-        Where the disk is too full even for that, smaller parts are tried; what remains is left until the next commit.
+        Where the disk is too full even for that, smaller parts are tried; the rest waits until the next commit.
 
         Raises:
             StorageError: the disk failed or is full.
@@ -206,30 +206,30 @@ class WritingEnd:
             self._held.close()
 
     def _count(self) -> None:
-        """A transaction is durable: so say the mark, before anybody is told of it."""
+        """Count a durable transaction in the mark, before anybody is told of it."""
         self.life = replace(self.life, transactions=self.life.transactions + 1)
         if self._mark is not None:
             self._mark.set(self.life)
 
     def _refuse_without_room(self, commits: Sequence[Commit]) -> None:
-        """Keep room to move the log into the file, or a full disk would stay full whatever is erased."""
+        """Keep room to move the log into the file: without it a full disk would stay full, whatever is erased."""
         adding = TRANSACTION_BYTES + sum(commit.size for commit in commits if commit.adds)
         if room(self.path) >= self._logged + 2 * adding or not any(commit.adds for commit in commits):
             return
         self._move_log("TRUNCATE")
         if room(self.path) < 2 * adding:
             raise DiskFullError(
-                f"{self.path}: the disk is full, and nothing of this was kept; free {2 * adding / 1e6:,.1f} MB of it"
+                f"{self.path}: the disk is full, and nothing of this was stored; free {2 * adding / 1e6:,.1f} MB of it"
             )
 
     def _refuse_replaced(self) -> None:
-        """Notice that the file or its log has gone: SQLite goes on writing to what nobody will find again.
+        """Notice that the file or its log was removed: SQLite would go on writing to a file that nobody can find.
 
         Raises:
             StoreLostError: one has.
         """
         for file, place in self._places.items():
-            if _place(file) != place:
+            if _inode(file) != place:
                 raise StoreLostError(
                     f"{file} was removed or replaced while the store was in use; put the same file back, then {DAMAGED}"
                 )
@@ -252,7 +252,7 @@ class WritingEnd:
         chosen = [chunk for chunk, size in zip(chunks, sizes, strict=True) if size <= self._portion] or chunks[:1]
         with self._transaction():
             self._connection.executemany("DELETE FROM chunk WHERE rowid = ?", [(row,) for row, _, _ in chosen])
-            self._connection.executemany(DELETE_EMPTY, {(kept,) for _, kept, _ in chosen})
+            self._connection.executemany(DELETE_EMPTY, {(blob,) for _, blob, _ in chosen})
         return bool(chosen)
 
     def _give_back(self) -> bool:
@@ -283,7 +283,7 @@ class WritingEnd:
             self._roll_back()
 
     def _roll_back(self) -> None:
-        """End a transaction that has failed, unless SQLite has done so."""
+        """End a transaction that has failed, if SQLite has not done so."""
         if self._connection.in_transaction:
             with suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
@@ -299,31 +299,31 @@ class WritingEnd:
                 self._replace(key, memoryview(data))
             case Erase(prefix=prefix):
                 self._connection.execute("DELETE FROM journal WHERE name >= ? AND name < ?", _range(prefix))
-                self._connection.execute("DELETE FROM kept WHERE key >= ? AND key < ? AND size = 0", _range(prefix))
-                self._connection.execute("UPDATE kept SET key = NULL WHERE key >= ? AND key < ?", _range(prefix))
+                self._connection.execute("DELETE FROM blob WHERE key >= ? AND key < ? AND size = 0", _range(prefix))
+                self._connection.execute("UPDATE blob SET key = NULL WHERE key >= ? AND key < ?", _range(prefix))
 
     def _keep(self, key: str, data: memoryview) -> None:
-        found = self._connection.execute("SELECT digest FROM kept WHERE key = ?", (key.encode(),)).fetchall()
+        found = self._connection.execute("SELECT digest FROM blob WHERE key = ?", (key.encode(),)).fetchall()
         if not found:
             self._insert(key, data)
         elif found != [(_digest(key, data),)]:
-            raise StorageError(f"{key} is kept already, with other content")
+            raise StorageError(f"{key} is stored already, with other content")
 
     def _replace(self, key: str, data: memoryview) -> None:
         one = (key.encode(),)
-        self._connection.execute("DELETE FROM chunk WHERE kept IN (SELECT id FROM kept WHERE key = ?)", one)
-        self._connection.execute("DELETE FROM kept WHERE key = ?", one)
+        self._connection.execute("DELETE FROM chunk WHERE blob IN (SELECT id FROM blob WHERE key = ?)", one)
+        self._connection.execute("DELETE FROM blob WHERE key = ?", one)
         self._insert(key, data)
 
     def _insert(self, key: str, data: memoryview) -> None:
         row = (key.encode(), len(data), _digest(key, data))
-        kept = self._connection.execute("INSERT INTO kept (key, size, digest) VALUES (?, ?, ?)", row).lastrowid
+        blob = self._connection.execute("INSERT INTO blob (key, size, digest) VALUES (?, ?, ?)", row).lastrowid
         for number, start in enumerate(range(0, len(data), CHUNK_BYTES)):
             chunk = data[start : start + CHUNK_BYTES]
-            self._connection.execute("INSERT INTO chunk (kept, number, data) VALUES (?, ?, ?)", (kept, number, chunk))
+            self._connection.execute("INSERT INTO chunk (blob, number, data) VALUES (?, ?, ?)", (blob, number, chunk))
 
     def _move_log(self, mode: str) -> bool:
-        """Move the log into the file; whether readers hold a part of it up, which are not waited for."""
+        """Move the log into the file; whether readers, which are not waited for, held up a part of it."""
         self._logged = 0
         with translated(self.path):
             self._connection.execute("PRAGMA busy_timeout = 0").fetchall()
@@ -334,8 +334,8 @@ class WritingEnd:
         return bool(held_up)
 
 
-class ReadingEnd:
-    """A connection that reads, while the other one writes; it sees every commit that was made before it is asked."""
+class ReadConnection:
+    """The connection that reads; it sees every commit that was made before the call."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -352,23 +352,23 @@ class ReadingEnd:
 
     def keys(self, prefix: str) -> list[str]:
         """See `Store.keys`."""
-        query = "SELECT key FROM kept WHERE key >= ? AND key < ? ORDER BY key"
+        query = "SELECT key FROM blob WHERE key >= ? AND key < ? ORDER BY key"
         with translated(self.path):
             found = self._connection.execute(query, _range(prefix)).fetchall()
             return [_bytes(key, self.path).decode() for (key,) in found]
 
     def blob(self, key: str) -> memoryview:
-        """See `Store.blob`; the memory is the blob's own and one chunk's."""
+        """See `Store.blob`; takes memory for the blob and one chunk."""
         with translated(self.path), self._snapshot():
-            query = "SELECT id, size, digest FROM kept WHERE key = ?"
+            query = "SELECT id, size, digest FROM blob WHERE key = ?"
             found = self._connection.execute(query, (encoded(key),)).fetchall()
             if not found:
-                raise StorageError(f"{key} is not kept")
-            kept, size, name = found[0]
-            (held,) = self._connection.execute(HELD, (kept,)).fetchone()
+                raise StorageError(f"{key} is not stored")
+            blob, size, name = found[0]
+            (held,) = self._connection.execute(HELD, (blob,)).fetchone()
             if size != held:  # before there is room for it
                 raise damaged(self.path, f"{key} of {size!r} bytes has {held!r}")
-            return self._as_written(key, self._assembled(kept, np.empty(size, np.uint8)), name)
+            return self._as_written(key, self._assembled(blob, np.empty(size, np.uint8)), name)
 
     def close(self) -> None:
         """Close the file."""
@@ -384,9 +384,9 @@ class ReadingEnd:
             raise damaged(self.path, f"{name} is not what was written: its digest is another one")
         return data
 
-    def _assembled(self, kept: int, buffer: npt.NDArray[np.uint8]) -> memoryview:
+    def _assembled(self, blob: int, buffer: npt.NDArray[np.uint8]) -> memoryview:
         place = 0
-        for (chunk,) in self._connection.execute(CHUNKS, (kept,)):
+        for (chunk,) in self._connection.execute(CHUNKS, (blob,)):
             data = np.frombuffer(_bytes(chunk, self.path), np.uint8)
             buffer[place : place + len(data)] = data
             place += len(data)
@@ -402,8 +402,8 @@ class ReadingEnd:
             self._connection.execute("COMMIT")
 
 
-def _place(file: Path) -> tuple[int, int]:
-    """Which file it is: its device and its number there; zeros where there is none."""
+def _inode(file: Path) -> tuple[int, int]:
+    """The device and inode of a file; zeros where there is none."""
     try:
         found = file.stat()
     except OSError:
@@ -412,7 +412,7 @@ def _place(file: Path) -> tuple[int, int]:
 
 
 def _digest(name: str, data: Buffer) -> bytes:
-    """What content is known by; its name is a part of it, so that no content is found under another's."""
+    """The digest that is stored beside content; it includes the name, so that no content passes for another's."""
     return digest(Domain.STORED, name.encode(), data)
 
 

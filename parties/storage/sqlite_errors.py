@@ -1,9 +1,9 @@
-"""SQLite's errors as a user meets them: what happened, and what to do about it.
+"""SQLite's errors, translated into ours: what happened, and what to do about it.
 
-- A disk that fails is told from a file that is damaged: SQLite calls both "malformed" (a read that fails inside one of
-  its trees), so the file is read once more. A store whose disk failed is whole, and the server goes on from it.
-- A damaged file is never to be replaced by an older copy: a server that answers a round twice can expose a client.
-- What is neither (a limit of the system, a table that is not there) is called by its name.
+- A failing disk is distinguished from a damaged file: SQLite calls both "malformed" (a read that fails inside one of
+  its trees), so the file is read once more. A store whose disk failed is whole, and the server resumes from it.
+- A damaged file must never be replaced by an older copy: a server that answers a round twice can expose a client.
+- Any other error (a limit of the system, a missing table) is reported with SQLite's name for it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def translated(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _translation(path, error) from error
-    except UnicodeDecodeError as error:  # a name in the file that is no text any more
+    except UnicodeDecodeError as error:  # a damaged name, which is not text any more
         raise damaged(path, str(error)) from error
 
 
@@ -53,9 +53,9 @@ def _translation(path: Path, error: sqlite3.Error) -> StorageError:
         code = sqlite3.SQLITE_FULL
     match code & 0xFF:
         case sqlite3.SQLITE_FULL:
-            return DiskFullError(f"{path}: the disk is full, and nothing of this was kept; free some of it")
+            return DiskFullError(f"{path}: the disk is full, and nothing of this was stored; free some of it")
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return StorageError(f"{path}: another program is at it ({error}); close that program")
+            return StorageError(f"{path}: another program uses it ({error}); close that program")
         case sqlite3.SQLITE_TOOBIG:
             return StorageError(f"{path}: a journal entry is too large ({error}); keep large data as a blob")
         case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
@@ -69,12 +69,12 @@ def _translation(path: Path, error: sqlite3.Error) -> StorageError:
         case _:
             return StoreLostError(
                 f"{path}: SQLite refuses what is asked of it ({_name(error)}: {error}): the file was not made by this "
-                "release, or this is an error of this program; see which release wrote it, then start again"
+                "release, or this is an error of this program; find out which release wrote it, then start again"
             )
 
 
 def _not_read(path: Path, code: int, error: sqlite3.Error) -> StorageError:
-    """What could not be read as a store: by the disk's fault, or because it is none."""
+    """The error for a file that cannot be read: the disk failed, the file is not a store, or it is damaged."""
     trouble = _read_trouble(path)
     if trouble:
         return _disk_failed(path, trouble)
@@ -96,19 +96,19 @@ def _not_opened(path: Path, error: sqlite3.Error) -> StorageError:
             )
         if refusal.errno == errno.EIO:
             return _disk_failed(path, str(refusal))
-    return StoreLostError(f"{path} cannot be written ({error}); see who owns it and how its disk is mounted")
+    return StoreLostError(f"{path} cannot be written ({error}); check who owns it and how its disk is mounted")
 
 
 def _not_written(path: Path, code: int, error: sqlite3.Error) -> StorageError:
-    """A write that failed; a quota that is used up is as good as a full disk, and SQLite does not tell it apart."""
+    """The error for a failed write; SQLite does not distinguish a used-up quota, which is treated as a full disk."""
     if code == sqlite3.SQLITE_IOERR_WRITE and _write_trouble(path) in {errno.EDQUOT, errno.ENOSPC}:
-        return DiskFullError(f"{path}: nothing of this was kept: {REMEDIES[errno.EDQUOT]}")
+        return DiskFullError(f"{path}: nothing of this was stored: {REMEDIES[errno.EDQUOT]}")
     return _disk_failed(path, f"{_name(error)}: {error}")
 
 
 def _disk_failed(path: Path, what: str) -> StoreLostError:
     return StoreLostError(
-        f"{path}: the disk failed ({what}); see to the disk (the system's log tells more), then start again: the store "
+        f"{path}: the disk failed ({what}); check the disk (see the system's log), then start again: the store "
         "is not known to be damaged, and needs no other copy"
     )
 

@@ -1,12 +1,12 @@
-"""The file of a store: how it is created, opened, brought up to date and refused.
+"""The file of a store: how it is created, opened, migrated, copied and refused.
 
 - The write-ahead log is synced at every transaction (`synchronous=FULL`), deleted content is overwritten
   (`secure_delete=ON`). Both are read back, because SQLite ignores what it cannot do.
-- Checkpoints (from the log into the file) never happen by themselves: whoever writes makes them between transactions,
-  and while nobody waits as far as the log's length allows it, so that their errors are seen and commits are quick.
-- The file, its log and the log's index are for their owner alone.
-- A file of another program, or one that a newer version wrote, is left as it is.
-- A copy made for backup says in its header that it is one, and is not opened as a store: see
+- SQLite makes no checkpoints (from the log into the file) by itself: the writer makes them between transactions, and,
+  unless the log is too long, only while no commit waits. So their errors are seen and commits are quick.
+- Only their owner can read the file, its log and the log's index.
+- A file of another program, or of a newer version, is not changed.
+- The header of a backup marks it as a copy, which is not opened as a store: see
   `parties.deployment.restore`.
 """
 
@@ -47,7 +47,7 @@ LOG_BYTES: Final = 16 << 20  # after so much a checkpoint is due, once nobody ha
 LONGEST_LOG_BYTES: Final = 512 << 20  # after so much it does not wait for that
 BUSY_SECONDS: Final = 5.0
 COPIED_PAGES: Final = 1024
-"""At a time."""
+"""Copied at a time."""
 
 SETTINGS: Final[Mapping[str, str | int]] = {
     "journal_mode": "wal",
@@ -61,8 +61,8 @@ MIGRATIONS: Final = (
     """
     CREATE TABLE journal (place INTEGER PRIMARY KEY, name BLOB NOT NULL, entry BLOB NOT NULL, digest BLOB NOT NULL);
     CREATE INDEX journal_by_name ON journal (name);
-    CREATE TABLE kept (id INTEGER PRIMARY KEY, key BLOB UNIQUE, size INTEGER NOT NULL, digest BLOB NOT NULL);
-    CREATE TABLE chunk (kept INTEGER NOT NULL, number INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (kept, number));
+    CREATE TABLE blob (id INTEGER PRIMARY KEY, key BLOB UNIQUE, size INTEGER NOT NULL, digest BLOB NOT NULL);
+    CREATE TABLE chunk (blob INTEGER NOT NULL, number INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (blob, number));
     CREATE TABLE life (identity BLOB NOT NULL, transactions INTEGER NOT NULL);
     INSERT INTO life VALUES (randomblob(16), 0);
     """,
@@ -71,7 +71,7 @@ SCHEMA: Final = len(MIGRATIONS)
 
 
 def create(path: Path) -> None:
-    """Create an empty file for a store, unless there is one that can be written; durable, and for its owner alone.
+    """Create an empty file for a store, if there is none; durable, and readable by its owner only.
 
     Raises:
         StorageError: it cannot be created, or written.
@@ -85,17 +85,17 @@ def create(path: Path) -> None:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection that begins no transaction by itself, for one thread at a time.
+    """Open a connection in autocommit mode; one thread may use it at a time.
 
     Raises:
-        StorageError: there cannot be one.
+        StorageError: the file cannot be opened.
     """
     with translated(path):
         return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Make a file ours if it is empty, bring it to today's schema, and make what is written to it durable and private.
+    """Create or migrate the schema of a file, and make what is written to it durable and private.
 
     Raises:
         StorageError: it is another program's, newer, damaged or in use, or cannot be made so.
@@ -116,27 +116,29 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def life(connection: sqlite3.Connection) -> Life:
-    """Which store a file is, and how far it has got."""
+    """Which store a file is, and how many transactions it holds."""
     identity, transactions = connection.execute("SELECT identity, transactions FROM life").fetchone()
     return Life(identity, transactions)
 
 
 def insist(connection: sqlite3.Connection, setting: str, value: str | int) -> None:
-    """Set something and read it back.
+    """Change a setting and read it back.
 
     Raises:
-        StorageError: it did not take.
+        StorageError: SQLite did not change it.
     """
     connection.execute(f"PRAGMA {setting} = {value}").fetchall()
     (now,) = connection.execute(f"PRAGMA {setting}").fetchone()
     if now != value:
-        raise StorageError(f"SQLite cannot keep this file as it must: {setting} is {now} where {value} was asked for")
+        raise StorageError(
+            f"SQLite does not support a setting that this store needs: {setting} is {now} instead of {value}"
+        )
 
 
 def copy(path: Path, target: Path) -> None:
     """Copy a store as it is at this moment into a new file, whole and checked, or not at all.
 
-    Nobody need stop: a server that uses the store, in this process or another, goes on writing meanwhile.
+    A server that uses the store, in this process or another, can go on writing meanwhile.
 
     Raises:
         StorageError: there is no store, or it is damaged; there is such a file already, or it cannot be written.
@@ -154,14 +156,14 @@ def copy(path: Path, target: Path) -> None:
 
 @contextmanager
 def _existing(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection to a store that is there already, whoever else uses it.
+    """A connection to an existing store, which may be in use.
 
     Raises:
-        StorageError: there is none, or what is there is no store of ours.
+        StorageError: there is no file, or it is not a store.
     """
     if not path.is_file():
         raise StorageError(f"{path} is not there; name the store of a server, or start the server once")
-    place = f"file:{quote(str(path.absolute()))}?mode=rw"  # not created, if it goes at this moment
+    place = f"file:{quote(str(path.absolute()))}?mode=rw"  # if it is removed at this moment, no file is created
     with translated(path):
         connection = sqlite3.connect(place, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
     with closing(connection):
@@ -172,15 +174,15 @@ def _existing(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _back_up(source: sqlite3.Connection, path: Path, target: Path) -> None:
-    """Copy one state of the store, however much is written meanwhile, and read the copy through.
+    """Copy one state of the store, whatever is written meanwhile, and check the copy.
 
-    It is copied bit by bit, so that a signal is heard on the way.
+    It is copied in portions, so that a signal can interrupt it.
 
     Raises:
         StoreLostError: what was copied is damaged.
     """
     source.execute("BEGIN")
-    source.execute("SELECT count(*) FROM sqlite_master").fetchone()  # from here on it reads this one state
+    source.execute("SELECT count(*) FROM sqlite_master").fetchone()  # from here on the connection reads this state
     with closing(connect(target)) as copied:
         source.backup(copied, pages=COPIED_PAGES, progress=lambda *_: None)
         copied.execute(f"PRAGMA application_id = {COPY}")
@@ -190,16 +192,16 @@ def _back_up(source: sqlite3.Connection, path: Path, target: Path) -> None:
 
 
 def _check_names(connection: sqlite3.Connection, path: Path) -> None:
-    """Read through what is found by its name: a name that is not found any more would be as if it had never been.
+    """Check the tables and indices by which names are found: a name that is lost would look as if it had never been.
 
-    What lies under the names is compared with its digest when it is read.
+    The content is compared with its digest when it is read.
 
     Raises:
         StoreLostError: something is missing, or not where it belongs.
     """
-    for table in ("journal", "kept"):
+    for table in ("journal", "blob"):
         (found,) = connection.execute(f"PRAGMA integrity_check({table})").fetchone()
-        if found != "ok":  # of what is found by its name
+        if found != "ok":
             raise damaged(path, found)
 
 
@@ -214,8 +216,8 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if application == COPY:
         raise StorageError(
-            f"{path} is a copy made by `fsl-async backup`, and no server is started from it as it is: it could answer "
-            "a round a second time; `fsl-async restore` makes a store of it, and says when it must not"
+            f"{path} is a copy made by `fsl-async backup`, and no server starts from it as it is, because it could "
+            "answer a round a second time; `fsl-async restore` makes a store from it where that is safe"
         )
     if application != APPLICATION and (application or version or tables):
         raise StorageError(f"{path} is a database of another program; name another file")

@@ -1,11 +1,12 @@
 """A store in a file, which outlives its process.
 
-- Acknowledged is durable: `commit` returns once the disk has it, and does not answer a cancellation in between.
-- One thread writes. Whatever waits when it comes back from the disk goes into one transaction (group commit), in order
-  of arrival; each commit is all or none by itself, and one that is refused does not touch the others.
+- What is acknowledged is durable: `commit` returns once it is on the disk, and cannot be cancelled while it waits for
+  that.
+- One thread writes. All commits that wait when it is free go into one transaction (group commit), in order of arrival;
+  each commit is all or none by itself, and one that is refused does not affect the others.
 - Reads have a connection of their own and wait for no `fsync`.
-- What nobody waits for is done when nobody has written for some seconds: the log is moved into the file, and what was
-  erased is overwritten. Neither is put off without end, nor where the disk is full.
+- When nobody has written for some seconds, the log is moved into the file and what was erased is overwritten. Neither
+  is put off without end, nor where the disk is full.
 - An error of the disk ends all writing: after a failed `fsync` nobody knows what the disk holds, so it is not tried
   again. A full disk refuses the commits that do not fit, and only those.
 - A store has one owner (see `parties.files.disk`), and lies on a local disk.
@@ -29,7 +30,7 @@ import trio
 
 from fsl_async.errors import StorageError
 from parties.files.disk import check_room, refuse_network, sole_use
-from parties.storage.sqlite_connections import Commit, ReadingEnd, WritingEnd
+from parties.storage.sqlite_connections import Commit, ReadConnection, WriteConnection
 from parties.storage.sqlite_file import copy, create
 from parties.storage.store import Change, DiskFullError, Store, StoreLostError
 
@@ -37,10 +38,10 @@ __all__ = ["DiskFullError", "SqliteStore", "StoreLostError", "snapshot"]
 
 ResultT = TypeVar("ResultT")
 
-BATCH_BYTES: Final = 16 << 20  # in one transaction; a larger commit has one for itself
-REST_SECONDS: Final = 2.0  # without a commit: then there is time for what nobody waits for
-OVERDUE_SECONDS: Final = 30.0  # without such a rest: then what was erased is overwritten all the same
-TIDY_EVERY: Final = 16  # transactions where commits wait without end
+BATCH_BYTES: Final = 16 << 20  # in one transaction; a larger commit has a transaction of its own
+REST_SECONDS: Final = 2.0  # without a commit; then the log is moved and what was erased is overwritten
+OVERDUE_SECONDS: Final = 30.0  # without such a rest; then what was erased is overwritten nevertheless
+TIDY_EVERY: Final = 16  # transactions, while commits always wait
 
 
 class SqliteStore(Store):
@@ -55,7 +56,7 @@ class SqliteStore(Store):
             await store.aclose()
     """
 
-    def __init__(self, path: Path, writer: Writer, reading: ReadingEnd, held: ExitStack) -> None:
+    def __init__(self, path: Path, writer: Writer, reading: ReadConnection, held: ExitStack) -> None:
         self._path = path
         self._writer = writer
         self._reading = reading
@@ -65,11 +66,11 @@ class SqliteStore(Store):
 
     @classmethod
     async def open(cls, path: Path, *, marked: bool = False) -> SqliteStore:
-        """Open a store, in a new file where there is none; it must be closed again.
+        """Open a store, which the caller closes; the file is created if there is none.
 
         Args:
             path: the file.
-            marked: whether a mark is kept beside it, so that an older copy in its place is found out; see
+            marked: whether a mark is kept beside it, so that an older copy in its place is noticed; see
                 `parties.storage.mark`.
 
         Raises:
@@ -83,8 +84,8 @@ class SqliteStore(Store):
 
         Raises:
             MisuseError: a name is not text.
-            StorageError: it could not be kept: `DiskFullError` where there is no room, `StoreLostError` where nothing
-                more can be kept; nothing has changed.
+            StorageError: it could not be stored: `DiskFullError` where there is no room, `StoreLostError` where nothing
+                more can be stored; nothing has changed.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         await _settled(self._writer.submit(Commit.of(changes)))
@@ -102,7 +103,7 @@ class SqliteStore(Store):
         return await self._read(lambda: self._reading.keys(prefix))
 
     async def snapshot(self, path: Path) -> None:
-        """Copy the store while it goes on; see `snapshot`."""
+        """Copy the store while it is in use; see the function `snapshot`."""
         self._refuse_closed()
         await snapshot(self._path, path)
 
@@ -111,7 +112,7 @@ class SqliteStore(Store):
         await trio.to_thread.run_sync(check_room, self._path, needed)
 
     async def aclose(self) -> None:
-        """Make durable what waits, and let go of the file."""
+        """Make durable what waits, then release the file."""
         if not self._closed:
             self._closed = True
             with trio.CancelScope(shield=True):
@@ -119,7 +120,7 @@ class SqliteStore(Store):
 
     @property
     def transactions(self) -> int:
-        """Made so far; fewer than commits where many wait at a time."""
+        """How many transactions have been made; one may hold many commits."""
         return self._writer.transactions
 
     @classmethod
@@ -129,9 +130,9 @@ class SqliteStore(Store):
         with ExitStack() as held:
             held.enter_context(sole_use(path))
             create(path)
-            writing = WritingEnd(path, marked=marked)
+            writing = WriteConnection(path, marked=marked)
             held.callback(writing.close)
-            reading = ReadingEnd(path)
+            reading = ReadConnection(path)
             held.callback(reading.close)
             return cls(path, Writer(writing), reading, held.pop_all())
 
@@ -154,17 +155,16 @@ class SqliteStore(Store):
 async def snapshot(path: Path, target: Path) -> None:
     """Copy a store, as it is at this moment, into a new file (0600); it holds all of the server's secrets.
 
-    The store may be in use, also by another process: it goes on. The copy has every commit that was acknowledged before
-    this was called, and of a later one all or nothing. What it takes out of reach of the server's erasing is the
-    caller's to erase.
+    The store may be in use, also by another process. The copy has every commit that was acknowledged before the call,
+    and each later one wholly or not at all. What the server erases afterwards stays in the copy: the caller erases it.
 
     Args:
         path: the store.
         target: the new file.
 
     Raises:
-        StorageError: there is no store, or it is damaged; there is such a file already, or it cannot be written: then
-            nothing is left of it.
+        StorageError: there is no store, or it is damaged; or the new file exists already or cannot be written; then
+            nothing of it stays.
     """
     await trio.to_thread.run_sync(copy, path, target)
 
@@ -181,12 +181,12 @@ class Closing:
 
 @dataclass(frozen=True)
 class Ended:
-    """A writer that writes no more."""
+    """A writer that writes no more, and why."""
 
     why: str
 
 
-Standing: TypeAlias = Working | Closing | Ended
+WriterState: TypeAlias = Working | Closing | Ended
 
 
 @dataclass(frozen=True)
@@ -200,30 +200,30 @@ class Request:
 class Writer:
     """The thread that writes."""
 
-    def __init__(self, end: WritingEnd) -> None:
+    def __init__(self, end: WriteConnection) -> None:
         self._end = end
         self._waiting: deque[Request] = deque()
-        self._standing: Standing = Working()
+        self._state: WriterState = Working()
         self._changed = threading.Condition()
         self._tidy_at = self._rests_from = time.monotonic()
-        # A daemon, so that a program that forgets to close its store can end; what it acknowledged is durable.
+        # A daemon, so that a program that does not close its store can end; what was acknowledged is durable.
         self._thread = threading.Thread(target=self._work, name=f"writes {end.path.name}", daemon=True)
         self._thread.start()
 
     @property
     def transactions(self) -> int:
-        """Made so far."""
+        """How many transactions have been made."""
         return self._end.transactions
 
     def submit(self, commit: Commit) -> Future[None]:
-        """Hand a commit over.
+        """Queue a commit.
 
         Raises:
-            StorageError: no more are taken.
+            StorageError: the writer takes no more.
         """
         request = Request(commit)
         with self._changed:
-            match self._standing:
+            match self._state:
                 case Ended(why=why):
                     raise StoreLostError(why)
                 case Closing():
@@ -233,10 +233,10 @@ class Writer:
         return request.future
 
     def close(self) -> None:
-        """Take no more commits, and wait until those that were taken are settled."""
+        """Take no more commits, and wait until those that were queued are settled."""
         with self._changed:
-            if isinstance(self._standing, Working):
-                self._standing = Closing()
+            if isinstance(self._state, Working):
+                self._state = Closing()
             self._changed.notify()
         self._thread.join()
 
@@ -257,15 +257,15 @@ class Writer:
             self._end_for(why)
 
     def _has_work(self) -> bool:
-        """Wait for something to do; there is nothing left once the writer closes and no commit waits."""
+        """Wait for something to do; false once the writer closes and no commit waits."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self._waiting or not isinstance(self._standing, Working), timeout=self._until_there_is_time()
+                lambda: self._waiting or not isinstance(self._state, Working), timeout=self._until_housekeeping()
             )
-            return bool(self._waiting) or isinstance(self._standing, Working)
+            return bool(self._waiting) or isinstance(self._state, Working)
 
-    def _until_there_is_time(self) -> float | None:
-        """Seconds until what nobody waits for is done, if no commit comes; none where there is nothing."""
+    def _until_housekeeping(self) -> float | None:
+        """Seconds until housekeeping begins, if no commit comes; None where there is none to do."""
         if not (self._end.untidy or self._end.checkpoint_is_due):
             return None
         return 0.0 if self._is_overdue() else max(0.0, self._rests_from - time.monotonic())
@@ -283,7 +283,7 @@ class Writer:
     def _settle(self, batch: Sequence[Request]) -> None:
         """Make commits; where that fails for all of them, one by one, so that only those at fault are refused.
 
-        They wait until they are settled, the first one first: whatever happens here, nobody is forgotten.
+        Each stays in the queue until it is settled: whatever happens here, no caller is forgotten.
         """
         try:
             refusals = self._end.transact([request.commit for request in batch])
@@ -307,7 +307,7 @@ class Writer:
                 future.set_result(None)
 
     def _keep_house(self, idle: bool) -> None:
-        """Do what nobody waits for, or a part of it, where there is time or it cannot wait any more."""
+        """Move the log and overwrite what was erased, or a part of it, if there is time or it must not wait longer."""
         resting = idle and time.monotonic() >= self._rests_from
         if self._end.checkpoint_is_pressing or (self._end.checkpoint_is_due and resting):
             self._attempt(self._end.checkpoint)
@@ -317,7 +317,7 @@ class Writer:
             self._attempt(self._end.tidy)
 
     def _attempt(self, work: Callable[[], None]) -> None:
-        """Do what may as well be done later, when the disk is full or somebody is in the way."""
+        """Do what can also be done later; it is put off where the disk is full or another process is in the way."""
         try:
             work()
         except StoreLostError:
@@ -327,13 +327,13 @@ class Writer:
 
     def _end_for(self, why: str) -> None:
         with self._changed:
-            self._standing = Ended(why)
+            self._state = Ended(why)
         while self._waiting:
             self._waiting.popleft().future.set_exception(StoreLostError(why))
 
 
 async def _settled(future: Future[None]) -> None:
-    """Wait for what a thread will settle; as nobody can take it back, a cancellation waits too."""
+    """Wait for what a thread will settle; it cannot be taken back, so a cancellation waits too."""
     task, token = trio.lowlevel.current_task(), trio.lowlevel.current_trio_token()
     future.add_done_callback(lambda _: token.run_sync_soon(trio.lowlevel.reschedule, task))
     await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)

@@ -1,12 +1,12 @@
-"""What a party must not forget, behind one interface.
+"""The interface of a store, which holds what a party must not forget; and the store in memory.
 
 A store has journals (lists of entries), blobs (written once) and values (replaced at will). An actor commits an event
 before it acts on it, and acknowledges nothing that is not committed; changes that only make sense together go into one
-commit. `MemoryStore` keeps all of it in memory: it forgets with the process.
+commit. `MemoryStore` keeps all of it in memory, for as long as the process lasts.
 
     StorageError
     ├── DiskFullError    there is no room for this commit; a later one may find some
-    └── StoreLostError   nothing more can be kept: whoever relies on the store ends
+    └── StoreLostError   nothing more can be stored: everything that relies on the store ends
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ __all__ = [
 ValueT = TypeVar("ValueT")
 
 DAMAGED: Final = (
-    "start again; if the same comes again, do not put an older copy in its place: docs/operations.md says what to do "
+    "start again; if the error comes again, do not put an older copy in its place: docs/operations.md says what to do "
     'under "A store is damaged"'
 )
-"""What to do where a store does not hold what was written: an older copy could answer a round a second time."""
+"""What to do where a store does not hold what was written; an older copy could answer a round a second time."""
 
 
 class DiskFullError(StorageError):
@@ -55,7 +55,7 @@ class DiskFullError(StorageError):
 
 
 class StoreLostError(StorageError):
-    """The disk or the file failed: nothing more can be kept.
+    """The disk or the file failed: nothing more can be stored.
 
     Do not try again with this store; end the process, mend the disk, and start again.
     """
@@ -76,11 +76,11 @@ class Record:
 
 @dataclass(frozen=True)
 class Keep:
-    """Keep a blob for good; the same key again must be the same bytes.
+    """Store a blob for good; if the key is stored already, the bytes must be the same.
 
     Attributes:
         key: its name.
-        data: the bytes; not copied before they are kept.
+        data: the bytes; not copied before they are stored.
     """
 
     key: str
@@ -89,11 +89,11 @@ class Keep:
 
 @dataclass(frozen=True)
 class Put:
-    """Set a value, in place of the one that the key had.
+    """Store a value; it replaces the one that the key had.
 
     Attributes:
         key: its name.
-        data: the bytes; not copied before they are kept.
+        data: the bytes; not copied before they are stored.
     """
 
     key: str
@@ -102,10 +102,10 @@ class Put:
 
 @dataclass(frozen=True)
 class Erase:
-    """Forget every journal, blob and value whose name begins with a prefix.
+    """Erase every journal, blob and value whose name begins with a prefix.
 
     Attributes:
-        prefix: the beginning of their names; the empty one is that of all.
+        prefix: the beginning of their names; an empty prefix erases everything.
     """
 
     prefix: str
@@ -116,7 +116,7 @@ Change: TypeAlias = Record | Keep | Put | Erase
 
 
 class Store(ABC):
-    """Journals, blobs and values, kept as long as the store says.
+    """Journals, blobs and values; how long they last depends on the store.
 
     A store of your own implements the five abstract methods, and must keep what `commit` promises: all changes of a
     call or none, durable when it returns. Names are text, contents are bytes.
@@ -133,8 +133,8 @@ class Store(ABC):
 
         Raises:
             MisuseError: a name is not text; nothing has changed.
-            StorageError: they could not be kept, or a blob is kept already with other content; nothing has changed, and
-                nothing that depends on them may be acknowledged.
+            StorageError: they could not be stored, or a blob is stored already with other content; nothing has changed,
+                and nothing that depends on them may be acknowledged.
         """
 
     @abstractmethod
@@ -143,7 +143,7 @@ class Store(ABC):
 
     @abstractmethod
     async def blob(self, key: str) -> memoryview:
-        """A kept blob, or a value; read-only.
+        """A blob or a value; read-only.
 
         Raises:
             StorageError: there is none.
@@ -155,17 +155,17 @@ class Store(ABC):
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Let go of what the store is kept in; a second time does nothing."""
+        """Release the file or the connection behind the store; a second call does nothing."""
 
     async def record(self, journal: str, entry: bytes) -> None:
         """Append one entry to a journal; see `commit`."""
         await self.commit(Record(journal, entry))
 
     async def check_room(self, needed: int) -> None:
-        """Tell whether so many more bytes will fit; a store that does not know how much room it has says nothing.
+        """Check that so many more bytes fit; a store that does not know how much room it has checks nothing.
 
         Raises:
-            StorageError: they will not.
+            StorageError: they do not fit.
         """
         del needed
 
@@ -203,7 +203,7 @@ class MemoryStore(Store):
         """See `Store.blob`."""
         encoded(key)
         if key not in self._blobs:
-            raise StorageError(f"{key} is not kept")
+            raise StorageError(f"{key} is not stored")
         return self._blobs[key]
 
     async def keys(self, prefix: str) -> list[str]:
@@ -215,7 +215,7 @@ class MemoryStore(Store):
         """See `Store.aclose`."""
 
     def _check(self, changes: Sequence[Change]) -> None:
-        """Refuse to keep a blob where, at that point of the commit, its key has other content.
+        """Refuse to store a blob where, at that point of the commit, its key has other content.
 
         Raises:
             StorageError: it has.
@@ -227,7 +227,7 @@ class MemoryStore(Store):
                 case Keep(key=key, data=data):
                     before = fresh if key in fresh or key.startswith(erased) else self._blobs
                     if not same_bytes(before.get(key, data), data):
-                        raise StorageError(f"{key} is kept already, with other content")
+                        raise StorageError(f"{key} is stored already, with other content")
                     fresh[key] = data
                 case Put(key=key, data=data):
                     fresh[key] = data

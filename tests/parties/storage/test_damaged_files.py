@@ -12,21 +12,21 @@ import pytest
 
 from fsl_async.errors import StorageError
 from parties.storage import sqlite_errors
-from parties.storage.sqlite_connections import Commit, ReadingEnd, WritingEnd
+from parties.storage.sqlite_connections import Commit, ReadConnection, WriteConnection
 from parties.storage.sqlite_errors import translated
 from parties.storage.store import DiskFullError, Put, Record, StoreLostError
 
 CONTENT = bytes(range(200))
 
 DAMAGE = {
-    "a size far beyond the content": ("UPDATE kept SET size = 1099511627776", "v of 1099511627776 bytes has 200"),
-    "a negative size": ("UPDATE kept SET size = -1", "v of -1 bytes has 200"),
-    "a size that is a text": ("UPDATE kept SET size = 'many'", "v of 'many' bytes has 200"),
+    "a size far beyond the content": ("UPDATE blob SET size = 1099511627776", "v of 1099511627776 bytes has 200"),
+    "a negative size": ("UPDATE blob SET size = -1", "v of -1 bytes has 200"),
+    "a size that is a text": ("UPDATE blob SET size = 'many'", "v of 'many' bytes has 200"),
     "content that is a text": ("UPDATE chunk SET data = substr(hex(data), 1, 200)", "str where bytes were written"),
-    "content that is a number": ("UPDATE kept SET size = 3; UPDATE chunk SET data = 123", "int where bytes were"),
+    "content that is a number": ("UPDATE blob SET size = 3; UPDATE chunk SET data = 123", "int where bytes were"),
     "content that is gone": ("DELETE FROM chunk", "v of 200 bytes has 0"),
-    "a name that is a text": ("UPDATE kept SET key = CAST(key AS TEXT)", ""),
-    "a name that is no text": ("UPDATE kept SET key = x'76ff'", "is damaged .*utf-8"),
+    "a name that is a text": ("UPDATE blob SET key = CAST(key AS TEXT)", ""),
+    "a name that is no text": ("UPDATE blob SET key = x'76ff'", "is damaged .*utf-8"),
     "an entry that is a number": ("UPDATE journal SET entry = 5", "int where bytes were written"),
     "a table that is gone": ("DROP TABLE chunk", "no such table"),
 }
@@ -35,13 +35,13 @@ DAMAGE = {
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "store.db"
-    with closing(WritingEnd(path)) as end:
+    with closing(WriteConnection(path)) as end:
         end.transact([Commit.of((Put("v", CONTENT), Record("journal", b"entry")))])
     return path
 
 
 def read_all(path: Path) -> tuple[list[bytes], dict[str, bytes]]:
-    with closing(ReadingEnd(path)) as end:
+    with closing(ReadConnection(path)) as end:
         return end.entries("journal"), {key: bytes(end.blob(key)) for key in end.keys("")}
 
 
@@ -63,9 +63,9 @@ def test_what_was_not_written_is_not_read(case, path):
 
 def test_a_schema_that_is_no_text_is_damage(path):
     data = path.read_bytes()
-    place = data.index(b"CREATE TABLE kept") + len("CREATE TABLE ")
+    place = data.index(b"CREATE TABLE blob") + len("CREATE TABLE ")
     path.write_bytes(data[:place] + b"\xff\xfe" + data[place + 2 :])
-    with pytest.raises(StorageError, match=r"store\.db.*damaged"), closing(WritingEnd(path)):
+    with pytest.raises(StorageError, match=r"store\.db.*damaged"), closing(WriteConnection(path)):
         pytest.fail("it was opened")
 
 
@@ -84,8 +84,8 @@ def flipped(path: Path, script: str) -> None:
     [
         ("UPDATE chunk SET data = flip(data)", "v"),
         ("UPDATE journal SET entry = flip(entry)", "journal"),
-        ("UPDATE kept SET digest = flip(digest)", "v"),
-        ("UPDATE kept SET key = CAST('w' AS BLOB)", "w"),
+        ("UPDATE blob SET digest = flip(digest)", "v"),
+        ("UPDATE blob SET key = CAST('w' AS BLOB)", "w"),
         ("UPDATE journal SET digest = zeroblob(32)", "journal"),
     ],
     ids=["content", "entry", "digest", "content under another name", "no digest"],
@@ -98,13 +98,13 @@ def test_one_flipped_bit_is_found_when_it_is_read(script, name, path):
 
 def test_a_name_that_is_not_found_any_more_is_found_out_when_the_store_is_opened(path):
     """Without it a server whose standing is not found would begin anew by itself."""
-    with closing(WritingEnd(path)) as end:
+    with closing(WriteConnection(path)) as end:
         end.transact([Commit.of((Put("standing", CONTENT),))])
     data = path.read_bytes()
     assert data.count(b"standing") == 2  # in the table, and in its index
     for place in (data.index(b"standing"), data.rindex(b"standing")):
         path.write_bytes(data[:place] + b"3" + data[place + 1 :])
-        with pytest.raises(StoreLostError, match="is damaged"), closing(WritingEnd(path)):
+        with pytest.raises(StoreLostError, match="is damaged"), closing(WriteConnection(path)):
             pytest.fail("it was opened")
 
 
@@ -128,7 +128,7 @@ def test_a_read_that_fails_is_not_told_as_damage(path, monkeypatch):
     malformed = sqlite_error(sqlite3.SQLITE_CORRUPT, "SQLITE_CORRUPT")
     words = told(path, malformed)
     assert "the disk failed (SQLITE_CORRUPT" in words
-    assert "see to the disk" in words
+    assert "check the disk" in words
     assert "start again" in words
     assert "damaged (" not in words
     assert "the file is whole" in words

@@ -28,7 +28,7 @@ from parties.files import disk
 from parties.files.disk import InUseError, check_room, file_system, room
 from parties.storage import sqlite_connections as sqlite_ends
 from parties.storage import sqlite_file, sqlite_store
-from parties.storage.sqlite_connections import CHUNK_BYTES, Commit, WritingEnd
+from parties.storage.sqlite_connections import CHUNK_BYTES, Commit, WriteConnection
 from parties.storage.sqlite_store import DiskFullError, SqliteStore, StoreLostError, snapshot
 from parties.storage.store import Change, Erase, Keep, Put, Record
 
@@ -244,7 +244,7 @@ def test_nothing_stays_of_a_blob_that_was_killed_half_way(path, number):
 
 def logged(path: Path, count: int) -> list[int]:
     """Make commits, and copy the files as they are then; how long the log was after each."""
-    end, lengths = WritingEnd(path), []
+    end, lengths = WriteConnection(path), []
     end.tidy()
     for number in range(count):
         end.transact([Commit.of([Record("log", b"%d" % number), Keep(f"k/{number}", piece("torn", number))])])
@@ -319,8 +319,8 @@ async def check_full(store: SqliteStore) -> None:
         nursery.start_soon(tried, "small", Erase("fill/0001"), Erase("fill/0002"))
         nursery.start_soon(tried, "large", Record("log", b"large"), Keep("large", bytes(3_000_000)))
         nursery.start_soon(tried, "kept", Record("log", b"kept"), Keep("fill/0000", b"other"))
-    assert "the disk is full, and nothing of this was kept; free" in outcomes["large"]
-    assert "fill/0000 is kept already" in outcomes["kept"]
+    assert "the disk is full, and nothing of this was stored; free" in outcomes["large"]
+    assert "fill/0000 is stored already" in outcomes["kept"]
     assert outcomes["small"] == "made"
     assert await store.entries("log") == [b"%d" % number for number in range(count)]
     assert len(await store.keys("")) == count - 2
@@ -351,7 +351,7 @@ async def test_a_disk_without_any_room_refuses_to_open_a_store_until_there_is_so
         fill_up(small_disk / "junk")
     with pytest.raises(DiskFullError, match="free some of it"):
         await SqliteStore.open(small_disk / "store.db")
-    with pytest.raises(StorageError, match="the disk is full, and nothing of this was kept; free some of it"):
+    with pytest.raises(StorageError, match="the disk is full, and nothing of this was stored; free some of it"):
         await SqliteStore.open(small_disk / "new.db")
     os.unlink(small_disk / "junk")
     async with aclosing(await SqliteStore.open(small_disk / "store.db")) as store:
@@ -412,10 +412,10 @@ async def test_an_error_of_the_disk_ends_all_writing(path):
 async def test_nobody_waits_for_ever_when_the_writer_itself_fails(path, monkeypatch):
     store = await SqliteStore.open(path)
 
-    def fails(end: WritingEnd, commits: object) -> dict[int, StorageError]:
+    def fails(end: WriteConnection, commits: object) -> dict[int, StorageError]:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(WritingEnd, "transact", fails)
+    monkeypatch.setattr(WriteConnection, "transact", fails)
     for _ in range(3):
         with pytest.raises(StoreLostError, match="error of this program; start again"):
             await store.record("log", b"")
@@ -474,7 +474,7 @@ async def test_another_programs_write_is_waited_for_and_then_refused(path, monke
     async with aclosing(await SqliteStore.open(path)) as store:
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
-            with pytest.raises(StorageError, match=r"another program is at it.*close that program"):
+            with pytest.raises(StorageError, match=r"another program uses it.*close that program"):
                 await store.record("log", b"1")
         await store.record("log", b"2")
         assert await store.entries("log") == [b"2"]
@@ -808,7 +808,7 @@ def erase_and_die(path: Path, secret: bytes) -> None:
         await store.commit(
             *(Keep(f"round/1/{number}", secret * 50_000) for number in range(4)), Keep("round/2", b"other")
         )
-        WritingEnd.tidy = lambda end: os.kill(os.getpid(), signal.SIGKILL)
+        WriteConnection.tidy = lambda end: os.kill(os.getpid(), signal.SIGKILL)
         await store.commit(Erase("round/1"))
         await trio.sleep_forever()
 
@@ -866,7 +866,7 @@ async def test_a_checkpoint_does_not_wait_for_a_reader(path):
         await store.commit(Keep("k", bytes(100_000)))
         with closing(sqlite3.connect(path, isolation_level=None)) as reader:
             reader.execute("BEGIN")
-            reader.execute("SELECT count(*) FROM kept").fetchall()
+            reader.execute("SELECT count(*) FROM blob").fetchall()
             with trio.fail_after(WAITS):
                 await store.commit(Erase("k"))
                 for number in range(20):
@@ -877,7 +877,7 @@ async def test_a_checkpoint_does_not_wait_for_a_reader(path):
 def made_a_store(copy: Path) -> None:
     """A copy is refused as a store; what it holds is looked at all the same."""
     with pytest.raises(StorageError, match=r"is a copy made by `fsl-async backup`.*`fsl-async restore` makes a store"):
-        WritingEnd(copy)
+        WriteConnection(copy)
     with closing(sqlite3.connect(copy)) as connection:
         connection.execute(f"PRAGMA application_id = {sqlite_file.APPLICATION}")
 

@@ -48,7 +48,7 @@ async def content(store: Store, prefix: str = "") -> dict[str, bytes]:
 async def test_a_new_store_is_empty(store):
     assert await store.keys("") == []
     assert await store.entries("events") == []
-    with pytest.raises(StorageError, match="round/1 is not kept"):
+    with pytest.raises(StorageError, match="round/1 is not stored"):
         await store.blob("round/1")
 
 
@@ -65,7 +65,7 @@ async def test_what_is_kept_is_kept_for_good(store):
     await store.commit(Keep("k", b"content"))
     await store.commit(Keep("k", bytearray(b"content")))
     for other in (b"kontent", b"conten", b"content ", b""):
-        with pytest.raises(StorageError, match="k is kept already, with other content"):
+        with pytest.raises(StorageError, match="k is stored already, with other content"):
             await store.commit(Keep("k", other))
     assert bytes(await store.blob("k")) == b"content"
 
@@ -81,14 +81,14 @@ async def test_empty_blobs_are_kept(store):
     await store.commit(Keep("empty", b""), Put("none", b""))
     assert await content(store) == {"empty": b"", "none": b""}
     await store.commit(Keep("empty", b""))
-    with pytest.raises(StorageError, match="empty is kept already"):
+    with pytest.raises(StorageError, match="empty is stored already"):
         await store.commit(Keep("empty", b"\0"))
 
 
 async def test_a_commit_is_made_whole_or_not_at_all(store):
     await store.commit(Record("log", b"0"), Keep("kept", b"first"), Put("value", b"old"), Put("gone", b"still here"))
     before = await content(store)
-    with pytest.raises(StorageError, match="kept already"):
+    with pytest.raises(StorageError, match="stored already"):
         await store.commit(
             Record("log", b"1"),
             Put("value", b"new"),
@@ -119,7 +119,7 @@ async def test_the_order_within_a_commit_counts(store, commit, made):
     if made:
         await store.commit(*commit)
     else:
-        with pytest.raises(StorageError, match="k is kept already, with other content"):
+        with pytest.raises(StorageError, match="k is stored already, with other content"):
             await store.commit(*commit)
     assert await store.keys("") == (["k"] if made else [])
 
@@ -146,7 +146,7 @@ async def test_what_is_kept_does_not_change_with_the_callers_buffer(store):
     await store.commit(Keep("k", buffer), Put("v", memoryview(buffer)[1:]))
     buffer[:] = b"xyz"
     assert await content(store) == {"k": b"abc", "v": b"bc"}
-    with pytest.raises(StorageError, match="k is kept already"):
+    with pytest.raises(StorageError, match="k is stored already"):
         await store.commit(Keep("k", buffer))
 
 
@@ -156,7 +156,7 @@ async def test_equal_content_is_found_equal_at_the_speed_of_memory(store):
     await store.commit(Keep("k", data))
     began = time.perf_counter()
     await store.commit(Keep("k", bytearray(data)))
-    with pytest.raises(StorageError, match="k is kept already"):
+    with pytest.raises(StorageError, match="k is stored already"):
         await store.commit(Keep("k", data[:-1] + bytes([data[-1] ^ 1])))
     assert time.perf_counter() - began < 0.5
 
@@ -188,7 +188,7 @@ async def test_a_large_blob_comes_back(store, size):
     await store.commit(Keep("large", memoryview(bytearray(large))))
     changed = bytearray(large)
     changed[-1] ^= 1
-    with pytest.raises(StorageError, match="large is kept already"):
+    with pytest.raises(StorageError, match="large is stored already"):
         await store.commit(Record("log", b""), Keep("large", changed))
     assert await store.entries("log") == []
     await store.commit(Put("large", b"small"))

@@ -235,7 +235,7 @@ def _(site: Terminals) -> None:
         site.type("s0", BOTH_STOP)
 
 
-FULL = "the disk is full, and nothing of this was kept"
+FULL = "the disk is full, and nothing of this was stored"
 
 
 def fill_up(ballast: Path) -> None:
@@ -295,8 +295,8 @@ def _(site: Terminals) -> None:
     site.type("s0", BOTH_STOP)
     with closing(sqlite3.connect(site.home("s0") / "s0.sqlite")) as connection:
         connection.create_function("flip", 1, lambda data: bytes([data[0] ^ 4]) + data[1:])
-        model = "(SELECT id FROM kept WHERE key = CAST('model/items' AS BLOB))"
-        connection.execute(f"UPDATE chunk SET data = flip(data) WHERE kept = {model}")
+        model = "(SELECT id FROM blob WHERE key = CAST('model/items' AS BLOB))"
+        connection.execute(f"UPDATE chunk SET data = flip(data) WHERE blob = {model}")
         connection.commit()
     carry_out(site, "A store is damaged")
 

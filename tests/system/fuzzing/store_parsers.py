@@ -30,7 +30,7 @@ from parties.server.round.records import RoundRecords, StoredSubmission
 from parties.server.round.toss import TossRun
 from parties.server.sessions import Sessions
 from parties.status import PastRound
-from parties.storage.sqlite_connections import Commit, ReadingEnd, WritingEnd
+from parties.storage.sqlite_connections import Commit, ReadConnection, WriteConnection
 from parties.storage.store import Keep, MemoryStore, Put, Record, Store
 
 from .channel_parsers import at_once
@@ -256,7 +256,7 @@ SQLITE = "store.db"
 def _write_store(path: Path) -> None:
     for left in path.parent.glob(f"{path.name}*"):
         left.unlink()
-    with closing(WritingEnd(path)) as end:
+    with closing(WriteConnection(path)) as end:
         changes = (Put("value", bytes(300)), Keep("blob", bytes(9_000)), Record("journal", b"entry"))
         end.transact([Commit.of(changes)])
 
@@ -273,7 +273,7 @@ def _read_store(data: bytes) -> None:
     for left in path.parent.glob(f"{path.name}*"):
         left.unlink()
     path.write_bytes(data)
-    with closing(WritingEnd(path)) as writing, closing(ReadingEnd(path)) as reading:
+    with closing(WriteConnection(path)) as writing, closing(ReadConnection(path)) as reading:
         reading.entries("journal")
         for name in reading.keys(""):
             reading.blob(name)
