@@ -690,7 +690,7 @@ async def test_damage_of_its_trees_is_found_when_it_is_opened(path):
 
 def test_a_setting_that_does_not_take_is_refused():
     with closing(sqlite3.connect(":memory:")) as connection:
-        with pytest.raises(StorageError, match="journal_mode is memory where wal was asked for"):
+        with pytest.raises(StorageError, match="journal_mode is memory instead of wal"):
             sqlite_file.insist(connection, "journal_mode", "wal")
         sqlite_file.insist(connection, "synchronous", 2)
 
