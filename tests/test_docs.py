@@ -8,6 +8,7 @@ import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,19 @@ def test_every_path_and_name_on_the_map_exists(page: str) -> None:
                 assert word in defined_in(module), f"{page} names {word} in {module.relative_to(ROOT)}: {entry}"
                 checked += 1
     assert checked > 40
+
+
+def test_the_picture_has_the_floors_that_the_linter_keeps() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    (floors,) = [contract["layers"] for contract in contracts if contract.get("containers") == ["parties"]]
+    (picture,) = re.findall(
+        r"^```\n(.*?)^```$", (DOCS / "architecture.md").read_text(encoding="utf-8"), re.DOTALL | re.M
+    )
+    drawn = re.findall(r"[a-z]+", picture)
+    places = [[drawn.index(name) for name in floor.split(" | ")] for floor in floors if floor != "__main__"]
+    assert sorted(places) == places, "a floor is drawn below one that stands under it"
 
 
 def test_every_source_that_a_page_names_exists() -> None:
