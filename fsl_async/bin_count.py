@@ -1,4 +1,4 @@
-"""How many bins a segment needs, so that a client's rows fit but for a chance of 2^-40.
+"""How many bins a segment needs so that a client's rows fit except with probability 2^-40.
 
 A client places k rows, each in its bin of one of η = 3 segments, b bins to a segment. By Hall's theorem that fails
 exactly when some s of its rows have fewer than s bins between them. Take such a set with no smaller one inside it.
@@ -11,7 +11,7 @@ where N(s, a) counts the maps of s rows onto a bins that hit each at least twice
 above the familiar Π C(b, a_i)·(a_i/b)^s. The first term, four rows that share all three bins, is C(k,4)·b^-9 and
 outweighs the others up to about 500 rows. Its b alone is the (C(k,4)·2^40)^(1/9) of small sets.
 
-The sum is not cut off. Up to `LARGEST_EXACT` it is evaluated as it stands. Beyond, N(s, a) has the generating
+The sum is not cut off. Up to `LARGEST_EXACT` it is evaluated as written. Beyond, N(s, a) has the generating
 function s!·[z^s] (e^z - 1 - z)^a, hence N(s, a) ≤ s!·g^a/λ^s for every λ > 0 with g = e^λ - 1 - λ, and
 Vandermonde's identity closes the inner sum:
 
@@ -22,8 +22,8 @@ about half of all bins), and falls again. `LARGEST_SUMMED` terms are summed one 
 times their largest.
 
 Without the "at least twice" (2) would exceed 1 around that peak for every useful b, and the sum would have to be
-cut off there on the strength of experiments. With it the bound holds as it stands, and asks 3b/k of about 1.296 for
-large k. Experiments ask a little more there, so their fit is kept as a second condition (`scale`); b satisfies both.
+cut off there by trust in experiments. With it the bound holds as written, and requires 3b/k of about 1.296 for large k.
+Experiments require a little more there, so their fit is a second condition (`scale`); b satisfies both.
 
 Rows of one segment are drawn without replacement (the segment is a permutation), into bins that differ in size by at
 most one. Two rows then meet with probability at most 1/b, so independent bins are taken as the worse case; tests count
@@ -106,15 +106,15 @@ def small_set_log2_failure(select: int, bins: int) -> float:
         return -math.inf
     if select > SEGMENTS * bins:
         return 0.0
-    exact = [_log_exact_term(select, bins, size) for size in range(4, min(select, LARGEST_EXACT) + 1)]
-    logs = np.concatenate([np.array(exact), _log_tilted_terms(select, bins)])
+    exact = [log_exact_term(select, bins, size) for size in range(4, min(select, LARGEST_EXACT) + 1)]
+    logs = np.concatenate([np.array(exact), log_tilted_terms(select, bins)])
     return float(np.logaddexp.reduce(logs)) / math.log(2)
 
 
-def _log_exact_term(select: int, bins: int, size: int) -> float:
+def log_exact_term(select: int, bins: int, size: int) -> float:
     """The natural logarithm of one term of (1)."""
     most = min(size // 2, bins)
-    onto = np.array([_log_choose(bins, a) for a in range(1, most + 1)]) + _log_onto_twice(size)[:most]
+    onto = np.array([_log_choose(bins, a) for a in range(1, most + 1)]) + _log_maps_onto_twice(size)[:most]
     top = float(onto.max())
     weights = np.exp(onto - top)
     # Index i of the threefold convolution is a₁ + a₂ + a₃ = i + 3.
@@ -126,43 +126,43 @@ def _log_exact_term(select: int, bins: int, size: int) -> float:
 
 
 @lru_cache(maxsize=LARGEST_EXACT)
-def _log_onto_twice(size: int) -> Floats:
+def _log_maps_onto_twice(size: int) -> Floats:
     """Ln N(size, a) for a = 1 … size // 2."""
-    return np.array([math.log(_onto_twice(size, bins)) for bins in range(1, size // 2 + 1)])
+    return np.array([math.log(maps_onto_twice(size, bins)) for bins in range(1, size // 2 + 1)])
 
 
 @lru_cache(maxsize=LARGEST_EXACT**2)
-def _onto_twice(size: int, bins: int) -> int:
+def maps_onto_twice(size: int, bins: int) -> int:
     """N(size, bins), maps of `size` rows onto `bins` bins with at least two rows in each.
 
     The last row joins a bin that has its two without it, or makes the pair of one that would have one.
     """
     if bins == 0 or size < 2 * bins:
         return int(size == bins == 0)
-    return bins * (_onto_twice(size - 1, bins) + (size - 1) * _onto_twice(size - 2, bins - 1))
+    return bins * (maps_onto_twice(size - 1, bins) + (size - 1) * maps_onto_twice(size - 2, bins - 1))
 
 
-def _log_tilted_terms(select: int, bins: int) -> Floats:
+def log_tilted_terms(select: int, bins: int) -> Floats:
     """Natural logarithms that add up to at least (2) over all set sizes above `LARGEST_EXACT`."""
     first, last = LARGEST_EXACT + 1, min(select, LARGEST_SUMMED)
     if first > last:
         return np.empty(0)
-    growth = _log_growth(select, bins, np.arange(first, last))
-    terms = _log_tilted_term(select, bins, first) + np.concatenate([np.zeros(1), np.cumsum(growth)])
+    growth = log_growth(select, bins, np.arange(first, last))
+    terms = log_tilted_term(select, bins, first) + np.concatenate([np.zeros(1), np.cumsum(growth)])
     if select == last:
         return terms
-    largest = max(terms[-1], _log_tilted_term(select, bins, _peak(select, bins)))
+    largest = max(terms[-1], log_tilted_term(select, bins, _peak(select, bins)))
     return np.append(terms, largest + math.log(select - last))
 
 
-def _log_tilted_term(select: int, bins: int, size: int) -> float:
+def log_tilted_term(select: int, bins: int, size: int) -> float:
     """Ln t(size)."""
     rows = SEGMENTS * (math.lgamma(size + 1) - size * math.log(TILT * bins))
     sets = _log_choose(select, size) + _log_choose(SEGMENTS * bins, size - 1)
     return sets + rows + (size - 1) * math.log(TILTED_BIN)
 
 
-def _log_growth(select: int, bins: int, size: npt.NDArray[np.int64]) -> Floats:
+def log_growth(select: int, bins: int, size: npt.NDArray[np.int64]) -> Floats:
     """Ln t(size + 1)/t(size) for LARGEST_EXACT < size < select."""
     size = size.astype(np.float64)
     rows = np.log(select - size) + 2 * np.log(size + 1) - np.log(size)
@@ -173,11 +173,11 @@ def _log_growth(select: int, bins: int, size: npt.NDArray[np.int64]) -> Floats:
 def _peak(select: int, bins: int) -> int:
     """The size above `LARGEST_SUMMED` where t has its inner peak; any size above it where t only falls."""
     sizes = np.linspace(LARGEST_SUMMED, select - 1, 1024).astype(np.int64)
-    rising = int(sizes[np.argmax(_log_growth(select, bins, sizes))])
+    rising = int(sizes[np.argmax(log_growth(select, bins, sizes))])
     falling = select
     while falling - rising > 1:
         middle = (rising + falling) // 2
-        grows = _log_growth(select, bins, np.array([middle]))[0] > 0
+        grows = log_growth(select, bins, np.array([middle]))[0] > 0
         rising, falling = (middle, falling) if grows else (rising, middle)
     return falling
 

@@ -1,7 +1,7 @@
 """Everything public about a round, as one canonical value with one digest.
 
 Rules: both servers build the same bytes, clients take them from both and refuse if they differ; `round_id` is the
-digest of the bytes and stands in every message of the round; nothing here is secret.
+digest of the bytes and is in every message of the round; nothing here is secret.
 """
 
 from __future__ import annotations
@@ -109,11 +109,11 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def shape(self) -> Task:
-        """The task as this round works on it: in a union round, or aligned on a union."""
+        """The task as this round works on it: changed in a union round, and where the round is aligned on a union."""
         return shape_of_round(self.task, self.phase, self.union, self.model)
 
     def in_ranks(self, name: str) -> bool:
-        """Whether a block has the rows of its union alone in this round, by their rank in it."""
+        """Whether this round has only a block's union, its rows named by their rank in it."""
         if self.phase == "union" or not self.union:
             return False
         block = self.shape.block(name)
@@ -153,7 +153,7 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return next(entry for entry in self.model if entry.name == name)
 
     def tree_key(self, domain: Domain) -> bytes:
-        """A key that lasts as long as the trees do: as the hash seed."""
+        """A key that depends on the hash seed, and so lasts as long as the trees."""
         return derive_key(domain, self.task.digest(), self.hash_seed)
 
     def convert_key(self, block: int, salt: bytes) -> bytes:

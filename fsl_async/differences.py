@@ -1,4 +1,4 @@
-"""Where two public values differ, in words for whoever has to find out why two parties do not fit."""
+"""Where two public values differ, as text for a person who has to find out why two parties cannot work together."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def first_difference(left: msgspec.Struct, right: msgspec.Struct) -> tuple[str, 
     """The first field in which two structs of one type differ, with what both have; None where they are equal.
 
     Returns:
-        The field down to the place where they differ, as `blocks[0].rows`, and both values in words: numbers as they
-        are, texts in quotation marks, the beginnings of keys and digests, `missing` where one has none.
+        The path of the field, as `blocks[0].rows`, and both values as text: numbers as they are, strings in quotation
+        marks, the beginnings of keys and digests, `missing` where one side has none.
     """
     return next(_differences("", left, right), None)
 
@@ -37,7 +37,7 @@ def _differences(place: str, left: Any, right: Any) -> Iterator[tuple[str, str, 
                 for number in range(max(len(left), len(right)))
             ]
         case _:
-            yield place, _words(left), _words(right)
+            yield place, _text(left), _text(right)
             return
     for where, one, other in inner:
         yield from _differences(where, one, other)
@@ -50,7 +50,7 @@ def _at(values: Sequence[Any], number: int) -> Any:
     return values[number] if number < len(values) else _ABSENT
 
 
-def _words(value: Any) -> str:
+def _text(value: Any) -> str:
     """A value as a message shows it."""
     match value:
         case bytes():

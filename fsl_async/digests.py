@@ -1,8 +1,8 @@
-"""One way to hash, one way to derive a key: BLAKE2b with a domain tag of its own for every purpose.
+"""How everything is hashed and every key derived: BLAKE2b with a domain tag of its own for every purpose.
 
 Rules: every digest and every derived key names its `Domain`; parts are length-prefixed, so no two lists of parts give
-the same input; what is compared is a digest of received bytes, never of a re-encoding. Long input goes through
-libsodium, of which this uses the hash and nothing else.
+the same input; received data is compared by the digest of the bytes that came, never of a re-encoding. Long input is
+hashed by libsodium, of which nothing else is used here.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ DIGEST_BYTES = 32
 KEY_BYTES = 16
 
 LONG_BYTES = 2**16
-"""From so many bytes on libsodium is faster: measured, by a third; its state takes longer to begin with."""
+"""From this size on libsodium is faster, by a third as measured; for less, its state takes longer to set up."""
 
 PIECE_BYTES = 2**18
-"""It takes `bytes` alone, so what is hashed is copied piece by piece, within a cache."""
+"""Libsodium takes `bytes` only, so other buffers are copied piece by piece; a piece stays within a cache."""
 
 
 class Domain(Enum):

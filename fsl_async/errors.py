@@ -24,16 +24,16 @@ class FslError(Exception):
     """The root of all errors raised on purpose by this distribution.
 
     Attributes:
-        in_doubt: the round of a submission of which a byte may have left, and whose end is open: it may count, and its
-            values must not be sent again in another round, or the difference of the two sums would tell them. 0 where
-            there is no such submission.
+        in_doubt: the round of a submission of which a byte may have been sent and whose outcome is not known. It may be
+            counted, so its values must not be sent again in another round: the difference of the two sums would reveal
+            them. 0 where there is no such submission.
     """
 
     in_doubt: int = 0
 
     def __str__(self) -> str:
-        words = super().__str__()
-        return f"{words}; {_MAY_COUNT.format(self.in_doubt)}" if self.in_doubt else words
+        text = super().__str__()
+        return f"{text}; {_MAY_COUNT.format(self.in_doubt)}" if self.in_doubt else text
 
 
 class MisuseError(FslError, ValueError):
@@ -44,7 +44,7 @@ class MisuseError(FslError, ValueError):
 
 
 class PeerViolationError(FslError):
-    """A peer broke the protocol. What the peer itself has written is printable here, whatever it was.
+    """A peer broke the protocol. Text that the peer has written is made printable in the message.
 
     Attributes:
         peer: the name of the party that broke it.

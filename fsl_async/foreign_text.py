@@ -1,31 +1,32 @@
-"""Text that somebody else has written: what may be a party's name, and how words are shown, stored and sent.
+"""Text that somebody else has written: what may be a party's name, and how such text is shown, stored and sent.
 
-Rules: words are printed, never obeyed: whatever would move a cursor, ring a bell or begin a line is escaped, and so is
-half of a character, which no message and no file could hold. Whoever takes words in from outside (an operator's reason,
-a peer's) makes them printable there, once; whoever shows words that came in a message does so again.
+Rules: foreign text is made printable before it is shown. Characters that would move a cursor, ring a bell or begin a
+line are escaped, and so are lone surrogates, which no message and no file can hold. Code that takes text from outside
+(an operator's reason, a peer's) makes it printable once, where it enters; code that shows text from a message does so
+again.
 """
 
 from __future__ import annotations
 
 LONGEST_NAME = 64
 LONGEST_TEXT = 256
-"""Bytes of a text in a message, or in a round's account."""
+"""Bytes of a text in a message, or in a round's report."""
 
 
 def is_name(name: object) -> bool:
-    """Whether a party may be called so; quotes and backslashes would not stand in a file as they are."""
+    """Whether a party may have this name; quotes and backslashes are refused, because files would escape them."""
     return (
         isinstance(name, str) and 1 <= len(name) <= LONGEST_NAME and name.isprintable() and not set(name) & {'"', "\\"}
     )
 
 
-def printable(words: str) -> str:
-    """Words with every character escaped that is not printable."""
-    if words.isprintable():
-        return words
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in words)
+def printable(text: str) -> str:
+    """The text with every character escaped that is not printable."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
-def shortened(words: str) -> str:
-    """As much of a printable text as a message or an account may carry."""
-    return printable(words).encode()[:LONGEST_TEXT].decode(errors="ignore")
+def shortened(text: str) -> str:
+    """The beginning of the printable text, as much as a message or a round's report may carry."""
+    return printable(text).encode()[:LONGEST_TEXT].decode(errors="ignore")

@@ -96,7 +96,7 @@ class Forest:
 
     @property
     def select_bytes(self) -> int:
-        """Bytes of the selection hints; none where a leaf covers one row, for there the control bit selects."""
+        """Bytes of the selection hints; 0 where a leaf covers one row, because the control bit selects it."""
         return -(-self.trees * self.positions // 8) if self.positions > 1 else 0
 
     @property
@@ -146,7 +146,7 @@ def geometry_of(task: Task, block: Sparse) -> Geometry:
 def _positions_per_leaf(task: Task, block: Sparse, bins: int) -> int:
     """2^ν minimising (d - ν)·129 + 2^ν·τ·l among leaves that one cipher block converts; the larger on a tie.
 
-    1 where a proof speaks of leaves (verified), and where hints outlive the tree (fixed) and so outweigh it.
+    1 in a verified task, because a proof is about leaves, and with fixed selection, because one tree takes many hints.
     """
     if task.verified or task.selection == "fixed":
         return 1

@@ -1,8 +1,8 @@
-"""A model's own numbers: which of them a task can learn, and how a sum is added to them.
+"""The numbers of a model: which of them a task can learn, and how a sum is added to them.
 
 Rules: both servers arrive at the same bytes or at the same refusal; nothing becomes infinite and nothing wraps. What a
-dtype cannot hold exactly is rounded once, to the nearest: floats are added in double precision and then take their own
-dtype; to integers the exact sum is added as a whole number.
+dtype cannot hold exactly is rounded once, to the nearest: floats are added in double precision and then converted to
+their own dtype; integers get the exact sum, rounded to a whole number.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ def check_numbers(task: Task, model: Mapping[str, npt.NDArray[Any]]) -> None:
         model: a block each, as `describe_model` takes them.
 
     Raises:
-        MisuseError: a block is of floats and the ring has no fraction; or a weight is not a finite number.
+        MisuseError: a block holds floats and the ring has no fraction; or a weight is not a finite number.
     """
     for name, array in model.items():
         if array.dtype.kind != "f":
             continue
         if task.ring.fraction_bits == 0:
             raise MisuseError(
-                f"model block {name!r} is of {array.dtype}, and the task's ring has no fraction bits, so that nobody "
-                f"could submit a fraction to it; take Ring({task.ring.bits}, fraction_bits={task.ring.bits * 3 // 8}), "
+                f"model block {name!r} is of {array.dtype}, and the task's ring has no fraction bits, so no client "
+                f"could submit a fraction; use Ring({task.ring.bits}, fraction_bits={task.ring.bits * 3 // 8}), "
                 "or a block of integers"
             )
         bad = np.flatnonzero(~np.isfinite(array))
         if len(bad):
             place = [int(index) for index in np.unravel_index(bad[0], array.shape)]
             raise MisuseError(
-                f"model block {name!r}: {array[tuple(place)]} at {place} is not a finite number, and would stay so "
-                f"whatever is added; {len(bad):,} such weights in all"
+                f"model block {name!r}: {array[tuple(place)]} at {place} is not a finite number, and stays so "
+                f"whatever is added; there are {len(bad):,} such weights"
             )
 
 
@@ -66,10 +66,10 @@ def applied(
 
     Args:
         ring: of the sum.
-        name: the block's, for the refusal.
+        name: the block's, for the error message.
         array: the block before.
         update: the sum, as `Ring.decode` gives it.
-        elements: the same, as `Ring.to_integers` does.
+        elements: the same, as `Ring.to_integers` gives it.
 
     Raises:
         BeyondDtypeError: its dtype cannot hold the result.

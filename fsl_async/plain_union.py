@@ -1,20 +1,18 @@
-"""When a block of a union moves plainly: all of its rows, shared between the two servers like a dense block.
+"""When the rows of a union are moved plainly: all of them, shared between the two servers like a dense block.
 
-The rows of a union are known to everybody, so nothing is hidden by moving all of them, and no tree is needed: a client
-downloads them whole, and splits its updates, zeros where it has none, into two shares. That costs as much as the union
-is large, and trees as much as a client selects. Which of the two a block takes is a function of the round's public
-configuration, so that servers and clients come to the same, and what a client sends tells nothing about its rows.
+The rows of a union are public, so trees hide nothing in moving all of them: a client downloads them whole, and splits
+its updates, zeros where it has none, into two shares. The cost of that grows with the union, the cost of trees with a
+client's selection. Which way a block takes is a function of the round's public configuration, so that servers and
+clients decide alike, and what a client sends says nothing about its rows.
 
 A block moves plainly
 
-- where its union has no more rows than the block has trees: every tree takes a hint as long as a row, so trees send
-  more; and whoever plants trees changes at most one row with each, so a client that shares the rows plainly can change
-  no more of them than its trees would let it, not even where trees are verified;
-- in a task that is semi-honest and plants new trees in every round, also where retrieval and update together send
-  fewer bytes plainly, and send and receive fewer.
+- if its union has no more rows than the block has trees. Every tree takes a hint as long as a row, so trees would send
+  more. A client changes at most one row with each tree, so plainly it can change no more rows than with verified trees;
+- in a semi-honest task with new trees in every round, also if retrieval and update together send fewer bytes plainly,
+  and send and receive fewer.
 
-Rule: a block that everybody could see anyway is never shared in a way that lets a client of a verified task change more
-rows than before (docs/adr/0012).
+Rule: moving a block plainly never lets a client of a verified task change more rows than trees would (docs/adr/0012).
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ def moves_plainly(task: Task, block: Sparse, rows: int, weight_bytes: int) -> bo
 
     Args:
         task: what is learnt.
-        block: as trees would stand over it in this round.
+        block: the block as this round would move it with trees.
         rows: of the union, at least one.
         weight_bytes: of one of the model's weights.
     """

@@ -1,7 +1,7 @@
-"""Randomness is an argument: a callable that returns so many fresh bytes.
+"""Randomness is an argument: a callable that returns as many fresh bytes as it is asked for.
 
-Deployed parties pass the operating system's source. `SeededSource` exists for tests and simulation alone: a party that
-runs on it announces so in its handshake, and cannot complete one with a party that does not.
+Deployed parties pass the operating system's source. `SeededSource` is for tests and simulation only: a party that uses
+it announces so in its handshake, which fails with a party that does not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Randomness: TypeAlias = Callable[[int], bytes]
 
 
 class SeededSource:
-    """A reproducible byte stream named by a seed and the party it belongs to; never for secrets that matter."""
+    """A reproducible byte stream, determined by a seed and the party it belongs to; never for real secrets."""
 
     def __init__(self, seed: int, *path: str) -> None:
         name = "/".join((str(seed), *path)).encode()

@@ -1,9 +1,9 @@
 """Z_2^l and fixed point: how numbers become ring elements, and how exact sums come back.
 
-Rules: a value means its value, whatever its dtype: 1 and 1.0 are encoded alike, and floats are refused where the ring
-has no fraction to hold them; integers that are elements already say so (`RingIntegers`). An element is two's
-complement, little-endian; encoding rounds to the nearest (ties to even); a value that does not fit raises and names
-itself and the largest that fits; nothing is clipped.
+Rules: a number is encoded by its value, whatever its dtype: 1 and 1.0 give the same element, and floats are refused
+where the ring has no fraction bits; integers that are elements already are marked as such (`RingIntegers`). An element
+is two's complement, little-endian; encoding rounds to the nearest (ties to even); a value that does not fit raises an
+error that names it and the largest that fits; nothing is clipped.
 
 Arrays of elements have dtype uint32 (l = 32), uint64 (l = 64), or uint64 with a last axis of 2, low word first (l =
 128).
@@ -80,17 +80,17 @@ class Ring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.add(left, self.negate(right))
 
     def encode(self, values: npt.ArrayLike | RingIntegers, largest: int, name: str = "value") -> Elements:
-        """Turn numbers into elements that stand for them; of `RingIntegers`, make the elements that they are.
+        """Turn numbers into elements that represent them; `RingIntegers` become elements unchanged.
 
         Args:
-            values: floats, where the ring has a fraction; integers of any width (Python integers in an object array
-                for 128 bits), which are numbers just as floats are; or `RingIntegers`.
+            values: floats, if the ring has fraction bits; integers of any width (Python integers in an object array for
+                128 bits), which are encoded by value as floats are; or `RingIntegers`.
             largest: the largest absolute ring integer allowed.
             name: what the values are, for the error message.
 
         Raises:
-            MisuseError: a value is not finite, or its absolute ring integer exceeds `largest`; or they are floats, and
-                the ring has no fraction.
+            MisuseError: a value is not finite, or its absolute ring integer exceeds `largest`; or the values are floats
+                and the ring has no fraction bits.
         """
         if isinstance(values, RingIntegers):
             return self._encode_integers(values.values, largest, 0, name)
@@ -102,11 +102,11 @@ class Ring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         raise MisuseError(f"{name}: expected floats or integers, got dtype {array.dtype}")
 
     def decode(self, elements: Elements) -> npt.NDArray[Any]:
-        """Turn elements into the numbers that they stand for.
+        """Turn elements into the numbers that they represent.
 
         Returns:
-            Each number as the float64 nearest to it; where the ring has no fraction, as the integer itself, as
-            `to_integers` does.
+            Each number as the float64 nearest to it; without fraction bits, as the integer itself, as `to_integers`
+            returns it.
         """
         if self.fraction_bits == 0:
             return self.to_integers(elements)
@@ -170,15 +170,16 @@ class Ring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, eq=False)
 class RingIntegers:
-    """Integers that are elements of the ring as they stand: with 24 fraction bits, 1 stands for 2^-24.
+    """Integers that are ring elements already, so nothing scales them: with 24 fraction bits, 1 means 2^-24.
 
-    For whoever encodes himself, and for the `elements` of an outcome. Integers that are not wrapped are numbers.
+    For callers that encode values themselves, and for the `elements` of an outcome. Integers that are not wrapped in
+    this class are encoded as numbers.
 
     Args:
         values: integers of any width; Python integers in an object array for 128 bits.
 
     Raises:
-        MisuseError: they are no integers.
+        MisuseError: they are not integers.
     """
 
     values: npt.NDArray[Any]

@@ -1,4 +1,4 @@
-"""Structs whose secrets do not show when they are printed or logged."""
+"""Structs that hide their secrets when they are printed or logged."""
 
 from __future__ import annotations
 

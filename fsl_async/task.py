@@ -1,6 +1,6 @@
-"""What is learnt: the task's blocks, ring and rules, agreed by every party before the first byte.
+"""The task: its blocks, ring and rules, on which all parties agree before the first message.
 
-Rules: a task is immutable and checked when made, so that no other module checks it again; its canonical bytes, hence
+Rules: a task is immutable and checked when it is made, so no other module checks it again; its canonical bytes, and so
 its digest, are a function of its fields alone; nothing in it depends on a client's data.
 """
 
@@ -88,7 +88,7 @@ class Dense(_Named, frozen=True, kw_only=True, tag="dense", tag_field="type", fo
 
 
 class Plain(Dense, frozen=True, kw_only=True, tag="plain", tag_field="type", forbid_unknown_fields=True):
-    """The rows of a sparse block's union as a round moves them that needs no trees for them; in no task's own blocks.
+    """The rows of a sparse block's union in a round that moves them without trees. A task's own blocks have none.
 
     Args:
         name: the sparse block's.
@@ -101,11 +101,11 @@ class Plain(Dense, frozen=True, kw_only=True, tag="plain", tag_field="type", for
     width: int
 
     def __post_init__(self) -> None:
-        """No limit of its own: trees would move more."""
+        """No check: the sparse block was checked, and this one is smaller."""
 
     @staticmethod
     def of(block: Sparse, rows: int) -> Plain:
-        """So many rows of a sparse block."""
+        """That many rows of a sparse block."""
         return Plain(block.name, size=rows * block.width, rows=rows, width=block.width)
 
     @property
@@ -131,10 +131,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         security: "verified" against malicious clients; or "semi-honest".
         min_clients: a round with fewer is aborted before anything is revealed.
         max_clients: no more are admitted; bounds the largest value so that a sum cannot wrap.
-        largest: the largest absolute value of one client's update of one weight; by default all that the ring has room
-            for. A round whose sum exceeds what its clients can have contributed is refused, so the smaller it is, the
-            less harm a wrong share does.
-        retrievals: how often a client may retrieve in one round; a server needs room for the trees of all of them.
+        largest: the largest absolute value of one client's update of one weight; by default as large as the ring
+            allows. A round whose sum exceeds what its clients can have contributed is refused, so the smaller this is,
+            the less harm a wrong share does.
+        retrievals: how often a client may retrieve in one round; a server needs memory for the trees of all of them.
 
     Raises:
         MisuseError: a field is out of its range, or the fields contradict each other.
@@ -219,7 +219,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self.security == "verified"
 
     def sparse_blocks(self) -> Iterator[tuple[int, Sparse]]:
-        """The sparse blocks, counted from 0; one that a round moves plainly keeps its number, and is left out."""
+        """The sparse blocks by number, from 0; a block that a round moves plainly is left out but keeps its number."""
         return ((index, block) for index, block in self._in_rows() if isinstance(block, Sparse))
 
     def plain_blocks(self) -> Iterator[tuple[int, Plain]]:
@@ -249,7 +249,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         raise MisuseError(f"task {self.name!r} has no block {name!r}; it has {[b.name for b in self.blocks]}")
 
     def canonical(self) -> bytes:
-        """The bytes that stand for this task in digests and in a round's configuration."""
+        """The bytes of this task in digests and in a round's configuration."""
         return bytes(msgpack.packb(msgspec.to_builtins(self)))
 
     @staticmethod

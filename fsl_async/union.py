@@ -1,9 +1,9 @@
 """Private set union: a round that finds which rows anybody selected, and the smaller task that the next one works on.
 
 A union round is an aggregation like any other, over Z_2^64 with one weight per row: every client adds a fresh random
-number to each of its rows. The sum is nonzero exactly on the union (but for a chance of 2^-64 per row) and uniformly
-random there, so it does not tell how many clients selected a row. Afterwards rows are renamed by their rank in the
-union, or moved plainly, without trees, where the union is small (`fsl_async.plain_union`).
+number to each of its rows. The sum is nonzero exactly on the union (except with probability 2^-64 per row) and
+uniformly random there, so it does not show how many clients selected a row. Afterwards rows are renamed by their rank
+in the union, or moved plainly, without trees, where the union is small (`fsl_async.plain_union`).
 
 **The union itself becomes known to both servers and to every client.** A task opts into that with `alignment="union"`.
 
@@ -54,7 +54,7 @@ def aligned_task(task: Task, union: tuple[UnionBlock, ...], weight_bytes: tuple[
 
     Args:
         task: what is learnt.
-        union: by sparse block, what was found; one without rows counts as one of one row.
+        union: the union of each sparse block; an empty one counts as one row.
         weight_bytes: of the model's weights, by block.
     """
     sizes = {block.name: max(1, block.size) for block in union}
@@ -78,7 +78,7 @@ def union_rows(sums: npt.NDArray[np.int64]) -> RowNumbers:
 
 
 def describe_union(name: str, rows: RowNumbers, domain: int) -> UnionBlock:
-    """What a round's configuration and outcome say of one union, out of `domain` rows."""
+    """What a round's configuration and outcome say of one union among `domain` rows."""
     return UnionBlock(name, len(rows), digest(Domain.UNION, name.encode(), pack_union(rows, domain)))
 
 

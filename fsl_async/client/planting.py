@@ -1,7 +1,8 @@
-"""What a client is given and what it plants: rows checked, placed in bins, and a tree grown for every bin.
+"""A client's trees: rows are checked and placed in bins, and one tree is made for every bin.
 
-Rules: every bin gets a tree, empty ones a tree at a random position, so that the occupied ones do not show; the shape
-of what leaves this module depends on the task alone. Rows that find no place are deferred and named, never dropped.
+Rules: every bin gets a tree, an empty one a tree at a random position, so that nothing shows which bins are occupied;
+the sizes of what leaves this module depend on the task alone. Rows that find no bin are deferred and named, never
+dropped.
 
 Source: paper §"Basic Protocols" (cuckoo table, dummy bins, master seeds, stash); design §5, §6.
 """
@@ -32,7 +33,7 @@ Positions = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class MasterSeeds:
-    """The two secrets from which all of a client's roots and dense masks grow; each server gets one."""
+    """The two secrets from which all of a client's roots and dense masks are derived; each server gets one."""
 
     msk: tuple[bytes, bytes] = field(repr=False)
 
@@ -49,14 +50,14 @@ class MasterSeeds:
 
 @dataclass(frozen=True)
 class Planted:
-    """One forest's trees with what only the client knows of them.
+    """One forest's trees, and what only the client knows of them.
 
     Attributes:
         tree: the correction words, as they travel.
         leaves: both servers' leaf blocks at the chosen leaf of every tree, each (trees, 2).
         alphas: the chosen leaf of every tree.
         slots: the chosen position within that leaf.
-        item: which of the selected rows the tree stands for; -1 for a dummy.
+        item: the index of the tree's row among the selected ones; -1 for a dummy.
     """
 
     tree: kernels.Tree
@@ -73,9 +74,10 @@ class Grove:
     Attributes:
         seeds: the master seeds.
         planted: the trees, forest by forest in the order of the wire.
-        rows: the selected rows of each sparse block, by the block's index; of one that moves plainly, as the task names
-            them.
-        deferred: those of them that found no place.
+        rows: the selected rows of each sparse block, by the block's index; for a block that moves plainly, by the
+        task's
+            numbers.
+        deferred: those of them that found no bin.
     """
 
     seeds: MasterSeeds
@@ -90,7 +92,7 @@ class Grove:
 
 
 def tree_bytes(tree: kernels.Tree) -> memoryview:
-    """A forest's trees as they travel: words, then bits, in one copy, for they are most of what a client sends."""
+    """A forest's trees as they travel: words, then bits. Copied once, because they are most of what a client sends."""
     return np.concatenate([tree.words.reshape(-1).view(np.uint8), tree.bits.reshape(-1)]).data
 
 
@@ -117,11 +119,11 @@ def check_rows(block: Sparse, rows: npt.ArrayLike) -> RowNumbers:
 
 
 def plant(config: RoundConfig, rows: Mapping[int, RowNumbers], seeds: MasterSeeds, randomness: Randomness) -> Grove:
-    """Place each block's rows and grow all trees.
+    """Place each block's rows and make all trees.
 
     Args:
         config: the round.
-        rows: checked rows by the index of their sparse block; a block left out gets dummies only.
+        rows: rows that `check_rows` returned, by the index of their sparse block; a block left out gets dummies only.
         seeds: fresh master seeds.
         randomness: for the placement and for the dummies' positions.
     """
@@ -188,10 +190,10 @@ def _grow(
 
 
 def check_by_block(given: object) -> None:
-    """Refuse what is no mapping, as of blocks to their rows.
+    """Check that a caller gave a mapping from blocks' names.
 
     Raises:
-        MisuseError: it is none.
+        MisuseError: it is no mapping.
     """
     if not isinstance(given, Mapping):
         raise MisuseError(f'a dict with the names of blocks expected, as {{"items": …}}, got {type(given).__name__}')

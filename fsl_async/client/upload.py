@@ -1,9 +1,9 @@
 """What a client sends: the public parts built from its trees, and the answers turned back into rows.
 
-Rules: a retrieval's or a submission's parts have the sizes that `public_part.Layout` implies, whatever the rows; every
-tree gets a hint; one grove gives at most one hint per epoch, and a resend is the same bytes. Should a client break that
-rule all the same (it was started again from a copy of what it kept), no mask serves two payloads: conversion keys and
-dense masks depend on a salt, and the salt on the payload.
+Rules: the public parts have the sizes that `public_part.Layout` implies, whatever the rows; every tree gets a hint; a
+grove makes at most one hint per epoch, and a resend is the same bytes. If a client breaks that rule all the same (it
+was started again from a copy of its store), no mask hides two payloads: conversion keys and dense masks depend on a
+salt, and the salt on the payload.
 
 Source: paper §"Basic Protocols" and §"Updatable Distributed Point Function"; design §6, §8.
 """
@@ -44,10 +44,10 @@ def submission_part(
 
     Args:
         config: the round.
-        client: who submits; the proofs are bound to it.
+        client: who submits; the proofs are bound to the name.
         grove: the client's trees.
-        updates: by sparse block, rows among the grove's and their elements (rows, width).
-        trees: where the servers have the trees from.
+        updates: by sparse block, rows of the grove and their elements (rows, width).
+        trees: where the servers get the trees from.
 
     Raises:
         MisuseError: an updated row is not among the grove's rows, or was deferred.
@@ -63,16 +63,16 @@ def submission_part(
 def dense_shares(
     config: RoundConfig, grove: Grove, carrier: int, dense: Payloads, plain: Payloads = MappingProxyType({})
 ) -> tuple[bytes, bytes]:
-    """The carrier's share of what needs no trees: the update less what the other server expands by itself.
+    """The carrier's share of the blocks without trees: the update minus the mask that the other server expands.
 
-    With it comes the salt that the mask depends on besides the epoch; both are empty where everything has trees.
+    With it comes the mask's salt; both are empty where every block has trees.
 
     Args:
         config: the round.
-        grove: the client's, for its master seeds.
-        carrier: the server that gets it.
-        dense: by dense block, its elements; zeros where there are none.
-        plain: by sparse block that moves plainly, likewise (`plain_elements`).
+        grove: the client's trees, for their master seeds.
+        carrier: the server that gets the share.
+        dense: elements of dense blocks, by their index; a block left out is zero.
+        plain: elements of blocks that move plainly, by their index, as `plain_elements` returns them.
     """
     if not dense_bytes(config.shape):
         return b"", b""
@@ -113,8 +113,8 @@ def read_answers(
     """Combine both servers' answers into the selected rows of each sparse block.
 
     Returns:
-        By block, an array (rows, width) of the model's own dtype, in the order of the grove's rows. Rows that were
-        deferred are zero; `Grove.deferred` names them.
+        By block, an array (rows, width) of the model's own dtype, in the order of the grove's rows. Deferred rows are
+        zero; `Grove.deferred` names them.
 
     Raises:
         PeerViolationError: an answer has another size than the task implies.
@@ -189,7 +189,7 @@ _UNKNOWN_ROW = {
 
 
 def _spread(task: Task, index: int, grove: Grove, update: SparseUpdate | None) -> Elements:
-    """One payload row for each of the grove's rows, zero where there is no update; at the end zeros for dummies."""
+    """One payload row for each of the grove's rows, zero without an update; and a last row of zeros for dummies."""
     block = task.sparse(index)
     planted = grove.rows[index]
     payload = task.ring.zeros(len(planted) + 1, block.width)
@@ -205,7 +205,7 @@ def _spread(task: Task, index: int, grove: Grove, update: SparseUpdate | None) -
 
 
 def _places_among(planted: RowNumbers, rows: RowNumbers, name: str, task: Task) -> npt.NDArray[np.intp]:
-    """Where updated rows stand among those that may be updated."""
+    """The index of each updated row among those that may be updated."""
     order = np.argsort(planted, kind="stable")
     ascending = planted[order]
     found = np.searchsorted(ascending, rows)
@@ -217,7 +217,7 @@ def _places_among(planted: RowNumbers, rows: RowNumbers, name: str, task: Task) 
 
 
 def _payload(task: Task, forest: Forest, planted: Planted, payload: Elements) -> Elements:
-    """What each tree of a forest is to carry."""
+    """The payload of each tree of a forest: (trees, positions, width)."""
     values = payload[planted.item]  # item -1, a dummy, takes the zero row at the end
     elements = task.ring.zeros(forest.trees, forest.positions, forest.width)
     elements[np.arange(forest.trees), planted.slots] = values
@@ -225,13 +225,13 @@ def _payload(task: Task, forest: Forest, planted: Planted, payload: Elements) ->
 
 
 def _salt(config: RoundConfig, grove: Grove, what: bytes, elements: Elements) -> bytes:
-    """Other payloads, another salt: a pseudo-random function of the payload, under what no server knows alone."""
+    """A pseudo-random function of the payload, keyed with both master seeds, which no server knows alone."""
     content = np.ascontiguousarray(elements).reshape(-1).view(np.uint8).data
     return digest(Domain.SALT, config.round_id(), what, content, key=b"".join(grove.seeds.msk))[:SALT_BYTES]
 
 
 def _dense(task: Task, dense: Payloads, plain: Payloads) -> Elements:
-    """The elements of all that needs no trees, in the task's order, zero where there is no update."""
+    """The elements of all blocks without trees, in the task's order, zero where there is no update."""
     given = {block.name: dense[index] for index, block in task.dense_blocks() if index in dense}
     given |= {block.name: plain[index] for index, block in task.plain_blocks() if index in plain}
     blocks = [block for block in task.blocks if isinstance(block, Dense)]

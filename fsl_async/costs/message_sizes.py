@@ -2,7 +2,7 @@
 
 Rules: bulk sizes come from `public_part` and `geometry`, and the length of a message from encoding one of the same
 shape, so that a change of the wire changes the prediction with it; nothing depends on data, clock or machine; no kernel
-is loaded. What a transport puts around a message is the caller's to add (`Framing`): this package knows no transport.
+is loaded. The caller adds what a transport puts around a message (`Framing`), because this package knows no transport.
 
 AES blocks are counted as the kernels spend them, without the padding of vectors: a node of a tree costs one, whoever
 expands it; a leaf one for every 16 bytes of payload, and two where its tree is proved.
@@ -67,7 +67,7 @@ SIGNATURE = bytes(64)
 
 @dataclass(frozen=True)
 class Setting:
-    """What the sizes of a round depend on, beside its task.
+    """What the sizes of a round depend on, besides its task.
 
     Attributes:
         clients: the names of all that take part; the first is the one whose costs are told.
@@ -143,7 +143,7 @@ class Traffic:
 
 
 def message_bytes(message: Message, bulk: int = 0) -> int:
-    """The length of a message with so many bytes of bulk data."""
+    """The length of a message with that many bytes of bulk data."""
     parts = encode(message, b"\0") if bulk else encode(message)
     return sum(len(part) for part in parts) + max(0, bulk - 1)
 
@@ -207,7 +207,7 @@ def fetching(task: Task, setting: Setting, *, recalled: bool = False) -> Traffic
 
 
 def submission(task: Task, trees: Trees, setting: Setting) -> Traffic:
-    """A submission that takes its trees from there, with the dense blocks' shares."""
+    """A submission whose trees come from `trees`, with the dense blocks' shares."""
     part = Layout.submission(task, trees).size
     carrier, other = _session_requests(task) if trees is Trees.SESSION else (_request(task, trees),) * 2
     receipt = message_bytes(Receipt(round_id=DIGEST, digest=DIGEST, signature=SIGNATURE))
@@ -254,13 +254,13 @@ def _of_dense(task: Task) -> dict[str, bytes]:
 
 
 def _forwarded(purpose: Literal["retrieve", "submit"], part: int, setting: Setting) -> tuple[int, ...]:
-    """The carrier forwards a public part; an empty one too, for the other server waits for it."""
+    """The carrier forwards a public part; an empty one too, because the other server waits for it."""
     query = 1 if purpose == "retrieve" else 0
     return (message_bytes(Forward(round_id=DIGEST, client=setting.clients[0], purpose=purpose, query=query), part),)
 
 
 def toss_messages(number: int) -> tuple[int, ...]:
-    """What both servers send each other to open a round, each message once; they may repeat themselves."""
+    """What both servers send each other to open a round, without repetitions."""
     each = (
         message_bytes(TossCommitment(number=number, commitment=DIGEST, model=DIGEST)),
         message_bytes(TossReveal(number=number, seed=DIGEST, nonce=DIGEST)),
@@ -269,7 +269,7 @@ def toss_messages(number: int) -> tuple[int, ...]:
 
 
 def round_messages(task: Task, setting: Setting) -> tuple[int, ...]:
-    """What both servers send each other once per round, after the toss and beside what clients cause."""
+    """What both servers send each other once per round, after the toss, without what clients cause."""
     entries = len(pack_digests(dict.fromkeys(setting.clients, DIGEST)))
     each = (
         message_bytes(RosterList(DIGEST), entries),
@@ -286,7 +286,7 @@ def round_messages(task: Task, setting: Setting) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Work:
-    """What is computed on account of one client.
+    """What is computed for one client.
 
     Attributes:
         client: AES blocks by the client.
@@ -315,7 +315,7 @@ def tree_nodes(leaves: int) -> int:
 
 
 def tree_work(task: Task) -> Work:
-    """A client plants all trees of a task: both servers' roots, and both children of both nodes on each level."""
+    """A client makes all trees of a task: both servers' roots, and both children of both nodes on each level."""
     return Work(client=sum(forest.trees * (2 + 4 * forest.depth) for _, forest in forests_of(task)))
 
 

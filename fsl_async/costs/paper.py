@@ -140,8 +140,8 @@ EVALUATION = {
 }
 """The table `basic-comp`, "DPF Eval time", by m and k/m, as printed: seconds on 64 cores.
 
-7.532 stands twice, at 2^10 and 30 %, where it is 500 times its neighbours, and at 2^20 and 10 %, where it is above both
-larger selections: a misplaced cell. 0.253 is above both of its larger selections as well.
+7.532 appears twice, at 2^10 and 30 %, where it is 500 times its neighbours, and at 2^20 and 10 %, where it is above
+both larger selections: a misplaced cell. 0.253 is above both of its larger selections as well.
 """
 
 
@@ -161,7 +161,7 @@ class PrintedTime:
 def evaluation_time(rows: int, select: int) -> PrintedTime | None:
     """The paper's evaluation of a selection that it measured; None of any other.
 
-    The same m rows stand in the bins of every selection, so a smaller one takes no longer than a larger one: a cell
+    The bins of every selection hold the same m rows, so a smaller one takes no longer than a larger one: a cell
     above one to its right is not believed, and that one bounds it.
     """
     cells = EVALUATION.get(rows, {})

@@ -4,11 +4,11 @@
     mega-element     rows of `width` weights move as one element
     union            a private set union first, then the round over the union: alignment="union"
     epochs           trees once, in the first round; hints alone in the later ones: selection="fixed"
-    union, epochs    one union for all rounds, and trees that are planted once: both
+    union, epochs    both: one union and one set of trees for all rounds
     trivial          plain two-server sharing of the whole model, downloaded whole: Dense blocks
 
-Rules: a variant is built from a real `Task`, so its sizes are those of the messages as the parties send them. Only how
-long the list of a union is depends on which rows are in it; its expected length is taken, and the variant marked
+Rules: a variant is built from a real `Task`, so its sizes are those of the messages as the parties send them. Only the
+length of a union's list depends on the rows in it; its expected length is used, and the variant is marked
 (`exact=False`).
 
 Source: paper §"Optimisations", table "A summary of optimisation techniques"; design §6, §7.
@@ -65,7 +65,7 @@ class Question:
         union: how many rows all clients of a round select together.
         dtype: the model's.
         report_bytes: the public account of a round, as every client is given it.
-        given: the task that the block stands in, where it stands in one; its other blocks are costed along.
+        given: the task that the block is part of, if it is; its other blocks are included in the costs.
         block: the block's name.
     """
 

@@ -1,19 +1,19 @@
-"""When the servers meet: does each still know what it has said to the other, and what became of their rounds?
+"""When the servers connect: does each still know what it has said to the other, and how their rounds ended?
 
-A store that was put back (an older copy, a snapshot of a disk) knows less than its server has said. A server that went
-on from it would say something else instead, and two different answers can expose a client. Each server by itself cannot
-notice; both together can, before either says anything else: each begins with how far it has got, what it has said and
-what it has heard, and both come to the same verdict on whose store is behind.
+A store that was put back (an older copy, a snapshot of a disk) knows less than its server has said. A server that
+continued from it could send something else in the same place, and two different answers can expose a client. One server
+alone cannot notice this; two can. When they connect, each first states how far it has got, what it has said and what it
+has heard, and both reach the same verdict on whose store is behind:
 
-    the other has settled rounds that I do not know          my store is behind
-    the other heard what I have not said, or otherwise       my store is behind
-    and the other way round                                  the other's is
-    both have settled as many rounds, and not the same ones  their stores have nothing to do with each other
+    the other has settled rounds that this one does not know         this store is behind
+    the other heard what this one has not said, or said differently  this store is behind
+    the same with the roles exchanged                                the other store is behind
+    both have settled as many rounds, but different ones             the stores do not belong together
 
-Whose store is behind ends, and names its own store. The other one goes on, and does not listen to that server until it
-comes back with another store. The verdict rests on what the other one states, which nobody can check: a server that
-lies about what it knows can stop the other one, as one that is silent can. What it must not get by that is that both
-begin anew on its word alone.
+The server whose store is behind stops, and names its store. The other one continues, and ignores that server until it
+comes back with another store. The verdict rests on what the other server states, which nobody can check: a server that
+lies about what it knows can stop the other one, as a silent server can. But its statement alone must not make both
+start again from nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Word(IntEnum):
 
 @dataclass(frozen=True)
 class Agreed:
-    """Each still knows what it has said."""
+    """Each server still knows what it has said."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Behind:
     """This server's store is behind.
 
     Attributes:
-        why: what tells so.
+        why: what shows it.
     """
 
     why: str
@@ -63,7 +63,7 @@ class PeerBehind:
     """The other server's store is behind.
 
     Attributes:
-        why: what tells so.
+        why: what shows it.
     """
 
     why: str
@@ -71,7 +71,7 @@ class PeerBehind:
 
 @dataclass(frozen=True)
 class Apart:
-    """The two stores have nothing to do with each other."""
+    """The two stores do not belong together."""
 
 
 Verdict: TypeAlias = Agreed | Behind | PeerBehind | Apart
@@ -103,12 +103,12 @@ _HEARD: dict[str, Word] = {
 
 
 def known_at_rest() -> Known:
-    """What is known where no round is on: nothing that the other server could have heard."""
+    """What is known between rounds, when the other server can have heard nothing of the next one."""
     return Known(said=Word.CONCLUSION)
 
 
 def known_of_toss(toss: tosses.Toss) -> Known:
-    """What is known of a round that is being tossed for; how the rounds before it ended is the caller's to add."""
+    """What is known while a round's seed is being tossed; the caller adds how the rounds before it ended."""
     half, heard = toss.half, tosses.heard_in(toss)
     said = Word.TOSS_COMMITMENT if isinstance(toss, tosses.Committing) else Word.TOSS_REVEAL
     first = tosses.PeerTossCommitment(half.commitment(), half.model).content()
@@ -121,7 +121,7 @@ def known_of_toss(toss: tosses.Toss) -> Known:
 
 
 def known_of_round(toss: tosses.Toss, state: rounds.Round, round_id: bytes) -> Known:
-    """What is known of a round that is on; how the rounds before it ended is the caller's to add."""
+    """What is known of the current round; the caller adds how the rounds before it ended."""
     before, heard = known_of_toss(toss), rounds.heard_in(state)
     return Known(
         present=round_id,
@@ -163,18 +163,18 @@ def _behind(one: Known, other: Known) -> str:
     if other.settled == one.settled:
         return _behind_in_round(one, other)
     if one.settled == other.settled + 1 and one.aborted and one.last == other.present:
-        return "it gave a round up in which it had committed to its share" if other.heard >= Word.COMMITMENT else ""
+        return "it aborted a round in which it had committed to its share" if other.heard >= Word.COMMITMENT else ""
     return ""
 
 
 def _behind_by_one(one: Known, other: Known) -> str:
     number = other.settled
     if one.present and one.present != other.last:
-        return f"round {number} is over, and it has opened another one of that number"
+        return f"round {number} is over, and it has opened another round of that number"
     if other.peer_toss:
         return f"it has tossed for round {number + 1} before, and does not know that round {number} is over"
     if other.aborted:
-        return ""  # it may have been given up at any time
+        return ""  # it may have been aborted at any time
     if one.said < Word.SHARE:
         return f"round {number} is done, and it does not know that it revealed its share"
     return ""
@@ -185,7 +185,7 @@ def _behind_in_round(one: Known, other: Known) -> str:
     if one.last != other.last:
         return ""
     if one.aborted and not other.aborted:
-        return f"it gave round {one.settled} up, which is done"
+        return f"it aborted round {one.settled}, which is done"
     if one.toss and other.peer_toss and one.toss != other.peer_toss:
         return f"it has tossed for round {number} before, with another half of the seed"
     if one.said < other.heard:

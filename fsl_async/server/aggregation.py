@@ -1,9 +1,8 @@
 """One server's side of secure submodel aggregation: submissions into accumulators, accumulators into a share.
 
-Rules: clients are added in bin space, one accumulator for all of them, and folded to rows once per round; the work of
-one submission is cut into `Job`s over disjoint slices of the accumulator, so that any number of threads may run them
-with no lock; nothing the size of bins × Θ is made per client. Addition is exact and commutative, so any order gives the
-same sum.
+Rules: all clients are added to one accumulator, bin by bin, which is folded to rows once per round; the work of one
+submission is cut into `Job`s over disjoint slices of the accumulator, so any number of threads may run them without a
+lock; no array of bins × Θ is made per client. Addition is exact and commutative, so any order gives the same sum.
 
 Source: paper §"Basic Protocols" (SSA); design §7, §8, §12. The proofs replace the paper §"Malicious-secure sketching".
 """
@@ -40,7 +39,7 @@ class Submission:
         trees: the part that brought the trees: the submission's own, or a retrieval's.
         part: the submission's public part.
         dense: this server's share of the dense blocks; empty where it expands it from its seed.
-        dense_salt: what the expansion depends on besides; empty where the task has no dense blocks.
+        dense_salt: the salt of that expansion; empty where the task has no dense blocks.
     """
 
     client: str
@@ -71,7 +70,7 @@ class Aggregate:
             server: 0 or 1.
             proof_key: the key under which both servers hash proofs; clients never learn it.
             unions: by sparse block, the union that the round is aligned on; none where it is not.
-            memory: where large arrays come from, and go to when they are let go.
+            memory: where large arrays come from, and where `release` returns them.
         """
         memory = memory or CellMemory()
         self._config = config
@@ -88,13 +87,12 @@ class Aggregate:
         self._proof_masks: dict[int, Blocks] = {}
 
     def jobs(self, submission: Submission, threads: int) -> tuple[list[Job], Callable[[], bytes]]:
-        """The work of adding one submission, and what to call when all of it is done.
+        """The jobs that add one submission, and a function to call when all of them are done.
 
         Jobs of one submission may run at the same time; jobs of different submissions may not.
 
         Returns:
-            The jobs, and a function that returns the submission's proof digest (of the trees alone where none is
-            asked).
+            The jobs, and a function that returns the submission's proof digest (of the trees alone without proofs).
         """
         jobs: list[Job] = []
         proofs: list[Blocks] = []
@@ -116,14 +114,14 @@ class Aggregate:
         return jobs, finish
 
     def negate(self) -> None:
-        """Turn the sum into its negative: a submission is taken out by adding it between two calls."""
+        """Negate the sum: adding a submission between two calls takes it out."""
         sums: list[BinSum | UnionSum] = [*self._bins.values(), *self._unions.values()]
         for block_sum in sums:
             block_sum.negate()
         self._dense = self._config.shape.ring.negate(self._dense)
 
     def release(self) -> None:
-        """Give the memory back; nothing can be done with this sum any more."""
+        """Give the memory back; this sum cannot be used any more."""
         for block_sum in self._bins.values():
             block_sum.release()
 
@@ -145,7 +143,7 @@ class Aggregate:
         return b"".join(parts)
 
     def _sum_for(self, block: int) -> BinSum | UnionSum:
-        """Where a submission without proofs is added: at the union's rows alone, if the round is aligned on one."""
+        """Where a submission without proofs is added: at the union's rows only, if the round is aligned on one."""
         return self._unions.get(block, self._bins[block])
 
     def _evaluation(
@@ -172,12 +170,12 @@ class Aggregate:
             masks=kernels.keystream(mask, nonce=0, count=forest.leaves),
             digest=self._proof_key,
             digest_masks=self._proof_masks_of(forest.leaves),
-            # Aligned here, or every piece of work would copy them.
+            # Aligned here, because otherwise every job would copy them.
             corrections=np.require(np.frombuffer(corrections, dtype="<u8").reshape(forest.trees, 2), requirements="A"),
         )
 
     def _proof_masks_of(self, leaves: int) -> Blocks:
-        """ρ′ of so many leaves, the same for every client of the round."""
+        """ρ′ of that many leaves, the same for every client of the round."""
         if leaves not in self._proof_masks:
             self._proof_masks[leaves] = kernels.keystream(self._proof_mask_key, nonce=0, count=leaves)
         return self._proof_masks[leaves]

@@ -1,11 +1,11 @@
-"""What a round's clients can have contributed to its sum, and the check that an opened sum is no more.
+"""How much a round's clients can have contributed to its sum, and the check that an opened sum is not more.
 
-A client that keeps the protocol places each of its rows once, with weights of at most the task's largest; so no weight
-of an honest sum exceeds the counted clients times the largest. Nothing is added for a client that places one row in
-several bins, or values beyond the largest: neither is honest, and their sum is not the honest clients'.
+A client that keeps the protocol places each of its rows once, with values of at most the task's largest. So no weight
+of an honest sum exceeds the number of counted clients times the largest value. There is no allowance for a client that
+places one row in several bins or sends larger values, because neither is honest.
 
-A sum beyond that shows that somebody has lied, and not who: a server can add what it likes to its share before it
-commits, and a client's values are proved by nothing. A sum within it proves nothing.
+A sum beyond the bound shows that somebody has lied, but not who: a server can add anything to its share before it
+commits, and nothing proves a client's values. A sum within the bound proves nothing.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from fsl_async.task import Task
 
 
 class ExcessError(ArithmeticError):
-    """A sum is more than its clients can have contributed; the message names the first weight, and no value."""
+    """A sum is more than its clients can have contributed; the message names the first such weight, but no value."""
 
 
 def check_contributions(task: Task, sums: Mapping[str, npt.NDArray[Any]], clients: int) -> None:
-    """Check that an opened sum is one that so many clients can have.
+    """Check that an opened sum is one that this many clients can have contributed.
 
     Args:
         task: the task, whose largest value bounds what a client contributes to a weight.
@@ -32,7 +32,7 @@ def check_contributions(task: Task, sums: Mapping[str, npt.NDArray[Any]], client
         clients: how many are in the sum.
 
     Raises:
-        ExcessError: a weight is more.
+        ExcessError: a weight is larger.
     """
     most = clients * task.largest_integer
     for name, weights in sums.items():

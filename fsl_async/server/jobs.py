@@ -1,6 +1,6 @@
-"""How one submission's or query's work is cut into pieces that threads may run side by side.
+"""How the work of one submission or query is cut into jobs that threads may run side by side.
 
-Pieces cover disjoint ranges of bins, so they write to disjoint slices of whatever they fill, and need no lock.
+Jobs cover disjoint ranges of bins, so they write to disjoint slices of their output and need no lock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fsl_async.geometry import Forest
 Job: TypeAlias = Callable[[], None]
 
 LEAVES_PER_PIECE = 65_536
-"""Below this many leaves a piece is not worth a thread of its own (about 0.3 ms of work)."""
+"""Fewer leaves than this (about 0.3 ms of work) are not worth a thread of their own."""
 
 
 def ranges(forest: Forest, threads: int, multiple: int = 1) -> list[tuple[int, int, int]]:

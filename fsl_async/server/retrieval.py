@@ -1,7 +1,7 @@
 """One server's side of private submodel retrieval: selection bits from trees, one row per tree as the answer.
 
-Rules: the answer is the XOR of the rows whose bit is 1, over the model's own bytes, so any dtype comes back bit for
-bit; queries that wait at the same time are answered in one pass over the model; tables are laid out once per hash seed.
+Rules: the answer is the XOR of the bytes of the rows whose bit is 1, so any dtype comes back bit for bit; queries that
+wait at the same time are answered in one pass over the model; the tables are laid out once per hash seed.
 
 Source: paper §"Basic Protocols" (PSR); design §7.
 """
@@ -52,7 +52,7 @@ class PermutedModel:
         return answer_bytes(self._config.shape, {index: rows.shape[1] for index, rows in self._rows.items()})
 
     def selection_jobs(self, query: Query, threads: int) -> tuple[list[Job], dict[ForestKey, Bits]]:
-        """The work of expanding one query to selection bits, and the arrays that it fills."""
+        """The jobs that expand one query to selection bits, and the arrays that they fill."""
         pieces = query.trees.layout.split(query.trees.data)
         keys = tree_keys(self._config)
         jobs: list[Job] = []
@@ -76,7 +76,7 @@ class PermutedModel:
         return jobs, bits
 
     def answer_jobs(self, queries: Sequence[Mapping[ForestKey, Bits]], threads: int) -> tuple[list[Job], Bits]:
-        """The work of answering queries in one pass over the model, and the answers (queries, bytes) it fills."""
+        """The jobs that answer queries in one pass over the model, and the answers (queries, bytes) that they fill."""
         answers = np.empty((len(queries), self.answer_bytes), dtype=np.uint8)
         jobs: list[Job] = []
         offset = 0
@@ -102,7 +102,7 @@ class PermutedModel:
 
     def _lay_out(self, key: ForestKey, forest: Forest) -> list[Bits]:
         rows = self._rows[key.block]
-        if key.forest > 0:  # a stash slot stands over the rows as they are
+        if key.forest > 0:  # a stash slot covers the rows in their own order
             return [rows]
         placement = self._config.placement_key(key.block)
         inverses = (

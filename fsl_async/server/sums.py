@@ -1,13 +1,13 @@
 """The running sum of one sparse block on one server, where shares are added before they are folded to rows.
 
-`BinSum` holds a cell for every position of every bin: all clients of a round share the bins, so their shares are added
-there and folded to rows once. `UnionSum` holds a cell only for positions that stand over rows of a union; it serves
-rounds that are aligned on a union while their trees stay as they were planted.
+`BinSum` has a cell for every position of every bin: all clients of a round share the bins, so their shares are added
+there and folded to rows once. `UnionSum` has cells only for positions of rows in a union; it serves rounds that are
+aligned on a union while their trees stay as they are.
 
-Rule: pieces of work cover disjoint cells, so threads run the pieces of one client side by side with no lock.
+Rule: jobs cover disjoint cells, so threads run the jobs of one client side by side without a lock.
 
-Memory that the system has to find anew costs as much as several submissions: `CellMemory` hands what a sum is done with
-to the next one.
+Fresh memory from the system costs as much time as several submissions, so `CellMemory` gives the next sum the memory of
+the one before.
 
 Source: paper §"Basic Protocols" (SSA); design §7, §12.
 """
@@ -32,7 +32,7 @@ Words = npt.NDArray[np.uint64]
 
 
 class CellMemory:
-    """Memory for the cells of one sum after the other.
+    """Memory that one sum after the other uses for its cells.
 
     Args:
         most: bytes to keep at most, while no sum needs them.
@@ -43,7 +43,7 @@ class CellMemory:
         self._kept: dict[tuple[int, ...], list[Words]] = {}
 
     def zeros(self, *shape: int) -> Words:
-        """Zeros of a shape, uint64, on a cache line so that vectors do not straddle two."""
+        """Zeros of a shape, uint64, aligned to a cache line."""
         if not self._kept.get(shape):
             return _aligned_zeros(shape)
         cells = self._kept[shape].pop()
@@ -52,14 +52,14 @@ class CellMemory:
         return cells
 
     def give_back(self, cells: Words) -> None:
-        """Take back what `zeros` gave; whoever had it may use it no longer."""
+        """Take back an array that `zeros` gave; the caller must not use it any more."""
         if cells.nbytes <= self._room:
             self._kept.setdefault(cells.shape, []).append(cells)
             self._room -= cells.nbytes
 
 
 class BinSum:
-    """A cell for every position of every bin and stash slot; allocated when the first share comes."""
+    """A cell for every position of every bin and stash slot; allocated for the first share."""
 
     def __init__(self, config: RoundConfig, index: int, block: Sparse, memory: CellMemory) -> None:
         self._block = block
@@ -80,7 +80,7 @@ class BinSum:
         return "_cells" in self.__dict__
 
     def add_jobs(self, number: int, evaluation: kernels.Evaluation, threads: int) -> list[Job]:
-        """The work of adding the shares of one forest's trees."""
+        """The jobs that add the shares of one forest's trees."""
         cells = self._cells[number]
         return [
             partial(kernels.evaluate_add, evaluation, cells, segment, start, stop)
@@ -90,7 +90,7 @@ class BinSum:
     def verify_jobs(
         self, number: int, evaluation: kernels.Evaluation, verification: kernels.Verification, threads: int
     ) -> tuple[list[Job], Blocks]:
-        """The same with proofs: the work, and the array of one block per tree that it fills."""
+        """The same with proofs: the jobs, and the array (trees, 2) of one block per tree that they fill."""
         forest, cells = self._geometry.forests[number], self._cells[number]
         proofs = np.zeros((forest.trees, 2), dtype=np.uint64)
         jobs: list[Job] = [
@@ -105,7 +105,7 @@ class BinSum:
             _negate(cells, self._ring)
 
     def release(self) -> None:
-        """Give the memory back; nothing can be done with this sum any more."""
+        """Give the memory back; this sum cannot be used any more."""
         for cells in self._cells if self._allocated else ():
             self._memory.give_back(cells)
         self._cells = []
@@ -125,7 +125,7 @@ class BinSum:
 
 
 class UnionSum:
-    """A cell for every position that stands over a row of the union."""
+    """A cell for every position of a row in the union."""
 
     def __init__(self, config: RoundConfig, index: int, block: Sparse, union: RowNumbers) -> None:
         self._block = block
@@ -143,7 +143,7 @@ class UnionSum:
         ]
 
     def add_jobs(self, number: int, evaluation: kernels.Evaluation, threads: int) -> list[Job]:
-        """The work of adding one forest's shares at the union's rows."""
+        """The jobs that add one forest's shares at the union's rows."""
         places, cells = self._places[number], self._cells[number]
         return [
             partial(kernels.evaluate_places, evaluation, places[segment], cells[segment], segment, start, stop)

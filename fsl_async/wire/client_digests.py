@@ -1,7 +1,7 @@
 """Lists of clients and digests, as the two servers send each other their rosters and proofs.
 
-One list has one form: sorted by client, and read only if packing it again gives the same bytes. Names on it may be
-unknown here, for a client may have enrolled at the other server alone; but they are names.
+A list has one form: sorted by client, and accepted only if packing it again gives the same bytes. A name may be unknown
+here, because a client may have enrolled at the other server only; but it must be a valid name.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def unpack_digests(data: bytes | memoryview, limit: int, sender: str) -> ClientD
     """Read a packed list of at most `limit` clients.
 
     Raises:
-        PeerViolationError: it is not one, or not in canonical order; or somebody on it has a name that no client has.
+        PeerViolationError: it is not such a list, or not in canonical order; or a name on it cannot be a client's.
     """
     try:
-        # Read as what it must be: a reader of anything would make room for every list that is declared in a list.
+        # Decoded with its type: an untyped decoder would allocate memory for every nested list that is declared.
         entries = dict(msgspec.msgpack.decode(data, type=list[tuple[_Name, bytes]]))
     except (UnicodeDecodeError, msgspec.MsgspecError) as error:
         raise PeerViolationError(sender, f"sent a list of clients that cannot be read: {error}") from error

@@ -18,7 +18,7 @@ import msgspec
 from fsl_async.secrecy import Discreet
 
 NO_RETRIEVAL = 0
-"""Stands for the number of a retrieval where there is none: trees of the submission's own, or of the session."""
+"""In a retrieval's place where there is none: the trees are the submission's own, or the session's."""
 
 
 class Message(Discreet, frozen=True, tag_field="type", forbid_unknown_fields=True):
@@ -29,14 +29,14 @@ class Message(Discreet, frozen=True, tag_field="type", forbid_unknown_fields=Tru
 
 
 class AskTask(Message, frozen=True, tag="ask-task"):
-    """Asks for the task, by a client whose own has another digest and who wants to name the difference."""
+    """Asks for the task; sent by a client whose task has another digest, so that it can name the difference."""
 
 
 class Enter(Message, frozen=True, tag="enter", omit_defaults=True):
     """Asks for the configuration of the first round after number `after`; answered when it opens.
 
-    `known` names the last round in which this client took part, if any. A server that does not know it has begun anew,
-    or was put back, and announces whatever round is open.
+    `known` names the last round in which this client took part, if any. A server that does not know that round has
+    started with a new store or an older copy, and announces whichever round is open.
     """
 
     after: int
@@ -55,9 +55,9 @@ class Retrieve(Message, frozen=True, tag="retrieve", kw_only=True):
 
 
 class Recall(Message, frozen=True, tag="recall"):
-    """Asks again for the rows of the client's session; the trees are with the servers, so nothing is uploaded.
+    """Asks again for the rows of the client's session; the servers have the trees, so nothing is uploaded.
 
-    `session` is the commitment to this server's master seed, as the trees came with: it says which trees are meant.
+    `session` names the trees, by the commitment to this server's master seed that came with them.
     """
 
     round_id: bytes
@@ -65,7 +65,7 @@ class Recall(Message, frozen=True, tag="recall"):
 
 
 class Download(Message, frozen=True, tag="download", kw_only=True, omit_defaults=True):
-    """Asks for a block that needs no trees, whole; or for the `union` of a sparse one."""
+    """Asks for a whole block that moves without trees; or, with `union`, for the union of a sparse block."""
 
     round_id: bytes
     block: str
@@ -102,7 +102,7 @@ class Hint(Message, frozen=True, tag="hint", omit_defaults=True):
 
 
 class AskOutcome(Message, frozen=True, tag="ask-outcome"):
-    """Asks how a round ended; answered when it has."""
+    """Asks how a round ended; answered once it has ended."""
 
     round_id: bytes
 
@@ -117,7 +117,7 @@ class TaskIs(Message, frozen=True, tag="task-is"):
 
 
 class Opened(Message, frozen=True, tag="opened", omit_defaults=True):
-    """The canonical bytes of an open round's configuration; `strange` where the client knows a round that we do not."""
+    """The canonical bytes of an open round's configuration; `strange` if the server does not know the client's."""
 
     config: bytes
     strange: bool = False
@@ -131,14 +131,14 @@ class Answer(Message, frozen=True, tag="answer", kw_only=True):
 
 
 class Block(Message, frozen=True, tag="block", kw_only=True):
-    """A block that was asked for; the bulk is the model's own bytes, or the packed union."""
+    """The answer to `Download`; the bulk is the model's own bytes, or the packed union."""
 
     round_id: bytes
     block: str
 
 
 class Receipt(Message, frozen=True, tag="receipt", kw_only=True):
-    """A server's signed word that it has stored a submission and all that belongs to it."""
+    """A server's signed statement that it has stored a submission and everything that belongs to it."""
 
     round_id: bytes
     digest: bytes
@@ -153,7 +153,7 @@ class Finished(Message, frozen=True, tag="finished", kw_only=True):
 
 
 class Refused(Message, frozen=True, tag="refused", kw_only=True):
-    """A request that was not carried out, and why; a busy server says after how many seconds to ask again."""
+    """A request was refused, and why; a busy server says after how many seconds to ask again."""
 
     reason: Literal["round-closed", "no-session", "conflict", "limit", "malformed", "aborted", "busy"]
     explanation: str
@@ -168,12 +168,12 @@ class Known(Message, frozen=True, tag="known", kw_only=True, omit_defaults=True)
 
     Attributes:
         settled: the number of the last round that is over.
-        last: that round, and `aborted` whether it was given up.
-        present: the round that is on; empty while it is tossed for.
+        last: that round's id, and `aborted` whether it was aborted.
+        present: the id of the current round; empty while its seed is being tossed.
         said: how far this server has got in what it says of a round, and `heard` how far the other one has.
         toss: the digest of this server's commitment to its half of the present round's seed, and `peer_toss` of the
             other's; empty where there is none.
-        roster: the digest of this server's list, if it was sent and is at hand; `peer_roster` of the other's.
+        roster: the digest of this server's list, if it was sent and is still stored; `peer_roster` of the other's.
     """
 
     settled: int = 0
@@ -197,7 +197,7 @@ class TossCommitment(Message, frozen=True, tag="toss-commitment", kw_only=True):
 
 
 class TossReveal(Message, frozen=True, tag="toss-reveal", kw_only=True, omit_defaults=True):
-    """The half that was committed to; `past` where its round is over here, and the peer may not know that it began."""
+    """The half that was committed to; `past` if its round is over here, and the peer may not know that it began."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"seed", "nonce"})
     number: int
@@ -250,7 +250,7 @@ class Conclusion(Message, frozen=True, tag="conclusion"):
 
 
 class Abort(Message, frozen=True, tag="abort"):
-    """This server has given the round up before committing to anything."""
+    """This server has aborted the round before committing to its share."""
 
     round_id: bytes
     explanation: str

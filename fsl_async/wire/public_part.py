@@ -1,4 +1,4 @@
-"""How a client's public part lies in one run of bytes: which forest's trees, hints and corrections stand where.
+"""The byte layout of a client's public part: where each forest's trees, hints and corrections are.
 
 The public part goes once, to the carrier, which forwards it; its digest goes to the other server directly. Every size
 is implied by the task, so a part of another size is refused before it is read.
@@ -6,8 +6,8 @@ is implied by the task, so a part of another size is refused before it is read.
     retrieval:    trees, selection hints                     of each sparse block, each forest
     submission:   [trees,] salt, hints, [tag corrections]    of each sparse block, each forest
 
-A submission brings trees of its own, or rides on those of a retrieval in the same round, or of a session: then it
-brings nothing but hints, for those trees were proved when the session began.
+A submission brings trees of its own, or uses those of a retrieval in the same round, or those of a session. In a
+session it brings hints only, because the session's trees were proved when it began.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ForestKey(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """One run of bytes: which forest's, of what kind, where."""
+    """One run of bytes: the forest it belongs to, its kind, and its place `[start:stop]` in the part."""
 
     key: ForestKey
     kind: str
@@ -54,7 +54,7 @@ class Trees(Enum):
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the pieces of one kind of public part stand."""
+    """Where the pieces of one kind of public part are."""
 
     pieces: tuple[Piece, ...]
 
@@ -65,7 +65,7 @@ class Layout:
 
     @staticmethod
     def submission(task: Task, trees: Trees) -> Layout:
-        """The public part of a submission that takes its trees from there."""
+        """The public part of a submission whose trees come from `trees`."""
         proof = ("proof",) if task.verified and trees is not Trees.SESSION else ()
         return _layout(task, (("tree",) if trees is Trees.OWN else ()) + ("salt", "hint") + proof)
 
@@ -81,7 +81,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Part:
-    """One public part as a server holds it: the bytes and what they are."""
+    """One public part as a server holds it: its bytes and their layout."""
 
     layout: Layout
     data: memoryview = field(repr=False)
@@ -110,9 +110,9 @@ _SIZES: Mapping[str, Callable[[Forest], int]] = {
 
 
 def first_padding(task: Task, layout: Layout, data: memoryview) -> tuple[ForestKey, str] | None:
-    """The first piece with a bit set where packed bits are padded to a byte; None where there is none.
+    """The first piece whose padding, after bits packed into bytes, is not zero; None where all padding is.
 
-    What no evaluation reads would otherwise give one submission many encodings.
+    No evaluation reads the padding, so without this check one submission would have many encodings.
     """
     forests = dict(forests_of(task))
     for piece in layout.pieces:

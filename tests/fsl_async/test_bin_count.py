@@ -6,8 +6,17 @@ import math
 import numpy as np
 import pytest
 
-from fsl_async import bin_count as hashing_parameters
-from fsl_async.bin_count import bins_per_segment, scale, small_set_log2_failure
+from fsl_async.bin_count import (
+    LARGEST_EXACT,
+    bins_per_segment,
+    log_exact_term,
+    log_growth,
+    log_tilted_term,
+    log_tilted_terms,
+    maps_onto_twice,
+    scale,
+    small_set_log2_failure,
+)
 from fsl_async.errors import MisuseError
 from fsl_async.kernels.rows.cuckoo import place
 from fsl_async.kernels.rows.permutation import Permutation
@@ -65,7 +74,7 @@ def test_refuses_what_is_out_of_range(select: int, rows: int) -> None:
 def test_maps_that_hit_every_bin_twice(size: int, bins: int) -> None:
     maps = itertools.product(range(bins), repeat=size)
     count = sum(all(chosen.count(bin_) >= 2 for bin_ in range(bins)) for chosen in maps)
-    assert hashing_parameters._onto_twice(size, bins) == count
+    assert maps_onto_twice(size, bins) == count
 
 
 @pytest.mark.parametrize(("select", "bins"), [(10, 5), (40, 20), (60, 40)])
@@ -76,29 +85,29 @@ def test_exact_terms_are_the_sum_as_written(select: int, bins: int) -> None:
             c = size - 1 - a - b
             if c >= 1 and max(a, b, c) <= bins:
                 chosen = math.prod(math.comb(bins, each) for each in (a, b, c))
-                inner += chosen * math.prod(hashing_parameters._onto_twice(size, each) for each in (a, b, c))
+                inner += chosen * math.prod(maps_onto_twice(size, each) for each in (a, b, c))
         expected = math.comb(select, size) * inner / bins ** (3 * size) if size <= select else 0
         if expected:
-            term = hashing_parameters._log_exact_term(select, bins, size)
+            term = log_exact_term(select, bins, size)
             assert math.isclose(math.exp(term), expected, rel_tol=1e-9)
 
 
 def test_tilted_terms_bound_the_exact_ones() -> None:
     for select, bins in ((300, 180), (1024, 458), (10_486, 4548)):
         for size in range(4, 60):
-            tilted = hashing_parameters._log_tilted_term(select, bins, size)
-            assert tilted >= hashing_parameters._log_exact_term(select, bins, size)
+            tilted = log_tilted_term(select, bins, size)
+            assert tilted >= log_exact_term(select, bins, size)
 
 
 @pytest.mark.parametrize(("select", "bins"), [(10_486, 4548), (10_486, 4400), (40_000, 17_400), (200_000, 90_000)])
 def test_the_rest_is_bounded_by_its_peak(select: int, bins: int) -> None:
     """The terms beyond the summed ones, added up one by one, stay below what was counted for them."""
-    sizes = np.arange(hashing_parameters.LARGEST_EXACT + 1, select)
-    first = hashing_parameters._log_tilted_term(select, bins, int(sizes[0]))
-    terms = first + np.concatenate([[0.0], np.cumsum(hashing_parameters._log_growth(select, bins, sizes))])
-    counted = np.logaddexp.reduce(hashing_parameters._log_tilted_terms(select, bins))
+    sizes = np.arange(LARGEST_EXACT + 1, select)
+    first = log_tilted_term(select, bins, int(sizes[0]))
+    terms = first + np.concatenate([[0.0], np.cumsum(log_growth(select, bins, sizes))])
+    counted = np.logaddexp.reduce(log_tilted_terms(select, bins))
     assert np.logaddexp.reduce(terms) <= counted + 1e-6
-    assert math.isclose(terms[-1], hashing_parameters._log_tilted_term(select, bins, select), abs_tol=1e-5)
+    assert math.isclose(terms[-1], log_tilted_term(select, bins, select), abs_tol=1e-5)
 
 
 def test_bound_falls_with_bins_and_rises_with_rows() -> None:

@@ -43,7 +43,9 @@ def test_a_model_of_floats_needs_fraction_bits(ring: Ring, dtype: str) -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_model_has_finite_numbers(value: float) -> None:
-    with pytest.raises(MisuseError, match=rf"block 'a': {value} at \[1\] is not a finite number.*; 2 such weights"):
+    with pytest.raises(
+        MisuseError, match=rf"block 'a': {value} at \[1\] is not a finite number.*; there are 2 such weights"
+    ):
         check_numbers(task(Ring(64, 8)), {"a": np.array([0, value, value], dtype="f4")})
 
 

@@ -87,11 +87,11 @@ def evaluate_places(
         raise MisuseError(f"segment {segment} of {places.width} bins is not among {evaluation.tree.count} trees")
     cells = accumulator.reshape(-1, 2)
     bounds = (segment * places.width, start, stop, places.leaves)
-    _add_places(trees_of(evaluation), conversion, bounds, places.bins, places.starts, cells)
+    add_places(trees_of(evaluation), conversion, bounds, places.bins, places.starts, cells)
 
 
 @compiled
-def _add_places(
+def add_places(
     trees: Trees,
     conversion: Conversion,
     bounds: tuple[int, int, int, int],
@@ -99,6 +99,7 @@ def _add_places(
     starts: Indices,
     cells: Words,
 ) -> None:
+    """Add the shares at the chosen places of some bins of one segment to their cells, (planes, places, 2)."""
     offset, begin, end, leaves = bounds
     group = new_group(trees, end - begin)
     planes, count = len(conversion.hints), len(bins)

@@ -279,7 +279,7 @@ def test_both_servers_tell_one_reason(kind: type[Any]) -> None:
 def test_who_gives_up_says_why(kind: type[Any]) -> None:
     """In a round's account an empty reason means that the round is done, and this one never will be."""
     state = reach(kind)
-    with pytest.raises(PeerViolationError, match="S1: gave the round up and does not say why"):
+    with pytest.raises(PeerViolationError, match="S1: aborted the round and does not say why"):
         step(state, PeerAbort(""), TERMS)
 
 

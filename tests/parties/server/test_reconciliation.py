@@ -60,7 +60,7 @@ BEHIND = {
     "another round of that number": (
         known(OPEN, present=THREE),
         Known(settled=2, last=TWO, aborted=True),
-        "it has opened another one of that number",
+        "it has opened another round of that number",
     ),
     "another half of the seed": (known(OPEN, toss=THREE), MIRROR, "it has tossed for round 2 before"),
     "what the other heard is not known": (
@@ -81,12 +81,12 @@ BEHIND = {
     "given up after its commitment": (
         Known(settled=2, last=TWO, aborted=True),
         known(MIRROR, heard=Word.COMMITMENT),
-        "it gave a round up in which it had committed to its share",
+        "it aborted a round in which it had committed to its share",
     ),
     "given up what is done": (
         Known(settled=2, last=TWO, aborted=True),
         Known(settled=2, last=TWO),
-        "it gave round 2 up, which is done",
+        "it aborted round 2, which is done",
     ),
 }
 

@@ -413,7 +413,7 @@ MUTATIONS = (
     Mutation("changes its share after committing", ChangesItsShare, HALTS, "does not match its commit", reveals=True),
     Mutation("sends too short a share", SendsTooShortAShare, HALTS, "sent a share of 1040 bytes", reveals=True),
     Mutation("aborts in place of committing", AbortsInsteadOfCommitting, ABORTS, "gave up: no more"),
-    Mutation("aborts without a reason", AbortsWithoutAReason, HALTS, "gave the round up and does not say why"),
+    Mutation("aborts without a reason", AbortsWithoutAReason, HALTS, "aborted the round and does not say why"),
     Mutation("aborts in place of revealing", AbortsInsteadOfRevealing, HALTS, "PeerAbort in state Rev", reveals=True),
     Mutation("concludes otherwise", ConcludesOtherwise, HALTS, "arrived at another outcome", reveals=True),
     Mutation("announces another model", AnnouncesAnotherModel, HALTS, "holds another model"),
