@@ -29,6 +29,10 @@ _WORD = float(2**64)
 class Ring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Z_2^bits with `fraction_bits` binary digits behind the point.
 
+        ring = Ring(64, fraction_bits=24)
+        elements = ring.encode(np.array([0.5, -1.25]), largest=2**40)       # uint64 (2,)
+        ring.decode(ring.add(elements, elements))                           # [1.0, -2.5]
+
     Args:
         bits: 32, 64 or 128.
         fraction_bits: how many of them are behind the point; with 0, the ring is one of whole numbers and takes no

@@ -120,6 +120,15 @@ Block: TypeAlias = Sparse | Dense
 class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A federated learning task as all parties agree on it.
 
+        task = Task(
+            name="shop",
+            blocks=[Sparse("items", rows=10_000, width=8, select=50), Dense("head", size=32)],
+            ring=Ring(64, fraction_bits=24),
+            min_clients=2,
+            max_clients=100,
+        )
+        task.largest_value      # the largest absolute value of one update of one weight
+
     Args:
         name: what the task is called.
         blocks: the model's blocks, in the order in which they travel.

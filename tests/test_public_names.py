@@ -6,8 +6,10 @@ import ast
 import importlib
 import inspect
 import re
+import textwrap
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -91,3 +93,24 @@ def test_every_exported_name_is_described(package, name):
 
 def sources(package: str) -> str:
     return "\n".join(path.read_text() for path in sorted((ROOT / package).rglob("*.py")))
+
+
+def examples(description: str) -> list[str]:
+    """The indented blocks that follow an empty line; those with an arrow are tables."""
+    found = re.findall(r"(?:\A|\n)\n((?: {4}.*\n?|\n(?= {4}))+)", inspect.cleandoc(description))
+    return [textwrap.dedent(block) for block in found if "→" not in block]
+
+
+@pytest.mark.parametrize(("package", "name"), EXPORTED)
+def test_the_examples_in_a_description_are_python(package, name):
+    for example in examples(getattr(importlib.import_module(package), name).__doc__ or ""):
+        compile(example, f"{package}.{name}", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def test_the_example_of_the_primitive_runs():
+    (example,) = examples(importlib.import_module("fsl_async.udpf").__doc__ or "")
+    names: dict[str, Any] = {}
+    exec(compile(example, "fsl_async.udpf", "exec"), names)
+    keys = names["first"], names["second"]
+    total = names["ring"].add(*(names["udpf"].evaluate(key, [417, 418]) for key in keys))
+    assert names["ring"].decode(total).tolist() == [[[2.0], [0.0]]]

@@ -97,6 +97,10 @@ class Introduction:
 class Channel(ABC):
     """Whole messages to and from one authenticated peer; an async context manager that closes itself.
 
+        async with await transport.dial(address, server_key, settings) as channel:
+            await channel.send(b"head", bulk)           # one message of both parts
+            answer = await channel.receive(limit=10**6)     # a bytearray of at most so many bytes
+
     Attributes:
         peer_key: the other side's static X25519 public key.
         handshake_hash: identifies the session; the same on both sides, never the same twice.

@@ -99,14 +99,17 @@ CheckPayload = Callable[[bytes], None]
 class HandshakeSettings:
     """What one endpoint brings to every handshake.
 
+        settings = HandshakeSettings(keys.private, Role.CLIENT, Kind.LIVE, os.urandom)
+
     Attributes:
         private_key: its static X25519 private key.
         role: what it is in the deployment.
         kind: where its randomness comes from.
         randomness: draws the ephemeral keys.
         payload: what it tells the other side, at most `LONGEST_PAYLOAD` bytes; encrypted.
-        context: what both ends must have agreed on beforehand (say, a task's digest); bound, never sent.
-        deadline: seconds for connecting and shaking hands. It belongs to the task; this is its default.
+        context: what both ends must have agreed on beforehand, for example a task's digest. It is not sent: where the
+            two differ, the handshake fails.
+        deadline: seconds for connecting and shaking hands.
     """
 
     private_key: bytes = field(repr=False)

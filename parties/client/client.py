@@ -48,6 +48,10 @@ from parties.outcome import ClientOutcome, SubmissionReceipt
 class Client:
     """A client of both servers; made by `simulate` or `connect`, used as an async context manager.
 
+        rows = await client.retrieve({"items": [3, 14], "head": ...})      # {"items": (2, width), "head": (size,)}
+        await client.submit({"items": ([3, 14], delta), "head": change})
+        outcome = await client.outcome()                                    # once the round is over
+
     A connection that is lost is made anew, and what was asked over it is asked again with the same bytes, for as long
     as `ClientSetup.patience` says. Every call may be cancelled at any point, and the next one resumes from there.
 

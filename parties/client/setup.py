@@ -27,7 +27,7 @@ async def never() -> str:
 
 @dataclass(frozen=True)
 class ClientSetup:
-    """All that a client is made of.
+    """All that a client is made of; `connect` reads one from files, examples/setups_by_hand.py makes one by hand.
 
     Attributes:
         task: what is learnt.

@@ -35,6 +35,9 @@ async def connect(
 ) -> AsyncIterator[Client]:
     """A client of deployed servers, connected over TCP.
 
+        async with connect("task.toml", "alice.key") as client:
+            rows = await client.retrieve({"items": [3, 14]})
+
     Args:
         config: the client's own file; or, with an identity, the task file that the servers' operators gave out.
         identity: the client's keys, or the file they are in; left out, what the client's own file says.

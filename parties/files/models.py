@@ -108,6 +108,14 @@ CHECKPOINT: Final = re.compile(r"round-(\d{8,})\.(npz|safetensors)")
 def load_model(path: Path) -> dict[str, npt.NDArray[Any]]:
     """Read a model.
 
+        model = load_model(Path("model.npz"))       # {"items": (rows, width) array, "head": (size,) array}
+
+    Args:
+        path: a file of numpy's (.npz) or of safetensors (.safetensors), with an array for each block.
+
+    Returns:
+        By block, its array, in the machine's byte order.
+
     Raises:
         MisuseError: the file cannot be read as one.
     """
@@ -122,6 +130,10 @@ def load_model(path: Path) -> dict[str, npt.NDArray[Any]]:
 
 def save_model(path: Path, model: Model) -> None:
     """Write a model, whole or not at all.
+
+    Args:
+        path: the file, .npz or .safetensors; one that exists is replaced.
+        model: by block, its array.
 
     Raises:
         MisuseError: its form cannot hold an array.

@@ -22,7 +22,7 @@ from transport import Kind, Limits, Transport
 
 @dataclass(frozen=True)
 class ServerSetup:
-    """All that a server is made of.
+    """All that a server is made of; `server_setup` reads one from a file, examples/setups_by_hand.py makes one by hand.
 
     Attributes:
         task: what is learnt.

@@ -192,6 +192,12 @@ async def simulate(
 ) -> AsyncIterator[Network]:
     """Run S0 and S1 in memory, and make clients on demand.
 
+        async with simulate(task, {"items": np.zeros((10_000, 8))}, seed=7) as net:
+            async with net.client("alice") as alice:
+                rows = await alice.retrieve({"items": [3, 14]})
+                await alice.submit({"items": ([3, 14], rows["items"] + 1)})
+            outcome = await net.finish_round()      # a `RoundOutcome`
+
     Args:
         task: what is learnt.
         model: by block, what both servers start from.
