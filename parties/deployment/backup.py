@@ -16,6 +16,7 @@ from fsl_async.errors import MisuseError, StorageError
 from parties.files.models import save_model
 from parties.outcome import Model
 from parties.server.history import Progress
+from parties.server.store_layout import PROGRESS
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import OnDisk
 from parties.storage.decoding import decode_stored
@@ -94,9 +95,9 @@ def _standing(path: Path) -> Progress:
     if application not in (APPLICATION, COPY):
         raise StorageError(f"{path} is not a store of fsl-async; name another file")
     with closing(ReadConnection(path)) as end:
-        if not end.keys("standing"):
+        if not end.keys(PROGRESS):
             raise StorageError(f"{path} is not a server's store, or no server has been started with it yet")
-        standing: Progress = decode_stored(end.blob("standing"), Progress, "the store's standing")
+        standing: Progress = decode_stored(end.blob(PROGRESS), Progress, "the store's standing")
         return standing
 
 

@@ -24,8 +24,8 @@ import msgspec
 
 from fsl_async.errors import MisuseError, StorageError
 from parties.files.disk import InUseError, refused, replaced_by, sole_use
-from parties.server.history import RESTORES, Progress, Restore
-from parties.server.round.records import round_prefix
+from parties.server.history import Progress, Restore
+from parties.server.store_layout import PROGRESS, RESTORES, round_prefix
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import OnDisk
 from parties.storage.decoding import decode_stored
@@ -116,9 +116,9 @@ def _read(copy: Path) -> tuple[Progress, bool, Life]:
             raise StorageError(f"{copy} is not a store of fsl-async; name what `fsl-async backup` wrote")
         then = life(connection)
     with closing(ReadConnection(copy)) as end:
-        if not end.keys("standing"):
+        if not end.keys(PROGRESS):
             raise StorageError(f"{copy} is not a server's store, or no server has been started with it yet")
-        standing: Progress = decode_stored(end.blob("standing"), Progress, "the store's standing")
+        standing: Progress = decode_stored(end.blob(PROGRESS), Progress, "the store's standing")
         return standing, bool(end.entries(f"{round_prefix(standing.settled + 1)}/toss")), then
 
 

@@ -43,7 +43,8 @@ from parties.server.peer.forwarding import Forwarded, longest_peer_message, obje
 from parties.server.peer.link import PeerLink
 from parties.server.peer.reconciliation import Meeting
 from parties.server.records import ServerRecords
-from parties.server.round.assembly import RequestKey, RequestRefusedError
+from parties.server.refusals import RequestRefusedError
+from parties.server.round.assembly import RequestKey
 from parties.server.round_sequence import RoundSequence
 from parties.server.rounds import Rounds
 from parties.server.setup import ServerSetup

@@ -26,15 +26,12 @@ from fsl_async.protocols import alignment as aligning
 from fsl_async.task import Task
 from fsl_async.union import UnionBlock
 from parties.outcome import Done, Model
-from parties.server.round.records import round_prefix
+from parties.server.store_layout import PROGRESS, RESTORES, round_prefix
 from parties.status import PastRound
 from parties.storage.decoding import decode_stored
 from parties.storage.store import DAMAGED, Change, Erase, Put, Store
 
-__all__ = ["RESTORES", "History", "Progress", "Restore"]
-
-RESTORES = "restores"
-"""The journal of a store's restores."""
+__all__ = ["History", "Progress", "Restore"]
 
 ArrayForm: TypeAlias = tuple[str, tuple[int, ...]]
 
@@ -118,11 +115,11 @@ class History:
         Raises:
             StorageError: the store is another server's or another task's, or cannot be read.
         """
-        if not await self._store.keys("standing"):
+        if not await self._store.keys(PROGRESS):
             progress = msgspec.structs.replace(fresh, forms=_forms(model, {}))
             await self._store.commit(*_arrays(model, {}), _put(progress))
             return progress, model, {}
-        progress = decode_stored(await self._store.blob("standing"), Progress, "the store's standing")
+        progress = decode_stored(await self._store.blob(PROGRESS), Progress, "the store's standing")
         _check_owner(progress, fresh)
         arrays = {key: await self._array(key, form) for key, form in progress.forms.items()}
         return progress, _under("model/", arrays), _under("union/", arrays)
@@ -230,7 +227,7 @@ def _task_difference(stored: bytes, ours: bytes) -> str:
 
 
 def _put(progress: Progress) -> Put:
-    return Put("standing", msgspec.msgpack.encode(progress))
+    return Put(PROGRESS, msgspec.msgpack.encode(progress))
 
 
 def _forms(model: Model, union: Model) -> dict[str, ArrayForm]:

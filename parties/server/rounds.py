@@ -12,7 +12,7 @@ from fsl_async.protocols import round as protocol
 from parties.concurrency import RecurringEvent
 from parties.outcome import RoundReport
 from parties.server.history import History
-from parties.server.round.assembly import RequestRefusedError
+from parties.server.refusals import RequestRefusedError
 from parties.server.round.run import RoundRun
 from parties.server.round.toss import TossRun
 from parties.status import PastRound

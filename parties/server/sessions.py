@@ -25,8 +25,8 @@ from fsl_async.server.aggregation import Submission
 from fsl_async.task import Task
 from fsl_async.union import union_task
 from fsl_async.wire.public_part import Layout, Part, Trees
-from parties.server.round.assembly import ContradictionError, RequestRefusedError
-from parties.server.round.records import client_key
+from parties.server.refusals import ContradictionError, RequestRefusedError
+from parties.server.store_layout import client_key
 from parties.storage.decoding import decode_stored
 from parties.storage.store import Change, Erase, Put, Store
 

@@ -22,8 +22,7 @@ from fsl_async.wire.messages import (
 )
 from parties.server.clients.connection import ClientConnections
 from parties.server.limits import ConversationLimits
-from parties.server.round.assembly import RequestRefusedError
-from parties.server.round.quota import AbuseError
+from parties.server.refusals import AbuseError, RequestRefusedError
 from transport import (
     HandshakeSettings,
     KeyPair,

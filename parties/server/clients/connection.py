@@ -31,8 +31,7 @@ from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import AskOutcome, Enter, FromClient, Message, Refused
 from parties.server.clients.memory_budget import Budget, Loan, Moved, unmoved
 from parties.server.limits import ConversationLimits
-from parties.server.round.assembly import RequestRefusedError
-from parties.server.round.quota import AbuseError
+from parties.server.refusals import AbuseError, RequestRefusedError
 from transport import Channel, ChannelClosedError, Progress, TooSlowError
 from transport.arriving import unseen
 from transport.limits import RateLimiter

@@ -45,7 +45,8 @@ from parties.events import Warned
 from parties.server.actor import Actor
 from parties.server.clients.connection import Reply, Room
 from parties.server.evidence import Evidence, either
-from parties.server.round.assembly import ContradictionError, RequestKey, RequestRefusedError
+from parties.server.refusals import ContradictionError, RequestRefusedError
+from parties.server.round.assembly import RequestKey
 from parties.server.round.quota import Counted
 from parties.server.round.records import StoredSubmission, submission_bytes
 from parties.server.round.run import RoundRun

@@ -17,16 +17,14 @@ from typing import Literal, NamedTuple, TypeAlias
 from fsl_async.digests import same
 from fsl_async.protocols import assembly
 from fsl_async.protocols.machine import UnexpectedEvent
-from fsl_async.wire.messages import Refused
 from parties.concurrency import RecurringEvent
-from parties.events import EvidenceKind
+from parties.server.refusals import ContradictionError, RequestRefusedError
 from parties.storage.decoding import replaying
 
-__all__ = ["ContradictionError", "RequestAssembly", "RequestKey", "RequestRefusedError"]
+__all__ = ["RequestAssembly", "RequestKey"]
 
 
 Purpose: TypeAlias = Literal["retrieve", "submit"]
-Reason: TypeAlias = Literal["round-closed", "no-session", "conflict", "limit", "malformed", "aborted", "busy"]
 
 
 class RequestKey(NamedTuple):
@@ -35,46 +33,6 @@ class RequestKey(NamedTuple):
     client: str
     purpose: Purpose
     query: int
-
-
-class RequestRefusedError(Exception):
-    """A client's request is not carried out; carries the message that tells it why."""
-
-    def __init__(self, message: Refused) -> None:
-        super().__init__(message.explanation)
-        self.message = message
-
-    @staticmethod
-    def because(reason: Reason, explanation: str, retry_after: int = 0) -> RequestRefusedError:
-        """Make one from its reason and an explanation, cut to what a message holds."""
-        return RequestRefusedError(Refused(reason=reason, explanation=explanation[:240], retry_after=retry_after))
-
-
-class ContradictionError(RequestRefusedError):
-    """A client's request contradicts what is known, and goes into the evidence.
-
-    Attributes:
-        kind: as evidence has it.
-        first: the digest known before.
-        second: the one that contradicts it.
-        or_peer: whether the other server may have lied in place of the client.
-    """
-
-    def __init__(
-        self,
-        reason: Reason,
-        explanation: str,
-        kind: EvidenceKind,
-        first: bytes,
-        second: bytes,
-        *,
-        or_peer: bool = False,
-    ) -> None:
-        super().__init__(Refused(reason=reason, explanation=explanation[:240]))
-        self.kind: EvidenceKind = kind
-        self.first = first
-        self.second = second
-        self.or_peer = or_peer
 
 
 class _Request:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from parties.concurrency import RecurringEvent
-from parties.server.round.assembly import ContradictionError, RequestRefusedError
+from parties.server.refusals import ContradictionError, RequestRefusedError
 
 __all__ = ["Claims"]
 

@@ -18,11 +18,10 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fsl_async.errors import PeerViolationError, StorageError
-from fsl_async.wire.messages import Refused
-from parties.server.round.assembly import RequestRefusedError
+from fsl_async.errors import StorageError
+from parties.server.refusals import AbuseError, RequestRefusedError
 
-__all__ = ["REFUSALS_BORNE", "AbuseError", "Counted", "RoundQuota"]
+__all__ = ["REFUSALS_BORNE", "Counted", "RoundQuota"]
 
 REFUSALS_BORNE = 3
 """Requests above a limit that are still answered, because a client may have sent some ahead."""
@@ -40,18 +39,6 @@ class Counted(enum.Enum):
 
 LIMITS = {Counted.ATTEMPT: 10, Counted.CONFLICT: 3, Counted.DOWNLOAD: 16, Counted.UNFINISHED: 20}
 """How many a client has in one round; the task says how many retrievals, and downloads are at least twice as many."""
-
-
-class AbuseError(PeerViolationError):
-    """A client went on beyond its limits, so it loses its connection.
-
-    Attributes:
-        message: the last answer it gets.
-    """
-
-    def __init__(self, client: str, message: Refused) -> None:
-        super().__init__(client, f"goes on beyond its limits: {message.explanation}")
-        self.message = message
 
 
 class RoundQuota:

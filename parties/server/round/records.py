@@ -27,7 +27,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import msgspec
 import trio
@@ -41,6 +41,7 @@ from fsl_async.server.aggregation import Submission
 from fsl_async.task import Task
 from fsl_async.wire.public_part import Layout, Part, Trees, dense_bytes, share_bytes
 from parties.server.round.assembly import RequestKey
+from parties.server.store_layout import client_key, round_prefix
 from parties.storage.decoding import decode_stored
 from parties.storage.store import DAMAGED, Change, Keep, Put, Record, Store
 
@@ -50,9 +51,7 @@ __all__ = [
     "SessionTrees",
     "StoredSubmission",
     "client_bytes",
-    "client_key",
     "round_bytes",
-    "round_prefix",
     "submission_bytes",
 ]
 
@@ -380,16 +379,6 @@ def round_bytes(task: Task, clients: int) -> int:
     that retrieve and do not submit come on top: if there is no room for them, they are told to come back.
     """
     return clients * client_bytes(task) + IN_FLIGHT * submission_bytes(task)
-
-
-def round_prefix(number: int) -> str:
-    """What the names of all records of a round begin with."""
-    return f"round-{number:08}"
-
-
-def client_key(client: str) -> str:
-    """A client's name as a part of a key: no slash in it, whatever the name."""
-    return quote(client, safe="")
 
 
 def _kept_alive(view: memoryview) -> int:

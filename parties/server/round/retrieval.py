@@ -11,7 +11,7 @@ from fsl_async.config import RoundConfig
 from fsl_async.server.retrieval import PermutedModel, Query
 from parties.compute import ComputeLane
 from parties.outcome import Model
-from parties.server.round.assembly import RequestRefusedError
+from parties.server.refusals import RequestRefusedError
 
 __all__ = ["RetrievalBatcher"]
 

@@ -22,7 +22,8 @@ from fsl_async.wire.client_digests import unpack_digests
 from fsl_async.wire.messages import Abort, Commitment, Conclusion, OfRound, Proofs, RosterList, Share
 from parties.events import RoundMoved, SubmissionIn
 from parties.outcome import Model, RoundOutcome, RoundReport, SumRefused
-from parties.server.round.assembly import RequestAssembly, RequestKey, RequestRefusedError
+from parties.server.refusals import RequestRefusedError
+from parties.server.round.assembly import RequestAssembly, RequestKey
 from parties.server.round.claims import Claims
 from parties.server.round.computation import Computation
 from parties.server.round.conclusion import aborted_report

@@ -18,7 +18,7 @@ from fsl_async.protocols.machine import UnexpectedEvent
 from fsl_async.randomness import Randomness
 from fsl_async.wire.messages import TossCommitment, TossReveal
 from parties.server.peer.link import PeerLink
-from parties.server.round.records import round_prefix
+from parties.server.store_layout import round_prefix
 from parties.storage.decoding import decode_stored, replaying
 from parties.storage.store import DAMAGED, Put, Record, Store
 

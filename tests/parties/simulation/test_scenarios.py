@@ -24,8 +24,8 @@ from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import FromClient, Hint, Message, Submit
 from fsl_async.wire.public_part import Layout, Part, Trees
 from parties import Client, Network, RequestDeniedError, RoundClosedError, simulate
+from parties.server.refusals import RequestRefusedError
 from parties.server.round import update as combining
-from parties.server.round.assembly import RequestRefusedError
 from parties.server.sessions import Sessions
 from parties.storage.store import MemoryStore
 from tests import ROOT

@@ -17,7 +17,7 @@ from parties import RequestDeniedError
 from parties.events import RequestRefused, ServerEvent, Warned
 from parties.identity.registry import Registry
 from parties.server.admission import Anyone
-from parties.server.round.assembly import RequestRefusedError
+from parties.server.refusals import RequestRefusedError
 from parties.server.round.quota import LIMITS, Counted
 from parties.server.round.records import round_bytes
 from parties.storage.sqlite_store import SqliteStore, StoreLostError

@@ -18,7 +18,7 @@ from fsl_async.wire.messages import (
 )
 from parties.server.clients.connection import LONGEST_HEAD
 from parties.server.limits import ConversationLimits
-from parties.server.round.quota import AbuseError
+from parties.server.refusals import AbuseError
 from tests.support.conversing import BULK, LONGER, ROUND, House, ask, house_with, records, reply, submit, until_lost
 from transport import (
     ChannelClosedError,

@@ -1,0 +1,70 @@
+"""Why a server does not carry a client's request out.
+
+    RequestRefusedError         the client is told why, and stays connected
+    └── ContradictionError      the request contradicts what is known, and goes into the evidence
+    AbuseError                  the client has gone on beyond its limits; it is told so, and loses its connection
+
+`AbuseError` is a `PeerViolationError`; the other two never leave the server.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from fsl_async.errors import PeerViolationError
+from fsl_async.wire.messages import Refused
+from parties.events import EvidenceKind
+
+Reason: TypeAlias = Literal["round-closed", "no-session", "conflict", "limit", "malformed", "aborted", "busy"]
+
+
+class RequestRefusedError(Exception):
+    """A client's request is not carried out; carries the message that tells it why."""
+
+    def __init__(self, message: Refused) -> None:
+        super().__init__(message.explanation)
+        self.message = message
+
+    @staticmethod
+    def because(reason: Reason, explanation: str, retry_after: int = 0) -> RequestRefusedError:
+        """Make one from its reason and an explanation, cut to what a message holds."""
+        return RequestRefusedError(Refused(reason=reason, explanation=explanation[:240], retry_after=retry_after))
+
+
+class ContradictionError(RequestRefusedError):
+    """A client's request contradicts what is known, and goes into the evidence.
+
+    Attributes:
+        kind: as evidence has it.
+        first: the digest known before.
+        second: the one that contradicts it.
+        or_peer: whether the other server may have lied in place of the client.
+    """
+
+    def __init__(
+        self,
+        reason: Reason,
+        explanation: str,
+        kind: EvidenceKind,
+        first: bytes,
+        second: bytes,
+        *,
+        or_peer: bool = False,
+    ) -> None:
+        super().__init__(Refused(reason=reason, explanation=explanation[:240]))
+        self.kind: EvidenceKind = kind
+        self.first = first
+        self.second = second
+        self.or_peer = or_peer
+
+
+class AbuseError(PeerViolationError):
+    """A client went on beyond its limits, so it loses its connection.
+
+    Attributes:
+        message: the last answer it gets.
+    """
+
+    def __init__(self, client: str, message: Refused) -> None:
+        super().__init__(client, f"goes on beyond its limits: {message.explanation}")
+        self.message = message
