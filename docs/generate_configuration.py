@@ -23,18 +23,19 @@ OPENING = f"""\
 
 <!-- Written by docs/generate_configuration.py from the code; `make docs` writes it again. -->
 
-Each party has one file in TOML. What all parties share, the task and the servers' addresses and public keys, stands in
+Each party has one file in TOML. What all parties share, the task and the servers' addresses and public keys, is in
 the task file, which `fsl-async peers` helps to write. `fsl-async preflight FILE` checks a party's file and everything
 that it names.
 
 - A path is relative to the file that names it.
 - An unknown key is refused with the nearest known one, a value outside its range with file, key, value and range.
-- Secrets are in files of their own, which only their owner can read: the configuration has their names. A key or a
-  token that stands in a configuration, or in a variable, is refused.
-- A variable of the environment goes before the file: `{PREFIX}LISTEN` before `listen`, `{PREFIX}ROUNDS_SECONDS` before
-  `seconds` of `[rounds]`. A variable that begins so and is no setting is refused. `preflight` lists those in effect.
-- SIGHUP has a running server read its list of clients and `log.level` again, and say which other changes wait for its
-  next start. The list is read again by itself when it changes.
+- Secrets are in files of their own, which only their owner can read; the configuration names these files. A key or a
+  token in a configuration, or in a variable, is refused.
+- An environment variable takes precedence over the file: `{PREFIX}LISTEN` over `listen`, `{PREFIX}ROUNDS_SECONDS` over
+  `seconds` of `[rounds]`. A variable with this prefix that is not a setting is refused. `preflight` lists those in
+  effect.
+- On SIGHUP a running server reads its list of clients, its tokens and `log.level` again, and logs which other changes
+  take effect at its next start. It also reads the list and the tokens whenever these files change.
 """
 
 SERVER = """\

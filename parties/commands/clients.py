@@ -112,9 +112,9 @@ def revoke_of_clients(file: Path, who: str, *, undo: bool = False, form: FormatF
     report = Report("clients revoke", form)
 
     def work() -> None:
-        from parties.settings.lists import revoke_client, take_back
+        from parties.settings.lists import revoke_client, undo_revocation
 
-        member = take_back(file, who) if undo else revoke_client(file, who)
+        member = undo_revocation(file, who) if undo else revoke_client(file, who)
         done = "let in again" if undo else "revoked; its connections end within a second"
         report.result(
             f"{file}: {member.name}, key {short(member.channel)}, is {done}",

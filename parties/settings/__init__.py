@@ -1,1 +1,1 @@
-"""What people write down for parties: the task file, a party's own file, the lists of clients and servers."""
+"""The files that people write for parties: the task file, a party's own file, the lists of clients and servers."""

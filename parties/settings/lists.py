@@ -1,12 +1,12 @@
-"""Who belongs: the files in which operators list the clients and the servers, and how they change.
+"""The files in which operators list clients and servers, and how they are changed.
 
-    clients.toml    [[clients]] name, channel, statement      let in
+    clients.toml    [[clients]] name, channel, statement      admitted
                     [[revoked]] the same, and when            never again, whatever else says so
     task.toml       [[servers]] address, channel, statement, operator
                     [[revoked]] name, channel, statement, and when
 
-Rules: a name and a key belong to one party; a revoked key does not come back by being added, only by taking the
-revocation back; nothing is lost when a file changes (see `parties.files.toml_editing`).
+Rules: a name and a key belong to one party; a revoked key cannot be added again, only its revocation can be undone;
+comments and order stay when a file changes (see `parties.files.toml_editing`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
     "list_servers",
     "revoke_client",
     "revoke_server",
-    "take_back",
+    "undo_revocation",
 ]
 
 _KEY = re.compile(r"[0-9a-fA-F]{64}")
@@ -41,7 +41,7 @@ _KEY_OR_PREFIX = re.compile(rf"({_KEY.pattern}|[0-9a-fA-F]{{{PREFIX_DIGITS}}})â€
 
 @dataclass(frozen=True)
 class Member:
-    """A client in a list: the keys as hexadecimal text, and since when they are revoked (empty: they are not)."""
+    """A client in a list: its keys as hexadecimal text, and when they were revoked (empty: they are not revoked)."""
 
     name: str
     channel: str
@@ -51,7 +51,7 @@ class Member:
 
 @dataclass(frozen=True)
 class ServerRow:
-    """A server in a task file, likewise; of revoked keys the address is empty."""
+    """A server in a task file, in the same form; revoked keys have no address."""
 
     name: str
     address: str
@@ -75,10 +75,10 @@ def list_clients(path: Path) -> list[Member]:
 
 
 def add_clients(path: Path, clients: Sequence[PublicIdentity]) -> int:
-    """Add clients to a list, which is made if there is none; all of them or none.
+    """Add clients to a list, which is created if there is none; all of them or none.
 
     Returns:
-        How many stand in it now.
+        How many clients the list has now.
 
     Raises:
         MisuseError: a name or a key is in it already, or revoked.
@@ -92,10 +92,10 @@ def add_clients(path: Path, clients: Sequence[PublicIdentity]) -> int:
 
 
 def revoke_client(path: Path, who: str) -> Member:
-    """Revoke a client: by name; by its public file, its channel key or the first 16 digits of it, also off the list.
+    """Revoke a client by name; by its public file, its key or 16 digits of it also one that is not on the list.
 
     Returns:
-        The client as it stands in the list now.
+        The client as the list has it now.
 
     Raises:
         MisuseError: there is no such client, or it is revoked already.
@@ -119,11 +119,11 @@ def revoke_client(path: Path, who: str) -> Member:
         return _member(file.tables("revoked")[-1])
 
 
-def take_back(path: Path, name: str) -> Member:
-    """Take a revocation back: it was a mistake.
+def undo_revocation(path: Path, name: str) -> Member:
+    """Undo a mistaken revocation.
 
     Raises:
-        MisuseError: there is no such revocation, or the client has been added anew since.
+        MisuseError: there is no such revocation, or another client has the name by now.
         StorageError: the file cannot be written.
     """
     with edited(path) as file:
@@ -133,7 +133,7 @@ def take_back(path: Path, name: str) -> Member:
         table = file.tables("revoked")[numbers[-1]]
         if any(table.get("name") == other.get("name") for other in file.tables("clients")):
             raise MisuseError(f"{path}: another client is called {name!r} by now; revoke that one first")
-        if "statement" not in table:  # revoked by its key alone: it never stood in the list
+        if "statement" not in table:  # revoked by its key alone: it was never on the list
             file.remove("revoked", numbers[-1])
             return replace(_member(table), revoked_at="")
         PublicIdentity.from_table(table, f"{path}, revoked {numbers[-1] + 1}")
@@ -156,7 +156,7 @@ def _check_new(file: TableFile, client: PublicIdentity) -> None:
 
 
 def _stranger(who: str) -> dict[str, str]:
-    """What a public file or a channel key says of somebody; nothing where the words are neither."""
+    """The table for a client given by its public file or channel key; empty if the text is neither."""
     if match := _KEY_OR_PREFIX.fullmatch(who):
         return {"name": f"holder of {who[:PREFIX_DIGITS].lower()}", "channel": match[1].lower()}
     if who.endswith(".pub"):
@@ -198,7 +198,7 @@ def add_server(path: Path, number: int, keys: PublicIdentity, address: str = "",
 
 
 def revoke_server(path: Path, number: int) -> ServerRow:
-    """Revoke a server's keys; the task file is of no use until it has new ones.
+    """Revoke a server's keys; the task file cannot be used until it has new ones.
 
     Returns:
         The revoked keys.
@@ -252,7 +252,7 @@ def _table(keys: PublicIdentity) -> dict[str, str]:
 
 
 def _same_key(new: dict[str, Any], table: dict[str, Any]) -> bool:
-    """Whether two tables have a key in common, of which one may know the beginning alone."""
+    """Whether two tables have a key in common; one of them may have only its first digits."""
     for key in ("channel", "statement"):
         shorter, longer = sorted((_text(new, key).lower(), _text(table, key).lower()), key=len)
         if len(shorter) >= PREFIX_DIGITS and longer.startswith(shorter):
@@ -261,7 +261,7 @@ def _same_key(new: dict[str, Any], table: dict[str, Any]) -> bool:
 
 
 def _has_keys(table: dict[str, Any]) -> bool:
-    """Whether a server's table holds keys, and no words in their place."""
+    """Whether a server's table holds keys, and not a placeholder."""
     return bool(_KEY.fullmatch(_text(table, "channel")))
 
 

@@ -1,7 +1,7 @@
-"""What stands in a party's own file: a server's, a client's.
+"""The settings in a party's own file: a server's or a client's.
 
-Each key is described where it is declared; docs/configuration.md is written from here. How a file is read, and what is
-refused, is in `parties.settings.reading`.
+Each key is described where it is declared; docs/configuration.md is generated from here. `parties.settings.reading`
+reads the files and says what is refused.
 """
 
 from __future__ import annotations
@@ -35,19 +35,27 @@ TIB = 2**40
 
 
 class RoundsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When rounds close, what they wait for and what is kept of them."""
+    """When rounds close, what they wait for and what is stored of them."""
 
     clients: Annotated[
         int,
-        About("a round closes with so many submissions; 0: with the task's max_clients", low=0, high=LARGEST_CLIENTS),
+        About(
+            "a round closes after this many submissions; 0: after the task's max_clients", low=0, high=LARGEST_CLIENTS
+        ),
     ] = 0
     seconds: Annotated[
-        float, About("a round closes so long after it opened; 0: when enough are in", unit="seconds", low=0, high=YEAR)
+        float,
+        About(
+            "a round closes this long after it opened; 0: only when enough submissions are in",
+            unit="seconds",
+            low=0,
+            high=YEAR,
+        ),
     ] = 0.0
     grace: Annotated[
         float,
         About(
-            "when the other server has closed, wait so long for submissions that it has and this one has not",
+            "once the other server has closed the round, wait this long for submissions that only it has",
             unit="seconds",
             low=0,
             high=HOUR,
@@ -56,8 +64,8 @@ class RoundsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     patience: Annotated[
         float,
         About(
-            "wait so long for the other server while a round can still be given up; after that, for as long as it "
-            "takes",
+            "wait this long for the other server while the round can still be aborted; once a server has committed to "
+            "its share, wait without limit",
             unit="seconds",
             low=1,
             high=30 * DAY,
@@ -65,37 +73,48 @@ class RoundsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 600.0
     retention: Annotated[
         int,
-        About("of so many settled rounds the clients' shares and seeds are kept, then erased", low=0, high=10_000),
+        About(
+            "the number of settled rounds of which the clients' shares and seeds are stored before they are erased",
+            low=0,
+            high=10_000,
+        ),
     ] = 0
-    count: Annotated[int, About("the server ends after the round of this number; 0: never", low=0, high=10**9)] = 0
+    count: Annotated[int, About("the server ends after the round with this number; 0: never", low=0, high=10**9)] = 0
     wind_up: Annotated[
         float,
-        About("after SIGTERM the running round has so long to end; then it is parked", unit="seconds", low=0, high=DAY),
+        About(
+            "the time that the running round has to end after SIGTERM; then it is parked until the next start",
+            unit="seconds",
+            low=0,
+            high=DAY,
+        ),
     ] = 60.0
 
 
 class LimitsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What strangers, clients and the other server are allowed."""
+    """Limits for connections, from strangers, clients and the other server."""
 
     connections: Annotated[
         int,
         About(
-            "connections at a time, at most half of the descriptors the process may open; more wait outside",
+            "connections at a time, and at most half of the descriptors that the process may open; further ones wait",
             low=2,
             high=10**6,
         ),
     ] = 10_000
-    per_key: Annotated[int, About("of them with one key", low=1, high=1_000)] = 4
-    half_open: Annotated[int, About("of them still shaking hands", low=1, high=10**6)] = 256
+    per_key: Annotated[int, About("connections at a time with one key", low=1, high=1_000)] = 4
+    half_open: Annotated[
+        int, About("connections at a time that have not finished their handshake", low=1, high=10**6)
+    ] = 256
     handshakes_per_second: Annotated[
-        float, About("new connections from one address, in the long run", unit="per second", low=0.01, high=10**6)
+        float, About("new connections from one address, on average", unit="per second", low=0.01, high=10**6)
     ] = 20.0
-    burst: Annotated[int, About("new connections from one address at once", low=1, high=10**6)] = 100
+    burst: Annotated[int, About("new connections from one address in a burst", low=1, high=10**6)] = 100
     memory_bytes: Annotated[
         int,
         About(
-            "memory for requests while they come and are carried out, and for answers until their clients have them; "
-            "0: 256 MiB, or room for the task's two longest requests and answers, whichever is more",
+            "memory for requests while they are received and carried out, and for answers until they are sent; 0: 256 "
+            "MiB, or room for the task's two longest requests and answers, whichever is more",
             unit="bytes",
             low=0,
             high=TIB,
@@ -104,7 +123,7 @@ class LimitsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queue_seconds: Annotated[
         float,
         About(
-            "a request or an answer waits so long for that memory, then its client is told to come back",
+            "a request or an answer waits this long for that memory; then the client is told to come back",
             unit="seconds",
             low=1,
             high=HOUR,
@@ -113,32 +132,38 @@ class LimitsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     minimum_rate: Annotated[
         float,
         About(
-            "a message that moves more slowly is cut off, in either direction", unit="bytes per second", low=1, high=TIB
+            "a message that is slower than this, in either direction, is cut off",
+            unit="bytes per second",
+            low=1,
+            high=TIB,
         ),
     ] = 8_192.0
     message_seconds: Annotated[
-        float, About("a message that has begun must be over within this", unit="seconds", low=1, high=DAY)
+        float, About("a message must be complete within this time", unit="seconds", low=1, high=DAY)
     ] = 1_800.0
     idle_seconds: Annotated[
         float,
         About(
-            "a client that asks for nothing for so long is let go, and may come back", unit="seconds", low=1, high=DAY
+            "a client that requests nothing for this long is disconnected; it may come back",
+            unit="seconds",
+            low=1,
+            high=DAY,
         ),
     ] = 60.0
     requests_per_second: Annotated[
-        float, About("requests of one client, in the long run; more wait", unit="per second", low=0.01, high=10**6)
+        float, About("requests of one client, on average; further ones wait", unit="per second", low=0.01, high=10**6)
     ] = 50.0
-    request_burst: Annotated[int, About("requests of one client at once", low=1, high=10**6)] = 200
+    request_burst: Annotated[int, About("requests of one client in a burst", low=1, high=10**6)] = 200
 
 
 class OperatorTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the operator of this server looks."""
+    """The page and the metrics for this server's operator."""
 
     listen: Annotated[
         str,
         About(
-            "where /metrics, /healthz, /readyz and the operator's page are served, to whoever can reach it: keep it "
-            "local; without it there is none",
+            "the address of /metrics, /healthz, /readyz and the operator's page; everybody who can reach it can read "
+            "them, so use a local one; without it they are not served",
             is_address=True,
         ),
     ] = ""
@@ -147,40 +172,46 @@ class OperatorTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LogTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is logged, and how."""
 
-    level: Annotated[Literal["debug", "info", "warning", "error"], About("the least serious that is written")] = "info"
+    level: Annotated[Literal["debug", "info", "warning", "error"], About("the lowest level that is logged")] = "info"
     format: Annotated[
-        Literal["auto", "human", "json"], About("how lines look; auto: for people on a terminal, else JSON")
+        Literal["auto", "human", "json"], About("the form of the lines; auto: human on a terminal, otherwise json")
     ] = "auto"
 
 
 class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A server's own file."""
 
-    server: Annotated[int, About("which of the two this is", low=0, high=1)]
-    identity: Annotated[Path, About("the secret keys, a file that `fsl-async keygen` made")]
-    task: Annotated[Path, About("the task file, the same for all parties")]
-    model: Annotated[Path, About("the model that the first round starts from, .npz or .safetensors")]
-    listen: Annotated[str, About("where clients, and S1 at S0, connect", is_address=True)]
+    server: Annotated[int, About("which of the two servers this is", low=0, high=1)]
+    identity: Annotated[Path, About("the file of the secret keys, made by `fsl-async keygen`")]
+    task: Annotated[Path, About("the task file; all parties have the same")]
+    model: Annotated[Path, About("the model of the first round, .npz or .safetensors")]
+    listen: Annotated[str, About("the address to listen at, for clients, and at S0 also for S1", is_address=True)]
     store: Annotated[
         StoreSetting,
         About(
-            'the database of all that must outlive a crash, on a local disk; or "memory", with which a killed server '
-            "loses what it has acknowledged: for trials alone"
+            'the database of everything that must survive a crash, on a local disk; or "memory", for trials only: a '
+            "server that is killed then loses what it has acknowledged"
         ),
     ]
-    clients: Annotated[Path | None, About("the list of clients, see registration.md")] = None
-    enrolment: Annotated[Literal["list", "token", "open"], About("who is let in, see registration.md")] = "list"
-    tokens: Annotated[Path | None, About('with enrolment = "token": the digests that `fsl-async enrol` keeps')] = None
-    save_model: Annotated[Path | None, About("a file that has the present model after every round")] = None
-    checkpoints: Annotated[Path | None, About("a folder that gets the model of every round, in a file of its own")] = (
-        None
-    )
-    checkpoint_format: Annotated[Literal["npz", "safetensors"], About("of those files")] = "npz"
-    checkpoints_kept: Annotated[int, About("of those files, the newest so many; 0: all", low=0, high=10**6)] = 5
-    threads: Annotated[int, About("to compute with; 0: as many as there are cores", low=0, high=1_024)] = 0
+    clients: Annotated[Path | None, About("the list of clients; see registration.md")] = None
+    enrolment: Annotated[Literal["list", "token", "open"], About("who is admitted; see registration.md")] = "list"
+    tokens: Annotated[
+        Path | None, About('with enrolment = "token": the file of digests that `fsl-async enrol` writes')
+    ] = None
+    save_model: Annotated[Path | None, About("a file into which the current model is written after every round")] = None
+    checkpoints: Annotated[
+        Path | None, About("a folder into which the model of every round is written, each in its own file")
+    ] = None
+    checkpoint_format: Annotated[Literal["npz", "safetensors"], About("the format of the files in checkpoints")] = "npz"
+    checkpoints_kept: Annotated[
+        int, About("how many of the files in checkpoints are kept, the newest ones; 0: all", low=0, high=10**6)
+    ] = 5
+    threads: Annotated[int, About("threads to compute with; 0: one for each core", low=0, high=1_024)] = 0
     drain_seconds: Annotated[
         float,
-        About("after the last round, clients have so long to ask what became of it", unit="seconds", low=0, high=DAY),
+        About(
+            "the time that clients have after the last round to ask for its outcome", unit="seconds", low=0, high=DAY
+        ),
     ] = 10.0
     rounds: RoundsTable = RoundsTable()
     limits: LimitsTable = LimitsTable()
@@ -198,7 +229,7 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @staticmethod
     def from_table(table: dict[str, Any], path: Path, environment: Mapping[str, str] = os.environ) -> ServerFile:
-        """The same of what has been read of the file already."""
+        """The same as `load`, for a file that has been read already."""
         refuse_strange_variables(KINDS, environment)
         file = from_table(table, path, ServerFile, environment)
         if file.enrolment == "list" and file.clients is None:
@@ -213,26 +244,26 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 class ClientFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A client's own file."""
 
-    task: Annotated[Path, About("the task file that the servers' operators gave out")]
-    identity: Annotated[Path, About("the secret keys, a file that `fsl-async keygen` made")]
+    task: Annotated[Path, About("the task file, from the servers' operators")]
+    identity: Annotated[Path, About("the file of the secret keys, made by `fsl-async keygen`")]
     state: Annotated[
         Path | None,
         About(
-            "what this client must remember, so that it goes on where it stood when it is started again, and does not "
-            "count twice; never copy it or put it back. Left out: a file beside its keys, `alice.state` of `alice.key`"
+            "the file of this client's state, with which it resumes when it is started again and does not count twice; "
+            "never copy it or restore it from a copy. By default a file beside the keys, `alice.state` for `alice.key`"
         ),
     ] = None
     patience: Annotated[
         float,
         About(
-            "a call goes on for so long when a server is away or does not answer; 0: no second try",
+            "how long a call keeps trying when a server is away or does not answer; 0: it does not try again",
             unit="seconds",
             low=0,
             high=30 * DAY,
         ),
     ] = 60.0
     token: Annotated[
-        Path | None, About("a file with the token to enrol with, which only its owner can read; needed once")
+        Path | None, About("the file of the token to enrol with, readable by its owner only; needed once")
     ] = None
 
     @staticmethod
@@ -246,7 +277,7 @@ class ClientFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @staticmethod
     def from_table(table: dict[str, Any], path: Path, environment: Mapping[str, str] = os.environ) -> ClientFile:
-        """The same of what has been read of the file already."""
+        """The same as `load`, for a file that has been read already."""
         refuse_strange_variables(KINDS, environment)
         _refuse_task_file(path, table)
         return from_table(table, path, ClientFile, environment)
@@ -258,10 +289,10 @@ KINDS = (ServerFile, ClientFile)
 
 
 def load_party(path: Path, environment: Mapping[str, str] = os.environ) -> PartyFile:
-    """Read a party's file, whichever party's it is.
+    """Read the file of a server or of a client.
 
     Raises:
-        MisuseError: it cannot be read, is neither's, or has a mistake in it.
+        MisuseError: it cannot be read, is neither, or has a mistake in it.
     """
     table = read_toml(path)
     _refuse_task_file(path, table)
@@ -272,6 +303,6 @@ def load_party(path: Path, environment: Mapping[str, str] = os.environ) -> Party
 def _refuse_task_file(path: Path, table: Mapping[str, Any]) -> None:
     if isinstance(table.get("task"), dict) or "servers" in table:
         raise MisuseError(
-            f"{path} is a task file, which all parties share; give the party's own file, or --identity and its keys "
-            "besides"
+            f"{path} is a task file, which all parties share; give the party's own file, or add --identity with the "
+            "keys"
         )

@@ -1,12 +1,12 @@
-"""How a configuration file is read: TOML into a struct, with every mistake named before anything is done.
+"""Reading a configuration file: TOML into a struct; every mistake is reported before anything is done.
 
-A setting is a field of a struct, and all there is to say about it stands there: its type, its default, its range, its
-unit and what it means. From these come the check, the message and docs/configuration.md.
+A setting is a field of a struct, with its type, default, range, unit and meaning. The checks, the messages and
+docs/configuration.md are made from these.
 
 Rules: an unknown key is refused with the nearest known one; a value outside its range is refused with file, key, value
-and range; a path is relative to the file that names it; a secret never stands in a configuration, only the name of the
-file it is in. A variable of the environment, FSL_ASYNC_SECTION_KEY, goes before the file, and is held to the same
-rules.
+and range; a path is relative to the file that names it; a configuration never holds a secret, only the name of the
+file that does. An environment variable, FSL_ASYNC_SECTION_KEY, takes precedence over the file; the same rules hold for
+it.
 """
 
 from __future__ import annotations
@@ -50,31 +50,31 @@ _SECRET_VALUE = re.compile(r"(?:[0-9a-fA-F][\s-]*){32,}")
 
 
 class StoreSetting:
-    """Where a store is: in memory or on disk."""
+    """Where a store is kept: in memory or on disk."""
 
 
 @dataclass(frozen=True)
 class InMemory(StoreSetting):
-    """It is forgotten with the process."""
+    """In memory; it ends with the process."""
 
 
 @dataclass(frozen=True)
 class OnDisk(StoreSetting):
-    """It is this file."""
+    """In this file."""
 
     path: Path
 
 
 @dataclass(frozen=True)
 class About:
-    """What there is to say about a setting besides its type and its default.
+    """What a setting means and its range, besides type and default.
 
     Attributes:
         description: what it means, as docs/configuration.md has it.
-        unit: of a number.
-        low: its least value.
-        high: its greatest.
-        is_address: whether a text is where one can listen, host:port.
+        unit: the unit of a number.
+        low: the least value of a number.
+        high: the greatest value of a number.
+        is_address: whether the text is an address to listen at, host:port.
     """
 
     description: str
@@ -89,11 +89,11 @@ class Setting:
     """One key of a configuration file.
 
     Attributes:
-        section: the table it stands in; empty for the file's own.
+        section: the table that holds it; empty for the top level of the file.
         name: the key.
-        kind: its bare type.
-        about: what else there is to say.
-        default: what holds without it; `msgspec.NODEFAULT` where it must be given.
+        kind: its type, without `None` and annotations.
+        about: its meaning and range.
+        default: its value if it is left out; `msgspec.NODEFAULT` if it must be given.
     """
 
     section: str
@@ -109,22 +109,22 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        """The variable of the environment that goes before it."""
+        """The environment variable that takes precedence over it."""
         return PREFIX + self.key.replace(".", "_").upper()
 
     @property
-    def is_place(self) -> bool:
+    def is_path(self) -> bool:
         """Whether its value is a path."""
         return self.kind is Path or self.kind is StoreSetting
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """What it may be, if that is one of a few words."""
+        """The values that it may have, if they are listed."""
         return get_args(self.kind) if get_origin(self.kind) is Literal else ()
 
     @property
     def expected(self) -> str:
-        """What it must be, in words."""
+        """What the value must be, for messages."""
         if self.choices:
             return "one of " + ", ".join(f'"{choice}"' for choice in self.choices)
         if self.kind in (int, float):
@@ -134,16 +134,16 @@ class Setting:
             return "an address of the form host:port or [host]:port"
         return f'"{MEMORY}" or the name of a file' if self.kind is StoreSetting else "a text"
 
-    def check(self, value: Any, place: str) -> None:
+    def check(self, value: Any, where: str) -> None:
         """Refuse a value that this setting cannot have.
 
         Raises:
             MisuseError: it is of another type or out of range, or it is a secret.
         """
-        if self.is_place and isinstance(value, str) and _SECRET_VALUE.fullmatch(value):
-            raise MisuseError(_no_secrets(place))
+        if self.is_path and isinstance(value, str) and _SECRET_VALUE.fullmatch(value):
+            raise MisuseError(_no_secrets(where))
         if not self._allows(value):
-            raise MisuseError(f"{place} must be {self.expected}, not {value!r}")
+            raise MisuseError(f"{where} must be {self.expected}, not {value!r}")
 
     def _allows(self, value: Any) -> bool:
         if self.choices:
@@ -151,23 +151,23 @@ class Setting:
         if self.kind in (int, float):
             numbers = (int,) if self.kind is int else (int, float)
             return type(value) in numbers and self.about.low <= value <= self.about.high  # so it is finite, too
-        if self.is_place and isinstance(value, str) and "\0" in value:
-            return False  # no file has such a name
+        if self.is_path and isinstance(value, str) and "\0" in value:
+            return False  # no file can have such a name
         return isinstance(value, str) and bool(_ADDRESS.fullmatch(value) if self.about.is_address else value)
 
-    def parse(self, words: str) -> Any:
-        """The value that a variable's text stands for, unchecked."""
+    def parse(self, text: str) -> Any:
+        """The value of an environment variable, not yet checked."""
         try:
-            return self.kind(words) if self.kind in (int, float) else words
+            return self.kind(text) if self.kind in (int, float) else text
         except ValueError:
-            return words
+            return text
 
 
 def settings(kind: type[msgspec.Struct], section: str = "") -> Iterator[Setting]:
-    """All settings of a file, its own first, then those of each table in it."""
+    """All settings of a file: those at its top level, then those of each table."""
     tables: list[tuple[str, type[msgspec.Struct]]] = []
     for field in msgspec.structs.fields(kind):
-        bare, about = _undressed(field.type)
+        bare, about = _bare_type(field.type)
         if isinstance(bare, type) and issubclass(bare, msgspec.Struct):
             tables.append((field.encode_name, bare))
         elif about is not None:
@@ -188,13 +188,13 @@ def load(path: Path, kind: type[StructT], environment: Mapping[str, str] = os.en
 def from_table(
     table: dict[str, Any], path: Path, kind: type[StructT], environment: Mapping[str, str] = os.environ
 ) -> StructT:
-    """Check and convert what a file says, as `load` does; the path is for messages, and for the paths in the file.
+    """Check and convert what was read of a file, as `load` does; relative paths in it are relative to `path`.
 
     Raises:
         MisuseError: a key is unknown, missing, out of range or a secret.
     """
-    for found, words in overrides(kind, environment):
-        value = found.parse(words)
+    for found, text in overrides(kind, environment):
+        value = found.parse(text)
         found.check(value, f"{found.variable} in the environment")
         inner = table.setdefault(found.section, {}) if found.section else table
         if isinstance(inner, dict):
@@ -203,18 +203,18 @@ def from_table(
     _refuse_unknown(table, kind, str(path))
     _check_values(table, kind, path)
     try:
-        return msgspec.convert(table, kind, dec_hook=_places_near(path.parent))
+        return msgspec.convert(table, kind, dec_hook=_paths_relative_to(path.parent))
     except msgspec.ValidationError as error:
         raise MisuseError(f"{path}: {str(error).replace('`$.', '`')}") from error
 
 
 def overrides(kind: type[msgspec.Struct], environment: Mapping[str, str]) -> list[tuple[Setting, str]]:
-    """The settings of a file that the environment goes before, and what it says."""
+    """The settings that environment variables override, with the variables' texts."""
     return [(found, environment[found.variable]) for found in settings(kind) if found.variable in environment]
 
 
 def refuse_strange_variables(kinds: tuple[type[msgspec.Struct], ...], environment: Mapping[str, str]) -> None:
-    """Refuse variables that look like settings and are none in any of these files: a slip would go unnoticed.
+    """Refuse variables that look like settings but are none in any of these files: a typing error would go unnoticed.
 
     Raises:
         MisuseError: there is one.
@@ -228,22 +228,22 @@ def refuse_strange_variables(kinds: tuple[type[msgspec.Struct], ...], environmen
             raise MisuseError(f"{variable} in the environment is no setting; {hint}")
 
 
-def _undressed(kind: Any) -> tuple[Any, About | None]:
-    """A field's bare type, without `None`, and what there is to say about it."""
+def _bare_type(kind: Any) -> tuple[Any, About | None]:
+    """A field's type, without `None` and annotations, and its `About`."""
     if get_origin(kind) is Annotated:
         bare, about = get_args(kind)
-        return _undressed(bare)[0], about
+        return _bare_type(bare)[0], about
     kinds = [inner for inner in get_args(kind) if inner is not NoneType]
     return (kinds[0] if NoneType in get_args(kind) else kind), None
 
 
-def _places_near(folder: Path) -> Any:
-    def place(kind: type, value: Any) -> Any:
+def _paths_relative_to(folder: Path) -> Any:
+    def convert(kind: type, value: Any) -> Any:
         if kind is StoreSetting:
             return InMemory() if value == MEMORY else OnDisk(folder / value)
         return folder / value
 
-    return place
+    return convert
 
 
 def _check_values(table: Mapping[str, Any], kind: type[msgspec.Struct], path: Path) -> None:
@@ -258,7 +258,7 @@ def _check_values(table: Mapping[str, Any], kind: type[msgspec.Struct], path: Pa
 
 
 def _refuse_secrets(value: Any, where: str) -> None:
-    """Refuse keys that only a secret file has, here and in everything below."""
+    """Refuse keys that only a secret file has, at every level."""
     if isinstance(value, list):
         for number, item in enumerate(value, start=1):
             _refuse_secrets(item, f"{where} {number}")
@@ -269,15 +269,15 @@ def _refuse_secrets(value: Any, where: str) -> None:
             _refuse_secrets(inner, f"{where}, {key}")
 
 
-def _no_secrets(place: str) -> str:
+def _no_secrets(where: str) -> str:
     return (
-        f"{place} holds a secret, which stands in a file of its own and nowhere else: put it into one that only "
-        "you can read, name that file here, and replace the secret if others can have seen it"
+        f"{where} holds a secret, which belongs in a file of its own: write it into a file that only you can read, "
+        "name that file here, and replace the secret if others may have seen it"
     )
 
 
 def _refuse_unknown(value: Any, kind: Any, where: str) -> None:
-    """Refuse keys that no struct at this place has, here and in everything below."""
+    """Refuse keys that the struct does not have, at every level."""
     if isinstance(value, list):
         for number, item in enumerate(value, start=1):
             _refuse_unknown(item, kind, f"{where} {number}")
@@ -292,16 +292,16 @@ def _refuse_unknown(value: Any, kind: Any, where: str) -> None:
 
 
 def _hint(key: str, fields: Mapping[str, Any], structs: list[type[msgspec.Struct]]) -> str:
-    """The nearest known key; of those in a table below, one of that very name."""
+    """A hint at the right key: the same key in another table, or the nearest key of this one."""
     below = [found for struct in structs for found in settings(struct) if found.section and found.name == key]
     if below:
-        return f"it belongs into the table [{below[0].section}]"
+        return f"it belongs in the table [{below[0].section}]"
     near = difflib.get_close_matches(key, fields, n=1)
     return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(fields)}"
 
 
 def _structs(kind: Any, value: Mapping[str, Any]) -> list[type[msgspec.Struct]]:
-    """The structs that a type may be at a place; of a tagged union, the one that the value names."""
+    """The structs that a value of this type may be; of a tagged union, the one that the value names."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return [kind]
     found = [struct for inner in get_args(kind) for struct in _structs(inner, value)]

@@ -16,7 +16,7 @@ __all__ = ["Deployment", "RevokedKeys", "ServerEntry"]
 
 
 class ServerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A server as everybody knows it; the operator's name is for people."""
+    """A server's public entry; the operator's name is for people."""
 
     address: str
     channel: str
@@ -25,7 +25,7 @@ class ServerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RevokedKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Keys that are no server's any more."""
+    """The revoked keys of a server."""
 
     name: str
     channel: str

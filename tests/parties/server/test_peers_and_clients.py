@@ -25,7 +25,7 @@ from parties.identity.keys import Identity, PublicIdentity
 from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook, read_token, voucher
 from parties.server.admission import Anyone, Enrolment, ListOnly, WithToken
-from parties.settings.lists import add_clients, add_server, list_clients, list_servers, revoke_client, take_back
+from parties.settings.lists import add_clients, add_server, list_clients, list_servers, revoke_client, undo_revocation
 from parties.settings.task_file import Deployment
 from parties.storage.store import MemoryStore
 from tests.support.shop import TASK
@@ -115,15 +115,15 @@ def test_a_revoked_client_is_not_let_in_and_does_not_come_back_by_being_added(pa
 def test_a_revocation_can_be_taken_back(path, known):
     before = tomllib.loads(path.read_text())
     revoke_client(path, "anna")
-    assert take_back(path, "anna").revoked_at == ""
+    assert undo_revocation(path, "anna").revoked_at == ""
     after = tomllib.loads(path.read_text())
     assert after == before | {"clients": [before["clients"][1], before["clients"][0]]}
     with pytest.raises(MisuseError, match="nobody called 'anna' is revoked"):
-        take_back(path, "anna")
+        undo_revocation(path, "anna")
     revoke_client(path, "anna")
     add_clients(path, [Identity.generate("anna").public])
     with pytest.raises(MisuseError, match="another client is called 'anna' by now"):
-        take_back(path, "anna")
+        undo_revocation(path, "anna")
 
 
 def test_who_is_not_listed_can_be_revoked_by_file_or_key(path, known, tmp_path):
@@ -136,7 +136,7 @@ def test_who_is_not_listed_can_be_revoked_by_file_or_key(path, known, tmp_path):
     assert len(registry) == 2
     with pytest.raises(MisuseError, match=r"has no client 'emil'; for one that enrolled with a token give its \.pub"):
         revoke_client(path, "emil")
-    take_back(path, f"holder of {known['dora'].public.channel.hex()[:16]}")
+    undo_revocation(path, f"holder of {known['dora'].public.channel.hex()[:16]}")
     assert Registry.load(path).revocation(known["dora"].public.channel) is None
     assert len(Registry.load(path)) == 2  # it never stood in the list
 
@@ -222,7 +222,7 @@ def test_whatever_is_done_the_file_says_what_was_done(tmp_path, seed):
         acts = {
             "add": partial(add_clients, path, [people[name]]),
             "revoke": partial(revoke_client, path, name),
-            "undo": partial(take_back, path, name),
+            "undo": partial(undo_revocation, path, name),
         }
         if not possible:
             with pytest.raises(MisuseError):
@@ -366,7 +366,7 @@ async def test_another_list_lets_in_and_lets_go(path, known):
     assert re.search(r"of 'anna' was revoked at \d{4}.*ask S0's operator", answer.reason)
     assert "anna" not in gate
     assert gate.by_name("anna") is None
-    take_back(path, "anna")
+    undo_revocation(path, "anna")
     assert gate.reload(Registry.load(path)) == ()
     assert await come(gate, known["anna"]) == b"anna"
 

@@ -18,7 +18,7 @@ from parties.identity.tokens import TokenBook, add_tokens
 from parties.operator.log_fields import WITHHELD, plain_text
 from parties.operator.log_lines import lines_of
 from parties.server.admission import ListOnly, WithToken
-from parties.settings.lists import add_clients, list_clients, revoke_client, take_back
+from parties.settings.lists import add_clients, list_clients, revoke_client, undo_revocation
 from parties.storage.sqlite_store import SqliteStore
 from tests.parties.server.test_admission import OTHER_TOKEN, TOKEN, come, enrolment, refused
 from tests.parties.server.test_peers_and_clients import main_of, until
@@ -80,7 +80,7 @@ def test_a_beginning_of_a_key_revokes_it_and_no_other(tmp_path, form):
         revoke_client(path, anna.channel.hex())
     with pytest.raises(MisuseError, match="are revoked; it needs new ones"):
         add_clients(path, [anna])
-    assert take_back(path, f"holder of {key_prefix(anna.channel)}").revoked_at == ""
+    assert undo_revocation(path, f"holder of {key_prefix(anna.channel)}").revoked_at == ""
     assert [member.name for member in list_clients(path)] == ["ben"]
     add_clients(path, [anna])
 

@@ -148,8 +148,8 @@ def test_a_missing_key_is_named_with_what_it_means(tmp_path, kind, missing):
         ("limits.connection", "did you mean 'connections'?"),
         ("operator.listens", "did you mean 'listen'?"),
         ("log.levle", "did you mean 'level'?"),
-        ("handshakes_per_second", "it belongs into the table [limits]"),
-        ("seconds", "it belongs into the table [rounds]"),
+        ("handshakes_per_second", "it belongs in the table [limits]"),
+        ("seconds", "it belongs in the table [rounds]"),
         ("zzz", "known are server, identity"),
     ],
 )
@@ -235,7 +235,7 @@ def test_a_secret_in_a_configuration_is_refused_and_not_repeated(tmp_path, kind,
     plain = {key: value for key, value in PLAIN[kind].items() if key != name}
     path.write_text(f"{to_toml(plain)}\n{lines}\n")
     words = refused(path, kind)
-    assert "holds a secret, which stands in a file of its own and nowhere else" in words
+    assert "holds a secret, which belongs in a file of its own" in words
     assert SECRET[:16] not in words
 
 
