@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fsl_async import Ring, udpf
 from fsl_async.config import RoundConfig
 from fsl_async.digests import Domain
 from fsl_async.errors import MisuseError, PeerViolationError
@@ -52,7 +53,7 @@ from parties.identity.tokens import read_token
 from parties.outcome import Done, RoundReport
 
 from .parser import SLOW, Parser
-from .samples import ALICE, CONFIG, TASK, UNION_CONFIG, key
+from .samples import ALICE, CONFIG, TASK, UNION_CONFIG, key, repeating
 
 __all__ = ["PARSERS", "PEER_MESSAGES", "REPORT"]
 
@@ -204,6 +205,18 @@ def _read_token_text(data: bytes) -> None:
     assert len(read_token(data.decode("utf-8", "replace"))) == 16
 
 
+def _read_key(data: bytes) -> None:
+    assert udpf.Key.from_bytes(data).to_bytes() == data
+
+
+def _read_hint(data: bytes) -> None:
+    assert udpf.Hint.from_bytes(data).to_bytes() == data
+
+
+def _udpf_keys() -> tuple[udpf.Key, udpf.Key]:
+    return udpf.gen(udpf.Family(5, Ring(32)), [1, 2, 3], Ring(32).zeros(3, 1), repeating(7))
+
+
 def _many_entries() -> list[bytes]:
     return [pack_digests({}), pack_digests({f"client {number}": key(number) for number in range(20)})]
 
@@ -246,5 +259,7 @@ PARSERS = (
         longest=2 * max(layout.size for layout in _LAYOUTS),
     ),
     Parser("signature", _read_signature, _signed, PEER, share=SLOW, longest=200),
+    Parser("udpf-key", _read_key, lambda: [one.to_bytes() for one in _udpf_keys()], (MisuseError,), words=EXTREMES),
+    Parser("udpf-hint", _read_hint, lambda: [_udpf_keys()[0].hint.to_bytes()], (MisuseError,), words=EXTREMES),
     Parser("token", _read_token_text, lambda: [b"0123-4567 89abcdef 0123456789ABCDEF"], (MisuseError,), "token"),
 )
