@@ -98,6 +98,14 @@ def test_every_section_of_the_paper_that_is_cited_is_on_the_page_of_the_paper() 
     assert {(source, title) for source, title in cited if title not in headings} == set()
 
 
+def test_every_page_that_is_cited_exists() -> None:
+    named = {page for _, text in sources() for page in re.findall(r"\bdocs/[\w/-]+\.(?:md|yml)\b", text)}
+    assert len(named) > 10
+    assert not [page for page in named if not (ROOT / page).exists()]
+    records = {number for _, text in sources() for number in re.findall(r"\badr/(\d{4})", text)}
+    assert records <= {path.name[:4] for path in (DOCS / "adr").glob("*.md")}
+
+
 # ---- the map
 
 FOLDERS = ("fsl_async", "transport", "parties", "tests")
