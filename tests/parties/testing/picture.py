@@ -43,7 +43,7 @@ async def chart() -> Chart:
         for name in names:
             made.start(name, take_part)
         await made.wait_settled(1)
-        return Chart.of(made).only(begin=1.5)
+        return Chart.of(made).last(54)
 
 
 if __name__ == "__main__":
