@@ -48,7 +48,9 @@ def bench(
     write:
         With `all`: the folder to write a README.md with all figures into, and plots.
     """
-    from parties.commands.bench import BenchReport, Options, run_bench
+    from parties.commands.bench.results import BenchReport
+    from parties.commands.bench.run import run_bench
+    from parties.commands.bench.workload import Options
 
     report = BenchReport(f"bench {suite}", form)
     options = Options(rows, select, width, bits, clients, threads)

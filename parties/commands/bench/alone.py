@@ -1,7 +1,7 @@
-"""One server in a process of its own, to see how much memory it takes: `python -m parties.commands.bench.alone FOLDER`.
+"""One server in a process of its own, to measure its memory: `python -m parties.commands.bench.alone FOLDER`.
 
-The folder holds what the server would have been sent, so that the process never plants a tree; it answers with one JSON
-object on its stdout. Clients are evaluated one after the other, each read when its turn comes.
+The folder has the submissions that the server would have received, so that the process never plants a tree; it prints
+one JSON object. Clients are evaluated one after the other, and each submission is read just before its evaluation.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from parties.commands.bench.measures import run_all, timed
 from parties.commands.bench.workload import Case, Client, aggregate
 from parties.deployment.process_memory import give_back_code
 
-__all__ = ["Account", "server_alone"]
+__all__ = ["ServerFigures", "server_alone"]
 
 
 @dataclass(frozen=True)
-class Account:
-    """What a server alone came to.
+class ServerFigures:
+    """The measurements of a server that ran alone.
 
     Attributes:
-        peak: most bytes of memory it ever held.
-        started: bytes it held before the first client: Python, numpy, the compiler and the kernels' self-test.
+        peak: the peak memory in bytes.
+        started: the memory in bytes before the first client: Python, numpy, the compiler, the kernels' self-test.
         evaluation: seconds for each client.
-        fold: seconds for the fold to rows, 0 where there was none.
+        fold: seconds for the fold to rows; 0 if there was none.
     """
 
     peak: int
@@ -46,11 +46,11 @@ class Account:
     fold: float
 
     def parameters(self) -> dict[str, Any]:
-        """What a result's parameters say of it."""
+        """The memory figures, for a result's parameters."""
         return {"bytes_started": self.started, "bytes_beyond_start": self.peak - self.started}
 
 
-def server_alone(case: Case, clients: Sequence[Client], *, fold: bool) -> Account:
+def server_alone(case: Case, clients: Sequence[Client], *, fold: bool) -> ServerFigures:
     """Run S0 for these clients in a new process.
 
     Args:
@@ -70,8 +70,8 @@ def server_alone(case: Case, clients: Sequence[Client], *, fold: bool) -> Accoun
         command = [sys.executable, "-m", "parties.commands.bench.alone", name]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own module
     if done.returncode:
-        raise FslError(f"the server that was to run alone failed: {done.stderr.strip()}")
-    return msgspec.json.decode(done.stdout, type=Account)
+        raise FslError(f"the server process failed: {done.stderr.strip()}")
+    return msgspec.json.decode(done.stdout, type=ServerFigures)
 
 
 def _write(path: Path, client: Client) -> None:
@@ -94,7 +94,7 @@ def _read(path: Path, case: Case) -> Submission:
     return Submission(head["client"], head["msk"], (first, second), head["tree"], part, part, memoryview(b""))
 
 
-def _serve(folder: Path) -> Account:
+def _serve(folder: Path) -> ServerFigures:
     order = json.loads((folder / "order.json").read_text(encoding="utf-8"))
     kernels.select_isa(order["isa"])
     case = Case(**order["case"])
@@ -103,11 +103,11 @@ def _serve(folder: Path) -> Account:
     server = aggregate(case, 0)
     seconds = [_evaluate(server, _read(folder / f"{number}", case), case.threads) for number in range(order["clients"])]
     fold = timed(server.share) if order["fold"] else 0.0
-    return Account(max(_peak(), started), started, seconds, fold)  # Linux counts it by and by, in each processor's turn
+    return ServerFigures(max(_peak(), started), started, seconds, fold)  # Linux updates the count with a delay
 
 
 def _evaluate(server: Aggregate, submission: Submission, threads: int) -> float:
-    """Add one client; all that it took but the sum is let go before the next is read."""
+    """Add one client; everything except the sum is released before the next client is read."""
     jobs, finish = server.jobs(submission, threads)
     seconds = timed(lambda: run_all(jobs, threads))
     finish()
@@ -115,9 +115,9 @@ def _evaluate(server: Aggregate, submission: Submission, threads: int) -> float:
 
 
 def _peak() -> int:
-    """The most bytes that this process ever held.
+    """The peak memory of this process in bytes.
 
-    Linux counts in `ru_maxrss` what the process was before it became this program, so its own mark is read there.
+    On Linux `ru_maxrss` includes the process before it executed this program, so `VmHWM` is read instead.
     """
     status = Path("/proc/self/status")
     if status.exists():

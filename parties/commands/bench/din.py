@@ -1,8 +1,8 @@
 """`bench din`: the paper's comparison, a round of a deep interest network, between parties in memory.
 
-The network's embedding has 197,372 rows of 18 weights, of which a client touches 418, and 64,327 other weights that
-every client touches. All parties, channels and records are the deployed ones. They share a thread here, so what each
-of them takes is told apart by whose tasks ran; bytes are those on the wire, framing included.
+The network's embedding has 197,372 rows of 18 weights, of which a client uses 418, and 64,327 other weights that every
+client uses. All parties, channels and records are the deployed ones. They share one thread here, so each party's time
+is that of its tasks; bytes are those on the wire, framing included.
 
 Source: paper §"Comparing with Existing Scheme"; Niu et al. 2020 for the network.
 """
@@ -57,18 +57,18 @@ def din_suite(options: Options) -> Iterator[Result]:
         min_clients=2,
     )
     clients = max(task.min_clients, options.clients or CLIENTS)
-    account = Account()
+    account = RoundFigures()
     trio.run(_rounds, task, clients, account, instruments=(account.clock,), strict_exception_groups=True)
     yield from _figures(task, clients, account)
 
 
 class PartyClock(trio.abc.Instrument):
-    """How long every party's tasks ran.
+    """Measures how long each party's tasks run.
 
-    Servers are known by their main tasks, S0 first; all else is the client's that is being served.
+    Servers are recognized by their main tasks, S0 first; all other tasks are the client's that is being served.
 
     Attributes:
-        seconds: by party, so far.
+        seconds: by party, the time so far.
     """
 
     def __init__(self) -> None:
@@ -84,24 +84,24 @@ class PartyClock(trio.abc.Instrument):
         self._party[task] = next(self._servers) if task.name.endswith("Server.run") else inherited
 
     def task_exited(self, task: trio.lowlevel.Task) -> None:
-        """Forget it."""
+        """Forget the task."""
         self._party.pop(task, None)
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        """Start to count."""
+        """Start timing a step."""
         self._started = time.perf_counter()
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        """Count the step for the task's party."""
+        """Add the step's time to the task's party."""
         self.seconds[self._party.get(task, CLIENT)] += time.perf_counter() - self._started
 
 
 @dataclass
-class Account:
-    """What the rounds came to.
+class RoundFigures:
+    """The measurements of the rounds.
 
     Attributes:
-        clock: whose tasks ran how long.
+        clock: how long each party's tasks ran.
         client: seconds of one client in one round: retrieval, encoding, submission.
         server: seconds of one server for one round with all its clients.
         retrieval_up: bytes that a client sent to retrieve.
@@ -117,8 +117,8 @@ class Account:
     down: int = 0
 
 
-async def _rounds(task: Task, clients: int, account: Account) -> None:
-    """Rounds of all clients; the first is for compilers and caches, and does not count."""
+async def _rounds(task: Task, clients: int, account: RoundFigures) -> None:
+    """Rounds of all clients; the first warms up compilers and caches, and is not measured."""
     generator = np.random.default_rng(SEED)
     items = task.sparse(0)
     model = {
@@ -132,7 +132,9 @@ async def _rounds(task: Task, clients: int, account: Account) -> None:
     del account.client[:clients], account.server[:1]
 
 
-async def _round(network: Network, parties: list[Client], generator: np.random.Generator, account: Account) -> None:
+async def _round(
+    network: Network, parties: list[Client], generator: np.random.Generator, account: RoundFigures
+) -> None:
     before = dict(account.clock.seconds)
     items = network.task.sparse(0)
     total = np.zeros((items.rows, items.width))
@@ -151,7 +153,7 @@ async def _round(network: Network, parties: list[Client], generator: np.random.G
 
 
 async def _take_part(
-    client: Client, rows: npt.NDArray[np.int64], delta: npt.NDArray[np.float64], account: Account
+    client: Client, rows: npt.NDArray[np.int64], delta: npt.NDArray[np.float64], account: RoundFigures
 ) -> None:
     started, sent, received = account.clock.seconds[CLIENT], client.bytes_sent, client.bytes_received
     await client.retrieve({"items": rows})
@@ -162,7 +164,7 @@ async def _take_part(
     account.client.append(account.clock.seconds[CLIENT] - started)
 
 
-def _figures(task: Task, clients: int, account: Account) -> Iterator[Result]:
+def _figures(task: Task, clients: int, account: RoundFigures) -> Iterator[Result]:
     items = task.sparse(0)
     parameters = {
         "rows": items.rows,

@@ -1,11 +1,11 @@
-"""How time is taken, and the two bounds of this machine that it is held against.
+"""Measures times, and the bounds of this machine with which they are compared.
 
-Rules: a figure and its bound are measured in turns (work, bound, work, bound, …), so that whatever else the machine
-does meets both; what is reported is the median, with the least and the greatest; everything runs once before it
-counts, for compilers and caches; work and bound use the same number of threads.
+Rules: a figure and its bound are measured in turns (work, bound, work, bound, …), so that other load on the machine
+affects both; the median is reported, with the least and the greatest; everything runs once before it is measured, to
+warm up compilers and caches; work and bound use the same number of threads.
 
-The bounds: AES-128 under a fixed key on blocks that stay in the first-level cache, for what is made of AES; and reading
-memory from end to end, or updating it in place, for what is made of memory.
+The bounds are AES-128 under a fixed key on blocks in the first-level cache, for work that consists of AES; and reading
+memory from end to end, or updating it in place, for work that consists of memory accesses.
 """
 
 from __future__ import annotations
@@ -45,18 +45,20 @@ __all__ = [
 ]
 
 Work = Callable[[], object]
-Words = npt.NDArray[np.uint64]
+Memory = npt.NDArray[np.uint64]
 
 ROW_BLOCKS = 256
-"""4 KiB: in every first-level cache."""
+"""4 KiB, which fits into every first-level cache."""
+
 AES_TURNS = 80_000
-"""A time slice or more: what disturbs the work should meet the bound as well."""
+"""At least a scheduler's time slice, so that what disturbs the work disturbs the bound as well."""
+
 MEMORY_WORDS = 2**25
-"""256 MiB: in no cache."""
+"""256 MiB, which fits into no cache."""
 
 
 class Spread(NamedTuple):
-    """What repetitions came to: seconds, or a bound's units per second."""
+    """The spread of repeated measurements: of seconds, or of a bound's units per second."""
 
     median: float
     least: float
@@ -73,11 +75,11 @@ class Spread(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A bound to be measured in turns with the work that it bounds.
+    """A bound that is measured in turns with the work that it bounds.
 
     Attributes:
-        name: what it is, for people.
-        measure: measures it once, per second.
+        name: its name, as shown.
+        measure: measures it once, in units per second.
     """
 
     name: str
@@ -85,7 +87,7 @@ class Bound(NamedTuple):
 
 
 def timed(work: Work) -> float:
-    """Seconds that one call takes."""
+    """The seconds of one call."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
@@ -109,7 +111,7 @@ def alternate(repetitions: int, bound: Bound, *works: Work) -> tuple[Spread, lis
 
 
 def run_all(jobs: Sequence[Work], threads: int) -> None:
-    """Run jobs in so many threads; one runs them here."""
+    """Run jobs in a number of threads; with one thread, in this one."""
     if threads == 1:
         for job in jobs:
             job()
@@ -119,7 +121,7 @@ def run_all(jobs: Sequence[Work], threads: int) -> None:
 
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
-    """Threads are started once: a kernel's call is shorter than the start of some."""
+    """Threads are started once, because starting them may take longer than a kernel's call."""
     return ThreadPoolExecutor(threads)
 
 
@@ -139,7 +141,7 @@ def aes_bound(threads: int = 1) -> Bound:
 
 
 def _turns() -> int:
-    """Some milliseconds of work with any instruction set; the portable one is a hundred times slower."""
+    """Enough turns for some milliseconds with any instruction set; the portable one is a hundred times slower."""
     return AES_TURNS if kernels.active_isa() != "portable" else AES_TURNS // 100
 
 
@@ -160,7 +162,7 @@ def read_bound(threads: int = 1) -> Bound:
 
 
 def update_bound(threads: int = 1) -> Bound:
-    """Bytes per second, those read and those written together, when memory is updated in place from end to end."""
+    """Bytes read and written per second when memory is updated in place from end to end."""
     jobs = [partial(_update, part) for part in _memory_parts(threads)]
 
     def measure() -> float:
@@ -169,22 +171,22 @@ def update_bound(threads: int = 1) -> Bound:
     return Bound("updating memory", measure)
 
 
-def _memory_parts(threads: int) -> list[Words]:
+def _memory_parts(threads: int) -> list[Memory]:
     return np.array_split(np.ones(MEMORY_WORDS, dtype=np.uint64), threads)
 
 
 @njit(cache=True, nogil=True)
-def _read(words: Words) -> int:
+def _read(memory: Memory) -> int:
     total = np.uint64(0)
-    for index in range(len(words)):
-        total ^= words[index]
+    for index in range(len(memory)):
+        total ^= memory[index]
     return int(total)
 
 
 @njit(cache=True, nogil=True)
-def _update(words: Words) -> None:
-    for index in range(len(words)):
-        words[index] += np.uint64(1)
+def _update(memory: Memory) -> None:
+    for index in range(len(memory)):
+        memory[index] += np.uint64(1)
 
 
 # ---- the machine
@@ -206,5 +208,5 @@ def processor() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what decides the speed."""
+    """The versions of the software that determines the speed."""
     return {"python": platform.python_version(), "numba": numba.__version__, "numpy": np.__version__}

@@ -1,4 +1,4 @@
-"""What `bench all --write DIR` leaves behind: README.md with every figure, and plots of how costs grow."""
+"""The page that `bench all --write DIR` writes: README.md with every figure, and plots of how costs grow."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ COMMANDS = {
     "din": "The paper's deep interest network",
     "growth": "Growth",
 }
-"""By part of a run, its heading; the command is the same word, but for `large`."""
+"""By part of a run, its heading; the suite has the same name, except for `large`."""
 
 
 def check_writable(folder: Path) -> None:
-    """Find out before the first measurement whether the page can be written.
+    """Check before the first measurement that the page can be written.
 
     Raises:
         MisuseError: matplotlib is missing.
@@ -115,7 +115,7 @@ def _pyplot() -> Any:
 def _plot(folder: Path, name: str, label: str, results: Sequence[Result]) -> Path:
     pyplot = _pyplot()
     figure, area = pyplot.subplots(figsize=PLOT_INCHES)
-    for curve, words in CURVES.items():
+    for curve, name_of_curve in CURVES.items():
         points = [
             (result.parameters[name], result.seconds)
             for result in results
@@ -124,7 +124,7 @@ def _plot(folder: Path, name: str, label: str, results: Sequence[Result]) -> Pat
         middle = [1e3 * seconds.median for _, seconds in points]
         below = [1e3 * (seconds.median - seconds.least) for _, seconds in points]
         above = [1e3 * (seconds.greatest - seconds.median) for _, seconds in points]
-        area.errorbar([at for at, _ in points], middle, yerr=(below, above), marker="o", capsize=3, label=words)
+        area.errorbar([at for at, _ in points], middle, yerr=(below, above), marker="o", capsize=3, label=name_of_curve)
     area.set(xscale="log", yscale="log", xlabel=label, ylabel="milliseconds")
     values = sorted({result.parameters[name] for result in results if result.parameters["axis"] == name})
     area.set_xticks(values, labels=[f"{value:,}" for value in values])

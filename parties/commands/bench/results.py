@@ -1,7 +1,7 @@
-"""What a benchmark found: one record per figure, as JSON for programs and as a table for people.
+"""The results of benchmarks: one record per figure, as JSON for programs and as a table for people.
 
-A record's `rate` is what was done per second, `bound` what the machine could at most, in the same unit, measured in the
-same run, and `ratio` = rate / bound.
+A record's `rate` is the work per second, `bound` the most that the machine could do, in the same unit and measured in
+the same run, and `ratio` = rate / bound.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ __all__ = ["BenchReport", "Result", "Target"]
 
 
 class Target(NamedTuple):
-    """What a figure ought to be.
+    """A target for a figure.
 
     Attributes:
-        figure: what it is.
-        sense: which side of the limit is right.
+        figure: the measured figure.
+        sense: whether the figure must be at most or at least the limit.
         limit: the limit.
-        unit: of both.
+        unit: the unit of figure and limit.
     """
 
     figure: float
@@ -39,7 +39,7 @@ class Target(NamedTuple):
 
     @property
     def met(self) -> bool:
-        """Whether it is."""
+        """Whether the target is met."""
         return self.figure <= self.limit if self.sense == "at most" else self.figure >= self.limit
 
     def __str__(self) -> str:
@@ -53,14 +53,14 @@ class Result:
 
     Attributes:
         name: what was measured.
-        parameters: of what.
-        seconds: how long it took.
-        rate: what was done per second, in `unit`; or a figure that is no rate, such as bytes.
-        unit: of `rate` and `bound`.
-        bound: the most that the machine could do; None where there is none.
-        against: what the bound is.
-        paper: the paper's time, or its figure in bytes where `unit` is; None where there is none.
-        targets: what the figure ought to be.
+        parameters: the parameters of the measurement.
+        seconds: the measured seconds.
+        rate: the work per second, in `unit`; or a figure that is not a rate, such as bytes.
+        unit: the unit of `rate` and `bound`.
+        bound: the most that the machine could do; None if there is none.
+        against: the name of the bound.
+        paper: the paper's time, or its figure in bytes if `unit` is bytes; None if there is none.
+        targets: the targets for the figure.
     """
 
     name: str
@@ -80,13 +80,13 @@ class Result:
 
     @property
     def best_ratio(self) -> float | None:
-        """The same of the least seconds and the greatest bound: on a busy machine the one that others disturb least."""
+        """The ratio of the least seconds and the greatest bound, which other load disturbs least."""
         if not self.bound or not self.unit.endswith("/s"):
             return None
         return self.rate * self.seconds.median / self.seconds.least / self.bound.greatest
 
     def plain(self) -> dict[str, Any]:
-        """The record as JSON has it."""
+        """The record as a JSON object."""
         return {
             "name": self.name,
             "parameters": dict(self.parameters),
@@ -121,15 +121,15 @@ class Result:
 
 
 LEAST_WIDTH = 170
-"""Of a table, in characters: a narrower one could not be read."""
+"""The least width of a table in characters; a narrower one would not be readable."""
 HEADINGS = ("what", "ms (min–max)", "rate", "bound", "ratio", "paper", "target")
 
 
 class BenchReport(Report):
-    """Where a benchmark writes; its JSON has the results at the top."""
+    """The report of a benchmark; its JSON has the results at the top level."""
 
     def results(self, results: Sequence[Result]) -> None:
-        """Write all results: a table, or the object that says the same."""
+        """Write all results, as a table or as a JSON object."""
         if self.form == "json":
             plain = [result.plain() for result in results]
             self._write({"version": VERSION, "command": self.command, "results": plain})

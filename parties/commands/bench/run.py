@@ -1,4 +1,4 @@
-"""Which benchmarks there are, and how they are run and reported."""
+"""Runs benchmarks and reports their results."""
 
 from __future__ import annotations
 
@@ -42,20 +42,21 @@ def run_bench(suite: Suite, options: Options, isa: str, folder: Path | None, rep
     """Run one suite or all of them, and report.
 
     Args:
-        suite: which.
-        options: what the caller fixed.
+        suite: which suite.
+        options: the sizes that the caller has fixed.
         isa: the instruction set; the fastest one if empty.
-        folder: where `all` writes its page; None for nowhere.
-        report: where results go.
+        folder: the folder into which `all` writes its page; None for no page.
+        report: where results are written.
 
     Raises:
-        MisuseError: a page of less than everything, numbers out of range, or an instruction set that is not there.
-        FslError: a result is wrong.
+        MisuseError: a page was requested for a single suite, a number is out of range, or this machine lacks the
+            instruction set.
+        FslError: a computed result is wrong.
     """
     if suite == "all" and options.given:
         raise MisuseError("all: runs fixed cases; name one suite to choose its sizes")
     if folder is not None and suite != "all":
-        raise MisuseError(f"--write: is for all of them together, not for {suite}")
+        raise MisuseError(f"--write: expected with all, not with {suite}")
     for name, count in (("threads", options.threads), ("clients", options.clients)):
         if count is not None and count < 1:
             raise MisuseError(f"{name}: at least 1 expected, got {count}")
@@ -71,9 +72,9 @@ def run_bench(suite: Suite, options: Options, isa: str, folder: Path | None, rep
 
 
 def _collect(part: str, options: Options, report: BenchReport) -> list[Result]:
-    """Run one part; its latest figure shows on stderr."""
+    """Run one part, and show its latest figure on stderr."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    # It turns only when told: a thread that draws would take time from what is measured.
+    # Without automatic refresh: a thread that draws would take time from the measurement.
     with Progress(*columns, console=report.console, transient=True, auto_refresh=False) as progress:
         row = progress.add_task(f"bench {part}", total=None)
         progress.refresh()

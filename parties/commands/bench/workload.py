@@ -1,4 +1,4 @@
-"""What benchmarks work on: a round's configuration, clients with random rows and updates, and what servers get of them.
+"""The workload of benchmarks: a round's configuration, and clients with random rows and updates.
 
 Nothing here is timed. Seeds are fixed, so every run does the same work; a real round draws them from the operating
 system, which costs less than the source used here.

@@ -1,13 +1,13 @@
-"""The text the demo learns from: the language reference that every CPython carries for `help()`.
+"""The text from which the demo learns: the language reference that is part of every CPython, for `help()`.
 
-`pydoc_data.topics` holds some eighty pages of the Python manual, cut from nine of its chapters. An example is an
-excerpt, a long paragraph or a few short ones of a page, and its label is the chapter. Rules kept here:
+`pydoc_data.topics` has about eighty pages of the Python manual, from nine of its chapters. An example is an excerpt (a
+long paragraph or a few short ones of a page), and its label is the chapter. Rules:
 
-- No paragraph counts twice. The manual repeats itself (the page on compound statements contains the page on `if`),
-  and a held-out paragraph that a client also holds would measure memory, not learning.
-- Whole stretches of a page go to one client, or are held out: a client reads passages, not shuffled sentences.
-- Nothing depends on the wording or the number of pages, which change with every Python version. A page that no
-  chapter names is left out; a page that a version lacks is not missed.
+- No paragraph is used twice. The manual repeats itself (the page on compound statements contains the page on `if`), and
+  a held-out paragraph that a client also has would measure memory, not learning.
+- Whole stretches of a page go to one client, or are held out: a client has passages, not shuffled sentences.
+- Nothing depends on the wording or the number of pages, which change with every Python version. A page that no chapter
+  names is left out, and a page that a version lacks is skipped.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Excerpt:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """What each client holds, in an order already mixed, and what none of them does."""
+    """Each client's excerpts, in random order, and the held-out excerpts that no client has."""
 
     shards: tuple[tuple[Excerpt, ...], ...]
     held_out: tuple[Excerpt, ...]
@@ -75,7 +75,7 @@ def load(clients: int, seed: int, pages: Mapping[str, str] = topics) -> Corpus:
         MisuseError: fewer than one client, or pages with too little text of the nine chapters to hold any out.
     """
     if clients < 1:
-        raise MisuseError(f"expected at least one client to give text to, got {clients}")
+        raise MisuseError(f"expected at least one client, got {clients}")
     stretches = list(_stretches(pages))
     held = round(HELD_OUT * len(stretches))
     if held == 0:
@@ -100,7 +100,7 @@ def _stretches(pages: Mapping[str, str]) -> Iterator[tuple[Excerpt, ...]]:
 
 
 def _excerpts(page: str, seen: set[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
-    """Join the page's paragraphs into excerpts; those in `seen` are passed over, new ones added to it.
+    """Join the page's paragraphs into excerpts; those in `seen` are skipped, new ones are added to it.
 
     What remains at the end of a page and is too short for an excerpt is dropped.
     """

@@ -1,16 +1,16 @@
-"""The demo's model: which chapter of the manual is this from? One row of weights per word, one weight per chapter.
+"""The demo's model, which names the chapter of an excerpt: a row of weights per word, and one weight per chapter.
 
-Multinomial logistic regression on the words of an excerpt. A word's row (found by hashing the word, so that no
-vocabulary need be agreed) says how much the word speaks for each chapter; the dense block is what a chapter has in its
-favour before any word is read. The rows a client needs are the words it holds: exactly what must stay private.
+It is multinomial logistic regression on the words of an excerpt. A word's row, which is found by hashing the word so
+that the clients need not agree on a vocabulary, has the word's weight for each chapter; the dense block has the prior
+of each chapter. The rows that a client needs are the words that it has, which is exactly what must stay private.
 
-Rules kept here:
+Rules:
 
 - Everything is a function of the client's excerpts and the round: no clock, no randomness. Products are `numpy.einsum`
   and never BLAS, whose order of summation may depend on threads: runs on one machine agree bit for bit.
-- The plain sum of all clients' deltas is the update, so the division by the number of clients happens before they leave
-  a client. What a client learns in a round is limited, so that no delta ever exceeds `LARGEST_DELTA`.
-- A row that could not be retrieved (its word was deferred) is a word not read: training goes on without it.
+- The plain sum of all clients' deltas is the update, so each client divides its deltas by the number of clients. No
+  delta exceeds `LARGEST_DELTA`.
+- A word whose row could not be retrieved (it was deferred) is ignored in training.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ BLOCKS = (WORDS, PRIORS)
 STEPS = 10  # of gradient descent on a client, each over all excerpts of the round
 WORDS_RATE = 2.0
 PRIORS_RATE = 0.3
-MOST_MISSING = 6.0  # how many times fewer clients than all are taken to hold a rare word
-LARGEST_DELTA = 4.0  # what one client moves one weight by, at most
+MOST_MISSING = 6.0  # a rare word is assumed to be held by so many times fewer clients
+LARGEST_DELTA = 4.0  # the most by which one client changes one weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,11 @@ class Batch:
 
 
 class Learner:
-    """One client's side of the task: its excerpts, cut once into batches that the rounds go through in turn.
+    """One client's learning: its excerpts are divided into batches, which the rounds use in turn.
 
     Args:
-        excerpts: the client's text; may be empty, and then it wants no rows and contributes zeros.
-        clients: how many take part.
+        excerpts: the client's text; if it is empty, the client wants no rows and contributes zeros.
+        clients: the number of clients.
     """
 
     def __init__(self, excerpts: Sequence[Excerpt], clients: int) -> None:
@@ -84,11 +84,11 @@ class Learner:
         return self._batch(round_number).rows
 
     def train(self, round_number: int, rows: Rows, values: Weights, priors: Weights) -> tuple[Deltas, Deltas]:
-        """Learn from this round's excerpts, starting from what was retrieved.
+        """Learn from this round's excerpts, starting from the retrieved weights.
 
         Args:
             round_number: as for `wanted_rows`.
-            rows: the rows that were retrieved, sorted: the wanted ones, or fewer if some were deferred.
+            rows: the retrieved rows, sorted: the wanted ones, or fewer if some were deferred.
             values: (len(rows), width) their weights.
             priors: (chapters,) the dense block.
 
@@ -111,7 +111,7 @@ class Learner:
         return self._share(words - values, missing), self._share(prior - priors, 1.0)
 
     def plausible(self, round_number: int, *retrieved: Weights) -> bool:
-        """Whether so many rounds can have led to these weights: no server proves that its answers are right."""
+        """Whether this number of rounds can have led to these weights, because servers do not prove their answers."""
         most = LARGEST_DELTA * self._clients * round_number
         return all(bool((np.abs(weights) <= most).all()) for weights in retrieved)
 
@@ -124,7 +124,7 @@ class Learner:
 
 
 def initial_model() -> dict[str, Weights]:
-    """The untrained model, all zeros: the problem is convex, so no chance is needed to start from."""
+    """The untrained model, all zeros: the problem is convex, so no random start is needed."""
     return {
         WORDS.name: np.zeros((WORDS.rows, WORDS.width), dtype=np.float32),
         PRIORS.name: np.zeros(PRIORS.size, dtype=np.float32),
@@ -137,7 +137,7 @@ def updated(model: Model, update: Mapping[str, Deltas]) -> dict[str, Weights]:
 
 
 def accuracy(model: Model, excerpts: Sequence[Excerpt]) -> float:
-    """The share of the excerpts whose chapter the model names; an untrained model names the first one always."""
+    """The share of the excerpts whose chapter the model names; an untrained model always names the first chapter."""
     right = 0
     for excerpt in excerpts:
         words = model[WORDS.name][_rows_of(excerpt.words)].astype(np.float64)
@@ -147,14 +147,14 @@ def accuracy(model: Model, excerpts: Sequence[Excerpt]) -> float:
 
 
 def majority(corpus: Corpus) -> float:
-    """The accuracy to compare with: always naming the chapter that the clients hold most excerpts of."""
+    """The accuracy of always naming the chapter of which the clients have most excerpts, for comparison."""
     held = Counter(excerpt.chapter for shard in corpus.shards for excerpt in shard)
     [(commonest, _)] = held.most_common(1)
     return sum(excerpt.chapter == commonest for excerpt in corpus.held_out) / len(corpus.held_out)
 
 
 def telling_words(model: Model, corpus: Corpus, count: int) -> dict[str, list[str]]:
-    """For each chapter the `count` words of the clients' text that speak most for it rather than for the others."""
+    """For each chapter, the `count` words of the clients' text whose weight for it exceeds their mean weight most."""
     vocabulary = sorted({word for shard in corpus.shards for excerpt in shard for word in excerpt.words})
     weights = model[WORDS.name][[_row_of(word) for word in vocabulary]]
     advantage = weights - weights.mean(axis=1, keepdims=True)
@@ -168,7 +168,7 @@ def train_in_the_clear(
     encode: Callable[[Deltas], npt.NDArray[Any]],
     decode: Callable[[npt.NDArray[Any]], Deltas],
 ) -> Iterator[dict[str, Weights]]:
-    """Train without any protection, in the ring of the private run, which must arrive at the same bits.
+    """Train without protection in the ring of the private run, whose result must be equal bit by bit.
 
     Args:
         learners: all clients; every one takes part in every round.

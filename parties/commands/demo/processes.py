@@ -1,7 +1,7 @@
-"""The demo over TCP: S0, S1 and every client a process of its own on this machine, deployed as real parties are.
+"""The demo over TCP: S0, S1 and every client are processes on this machine, deployed as real parties are.
 
-The parent makes keys and files in a temporary folder, starts the servers with `fsl-async serve`, then one process per
-client; every child belongs to a nursery, so none outlives the demo. Run as a module this file is one client:
+The parent makes keys and files in a temporary folder, starts the servers with `fsl-async serve`, then one process for
+each client; every child belongs to a nursery, so none outlives the demo. Run as a module, this file is one client:
 `python -m parties.commands.demo.processes FOLDER NUMBER CLIENTS ROUNDS SEED`.
 """
 
@@ -39,7 +39,7 @@ async def over_tcp(clients: int, rounds: int, seed: int, progress: Progress) -> 
     """Run the whole demo in processes.
 
     Raises:
-        FslError: a process failed; the message carries what it said.
+        FslError: a process failed; the message has its last lines.
     """
     summary = Summary(initial_model())
     with tempfile.TemporaryDirectory(prefix="fsl-async-demo-") as name:
@@ -53,8 +53,8 @@ async def over_tcp(clients: int, rounds: int, seed: int, progress: Progress) -> 
                 await servers.start(_serve, folder, server, ended[server])
             async with trio.open_nursery() as nursery:
                 for number in range(clients):
-                    words = [str(folder), *map(str, (number, clients, rounds, seed))]
-                    nursery.start_soon(_take_part, words, number, summary, progress, bar)
+                    arguments = [str(folder), *map(str, (number, clients, rounds, seed))]
+                    nursery.start_soon(_take_part, arguments, number, summary, progress, bar)
             for event in ended:
                 await event.wait()
         busy = sum(summary.seconds[phase] for phase in PHASES[:3])
@@ -91,7 +91,7 @@ async def _serve(
     ended.set()
 
 
-async def _take_part(words: Sequence[str], number: int, summary: Summary, progress: Progress, bar: TaskID) -> None:
+async def _take_part(arguments: Sequence[str], number: int, summary: Summary, progress: Progress, bar: TaskID) -> None:
     """Run a client's process; the first client's figures are the summary's."""
 
     def heard(line: str) -> None:
@@ -102,14 +102,14 @@ async def _take_part(words: Sequence[str], number: int, summary: Summary, progre
             summary.sent, summary.received = figures["sent"], figures["received"]
             summary.seconds.update(figures["seconds"])
 
-    await _child([sys.executable, "-m", "parties.commands.demo.processes", *words], f"client {number}", heard)
+    await _child([sys.executable, "-m", "parties.commands.demo.processes", *arguments], f"client {number}", heard)
 
 
 async def _child(command: Sequence[str], name: str, heard: Any) -> None:
-    """Run a process to its end and hear its lines, of both its streams.
+    """Run a process to its end, and call `heard` with each line of its output.
 
     Raises:
-        FslError: it failed; with its last lines.
+        FslError: it failed; the message has its last lines.
     """
     last: list[str] = []
     process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

@@ -1,7 +1,7 @@
-"""`fsl-async demo`: learn from the manual's text on two servers, and show what it cost and that it is exact.
+"""Runs the demo: learns from the manual's text on two servers, and shows what it cost and that it is exact.
 
-In memory all parties share this process; over TCP S0, S1 and every client are processes of their own on this machine
-(see `parties.commands.demo.processes`). Either way the outcome is compared, element by element in the ring, with the
+In memory, all parties share this process; over TCP, S0, S1 and every client are processes of their own on this machine
+(see `parties.commands.demo.processes`). In both cases the result is compared, element by element in the ring, with the
 same training in the clear; a single differing bit is a failure.
 """
 
@@ -49,7 +49,7 @@ async def run_demo(
 
     Raises:
         MisuseError: a number is out of range.
-        FslError: the private result differs from the one in the clear, or a client did not believe what it retrieved.
+        FslError: the private result differs from the one in the clear, or a client retrieved implausible weights.
     """
     if not 2 <= clients <= MOST_CLIENTS or rounds < 1:
         raise MisuseError(f"2 to {MOST_CLIENTS} clients and at least 1 round expected, got {clients} and {rounds}")
@@ -61,7 +61,7 @@ async def run_demo(
             case "tcp":
                 summary = await over_tcp(clients, rounds, seed, progress)
     if summary.doubts:
-        raise FslError(f"{'; '.join(summary.doubts)}: zeros were submitted in place of updates")
+        raise FslError(f"{'; '.join(summary.doubts)}: zeros were submitted instead of updates")
     clear = _in_the_clear(corpus, clients, rounds)
     result = _result(corpus, clients, rounds, seed, transport, summary, clear)
     if not result["exact"]:
@@ -160,7 +160,7 @@ def _text(result: dict[str, Any]) -> str:
         "",
         f"Which chapter of the Python manual is a paragraph from? {setting}.",
         f"Each client used at most {result['select']} of {result['rows']:,} word rows a round (k/m = {share}); "
-        "no server learnt which.",
+        "no server learnt which ones.",
         "",
         f"  right on {result['held_out']} held-out excerpts   before {before}   after {after}",
         f"  (always the commonest chapter: {common})",
@@ -170,7 +170,7 @@ def _text(result: dict[str, Any]) -> str:
         f"  seconds over all rounds       {seconds}",
         "                                (retrieve, train, submit: of one client)",
         "",
-        "What the model learnt, the words that speak most for each chapter:",
+        "What the model learnt: the words that indicate each chapter most clearly",
         words,
     ]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""One client's part in the demo, in memory or in a process of its own, and what is measured of it."""
+"""One client's part in the demo, in memory or in its own process, and its measurements."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ PHASES = ("retrieve", "train", "submit", "aggregate")
 
 
 def demo_task(clients: int) -> Task:
-    """The demo's task for so many clients."""
+    """The demo's task for a number of clients."""
     return Task(name="manual", blocks=BLOCKS, ring=RING, min_clients=2, max_clients=clients)
 
 
 @dataclass
 class Summary:
-    """What a run of the demo has measured.
+    """The measurements of a run of the demo.
 
     Attributes:
         model: the final model.
-        seconds: by phase, summed over all rounds; of one client for its phases.
-        sent: bytes that one client sent, all rounds and handshakes together.
-        received: bytes that it received.
+        seconds: by phase, the sum over all rounds; for a client's phases, of one client.
+        sent: bytes that one client sent in all rounds, with handshakes.
+        received: bytes that one client received in all rounds, with handshakes.
         transcript: the digest of all messages; empty over TCP.
-        doubts: what clients retrieved and did not believe, in words.
+        doubts: explanations of implausible weights that clients retrieved.
     """
 
     model: Model
@@ -54,10 +54,10 @@ class Summary:
 
 
 async def take_part(client: Client, learner: Learner, round_number: int, summary: Summary) -> None:
-    """One client's part in one round: retrieve the rows of its words, learn from its text, submit what it learnt.
+    """One client's part in one round: retrieve the rows of its words, learn from its text, submit the deltas.
 
-    What cannot be right is not learnt from. The client submits all the same, zeros: a server that spoils some rows must
-    not see by a missing submission whose they are.
+    A client that retrieves implausible weights does not learn from them. It submits zeros, because a server that
+    falsifies some rows must not learn from a missing submission who uses them.
     """
     words, priors = BLOCKS
     rows = learner.wanted_rows(round_number)
@@ -65,7 +65,7 @@ async def take_part(client: Client, learner: Learner, round_number: int, summary
         found = await client.retrieve({words.name: rows, priors.name: ...})
     kept = ~np.isin(rows, client.deferred.get(words.name, []))
     if not learner.plausible(round_number, found[words.name], found[priors.name]):
-        summary.doubts.append(f"{client.name} cannot believe what it retrieved in its round {round_number + 1}")
+        summary.doubts.append(f"{client.name} retrieved implausible weights in its round {round_number + 1}")
         await client.submit({})
         return
     with summary.timed("train"):

@@ -1,1 +1,1 @@
-"""What a round would cost, and which way of running it pays: `fsl-async plan`."""
+"""`fsl-async plan`: what a round would cost, and which settings would cost least."""

@@ -1,7 +1,7 @@
-"""What the planner says: whether a task is worth it against the trivial protocol, what to change, and why.
+"""The planner's advice as text: whether a task is better than the trivial protocol, what to change, and why.
 
-Rules: every sentence follows from figures of the same plan; nothing is recommended without its condition, where it has
-one that numbers cannot tell; settings are called what the API calls them.
+Rules: every sentence follows from the figures of the same plan; if a recommendation holds only under a condition that
+the figures cannot show, the sentence states the condition; settings have the names that they have in the API.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fsl_async.costs.variants import Name, Question
 from parties.commands.plan.figures import Assumptions, Crossover, Figures, percent, size
 
-__all__ = ["SETTINGS", "Words"]
+__all__ = ["SETTINGS", "Advice"]
 
 SETTINGS: Mapping[Name, dict[str, str]] = {
     Name.BASIC: {"selection": "adaptive", "alignment": "all"},
@@ -22,7 +22,7 @@ SETTINGS: Mapping[Name, dict[str, str]] = {
     Name.BOTH: {"selection": "fixed", "alignment": "union"},
     Name.TRIVIAL: {"block": "dense"},
 }
-"""By variant, what a task has to say for it."""
+"""By variant, the settings of a task."""
 
 CONDITIONS = {
     Name.UNION: "the union may be known to all",
@@ -31,22 +31,22 @@ CONDITIONS = {
 }
 
 CLEARLY = 0.9
-"""Another way is named in the verdict where it takes less than this part of the time."""
+"""The verdict names another variant if that takes less than this fraction of the time."""
 
 GROUP = 16
-"""Weights per row of the rows that are suggested where single weights do not pay."""
+"""The number of weights in each of the rows that are suggested if rows of single weights are not worth it."""
 
 
 @dataclass(frozen=True)
-class Words:
-    """A plan in sentences.
+class Advice:
+    """A plan's advice as sentences.
 
     Attributes:
-        question: what was asked.
-        assumptions: what the seconds rest on.
+        question: the question.
+        assumptions: the bandwidths and speeds from which seconds are computed.
         totals: by variant, the figures of all rounds.
-        crossovers: by variant, up to which selection it pays.
-        asked: the variant that the task is with its settings.
+        crossovers: by variant, the largest selection for which it is worth it.
+        asked: the variant that the task's settings select.
         plainly: the variants in which the block moves plainly once its union is known.
     """
 
@@ -62,7 +62,7 @@ class Words:
         return self.totals[self.asked].transfer_seconds < self.totals[Name.TRIVIAL].transfer_seconds
 
     def verdict(self) -> str:
-        """Whether it is worth it against the trivial protocol, and what to change, in one sentence."""
+        """One sentence: whether the task is better than the trivial protocol, and what to change."""
         mine, trivial = self.totals[self.asked], self.totals[Name.TRIVIAL]
         rounds = self.question.rounds
         return (
@@ -74,7 +74,7 @@ class Words:
     def _change(self) -> str:
         others = {Name.TRIVIAL, self.asked} | ({Name.BASIC} if Name.MEGA in self.totals else set())
         if self.question.rounds == 1:
-            others |= {Name.EPOCHS, Name.BOTH}  # there is no later round that would gain
+            others |= {Name.EPOCHS, Name.BOTH}  # only later rounds would gain
         rivals = [name for name in self.totals if name not in others]
         enough = CLEARLY * min(self.totals[name].transfer_seconds for name in (self.asked, Name.TRIVIAL))
         best = min(rivals, key=lambda name: self.totals[name].transfer_seconds, default=self.asked)
@@ -90,7 +90,7 @@ class Words:
         return f'select at most {most:,} rows of block "{block}" ({self._share(most)}), or make it dense'
 
     def _settings(self, name: Name) -> str:
-        """What of a task's settings is another in a variant than as asked."""
+        """The settings in which a variant differs from the task."""
         asked = SETTINGS[self.asked]
         return " and ".join(f'{field}="{value}"' for field, value in SETTINGS[name].items() if asked[field] != value)
 
@@ -100,10 +100,10 @@ class Words:
     # ---- further sentences
 
     def advice(self, crossover: Callable[[Name, Question, Assumptions], Crossover]) -> tuple[str, ...]:
-        """Up to where it pays, and what the choice would be if more were known.
+        """Further sentences: the limits, and what else would pay under which conditions.
 
         Args:
-            crossover: computes one for another question.
+            crossover: computes the limits for another question.
         """
         sentences = (self._bounds(), self._if_grouped(crossover), self._if_fixed(), self._of_the_union())
         return tuple(sentence for sentence in sentences if sentence)
@@ -142,7 +142,7 @@ class Words:
         )
 
     def _of_the_union(self) -> str:
-        """What the union saves and costs, against the same task without one."""
+        """What a union saves and costs, compared with the same task without one."""
         fixed = self.asked in (Name.EPOCHS, Name.BOTH)
         single = Name.MEGA if Name.MEGA in self.totals else Name.BASIC
         pair = (Name.EPOCHS, Name.BOTH) if fixed else (single, Name.UNION)
@@ -159,7 +159,7 @@ class Words:
         why = "finding the union takes trees over all rows"
         if union.seconds < alone.seconds:
             return (
-                f'alignment="union" saves time, not upload, with {rows}{known}: {took}, and {link}, though {sent}, for '
-                f"{why}."
+                f'alignment="union" saves time, not upload, with {rows}{known}: {took}, and {link}, though {sent}, '
+                f"because {why}."
             )
-        return f'alignment="union" does not pay with {rows}: {sent}, for {why}, and {took}.'
+        return f'alignment="union" does not pay with {rows}: {sent}, because {why}, and {took}.'

@@ -1,8 +1,8 @@
-"""How fast this machine computes what a round asks for: the speeds that turn the planner's counts into seconds.
+"""Measures the speeds of this machine by which the planner converts counts into seconds.
 
-The kernels are timed through the code that the parties call, on one thread, with a block small enough to take a second
-in all and large enough that its tables do not fit the inner caches. `TYPICAL` holds what they gave on one core of a
-2-core cloud machine (AMD EPYC with VAES), rounded down, and is used unless a measurement is asked for.
+The kernels are timed through the code that the parties call, on one thread, with a block small enough to take about a
+second and large enough that its tables do not fit into the inner caches. `TYPICAL` has the speeds of one core of a
+2-core cloud machine (AMD EPYC with VAES), rounded down, and is used unless a measurement is requested.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Speeds:
 
     Attributes:
         client: AES blocks of a client that plants and fills trees.
-        server: AES blocks of a server that evaluates them.
+        server: AES blocks of a server that evaluates trees.
         read_rows: narrow rows of the model's tables that a server reads to answer one retrieval.
-        read_bytes: bytes of wide ones.
-        fold: bytes of accumulators that it folds to rows.
-        layout: rows of the model that it permutes.
+        read_bytes: bytes of wide rows that it reads for that.
+        fold: bytes of accumulators that a server folds to rows.
+        layout: rows of the model that a server permutes.
     """
 
     client: float
@@ -62,7 +62,7 @@ TYPICAL = Speeds(client=40e6, server=700e6, read_rows=250e6, read_bytes=14e9, fo
 
 
 def measure() -> Speeds:
-    """Time this machine's kernels; about a second, and more where they have to be compiled first."""
+    """Time this machine's kernels: about a second, and longer if they must be compiled first."""
     for width in (NARROW, WIDE):  # compiles, and touches every page of code
         small = _Trial(2**10, 2**4, width)
         small.speeds(small)
@@ -71,7 +71,7 @@ def measure() -> Speeds:
 
 
 class _Trial:
-    """One client's round, timed piece by piece."""
+    """One client's round, timed step by step."""
 
     def __init__(self, rows: int, select: int, width: int = NARROW) -> None:
         self.task = Task(
@@ -90,7 +90,7 @@ class _Trial:
         self.seeds = MasterSeeds.fresh(self.randomness)
 
     def speeds(self, wide: _Trial) -> Speeds:
-        """Time everything a few times and divide the counts by the best times; `wide` is a trial of wide rows."""
+        """Time every step a few times and divide the counts by the best times; `wide` is a trial of wide rows."""
         submission = self._submission(self._grove())
         aggregate = Aggregate(self.config, 0, bytes(32))
         submitting = costs.submission_work(self.task, Trees.RETRIEVAL)
@@ -133,17 +133,17 @@ def _add(aggregate: Aggregate, submission: Submission) -> None:
     finish()
 
 
-def _answer(shelves: PermutedModel, query: Query) -> None:
-    """Answer from selection bits that are there: their blocks count elsewhere."""
-    jobs, bits = shelves.selection_jobs(query, 1)
-    del jobs  # the bits stay zero, which costs the same: nothing branches on them
-    answers, _ = shelves.answer_jobs([bits], 1)
+def _answer(model: PermutedModel, query: Query) -> None:
+    """Answer a query whose selection bits are known, because the blocks to compute them are counted elsewhere."""
+    jobs, bits = model.selection_jobs(query, 1)
+    del jobs  # the bits stay zero, which costs the same, because nothing branches on them
+    answers, _ = model.answer_jobs([bits], 1)
     for job in answers:
         job()
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    """The best of a few times."""
+    """The least of a few measured times."""
     times = []
     for _ in range(REPEATS):
         started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What a plan is made of: what turns counts into seconds, the figures of rounds, and how people read them."""
+"""The values of a plan: assumptions, figures of rounds, limits, and how they are printed."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["Assumptions", "Crossover", "Figures", "percent", "size"]
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What turns counts into seconds.
+    """The bandwidths and speeds from which seconds are computed.
 
     Attributes:
-        upload: a client's, in bits per second.
-        download: likewise.
-        link: between the servers, each way.
-        latency: of that link, one way, in seconds.
-        cores: that each server computes on.
-        speeds: of one core, client's and server's alike.
+        upload: a client's upload in bits per second.
+        download: a client's download in bits per second.
+        link: the link between the servers in bits per second, each way.
+        latency: the one-way latency of that link in seconds.
+        cores: the number of cores on which each server computes.
+        speeds: the speeds of one core, the same for clients and servers.
     """
 
     upload: float
@@ -38,18 +38,18 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class Figures:
-    """What one round costs, or several.
+    """The costs of one round, or of several.
 
     Attributes:
         up: bytes that one client sends.
-        down: bytes that it receives.
+        down: bytes that one client receives.
         link: bytes that both servers send each other, for all clients together.
-        client_blocks: AES blocks by one client.
-        server_blocks: AES blocks by each server for one client.
-        transfer_seconds: one client's transfers.
-        client_seconds: one client's computation.
-        server_seconds: a server's computation for all clients.
-        link_seconds: transfers and waiting between the servers.
+        client_blocks: AES blocks that one client computes.
+        server_blocks: AES blocks that each server computes for one client.
+        transfer_seconds: seconds of one client's transfers.
+        client_seconds: seconds of one client's computation.
+        server_seconds: seconds of a server's computation for all clients.
+        link_seconds: seconds of transfers and waiting between the servers.
     """
 
     up: int
@@ -64,17 +64,17 @@ class Figures:
 
     @property
     def seconds(self) -> float:
-        """All of it, one after the other."""
+        """The sum of all seconds, without overlap."""
         return self.transfer_seconds + self.client_seconds + self.server_seconds + self.link_seconds
 
 
 @dataclass(frozen=True)
 class Crossover:
-    """Up to which k/m a variant costs a client no more than the trivial one, over all rounds; 0 where it never does.
+    """The largest k/m at which a variant costs a client no more than the trivial one, over all rounds; 0 if none does.
 
     Attributes:
-        upload: counting bytes sent.
-        transfer: counting the seconds that its transfers take, both ways.
+        upload: compared by the bytes that the client sends.
+        transfer: compared by the seconds of its transfers in both directions.
     """
 
     upload: float
@@ -82,12 +82,12 @@ class Crossover:
 
 
 def percent(fraction: float) -> str:
-    """A share, to three digits."""
+    """A share as text, with three digits."""
     return f"{100 * fraction:.3g} %"
 
 
 def size(count: float) -> str:
-    """Bytes for people."""
+    """A number of bytes as text."""
     for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if count >= scale:
             return f"{count / scale:.4g} {unit}"

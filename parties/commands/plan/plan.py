@@ -1,8 +1,8 @@
-"""`fsl-async plan`: what a task will cost before anybody runs it, which variant to use, and up to which k/m that holds.
+"""What a task will cost before anybody runs it, which variant to use, and up to which k/m that holds.
 
 Bytes are exact: they come from encoding messages of the shapes that the parties send, records included (`framed`); only
-the list of a union has an expected length. Seconds are estimates: counts divided by speeds, one thing after the other,
-with nothing overlapped. docs/planner.md tells what is in each figure.
+the list of a union has an expected length. Seconds are estimates: counts divided by speeds, one step after the other,
+without overlap. docs/planner.md explains each figure.
 """
 
 from __future__ import annotations
@@ -21,16 +21,14 @@ from fsl_async.costs.variants import Name, Question, RoundCosts, Variant, build,
 from fsl_async.digests import DIGEST_BYTES
 from fsl_async.errors import MisuseError
 from fsl_async.task import Task
-from parties.commands.plan.advice import SETTINGS, Words
+from parties.commands.plan.advice import SETTINGS, Advice
 from parties.commands.plan.calibration import TYPICAL
 from parties.commands.plan.figures import Assumptions, Crossover, Figures
 from parties.outcome import Done, RoundReport
 from transport.records import wire_size
 
 __all__ = [
-    "Assumptions",
-    "Crossover",
-    "Figures",
+    "Costed",
     "Plan",
     "Security",
     "asked_variant",
@@ -96,17 +94,17 @@ class Costed:
 
 @dataclass(frozen=True)
 class Plan:
-    """All that the planner has to say.
+    """A plan.
 
     Attributes:
-        question: what was asked.
-        assumptions: what the seconds rest on.
-        measured: whether the speeds were measured here.
-        costed: every variant.
-        crossovers: by variant, all but the trivial one.
-        asked: the variant that the task is with its settings.
-        use: the variant to use: that one, or the trivial one.
-        verdict: whether it is worth it, and what to change, in one sentence.
+        question: the question.
+        assumptions: the bandwidths and speeds from which seconds are computed.
+        measured: whether the speeds were measured on this machine.
+        costed: every variant with its figures.
+        crossovers: by variant except the trivial one, the largest selection for which it is worth it.
+        asked: the variant that the task's settings select.
+        use: the variant to use: the asked or the trivial one.
+        verdict: one sentence: whether the task is worth it, and what to change.
         why: further sentences.
     """
 
@@ -122,7 +120,7 @@ class Plan:
 
     @property
     def worth(self) -> bool:
-        """Whether the task is worth it as it was asked about."""
+        """Whether the task as asked is better than the trivial protocol."""
         return self.use is not Name.TRIVIAL
 
 
@@ -136,14 +134,14 @@ def make_plan(question: Question, assumptions: Assumptions, *, measured: bool = 
     use = min((Name.TRIVIAL, asked), key=lambda name: costed[name].total.transfer_seconds)
     totals = {name: item.total for name, item in costed.items()}
     plainly = frozenset(name for name, item in costed.items() if question.block in item.variant.plain)
-    words = Words(question, assumptions, totals, crossovers, asked, plainly)
+    advice = Advice(question, assumptions, totals, crossovers, asked, plainly)
     return Plan(
-        question, assumptions, measured, costed, crossovers, asked, use, words.verdict(), words.advice(crossover)
+        question, assumptions, measured, costed, crossovers, asked, use, advice.verdict(), advice.advice(crossover)
     )
 
 
 def asked_variant(question: Question) -> Name:
-    """The variant that a task is with the settings it was asked about with."""
+    """The variant that a task's settings select."""
     match question.asked.selection, question.asked.alignment:
         case "fixed", "union":
             return Name.BOTH
@@ -162,9 +160,9 @@ def _costed(variant: Variant, question: Question, assumptions: Assumptions) -> C
 
 
 def crossover(name: Name, question: Question, assumptions: Assumptions) -> Crossover:
-    """Where a variant stops to be worth it, by bisection over the rows that a client selects.
+    """The largest selection for which a variant is worth it, found by bisection.
 
-    The union grows along: it stays the same multiple of the selection, up to all rows.
+    The union grows with the selection: it stays the same multiple of it, up to all rows.
     """
 
     @cache
@@ -204,24 +202,24 @@ def question_of(
     updates: Literal["retrieved", "any"] = "retrieved",
     alignment: Literal["all", "union"] = "all",
 ) -> Question:
-    """The question in the command's words.
+    """The question that the command's options describe.
 
     Args:
         rows: m.
         select: k.
         width: τ.
         bits: l.
-        clients: how many.
-        rounds: how many.
-        security: as a task's.
-        union: rows of the union; 0 stands for the most there can be, no two clients sharing a row.
-        dtype: the model's.
-        selection: as a task's.
-        updates: as a task's.
-        alignment: as a task's.
+        clients: the number of clients.
+        rounds: the number of rounds.
+        security: the task's security.
+        union: the rows of the union; 0 for the maximum, at which no two clients share a row.
+        dtype: the model's dtype.
+        selection: the task's selection.
+        updates: the task's updates.
+        alignment: the task's alignment.
 
     Raises:
-        MisuseError: a number is out of its range.
+        MisuseError: a number is out of range.
     """
     _check_dtype(dtype)
     largest = min(rows, clients * select)
@@ -233,22 +231,22 @@ def question_of(
 
 
 def question_about(task: Task, *, clients: int, rounds: int, union: int, dtype: str) -> Question:
-    """The question about a task that is there: about its largest sparse block, and the others along with it.
+    """The question about a given task: its largest sparse block is planned, and the others are costed along with it.
 
     Args:
-        task: as the parties agree on it.
-        clients: how many take part; 0 stands for 100, or as many as the task admits.
-        rounds: how many.
-        union: rows of that block's union; 0 stands for the most there can be.
-        dtype: the model's.
+        task: the task.
+        clients: the number of clients; 0 for 100, or as many as the task admits.
+        rounds: the number of rounds.
+        union: the rows of that block's union; 0 for the maximum.
+        dtype: the model's dtype.
 
     Raises:
-        MisuseError: a number is out of its range, or the task has nothing to plan.
+        MisuseError: a number is out of range, or the task has no sparse block.
     """
     _check_dtype(dtype)
     if not any(task.sparse_blocks()):
         raise MisuseError(
-            f"task {task.name!r} has dense blocks only: it is the trivial protocol, and there is nothing to choose"
+            f"task {task.name!r} has only dense blocks: it is the trivial protocol, and there is nothing to choose"
         )
     clients = clients or max(task.min_clients, min(100, task.max_clients))
     if clients > task.max_clients:
@@ -285,7 +283,7 @@ def _reported(question: Question) -> Question:
 
 
 def report_bytes(setting: Setting, model: Any) -> int:
-    """The public account of a round in which everybody was counted."""
+    """The size in bytes of the report of a round in which all clients were counted."""
     report = RoundReport(
         round_id=bytes(DIGEST_BYTES),
         number=setting.number,

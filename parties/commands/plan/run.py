@@ -1,4 +1,4 @@
-"""`fsl-async plan`: answer a question, and report the answer as text, one object and, where asked for, a picture."""
+"""Answers a question to the planner, and reports the plan as text, as a JSON object and, if requested, as a picture."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["question_from", "run_plan"]
 
 
 BLOCK: dict[str, Any] = {"rows": 2**20, "select": 10_486, "width": 1, "bits": 64, "security": "verified"}
-"""What is planned where nothing is said: the paper's largest case, 1 % selected."""
+"""The block that is planned by default: the paper's largest case, with 1 % of the rows selected."""
 
 SETTINGS = ("selection", "updates", "alignment", "security")
 
 
 class _TaskFile(msgspec.Struct):
-    """The part of a task file that is planned: servers may be in it, or not yet."""
+    """The part of a task file that is planned; the file need not have servers yet."""
 
     task: Task
 
@@ -39,15 +39,15 @@ def question_from(
     """The question about a task file, or about a task of one sparse block that options describe.
 
     Args:
-        path: the task file; None where there is none.
-        described: the options that were given; beside a file only settings, which go before its own.
-        clients: how many take part; None for the default.
-        rounds: how many rounds there are.
-        union: rows of the union; 0 for the most there can be.
-        dtype: the model's.
+        path: the task file; None if there is none.
+        described: the given options; with a file only settings, which take precedence over the file's.
+        clients: the number of clients; None for the default.
+        rounds: the number of rounds.
+        union: the rows of the union; 0 for the maximum.
+        dtype: the model's dtype.
 
     Raises:
-        MisuseError: the file is wrong, a number is out of its range, or an option contradicts the file.
+        MisuseError: the file is invalid, a number is out of range, or an option contradicts the file.
     """
     if path is None:
         return question_of(
@@ -61,10 +61,10 @@ def question_from(
 
 
 def _read_task(path: Path) -> Task:
-    """The task of a task file, whose servers do not matter.
+    """The task of a task file; its servers are ignored.
 
     Raises:
-        MisuseError: it cannot be read, is not TOML, or its task is none.
+        MisuseError: the file cannot be read, is not TOML, or has no valid task.
     """
     try:
         return msgspec.convert(read_toml(path), _TaskFile).task
@@ -84,15 +84,15 @@ def run_plan(
     """Plan and report.
 
     Args:
-        question: what is to be planned.
-        assumptions: with `TYPICAL` speeds.
-        calibrate: measure this machine's speeds instead.
-        paper: show the paper's figures beside ours as well.
-        plot: where to draw the upload over k/m; nowhere if None.
-        report: where to write.
+        question: the question.
+        assumptions: bandwidths, and `TYPICAL` speeds.
+        calibrate: whether to measure this machine's speeds instead.
+        paper: whether to compare with the paper's figures as well.
+        plot: the file into which to draw the upload over k/m; None for no picture.
+        report: where the plan is written.
 
     Raises:
-        MisuseError: nothing can be drawn here, or the file cannot be written.
+        MisuseError: matplotlib is missing, or the file cannot be written.
     """
     if calibrate:
         assumptions = replace(assumptions, speeds=measure())

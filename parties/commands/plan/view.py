@@ -1,4 +1,4 @@
-"""How a plan looks: a table for people, the comparison with the paper, and a picture."""
+"""Presents a plan: as a table, compared with the paper, and as a picture."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ POINTS = 33
 
 
 def text_of(plan: Plan) -> str:
-    """The plan as text of at most 120 columns, but for long sentences."""
+    """The plan as text; its table has at most 120 columns."""
     question, task = plan.question, plan.question.asked
     others = [f'block "{block.name}" {_shape(block)}' for block in task.blocks if block.name != question.block]
     heading = "\n".join(
@@ -43,8 +43,8 @@ def text_of(plan: Plan) -> str:
     lines += [[label, *(show(costed) for costed in columns)] for label, show in _LINES]
     lines += [["worth it up to k/m", *(_limit(plan, costed.variant.name) for costed in columns)]]
     notes = [
-        "Bytes are those on the wire, but for the expected length of a union's list; seconds are estimates with "
-        f"{'speeds measured here' if plan.measured else 'typical speeds'}, nothing overlapped.",
+        "Bytes are those on the wire, except for the expected length of a union's list; seconds are estimates with "
+        f"{'speeds measured here' if plan.measured else 'typical speeds'}, without overlap.",
         *plan.why,
     ]
     return "\n".join([plan.verdict, "", heading, "", *_aligned(lines), "", *notes])
@@ -106,7 +106,7 @@ def _aligned(lines: list[list[str]]) -> list[str]:
 
 
 def compare_with_paper(assumptions: Assumptions) -> dict[str, Any]:
-    """The paper's table and rates, its formula's values, and ours for the same parameters."""
+    """The paper's table and rates, its formula's values, and this implementation's for the same parameters."""
     return {
         "table": [
             {
@@ -139,7 +139,7 @@ def compare_with_paper(assumptions: Assumptions) -> dict[str, Any]:
 
 
 def _paper_question(rows: int, select: int, width: int, security: Any) -> Question:
-    """The paper's parameters; the union, if it matters, as small as can be: every client selects the same rows."""
+    """The paper's parameters; the union, if used, is as small as possible: all clients select the same rows."""
     return question_of(
         rows=rows,
         select=select,
@@ -209,7 +209,7 @@ def _beside(value: float, printed: float) -> str:
 
 
 def draw(question: Question, path: Path) -> None:
-    """Draw what a client sends over all rounds, over k/m, for every variant.
+    """Draw the bytes that a client sends in all rounds over k/m, for every variant.
 
     Raises:
         MisuseError: matplotlib is missing, or the file cannot be written.

@@ -18,15 +18,14 @@ from fsl_async import kernels
 from fsl_async.costs.paper import PrintedTime
 from fsl_async.errors import FslError, MisuseError
 from parties.commands.application import app
-from parties.commands.bench import BenchReport, Options, run_bench
 from parties.commands.bench import page as page_module
 from parties.commands.bench.alone import server_alone
 from parties.commands.bench.growth import START, axes
 from parties.commands.bench.measures import Bound, Spread, aes_bound, alternate, read_bound, run_all, update_bound
-from parties.commands.bench.results import Result, Target
+from parties.commands.bench.results import BenchReport, Result, Target
 from parties.commands.bench.rounds import PAPER, whole_round
-from parties.commands.bench.run import SUITES, WHOLE
-from parties.commands.bench.workload import Case, aes_per_leaf, aes_spent_per_leaf, clients_of, expected
+from parties.commands.bench.run import SUITES, WHOLE, run_bench
+from parties.commands.bench.workload import Case, Options, aes_per_leaf, aes_spent_per_leaf, clients_of, expected
 from parties.commands.report import ExitCode
 
 TINY = Options(rows=600, select=9, width=2, bits=64, clients=2)

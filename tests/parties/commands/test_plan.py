@@ -398,7 +398,7 @@ def test_options_go_before_a_task_file_s_settings_but_not_its_blocks(
         ("[task", "is not TOML"),
         (
             '[task]\nname="t"\n[task.ring]\nbits=64\n[[task.blocks]]\ntype="dense"\nname="d"\nsize=5',
-            "dense blocks only",
+            "only dense blocks",
         ),
         ('[task]\nname="t"\n[task.ring]\nbits=64\n[[task.blocks]]\ntype="plain"\nname="d"\nsize=5', "plain"),
     ],
