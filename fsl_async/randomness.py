@@ -13,6 +13,7 @@ from typing import TypeAlias
 from fsl_async.digests import Domain
 
 Randomness: TypeAlias = Callable[[int], bytes]
+"""Returns as many uniformly random bytes as it is asked for, as `os.urandom` does."""
 
 
 class SeededSource:

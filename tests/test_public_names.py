@@ -7,6 +7,7 @@ import importlib
 import inspect
 import re
 import textwrap
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from tests import ROOT
 
+PACKAGES = ("fsl_async", "parties", "transport")
 LAZY = ["fsl_async", "fsl_async.kernels", "parties", "parties.testing"]
 
 
@@ -88,11 +90,12 @@ def test_every_exported_name_is_described(package, name):
         lines = (found.__doc__ or "").strip().splitlines()
         assert len(lines) > 1, f"{package}.{name} needs more than one line"
     else:  # an alias: the text below its assignment
-        assert re.search(rf'^{name}(: TypeAlias)? = .*\n"""\w.*', sources(package), flags=re.MULTILINE), name
+        assert re.search(rf'^{name}(: TypeAlias)? = .*\n"""\w.*', sources(), flags=re.MULTILINE), name
 
 
-def sources(package: str) -> str:
-    return "\n".join(path.read_text() for path in sorted((ROOT / package).rglob("*.py")))
+@cache
+def sources() -> str:
+    return "\n".join(path.read_text() for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
 
 
 def examples(description: str) -> list[str]:

@@ -13,6 +13,7 @@ Here `transport` is a `TcpTransport`, a `MemoryNetwork`, or a transport of your 
 `connect` opens a bare stream, and whose `listen` gives a `Listener` the function that accepts the next one.
 """
 
+from fsl_async.randomness import Randomness
 from transport.arriving import Progress, Room
 from transport.channel import Channel, Introduction, SecureChannel
 from transport.errors import (
@@ -43,7 +44,7 @@ from transport.interface import Transport
 from transport.limits import Limits
 from transport.listener import Accept, Handler, Listener, Observe, Service
 from transport.memory import MemoryNetwork
-from transport.noise import KeyPair, Randomness
+from transport.noise import KeyPair
 from transport.pace import Pace
 from transport.preamble import Kind, Role
 from transport.tcp import TcpTransport

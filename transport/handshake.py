@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 from fsl_async.errors import MisuseError
 from fsl_async.foreign_text import printable
+from fsl_async.randomness import Randomness
 from transport.channel import Introduction, SecureChannel
 from transport.errors import (
     BusyError,
@@ -33,7 +34,7 @@ from transport.errors import (
     TurnedAwayError,
     WrongServerKeyError,
 )
-from transport.noise import KEY_SIZE, TAG_SIZE, HandshakeState, KeyPair, Randomness, require_key
+from transport.noise import KEY_SIZE, TAG_SIZE, HandshakeState, KeyPair, require_key
 from transport.preamble import (
     MAGIC,
     PREAMBLE_SIZE,

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nacl import bindings
@@ -35,10 +35,8 @@ from nacl.exceptions import CryptoError
 from nacl.exceptions import RuntimeError as SodiumError
 
 from fsl_async.errors import MisuseError
+from fsl_async.randomness import Randomness
 from transport.errors import AuthenticationError
-
-Randomness = Callable[[int], bytes]
-"""Returns as many uniformly random bytes as it is asked for."""
 
 KEY_SIZE = 32
 TAG_SIZE = 16

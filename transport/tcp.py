@@ -137,23 +137,6 @@ def _keep_alive(stream: trio.SocketStream) -> None:
                 stream.setsockopt(system.IPPROTO_TCP, getattr(system, name), value)
 
 
-def raise_descriptor_limit(limits: Limits) -> int:
-    """Lets this process open enough descriptors for `limits`, as far as the system allows it.
-
-    Returns:
-        The number that it may open now.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return soft
-    enough = max(_SHARE * limits.connections, _HANDSHAKES_SHARE * limits.half_open)
-    wanted = enough if hard == resource.RLIM_INFINITY else min(enough, hard)
-    if wanted > soft:
-        with suppress(OSError, ValueError):  # some systems allow less than they say
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
 def _within_descriptors(limits: Limits) -> Limits:
     """Lowers connections and handshakes, with a warning, to the shares of the descriptors that they may have."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

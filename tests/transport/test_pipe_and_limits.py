@@ -14,7 +14,7 @@ from tests.transport.endpoints import LARGE, Lab
 from transport import HandshakeSettings, KeyPair, Kind, Limits, MemoryNetwork, Role, TcpTransport, TurnedAwayError
 from transport.limits import HandshakeBook, PlaceBook, RateLimiter
 from transport.pipe import BUFFER_SIZE, pipe_pair
-from transport.tcp import _accept, _origin, _within_descriptors, raise_descriptor_limit
+from transport.tcp import _accept, _origin, _within_descriptors
 
 
 async def test_the_pipe_is_a_stream():
@@ -145,27 +145,6 @@ def test_few_connections_need_no_warning(monkeypatch, caplog):
         monkeypatch.setattr(resource, "getrlimit", lambda which, soft=descriptors: (soft, soft))
         assert _within_descriptors(few) == few
     assert caplog.text == ""
-
-
-@pytest.mark.parametrize(
-    ("soft", "hard", "expected"),
-    [(1024, 524_288, 20_000), (1024, 4096, 4096), (50_000, 524_288, 50_000), (1024, resource.RLIM_INFINITY, 20_000)],
-)
-def test_the_descriptor_limit_is_raised_as_far_as_it_is_needed_and_allowed(soft, hard, expected, monkeypatch):
-    held = [(soft, hard)]
-    monkeypatch.setattr(resource, "getrlimit", lambda which: held[-1])
-    monkeypatch.setattr(resource, "setrlimit", lambda which, limits: held.append(limits))
-    assert raise_descriptor_limit(Limits()) == expected
-    assert held[-1] == (expected, hard)
-
-
-def test_a_system_that_allows_no_more_descriptors_is_left_as_it_is(monkeypatch):
-    def refuse(which, limits):
-        raise ValueError("not allowed")
-
-    monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 4096))
-    monkeypatch.setattr(resource, "setrlimit", refuse)
-    assert raise_descriptor_limit(Limits()) == 1024
 
 
 @pytest.mark.parametrize(
