@@ -37,7 +37,6 @@ class Domain(Enum):
     ROUND = b"fsl.round"
     MODEL = b"fsl.model"
     TREE = b"fsl.tree"
-    HINT = b"fsl.hint"
     PUBLIC_PART = b"fsl.public"
     DENSE_SHARE = b"fsl.dense-share"
     SEED_COMMITMENT = b"fsl.seed-commit"

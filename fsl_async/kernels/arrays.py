@@ -1,8 +1,7 @@
 """What may enter a kernel: arrays of exactly the type and shape it was compiled for.
 
-Kernels index without bounds checks, so everything is checked here first. Inputs become read-only views, copied only if
-they are not contiguous and aligned, as a piece of a message may be: one type, hence one compiled form, whatever their
-origin.
+Kernels index without bounds checks, so everything is checked here first. Inputs become read-only views and are copied
+only if they are not contiguous and aligned, as a piece of a message may be. So all callers use one compiled form.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The known-answer test that an instruction set must pass before it is used.
 
-A wrong block would raise nothing: it would silently spoil sums, or worse, correlate what must look random. So every
-set first encrypts the example of FIPS 197 and grows three small trees whose leaves are known from an independent
-reference.
+A wrong block raises no error: it would silently spoil sums or, worse, correlate what must look random. So every
+instruction set first encrypts the example of FIPS 197 and generates three small trees whose leaves are known from an
+independent reference.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Cuckoo placement: every selected row into one of its three bins, no two rows into one bin.
 
-A row first walks: it takes a free bin if it has one, else throws out the occupant of a random one, which then
-walks. A walk that takes too long ends in a search of breadth-first order for a chain of moves to a free bin. When
-there is none, the row in hand stays out, and rightly: by Berge's theorem no placement holds it and all rows placed
-so far. So the number of rows placed is the largest possible, whatever the seed.
+A row takes a free bin if it has one; otherwise it evicts the row of a random bin, which then looks for another bin in
+the same way. A walk that takes too long ends in a breadth-first search for a chain of moves to a free bin. If there is
+none, the row in hand stays out: by Berge's theorem no placement holds it together with all rows placed so far. So the
+number of rows placed is the largest possible, whatever the seed.
 
-The seed is the client's own. It decides nothing that is seen: a tree goes to every bin, and looks the same in a
-free one.
+The seed is the client's own, and nothing that leaves the client shows it: every bin gets a tree, and the tree of a free
+bin looks like any other.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ ROOT = -2
 
 @dataclass(frozen=True)
 class Placement:
-    """Which row stands in which bin; private to the client.
+    """Which row is in which bin; private to the client.
 
     Args:
         rows_of_bin: int32[3·bins], the index of the row in each bin, -1 where a bin is free; segment after segment.
-        unplaced: int32[n], the indices of the rows that no bin was left for.
+        unplaced: int32[n], the indices of the rows without a bin.
     """
 
     rows_of_bin: Items = field(repr=False)

@@ -6,9 +6,9 @@ until it is inside (cycle walking), fewer than twice on average because m > 2^(n
 each round function is a *table* of pseudo-random values, drawn once per key and segment; an evaluation is eight
 look-ups in a few kilobytes.
 
-The key is public: every party computes the same permutation. It must not be known when rows are chosen, or they could
-be chosen to meet in one bin; it need not be secret after. Look-ups go where the rows say, so whoever watches the
-caches of a client's own machine sees as much as from the client's accesses to its rows.
+The key is public: every party computes the same permutation. It must not be known when rows are chosen, because they
+could be chosen to meet in one bin; afterwards it need not be secret. Look-ups depend on the rows, so somebody who
+watches the caches of a client's own machine sees as much as from the client's accesses to its rows.
 """
 
 from __future__ import annotations

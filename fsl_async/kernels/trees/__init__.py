@@ -1,1 +1,1 @@
-"""Distributed point functions, compiled: trees grown by clients, walked by servers."""
+"""Distributed point functions, compiled: clients generate trees, servers evaluate them."""

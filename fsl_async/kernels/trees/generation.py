@@ -58,13 +58,13 @@ class Tree:
 
 
 def generate(keys: TreeKeys, roots0: Blocks, roots1: Blocks, alphas: Alphas, depth: int) -> tuple[Tree, Blocks, Blocks]:
-    """Plant one tree per root pair.
+    """Generate one tree for each pair of roots.
 
     Args:
         keys: expansion keys.
         roots0: server 0's roots, lowest bits 0; uint64 (trees, 2).
         roots1: server 1's roots, lowest bits 1.
-        alphas: the leaf that each tree is to mark, below 2^depth; uint32 (trees,).
+        alphas: the leaf at which each tree is nonzero, below 2^depth; uint32 (trees,).
         depth: levels of every tree, at most 32.
 
     Returns:
@@ -76,14 +76,14 @@ def generate(keys: TreeKeys, roots0: Blocks, roots1: Blocks, alphas: Alphas, dep
     first, second = blocks_in("roots0", roots0).copy(), blocks_in("roots1", roots1).copy()
     require("roots1", second, np.uint64, first.shape)
     alphas = read_only("alphas", alphas, np.uint32, (len(first),))
-    _check_planting(first, second, alphas, depth)
+    _check_generation(first, second, alphas, depth)
     words = np.empty((depth, len(first), 2), dtype=np.uint64)
     bits = np.zeros((depth, -(-len(first) // 8)), dtype=np.uint8)
     kernels.grow_pairs(keys.left, keys.right, alphas, kernels.Pair(first, second), words, bits)
     return Tree(words, bits), first, second
 
 
-def _check_planting(first: Blocks, second: Blocks, alphas: Alphas, depth: int) -> None:
+def _check_generation(first: Blocks, second: Blocks, alphas: Alphas, depth: int) -> None:
     if not 0 <= depth <= GREATEST_DEPTH:
         raise MisuseError(f"a tree has 0 to {GREATEST_DEPTH} levels, not {depth}")
     if (first[:, 0] & np.uint64(1)).any() or not (second[:, 0] & np.uint64(1)).all():

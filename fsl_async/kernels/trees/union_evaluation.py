@@ -1,9 +1,9 @@
-"""Evaluation at chosen places only: a union's rows in the bins, and nothing that lies between them.
+"""Evaluation at chosen places only: the places of a union's rows in the bins.
 
-Where rounds are aligned on a union but trees stay as they were planted, over all rows, a server walks the trees and
-converts only the leaves that stand over rows of the union. The chosen places of one segment are ordered by group of
-bins, then leaf, then bin; the accumulator holds one cell per place in that order. Leaves under which a group has no
-place are passed by, and so are subtrees of such leaves.
+Where a round is aligned on a union while the trees stay as they are, over all rows, a server walks the trees and
+converts only the leaves that cover rows of the union. The chosen places of one segment are ordered by group of bins,
+then leaf, then bin; the accumulator has one cell per place in that order. Leaves without a place in the group are
+skipped, and so are subtrees of such leaves.
 
 Source: design, section 7 ("the servers convert only the leaves of the union").
 """

@@ -181,7 +181,7 @@ def test_a_part_without_trees_has_no_digest_of_trees() -> None:
 
 def test_parts_of_a_digest_cannot_be_cut_elsewhere() -> None:
     assert digest(Domain.TREE, b"ab", b"c") != digest(Domain.TREE, b"a", b"bc") != digest(Domain.TREE, b"abc")
-    assert digest(Domain.TREE, b"a") != digest(Domain.HINT, b"a")
+    assert digest(Domain.TREE, b"a") != digest(Domain.PUBLIC_PART, b"a")
     assert len({domain.value for domain in Domain}) == len(Domain)
     assert all(len(domain.value) <= 16 for domain in Domain)
 
