@@ -117,3 +117,24 @@ def test_the_example_of_the_primitive_runs():
     keys = names["first"], names["second"]
     total = names["ring"].add(*(names["udpf"].evaluate(key, [417, 418]) for key in keys))
     assert names["ring"].decode(total).tolist() == [[[2.0], [0.0]]]
+
+
+# ---- what is shown to users
+
+
+SHOWN = [
+    *(ROOT / "examples").glob("*.py"),
+    ROOT / "README.md",
+    *(ROOT / "docs").glob("*.md"),
+    *(ROOT / "docs" / "tutorials").glob("*.md"),
+]
+BESIDES = {"parties.testing.world": {"world"}, "parties.testing.trials": {"draw", "run"}}
+
+
+@pytest.mark.parametrize("path", SHOWN, ids=lambda path: path.name)
+def test_examples_and_pages_import_what_is_exported_alone(path):
+    pattern = r"^ *from ((?:fsl_async|parties|transport)[\w.]*) import (?:\(([^)]*)\)|(.*))$"
+    for package, several, one in re.findall(pattern, path.read_text(encoding="utf-8"), flags=re.MULTILINE):
+        names = {name.split(" as ")[0].strip() for name in (several or one).split(",") if name.strip()} - {"…"}
+        public = BESIDES.get(package) or set(importlib.import_module(package).__all__)
+        assert names <= public, f"{path.name} imports {names - public} from {package}"
