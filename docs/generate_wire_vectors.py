@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from fsl_async import Dense, Ring, Sparse, Task, derivation, udpf
+from fsl_async.bin_count import bins_per_segment
 from fsl_async.client.planting import Grove, MasterSeeds, plant
 from fsl_async.client.upload import dense_shares, retrieval_part, submission_part
 from fsl_async.config import RoundConfig, describe_model
@@ -78,6 +79,9 @@ def vectors() -> dict[str, Any]:
         "lists": _lists(),
         "digests": _digests(),
         "primitives": _primitives(),
+        "bins": [
+            {"k": k, "b": bins_per_segment(k, 2**31)} for k in (1, 3, 4, 10, 32, 33, 100, 418, 1_000, 4_096, 10**6)
+        ],
         "permutations": [_permutation(rows) for rows in (1, 2, 3, 40, 1000)],
         "verified": _round(VERIFIED),
         "semi-honest": _round(SEMI_HONEST),
