@@ -38,7 +38,7 @@ def preflight(config: Path, *, form: FormatFlag = "text") -> int:
 
 def _table(config: Path, findings: list[Finding]) -> str:
     width = max(len(finding.check) for finding in findings)
-    lines = [f"{finding.verdict.value} {finding.check.ljust(width)}  {finding.words}" for finding in findings]
+    lines = [f"{finding.verdict.value} {finding.check.ljust(width)}  {finding.text}" for finding in findings]
     return "\n".join([*lines, "", _ending(config, findings)])
 
 
@@ -46,13 +46,12 @@ def _ending(config: Path, findings: list[Finding]) -> str:
     bad = [finding for finding in findings if finding.code]
     doubtful = sum(finding.verdict.name == "DOUBTFUL" for finding in findings)
     if bad:
-        words = bad[0].words
-        return f"FAILED: {words}" if words.startswith(str(config)) else f"FAILED: {config}: {words}"
+        text = bad[0].text
+        return f"FAILED: {text}" if text.startswith(str(config)) else f"FAILED: {config}: {text}"
     return f"PASSED: {config}" + (f", with {doubtful} warnings (!)" if doubtful else "")
 
 
 def _plain(findings: list[Finding]) -> list[dict[str, str]]:
     return [
-        {"check": finding.check, "verdict": finding.verdict.name.lower(), "words": finding.words}
-        for finding in findings
+        {"check": finding.check, "verdict": finding.verdict.name.lower(), "words": finding.text} for finding in findings
     ]

@@ -1,1 +1,1 @@
-"""Parties as processes on hosts: made from their files, served, watched, backed up and restored."""
+"""Parties as processes on hosts: made from their files, run, backed up and restored."""

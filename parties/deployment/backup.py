@@ -1,7 +1,7 @@
 """A copy of a server's store, made while the server runs, or after it has stopped.
 
-Rules: the copy is the store as it was at one moment, whole or not there at all; nothing is overwritten; a copy that
-cannot be read back is none, and does not stay. It says in itself that it is a copy: see `parties.deployment.restore`.
+Rules: the copy is the store as it was at one moment, complete or not there at all; nothing is overwritten; a copy that
+cannot be read back is removed. It is marked as a copy: see `parties.deployment.restore`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Backup:
         store: the file that was copied.
         target: the copy.
         size: of the copy, in bytes.
-        settled: the last round that was over by then; 0 before the first.
+        settled: the last round that was settled by then; 0 before the first.
     """
 
     server: int
@@ -52,28 +52,28 @@ def back_up(file: ServerFile, target: Path, model: Path | None) -> Backup:
     """Copy a server's store into a new file (0600), checked; it holds secrets, as the store does.
 
     Args:
-        file: the server's.
+        file: the server's own file.
         target: the copy.
-        model: where to write the model as it stands in the copy; nowhere if none is given.
+        model: where to write the copy's model; None: it is not written.
 
     Raises:
-        MisuseError: the store is in memory, or not there; or no model is written into a file of that name.
-        StorageError: there is such a file already, it cannot be written, or the store is damaged or no store.
+        MisuseError: the store is in memory, or does not exist; or the model's file has a wrong suffix.
+        StorageError: one of the files exists already or cannot be written, or the store is damaged or not a store.
     """
     source = _source(file)
     for new in [target, *([model] if model else [])]:
         if new.exists():
             raise StorageError(f"{new} exists already, and is not overwritten; name a new file")
-    _standing(source)
+    _progress(source)
     copy(source, target)
     try:
-        standing = _standing(target)
+        progress = _progress(target)
         if model:
-            save_model(model, _model(target, standing))
+            save_model(model, _model(target, progress))
     except BaseException:
         target.unlink()
         raise
-    return Backup(standing.server, source, target, target.stat().st_size, standing.settled)
+    return Backup(progress.server, source, target, target.stat().st_size, progress.settled)
 
 
 def _source(file: ServerFile) -> Path:
@@ -84,11 +84,11 @@ def _source(file: ServerFile) -> Path:
     return file.store.path
 
 
-def _standing(path: Path) -> Progress:
-    """How far a store's server has got.
+def _progress(path: Path) -> Progress:
+    """The progress that a store holds.
 
     Raises:
-        StorageError: it is no server's store, or damaged.
+        StorageError: it is not a server's store, or damaged.
     """
     with translated(path), closing(connect(path)) as connection:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
@@ -97,13 +97,13 @@ def _standing(path: Path) -> Progress:
     with closing(ReadConnection(path)) as end:
         if not end.keys(PROGRESS):
             raise StorageError(f"{path} is not a server's store, or no server has been started with it yet")
-        standing: Progress = decode_stored(end.blob(PROGRESS), Progress, "the store's standing")
-        return standing
+        progress: Progress = decode_stored(end.blob(PROGRESS), Progress, "the store's standing")
+        return progress
 
 
-def _model(path: Path, standing: Progress) -> Model:
+def _model(path: Path, progress: Progress) -> Model:
     """The model that a store holds."""
-    forms = {key: form for key, form in standing.forms.items() if key.startswith(MODEL_PREFIX)}
+    forms = {key: form for key, form in progress.forms.items() if key.startswith(MODEL_PREFIX)}
     with closing(ReadConnection(path)) as end:
         return {
             key.removeprefix(MODEL_PREFIX): np.frombuffer(end.blob(key), dtype).reshape(shape)

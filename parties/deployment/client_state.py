@@ -1,12 +1,11 @@
-"""Where a client's state lies: in a file beside its keys, unless the caller names another, or goes without.
+"""The file of a client's state: beside its keys, unless the caller names another one or wants none.
 
     alice.key    alice.state
 
-A client without a state that is started again cannot finish what it has begun, is refused where it submits to the same
-round again, repeats retrievals of which there are only so many in a round, and begins its session anew. With one it
-goes on. The file is the client's own: one process at a time has it, of one identity, in one task. It must not be
-copied, nor put back from a copy: what a client that was put back submits again is safe from the servers, but may count
-twice.
+Without a state, a client that is started again cannot finish what it has begun, is refused if it submits to the same
+round again, repeats retrievals (a round allows only so many), and begins a new session. With a state it resumes. The
+file belongs to one identity in one task, and one process at a time has it. It must not be copied, nor restored from a
+copy: what a client with a restored state submits again stays hidden from the servers, but may count twice.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ from parties.storage.store import MemoryStore, Store
 __all__ = ["StateFile", "open_state", "state_beside", "state_file"]
 
 StateFile = str | Path | None
-"""A file; empty: the one beside the client's keys; None: no state is kept."""
+"""A file; empty: the one beside the client's keys; None: the client keeps no state."""
 
 REMEDY = "name another file (--state FILE, in Python state=FILE), or go without one (--no-state, state=None)"
 
 
 def state_beside(keys: Path) -> Path:
-    """The file of the state of a client whose keys are in that file."""
+    """The state's file for a client with this file of keys."""
     return keys.with_suffix(".state")
 
 
 def state_file(wanted: StateFile, file: ClientFile, identity: str | Path | Identity) -> Path | None:
-    """The file of a client's state; None where it keeps none, as one whose keys come from no file."""
+    """The file of a client's state; None where it keeps none, for instance if its keys come from no file."""
     if wanted is None:
         return None
     if str(wanted):
@@ -49,10 +48,10 @@ def state_file(wanted: StateFile, file: ClientFile, identity: str | Path | Ident
 
 
 def _refuse_second_name(place: Path) -> None:
-    """Refuse a file that goes by two names: the lock that keeps a second process out is beside one of them.
+    """Refuse a file with two names, because the lock that keeps a second process out is beside only one of them.
 
     Raises:
-        StorageError: it has another name.
+        StorageError: it has a second name.
     """
     names = place.stat().st_nlink if place.is_file() else 1
     if names > 1:
@@ -61,10 +60,10 @@ def _refuse_second_name(place: Path) -> None:
 
 @asynccontextmanager
 async def open_state(place: Path | None, client: PublicIdentity, task: Task) -> AsyncIterator[Store]:
-    """A client's state, open; in memory alone where it keeps none.
+    """A client's state, open; in memory where it keeps none.
 
     Raises:
-        MisuseError: it is another client's, or of another task.
+        MisuseError: the state is another client's or another task's.
         StorageError: its file cannot be used; `InUseError` where another process of this client has it.
     """
     if place is None:

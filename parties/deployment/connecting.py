@@ -39,7 +39,7 @@ async def connect(
             rows = await client.retrieve({"items": [3, 14]})
 
     Args:
-        config: the client's own file; or, with an identity, the task file that the servers' operators gave out.
+        config: the client's own file; or, with an identity, the task file from the servers' operators.
         identity: the client's keys, or the file they are in; left out, what the client's own file says.
         watch: hears of every message the client sends.
         token: to enrol with, as `fsl-async enrol` printed it; needed once, harmless later, empty where there is none.
@@ -102,7 +102,7 @@ def connect_blocking(
 
 
 def _given(config: Path, identity: str | Path | Identity) -> ClientFile:
-    """The client's own file; or what would stand there, if it had one besides the task file and its keys."""
+    """The client's own file; or one that says the same as the task file and the keys that were given."""
     if identity == "":
         return ClientFile.load(config)
     return ClientFile(task=config, identity=Path() if isinstance(identity, Identity) else Path(identity))

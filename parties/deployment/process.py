@@ -1,12 +1,12 @@
 """A server in a process of its own: what `fsl-async serve` runs.
 
-    SIGTERM   finish what is on its way to its sum, or park it after a while; again: end at once
+    SIGTERM   let the running round end, or park it after a while; a second SIGTERM ends at once
     SIGINT    end at once
     SIGHUP    read the list of clients, the tokens and the log level again
 
-Rules: nothing is taken before the store is open; whoever started the process hears that it is ready once clients can
-connect; a model file that cannot be written is reported and stops nobody, for the store has the model; however the
-server ends, its store is closed.
+Rules: no connection is accepted before the store is open; the supervisor is told that the server is ready once clients
+can connect; a model file that cannot be written is reported and does not stop the server, because the store has the
+model; however the server ends, its store is closed.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ _log = logging.getLogger("parties.serving")
 CLOSING_PATIENCE = 10.0
 
 RELOADED = ("log.level",)
-"""The settings that SIGHUP takes over; the others take effect at the next start."""
+"""The settings that take effect on SIGHUP; the others take effect at the next start."""
 
 
 Ending: TypeAlias = Literal["rounds-over", "stopped"]
-"""The rounds of its configuration were over, or it was asked to stop."""
+"""The last round of its configuration is over, or it was told to stop."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,11 @@ class Served:
 
 
 async def serve(config: Path, *, stop_seconds: float | None = None) -> Served:
-    """Run a server until its rounds are over or it is asked to stop.
+    """Run a server until its last round is over or it is told to stop.
 
     Args:
         config: the server's file.
-        stop_seconds: how long the running round has to end after SIGTERM; without it, what the file says.
+        stop_seconds: seconds that the running round has to end after SIGTERM; by default rounds.wind_up of the file.
 
     Raises:
         MisuseError: a file is missing or wrong.
@@ -102,12 +102,11 @@ async def serve(config: Path, *, stop_seconds: float | None = None) -> Served:
 
 
 async def _unless_stopped(signals: AsyncIterator[int], set_up: Callable[[], Awaitable[ServerSetup]]) -> ServerSetup:
-    """Set a server up; it may have to wait for room on its disk, and SIGTERM ends that.
+    """Set a server up; SIGTERM interrupts this, because it may have to wait for room on its disk.
 
     Raises:
         KeyboardInterrupt: SIGTERM came.
     """
-    made: list[ServerSetup] = []
     async with trio.open_nursery() as nursery:
 
         async def obey() -> None:
@@ -116,13 +115,13 @@ async def _unless_stopped(signals: AsyncIterator[int], set_up: Callable[[], Awai
                     raise KeyboardInterrupt
 
         nursery.start_soon(obey)
-        made.append(await set_up())
+        setup = await set_up()
         nursery.cancel_scope.cancel()
-    return made[0]
+    return setup
 
 
 class _Runner:
-    """One server, and what its process does besides."""
+    """A server and what else its process does: signals, model files, files that are read again."""
 
     def __init__(
         self, config: Path, file: ServerFile, server: Server, observer: OperatorObserver, wind_up: float
@@ -201,7 +200,7 @@ class _Runner:
             self._warn("configuration", f"changes of {', '.join(later)} take effect when the server is started again")
 
     def _log_from(self, level: str) -> None:
-        """Take over the level of the log; that is said at the more talkative of both levels."""
+        """Change the level of the log; the change is logged at the more verbose of both levels."""
         log = self._observer.setup.log
         before = log.level
         log.set_level(min(before, level, key=level_number))
@@ -230,7 +229,7 @@ class _Runner:
             form = ModelForm[file.checkpoint_format.upper()]
             checkpoint(file.checkpoints, number, model, form, keep=file.checkpoints_kept)
 
-    # ---- words
+    # ---- warnings
 
     def _warn_of_memory(self) -> None:
         if isinstance(self._file.store, InMemory):
@@ -245,7 +244,7 @@ class _Runner:
 
 
 def _watched(file: ServerFile, enrolment: Enrolment, observe: Observer) -> Iterator[WatchedFile]:
-    """The files that are taken up again while the server runs."""
+    """The files that are read again while the server runs."""
     if file.clients:
         yield watched_clients(file.clients, enrolment, observe)
     if file.tokens:
@@ -253,20 +252,20 @@ def _watched(file: ServerFile, enrolment: Enrolment, observe: Observer) -> Itera
 
 
 def _load_kernels() -> None:
-    """Load the kernels that are tested before use, and let go of the compiler's code, which rounds do not need."""
+    """Load the kernels, which are tested before use, and give back the compiler's code, which rounds do not need."""
     kernels.active_isa()
-    gc.freeze()  # what is there now stays; so looking for what is not needed any more takes milliseconds
+    gc.freeze()  # so that each later collection takes only milliseconds
     give_back_code()
 
 
 def _tidy() -> None:
-    """Let go of what a settled round has left: arrays in its objects, which refer to each other, and code."""
+    """Free what a settled round has left: arrays in objects that refer to each other, and code."""
     gc.collect()
     give_back_code()
 
 
 async def _store_problem(file: ServerFile) -> str:
-    """Why the store cannot be written, in words; empty where it can."""
+    """Why the store cannot be written; empty where it can."""
     if isinstance(file.store, OnDisk):
         try:
             check_room(file.store.path, 0)
@@ -281,7 +280,7 @@ async def _close(store: Store) -> None:
 
 
 def _left(run: RoundRun) -> str:
-    """What becomes of a round when its server stops, in words."""
+    """What becomes of a round when its server stops, for the log."""
     number, state = run.config.number, type(run.state).__name__
     if run.settled.is_set():
         report = run.report()

@@ -1,14 +1,14 @@
-"""A store that is made of a copy again, on purpose: what `fsl-async restore` does.
+"""A store made from a copy: what `fsl-async restore` does.
 
-A server that goes on from a copy does not know what it has said since. So a copy is never started from as it is; it
-becomes a store here, and only where that can be told to be harmless:
+A server that resumes from a copy does not know what it has sent since. So a copy cannot be used as a store; it becomes
+one here, and only where that is known to be harmless:
 
-- The mark that still lies where the store lay says that the server has done nothing since: it goes on as if nothing had
-  been.
-- The mark says that it has done something since, or was another store's: refused.
-- There is no mark any more (another disk, another host): the operator answers for it. The server gives up the round
-  that was on in the copy, or was being tossed for, unless its share is committed to there, for then its sum is fixed:
-  no second sum of a round is opened with this server's help.
+- The mark that still lies beside the old store's place says that the server has done nothing since: the server resumes
+  as if nothing had happened.
+- The mark says that the server has done something since, or belongs to another store: refused.
+- There is no mark any more (another disk, another host): the operator is responsible. The server aborts the round that
+  was running or being tossed for in the copy, unless it had committed to its share there, because then the sum is
+  fixed. So no second sum of a round is opened with this server's help.
 
 The store itself remembers that it was restored.
 """
@@ -42,12 +42,12 @@ PIECE_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Restored:
-    """A store that was made of a copy.
+    """A store that was made from a copy.
 
     Attributes:
-        server: whose it is, 0 or 1.
-        store: the store.
-        settled: the last round that was over in the copy.
+        server: whose store it is, 0 or 1.
+        store: its file.
+        settled: the last round that was settled in the copy.
         newest: whether the server is known to have done nothing since the copy was made.
     """
 
@@ -58,16 +58,16 @@ class Restored:
 
 
 def restore(file: ServerFile, copy: Path, now: float) -> Restored:
-    """Make a server's store of a copy of it; the copy stays as it is.
+    """Make a server's store from a copy; the copy is not changed.
 
     Args:
-        file: the server's.
-        copy: what `backup` wrote, or a store that was copied by hand while its server was stopped.
+        file: the server's own file.
+        copy: the file that `backup` wrote, or a store that was copied by hand while its server was stopped.
         now: seconds since 1970.
 
     Raises:
-        MisuseError: the store is in memory, or the copy is not there.
-        StorageError: there is a store in its place, the server has done something since the copy was made, the copy is
+        MisuseError: the store is in memory, or the copy does not exist.
+        StorageError: the store exists already, the server has done something since the copy was made, the copy is
             another server's or damaged, or the store cannot be written.
     """
     if not isinstance(file.store, OnDisk):
@@ -97,7 +97,7 @@ def _restore(file: ServerFile, place: Path, copy: Path, now: float) -> Restored:
 
 
 def _refuse_occupied(place: Path, copy: Path) -> None:
-    """Refuse to overwrite a store, and to part a store from its log; a store may become one where it lies."""
+    """Refuse to overwrite a store or to separate one from its log; but a copy may become a store where it lies."""
     if place.exists() and place.samefile(copy):
         return
     for there in (place, place.with_name(f"{place.name}-wal"), copy.with_name(f"{copy.name}-wal")):
@@ -109,7 +109,7 @@ def _refuse_occupied(place: Path, copy: Path) -> None:
 
 
 def _read(copy: Path) -> tuple[Progress, bool, Life]:
-    """How far a copy's server had got, whether it had begun the next round's toss, and how far its store had got."""
+    """A copy's progress, whether it had begun the next round's toss, and how many transactions it holds."""
     with translated(copy), closing(connect(copy)) as connection:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         if application not in (APPLICATION, COPY):
@@ -123,10 +123,10 @@ def _read(copy: Path) -> tuple[Progress, bool, Life]:
 
 
 def _is_newest(place: Path, copy: Path, then: Life) -> bool:
-    """Whether the mark says that nothing was done since; not known where there is none.
+    """Whether the mark says that nothing was done since the copy was made; false where there is no mark.
 
     Raises:
-        StorageError: something was.
+        StorageError: something was done since.
     """
     last = read_mark(place)
     if last is None:
@@ -156,7 +156,7 @@ def _copied(place: Path, copy: Path, entry: bytes) -> Life:
 
 
 def _made_store(path: Path, entry: bytes) -> Life:
-    """Make a file a store, which remembers so; how far it has got then."""
+    """Turn a file into a store, which records that; how many transactions it holds then."""
     with translated(path), closing(connect(path)) as connection:
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
     with closing(WriteConnection(path)) as end:

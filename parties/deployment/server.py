@@ -69,7 +69,7 @@ async def server_setup(config: str | Path | ServerFile, watch: Watch = silent) -
 
 
 async def open_store(place: StoreSetting) -> Store:
-    """Open a server's store; where the disk is full, wait until there is room.
+    """Open a server's store; if the disk is full, wait until there is room.
 
     Raises:
         StorageError: it cannot be used; the message says what to do.
@@ -85,22 +85,22 @@ async def open_store(place: StoreSetting) -> Store:
 
 
 def own_identity(file: ServerFile, deployment: Deployment) -> Identity:
-    """A server's keys, which must be those that the task file gives it.
+    """A server's keys, which must be those in the task file.
 
     Raises:
-        MisuseError: they are others, or cannot be read.
+        MisuseError: they are not, or cannot be read.
     """
     identity = Identity.load(file.identity)
     if identity.public.keys != deployment.identity(file.server).keys:
         raise MisuseError(
             f"{file.identity} does not hold the keys that {file.task} gives for server {file.server}; correct the "
-            f"number or the file name, or `fsl-async peers` the keys in"
+            f"number or the file name, or write the keys into the task file with `fsl-async peers add`"
         )
     return identity
 
 
 def _policy(file: ServerFile) -> Policy:
-    """Who may enrol besides the list.
+    """Who is admitted besides the clients on the list.
 
     Raises:
         MisuseError: the file of tokens is missing or malformed.

@@ -1,4 +1,4 @@
-"""What a server owes the process that started it, such as systemd: when it is ready, when it stops; and no core dumps.
+"""What a server tells the process that started it, such as systemd: that it is ready, that it stops. And no core dumps.
 
 The protocol is sd_notify(3): datagrams to the socket that NOTIFY_SOCKET names. Without that variable nothing happens.
 """
@@ -16,19 +16,19 @@ __all__ = ["forbid_core_dumps", "tell_supervisor"]
 _log = logging.getLogger("parties.serving")
 
 
-def tell_supervisor(words: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Send a supervisor lines such as READY=1; if it does not listen, that is logged and nothing else."""
+def tell_supervisor(state: str, environment: Mapping[str, str] = os.environ) -> None:
+    """Send the supervisor lines such as READY=1; where it does not listen, that is only logged."""
     name = environment.get("NOTIFY_SOCKET", "")
     if not name:
         return
     address = "\0" + name[1:] if name.startswith("@") else name
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as connection:
-            connection.sendto(words.encode(), address)
+            connection.sendto(state.encode(), address)
     except OSError as error:
-        _log.warning("the supervisor at NOTIFY_SOCKET cannot be told %r: %s", words, error)
+        _log.warning("the supervisor at NOTIFY_SOCKET cannot be told %r: %s", state, error)
 
 
 def forbid_core_dumps() -> None:
-    """A core dump would hold seeds and shares: the process leaves none, however it ends."""
+    """Forbid core dumps, which would hold seeds and shares."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

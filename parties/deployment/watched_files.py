@@ -1,7 +1,7 @@
-"""Files by which a server decides who is let in, taken up again while it runs: the list of clients, and the tokens.
+"""The files that say which clients a server admits, read again while it runs: the list of clients, and the tokens.
 
-Rules: a change is noticed within a second, or at once when somebody calls; a file that cannot be used is reported, and
-what was read before stays in force; whoever is not on the list any more, or is revoked, is let go.
+Rules: a change is noticed within a second, or at once on `call`; a file that cannot be used is reported, and what was
+read before stays in force; a client that is not on the list any more, or is revoked, is disconnected.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class WatchedFile:
 
     Args:
         path: the file.
-        about: what it is, for warnings.
-        take: reads the file and takes over what it says.
+        about: what the file is, for warnings.
+        take: reads the file and applies it.
         observe: hears of a file that cannot be used.
     """
 
@@ -46,11 +46,11 @@ class WatchedFile:
         self._about = about
         self._take = take
         self._observe = observe
-        self._stamp = _NEVER_READ  # what is at hand may have been read before the file's last change
+        self._stamp = _NEVER_READ  # what is in force may have been read before the file's last change
         self._called = trio.Event()
 
     def call(self) -> None:
-        """Have the file read again now, whatever its date."""
+        """Have the file read again now, even if it has not changed."""
         self._called.set()
 
     async def keep(self) -> None:
@@ -70,7 +70,7 @@ class WatchedFile:
             self._observe(Warned(about=self._about, explanation=f"{error}; what was read before stays in force"))
 
     def _present_stamp(self) -> _Stamp:
-        """What changes when the file does; zeros where there is none, as while an editor replaces it."""
+        """What changes when the file does; zeros where there is no file, for instance while an editor replaces it."""
         try:
             found = self._path.stat()
         except OSError:
@@ -79,12 +79,12 @@ class WatchedFile:
 
 
 def watched_clients(path: Path, enrolment: Enrolment, observe: Observer) -> WatchedFile:
-    """The list of clients; who is let go is told to `observe`."""
+    """The list of clients; `observe` hears of each client that is disconnected."""
 
     async def take() -> None:
         registry = await trio.to_thread.run_sync(Registry.load, path)
         gone = enrolment.reload(registry)
-        _log.info("%s: %d clients, %d let go", path, len(registry), len(gone))
+        _log.info("%s: %d clients, %d disconnected", path, len(registry), len(gone))
         for client in gone:
             observe(Revoked(client=client.name))
 
@@ -92,7 +92,7 @@ def watched_clients(path: Path, enrolment: Enrolment, observe: Observer) -> Watc
 
 
 def watched_tokens(path: Path, server: int, enrolment: Enrolment, observe: Observer) -> WatchedFile:
-    """The file of enrolment tokens; a token that has been taken out of it lets nobody in any more."""
+    """The file of enrolment tokens; a token that was removed from it admits nobody any more."""
 
     async def take() -> None:
         book = await trio.to_thread.run_sync(partial(TokenBook.load, path, server))

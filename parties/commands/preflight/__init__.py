@@ -1,4 +1,4 @@
-"""`fsl-async preflight`: everything that can be known before a party starts, each with what to do about it."""
+"""`fsl-async preflight`: what can be checked before a party starts, and what to do about each problem."""
 
 from parties.commands.preflight.findings import Finding, Verdict, passed
 from parties.commands.preflight.run import preflight

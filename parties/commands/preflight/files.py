@@ -1,4 +1,4 @@
-"""Checks of what a party keeps in files: its keys, its model, its lists, its store."""
+"""Checks of a party's files: its keys, its model, its lists, its store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fsl_async.model_numbers import check_numbers, narrow_blocks
 from fsl_async.task import Task
 from parties.commands.preflight.findings import Doubt
 from parties.deployment.server import own_identity
-from parties.files.disk import check_room, refuse_network, sole_use
+from parties.files.disk import InUseError, check_room, refuse_network, sole_use
 from parties.files.models import load_model
 from parties.identity.keys import Identity, read_private
 from parties.identity.registry import Registry
@@ -57,7 +57,7 @@ def client_keys(file: ClientFile) -> str:
 
 
 def key_folder(path: Path, deployment: Deployment) -> str:
-    """Nobody else can replace the keys, and neither server's lie in one folder with the other's."""
+    """Nobody else can replace the keys, and the folder does not hold the keys of both servers."""
     folder = path.absolute().parent
     if folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise Doubt(f"others can write {folder}, and replace the keys in it; `chmod go-w` it")
@@ -78,23 +78,23 @@ def _channel_keys(folder: Path) -> list[bytes]:
         try:
             keys.append(Identity.load(path).public.channel)
         except MisuseError:
-            continue  # another user's, or none
+            continue  # another user's, or not a file of keys
     return keys
 
 
 def token(file: ClientFile) -> str:
-    """A client's token, where it has one, is one."""
+    """If a client has a token, it is well-formed."""
     if file.token is None:
         return "none: the servers must have this client on their lists"
     read_token(read_private(file.token, "ask the servers' operators for a token"))
     return f"{file.token} holds one; the servers tell whether it is theirs when it is used"
 
 
-# ---- who is let in
+# ---- who is admitted
 
 
 def admission(file: ServerFile, task: Task) -> str:
-    """Enough clients can come, and not just anybody."""
+    """Enough clients are admitted, and not just anybody."""
     if file.clients and not file.clients.exists():
         raise MisuseError(f"{file.clients} cannot be read: there is none; `fsl-async clients add` makes it")
     registry = Registry.load(file.clients) if file.clients else Registry()
@@ -119,7 +119,7 @@ def admission(file: ServerFile, task: Task) -> str:
 
 
 def model(file: ServerFile, task: Task) -> str:
-    """The model is there and is the task's, and the task's sums can be added to it."""
+    """The model exists and fits the task, and the task's sums can be added to it."""
     arrays = load_model(file.model)
     describe_model(task, arrays)
     check_numbers(task, arrays)
@@ -148,14 +148,16 @@ def model_bytes(task: Task) -> int:
 
 
 def is_running(place: StoreSetting) -> bool:
-    """Whether a server has the store in use now."""
+    """Whether a process has the store in use now."""
     if not isinstance(place, OnDisk) or not place.path.exists():
         return False
     try:
         with sole_use(place.path):
             return False
-    except StorageError as error:
-        return "is in use" in str(error)
+    except InUseError:
+        return True
+    except StorageError:
+        return False
 
 
 async def store(place: StoreSetting, *, marked: bool = True) -> str:
@@ -174,10 +176,10 @@ async def store(place: StoreSetting, *, marked: bool = True) -> str:
 
 
 def _is_new(path: Path) -> bool:
-    """Whether a store is still to be made, and can be.
+    """Whether a store does not exist yet, and can be created.
 
     Raises:
-        StorageError: it cannot.
+        StorageError: it cannot be created.
     """
     if path.exists():
         return False

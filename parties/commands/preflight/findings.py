@@ -1,8 +1,8 @@
-"""What a check finds.
+"""The result of a check.
 
-A check is a coroutine that gives a line about what is right. Where something is merely doubtful it raises `Doubt`;
-where the party would not start, or not work, an error of the family that it would end with, whose message says what to
-do.
+A check is a coroutine that returns a line about what is right. Where something is only doubtful it raises `Doubt`;
+where the party would not start or work, it raises the kind of error with which the party would end. Each message says
+what to do.
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ from __future__ import annotations
 import enum
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from fsl_async.errors import FslError
 from parties.commands.report import ExitCode, exit_code
 
-__all__ = ["Check", "Doubt", "Finding", "Verdict", "found", "passed"]
+__all__ = ["Check", "Doubt", "Finding", "Verdict", "found", "loaded", "passed"]
+
+ValueT = TypeVar("ValueT")
 
 Check: TypeAlias = Callable[[], Awaitable[str]]
 
 
 class Doubt(Exception):  # noqa: N818 - it is no error
-    """Something that works, and that somebody should look at."""
+    """Something that works, but should be looked at."""
 
 
 class Verdict(enum.Enum):
@@ -39,13 +41,13 @@ class Finding:
     Attributes:
         check: what was checked.
         verdict: how it ended.
-        words: what was found, and where it is not good, what to do.
-        code: with which exit code the party would end for this.
+        text: what was found, and what to do about it.
+        code: the exit code with which the party would end because of this.
     """
 
     check: str
     verdict: Verdict
-    words: str
+    text: str
     code: ExitCode
 
 
@@ -57,6 +59,16 @@ async def found(name: str, check: Check) -> Finding:
         return Finding(name, Verdict.DOUBTFUL, str(doubt), ExitCode.OK)
     except FslError as error:
         return Finding(name, Verdict.BAD, str(error), exit_code(error))
+
+
+def loaded(name: str, load: Callable[[], ValueT], told: Callable[[ValueT], str]) -> tuple[Finding, ValueT | None]:
+    """Load what further checks need; `told` says what is right about it. None where it cannot be loaded."""
+    value = None
+    try:
+        value = load()
+        return Finding(name, Verdict.GOOD, told(value), ExitCode.OK), value
+    except FslError as error:
+        return Finding(name, Verdict.BAD, str(error), exit_code(error)), value
 
 
 def passed(findings: Iterable[Finding]) -> bool:

@@ -49,7 +49,7 @@ async def listening(file: ServerFile, expected: str) -> str:
 
 
 async def operator_port(file: ServerFile) -> str:
-    """So is the operator's port, which is not for everybody."""
+    """The server can listen at the operator's port, and others cannot reach it."""
     address = file.operator.listen
     if not address:
         raise Doubt('none: there is no /metrics, no /readyz and no page; set [operator] listen = "127.0.0.1:9470"')
@@ -63,10 +63,10 @@ async def operator_port(file: ServerFile) -> str:
 
 
 def clock() -> str:
-    """The clock is synchronised; only people compare the two servers' times, so this never stops anybody.
+    """The clock is synchronised; only people compare the two servers' times, so this is never more than a doubt.
 
-    The other server is not asked for its time: nothing that it says to a stranger carries it. Two clocks that
-    are each synchronised to within some seconds differ by the sum of these at most.
+    The other server is not asked for its time, because it tells a stranger nothing of the kind. Two clocks that are
+    each synchronised to within some seconds differ by at most the sum of these.
     """
     synchronised, seconds = _kernel_clock()
     if synchronised:
@@ -80,7 +80,7 @@ def clock() -> str:
 
 
 def memory(file: ServerFile, task: Task) -> str:
-    """There is memory for the model, and for what is being received."""
+    """There is enough memory for the model and for messages."""
     model = _blocks(file, task)
     needed = server_bytes(task, model, message_bytes(task, model, file.limits.memory_bytes or None))
     there, free = _memory()
@@ -95,7 +95,7 @@ def memory(file: ServerFile, task: Task) -> str:
 
 
 def _blocks(file: ServerFile, task: Task) -> dict[str, np.ndarray[Any, Any]]:
-    """The model's blocks; where it cannot be read, which another check tells, blocks of the widest weights."""
+    """The model's blocks; where it cannot be read, which another check reports, blocks of the widest weights."""
     try:
         model = load_model(file.model)
     except FslError:
@@ -119,7 +119,7 @@ def host_and_port(address: str) -> tuple[str, int]:
     """The two parts of an address.
 
     Raises:
-        MisuseError: it is none.
+        MisuseError: it is not an address.
     """
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65_535:
@@ -149,7 +149,7 @@ def _is_address(host: str) -> bool:
 
 
 def _kernel_clock() -> tuple[bool, float]:
-    """What adjtimex(2) tells: whether the kernel's clock is synchronised, and its greatest error in seconds."""
+    """What adjtimex(2) says: whether the kernel's clock is synchronised, and its greatest error in seconds."""
     library = ctypes.CDLL(None, use_errno=True)
     timex = ctypes.create_string_buffer(TIMEX_BYTES)
     state = library.adjtimex(timex)
@@ -158,7 +158,7 @@ def _kernel_clock() -> tuple[bool, float]:
 
 
 def _memory() -> tuple[int, int]:
-    """Bytes of memory that this process can have in all, and now."""
+    """Bytes of memory that this process can have: in all, and now."""
     fields = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
     there, free = (1024 * int(fields[name].split()[0]) for name in ("MemTotal", "MemAvailable"))
     limit = CGROUP_LIMIT.read_text().strip() if os.access(CGROUP_LIMIT, os.R_OK) else "max"

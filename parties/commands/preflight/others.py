@@ -1,4 +1,4 @@
-"""Checks of the other parties: are they there, do they hold the task file's keys, have they the same task."""
+"""Checks of the other parties: whether they can be reached, hold the keys in the task file and have the same task."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ PATIENCE = 10.0
 
 
 class _Seen(FslError):  # noqa: N818 - it never leaves this module
-    """The other side has shown its key and its task; it needs not learn who asks."""
+    """The other side has shown its key and its task; it need not learn who asks."""
 
 
 async def server(deployment: Deployment, number: int) -> str:
-    """A server is there, holds its key and has our task: a handshake, broken off before we say who we are.
+    """A server can be reached, holds its key and has our task: a handshake, ended before we say who we are.
 
     Raises:
         UnreachableError: nothing listens there.
@@ -57,10 +57,10 @@ async def server(deployment: Deployment, number: int) -> str:
 
 
 async def reachable(deployment: Deployment, number: int) -> str:
-    """The other server is there, or will be.
+    """The other server can be reached.
 
     Raises:
-        Doubt: it cannot be reached: one of the two is started first.
+        Doubt: it cannot; one of the two servers is started first.
     """
     try:
         return await server(deployment, number)
@@ -69,10 +69,10 @@ async def reachable(deployment: Deployment, number: int) -> str:
 
 
 async def acceptance(file: ClientFile) -> str:
-    """Both servers let this client in. A token is not used up by asking.
+    """Both servers admit this client. The check does not use up a token.
 
     Raises:
-        Doubt: it must enrol first, and has a token to do it with.
+        Doubt: the client must enrol first, and has a token for that.
         ChannelError: a server refuses; the message says why.
         MisuseError: a server has another task; the message names the field.
     """
@@ -89,7 +89,7 @@ async def acceptance(file: ClientFile) -> str:
 
 
 async def separation(deployment: Deployment) -> str:
-    """The two servers are not one host."""
+    """The two servers are on different hosts."""
     places = [await _addresses_of(address) for address in deployment.addresses]
     shared = places[0] & places[1]
     local = [address for found in places for address in found if ip_address(address.partition("%")[0]).is_loopback]
@@ -104,7 +104,7 @@ async def separation(deployment: Deployment) -> str:
 
 
 async def operators(deployment: Deployment) -> str:
-    """The two servers are not one operator's."""
+    """The two servers have different operators."""
     names = [entry.operator for entry in deployment.servers]
     if not all(names):
         raise Doubt(

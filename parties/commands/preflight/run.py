@@ -11,7 +11,7 @@ from typing import Any
 import trio
 
 from parties.commands.preflight import files, host, others
-from parties.commands.preflight.findings import Check, Doubt, Finding, found
+from parties.commands.preflight.findings import Check, Doubt, Finding, found, loaded
 from parties.deployment.client_state import state_beside
 from parties.settings.party_file import ClientFile, PartyFile, ServerFile, load_party
 from parties.settings.reading import overrides
@@ -25,30 +25,32 @@ async def preflight(config: Path, environment: Mapping[str, str] = os.environ) -
 
     Args:
         config: the file.
-        environment: its variables go before the file.
+        environment: its variables take precedence over the file.
     """
-    loaded: list[PartyFile] = []
-    tasks: list[Deployment] = []
-
-    async def configuration() -> str:
-        loaded.append(load_party(config, environment))
-        return f"{config} is a {'server' if isinstance(loaded[0], ServerFile) else 'client'}'s file without mistakes"
-
-    async def task() -> str:
-        tasks.append(Deployment.load(loaded[0].task))
-        tasks[0].identities  # noqa: B018 - reading them checks them
-        return f"{loaded[0].task}: {tasks[0].task.name!r}, digest {tasks[0].task.digest().hex()[:16]}…"
-
-    findings = [await found("configuration", configuration)]
-    if loaded:
-        findings.append(await found("task", task))
-    if tasks:
-        findings.append(await found("environment", _plain(_environment, type(loaded[0]), environment)))
-        checks = (
-            _of_server(loaded[0], tasks[0]) if isinstance(loaded[0], ServerFile) else _of_client(loaded[0], tasks[0])
-        )
+    finding, file = loaded("configuration", partial(load_party, config, environment), partial(_kind_of_file, config))
+    if file is None:
+        return [finding]
+    task_finding, deployment = loaded("task", partial(Deployment.load, file.task), partial(_task, file.task))
+    findings = [finding, task_finding]
+    if deployment is not None:
+        findings.append(await found("environment", _plain(_environment, type(file), environment)))
+        checks = _of_server(file, deployment) if isinstance(file, ServerFile) else _of_client(file, deployment)
         findings += [await found(name, check) for name, check in checks]
     return findings
+
+
+def _kind_of_file(config: Path, file: PartyFile) -> str:
+    return f"{config} is a {'server' if isinstance(file, ServerFile) else 'client'}'s file without mistakes"
+
+
+def _task(path: Path, deployment: Deployment) -> str:
+    """The task in short; the servers' keys are checked when they are read.
+
+    Raises:
+        MisuseError: a server's keys cannot be read.
+    """
+    deployment.identities  # noqa: B018 - reading them checks them
+    return f"{path}: {deployment.task.name!r}, digest {deployment.task.digest().hex()[:16]}…"
 
 
 def _of_server(file: ServerFile, deployment: Deployment) -> list[tuple[str, Check]]:
@@ -86,14 +88,14 @@ def _of_client(file: ClientFile, deployment: Deployment) -> list[tuple[str, Chec
     ]
 
 
-def _plain(check: Callable[..., str], *words: Any) -> Check:
-    """A check that waits for nobody, beside the event loop."""
-    return partial(trio.to_thread.run_sync, check, *words)
+def _plain(check: Callable[..., str], *arguments: Any) -> Check:
+    """A check that is not async, in a thread."""
+    return partial(trio.to_thread.run_sync, check, *arguments)
 
 
 def _environment(kind: type[PartyFile], environment: Mapping[str, str]) -> str:
-    """No variable goes before the file, or somebody knows that it does."""
-    named = [f"{setting.variable} goes before {setting.key}" for setting, _ in overrides(kind, environment)]
+    """No environment variable overrides a setting of the file."""
+    named = [f"{setting.variable} overrides {setting.key}" for setting, _ in overrides(kind, environment)]
     if named:
         raise Doubt("; ".join(named))
-    return "no variable goes before the file"
+    return "no variable overrides a setting of the file"

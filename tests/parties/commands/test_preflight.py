@@ -100,8 +100,8 @@ async def test_a_server_before_its_first_start_passes_with_the_other_one_still_a
     assert {"clients", "two hosts", "other server"} <= doubts <= {
         "clients", "two hosts", "other server", "clock", "descriptors", "memory",
     }  # fmt: skip
-    assert "if it is not started yet, that is all" in findings["other server"].words
-    assert findings["two operators"].words == "North and South"
+    assert "if it is not started yet, that is all" in findings["other server"].text
+    assert findings["two operators"].text == "North and South"
     assert not (folder / "S0" / "state.sqlite").exists()  # looking makes nothing
 
 
@@ -110,18 +110,18 @@ async def test_each_server_finds_the_other_one_and_whether_it_is_the_right_one(f
     async with running(folder / other):
         findings = await found(folder / own)
         assert findings["other server"].verdict is GOOD
-        assert f"{other} at 127.0.0.1" in findings["other server"].words
+        assert f"{other} at 127.0.0.1" in findings["other server"].text
         task = (folder / own / "task.toml").read_text()
         change(folder / own / "task.toml", "select = 8", "select = 9")
         findings = await found(folder / own)
         assert (findings["other server"].verdict, findings["other server"].code) == (BAD, ExitCode.MISUSE)
-        assert re.search(r"runs another task: its digest is [0-9a-f]{16}…, ours is", findings["other server"].words)
+        assert re.search(r"runs another task: its digest is [0-9a-f]{16}…, ours is", findings["other server"].text)
         key = Identity.generate("x").public.channel.hex()
         real = re.search(rf'channel = "({_channel(folder / other)})"', task)[1]
         (folder / own / "task.toml").write_text(task.replace(real, key))
         findings = await found(folder / own)
         assert (findings["other server"].verdict, findings["other server"].code) == (BAD, ExitCode.CHANNEL)
-        assert "it holds another key" in findings["other server"].words
+        assert "it holds another key" in findings["other server"].text
 
 
 def _channel(home: Path) -> str:
@@ -133,11 +133,11 @@ async def test_a_running_server_is_found_running(folder):
         findings = await found(folder / "S0")
         assert passed(findings.values())
         assert findings["store"].verdict is DOUBTFUL
-        assert "is in use: the server is running" in findings["store"].words
-        assert "is the running server's" in findings["port"].words
+        assert "is in use: the server is running" in findings["store"].text
+        assert "is the running server's" in findings["port"].text
     findings = await found(folder / "S0")
     assert findings["store"].verdict is GOOD
-    assert "can be read and written" in findings["store"].words
+    assert "can be read and written" in findings["store"].text
 
 
 BROKEN = {
@@ -166,7 +166,7 @@ async def test_what_stands_in_a_servers_way_is_found_and_named(folder, case):
     assert not passed(findings.values())
     assert next(finding.check for finding in findings.values() if finding.verdict is BAD) == check
     assert findings[check].code == code
-    assert words in findings[check].words
+    assert words in findings[check].text
 
 
 async def test_ports_that_are_taken_are_found(folder):
@@ -176,24 +176,24 @@ async def test_ports_that_are_taken_are_found(folder):
         async with listener:
             findings = await found(folder / "S0")
         assert (findings[check].verdict, findings[check].code) == (BAD, ExitCode.CHANNEL)
-        assert "is the port free" in findings[check].words
+        assert "is the port free" in findings[check].text
 
 
 async def test_a_model_of_another_shape_is_found(folder):
     save_model(folder / "S0" / "model.npz", {"items": np.zeros((3, 3)), "head": np.zeros(5)})
     findings = await found(folder / "S0")
     assert findings["model"].verdict is BAD
-    assert "items" in findings["model"].words
+    assert "items" in findings["model"].text
 
 
 async def test_keys_that_others_can_read_or_replace_are_found(folder):
     (folder / "S0" / "own.key").chmod(0o644)
-    assert "`chmod 600` it" in (await found(folder / "S0"))["keys"].words
+    assert "`chmod 600` it" in (await found(folder / "S0"))["keys"].text
     (folder / "S0" / "own.key").chmod(0o600)
     (folder / "S0").chmod(0o770)
     finding = (await found(folder / "S0"))["key folder"]
     assert finding.verdict is DOUBTFUL
-    assert "`chmod go-w` it" in finding.words
+    assert "`chmod go-w` it" in finding.text
     (folder / "S0").chmod(0o777)
     assert (await found(folder / "S0"))["keys"].verdict is BAD
 
@@ -203,16 +203,16 @@ async def test_both_servers_keys_in_one_folder_are_found(folder):
     (folder / "S0" / "other.key").chmod(0o600)
     finding = (await found(folder / "S0"))["key folder"]
     assert finding.verdict is DOUBTFUL
-    assert "has the secret keys of both servers" in finding.words
+    assert "has the secret keys of both servers" in finding.text
 
 
 async def test_one_operator_of_both_servers_is_found(folder):
     change(folder / "S0" / "task.toml", '"South"', '" NORTH "')
     finding = (await found(folder / "S0"))["two operators"]
     assert finding.verdict is DOUBTFUL
-    assert "both servers are run by 'North'" in finding.words
+    assert "both servers are run by 'North'" in finding.text
     change(folder / "S0" / "task.toml", 'operator = " NORTH "', "")
-    assert "does not say who runs the servers" in (await found(folder / "S0"))["two operators"].words
+    assert "does not say who runs the servers" in (await found(folder / "S0"))["two operators"].text
 
 
 async def test_one_host_of_both_servers_is_found_and_two_are_not_doubted(folder, monkeypatch):
@@ -222,7 +222,7 @@ async def test_one_host_of_both_servers_is_found_and_two_are_not_doubted(folder,
         addresses = iter((first, second))
         path = folder / "S0" / "task.toml"
         path.write_text(re.sub(r'address = ".*"', lambda _: f'address = "{next(addresses)}"', task))
-        return (await found(folder / "S0"))["two hosts"].words
+        return (await found(folder / "S0"))["two hosts"].text
 
     monkeypatch.setattr(others, "PATIENCE", 0.2)
     assert "both servers are at 192.0.2.7" in await told("192.0.2.7:1", "192.0.2.7:2")
@@ -234,15 +234,15 @@ async def test_one_host_of_both_servers_is_found_and_two_are_not_doubted(folder,
 async def test_a_store_in_memory_open_enrolment_and_variables_are_doubtful(folder):
     findings = await found(folder / "S0", FSL_ASYNC_STORE="memory", FSL_ASYNC_ENROLMENT="open")
     assert passed(findings.values())
-    assert findings["store"].words.startswith("THE STORE IS IN MEMORY")
-    assert "enrolment is open" in findings["clients"].words
+    assert findings["store"].text.startswith("THE STORE IS IN MEMORY")
+    assert "enrolment is open" in findings["clients"].text
     assert findings["environment"].verdict is DOUBTFUL
-    assert "FSL_ASYNC_STORE goes before store" in findings["environment"].words
+    assert "FSL_ASYNC_STORE overrides store" in findings["environment"].text
 
 
 async def test_too_few_clients_are_doubtful(folder):
     (folder / "S0" / "clients.toml").write_text("")
-    assert "lists 0 clients, and no round is done with fewer than 2" in (await found(folder / "S0"))["clients"].words
+    assert "lists 0 clients, and no round is done with fewer than 2" in (await found(folder / "S0"))["clients"].text
 
 
 async def test_a_store_on_another_hosts_disk_is_found(folder, monkeypatch, tmp_path):
@@ -251,8 +251,8 @@ async def test_a_store_on_another_hosts_disk_is_found(folder, monkeypatch, tmp_p
     monkeypatch.setattr(disk, "MOUNTS", mounts)
     finding = (await found(folder / "S0"))["store"]
     assert (finding.verdict, finding.code) == (BAD, ExitCode.STORAGE)
-    assert "lies on a network file system (nfs4)" in finding.words
-    assert "name a file on a local disk" in finding.words
+    assert "lies on a network file system (nfs4)" in finding.text
+    assert "name a file on a local disk" in finding.text
 
 
 @pytest.mark.parametrize(
@@ -273,10 +273,10 @@ async def test_a_disk_without_room_for_a_round_is_found(folder, monkeypatch, fre
     monkeypatch.setattr(shutil, "disk_usage", lambda place: usage)
     finding = (await found(folder / "S0"))["disk"]
     assert finding.verdict is verdict
-    assert words in finding.words
+    assert words in finding.text
     if verdict is BAD:
         assert finding.code == ExitCode.STORAGE
-        needed = float(re.search(r"([\d,]+) MB are needed", finding.words)[1].replace(",", "")) * 1e6
+        needed = float(re.search(r"([\d,]+) MB are needed", finding.text)[1].replace(",", "")) * 1e6
         setup = ServerFile.load(folder / "S0" / "party.toml")
         task = Deployment.load(setup.task).task
         assert needed >= 2 * submission_bytes(task) > 1_000_000
@@ -287,14 +287,14 @@ async def test_keys_of_another_user_are_found(folder):
     os.chown(folder / "S0" / "own.key", 65_534, -1)
     finding = (await found(folder / "S0"))["keys"]
     assert (finding.verdict, finding.code) == (BAD, ExitCode.MISUSE)
-    assert "belongs to another user; a secret must belong to the one who uses it" in finding.words
+    assert "belongs to another user; a secret must belong to the one who uses it" in finding.text
 
 
 async def test_a_store_that_cannot_be_written_is_found(folder):
     (folder / "S0" / "state.sqlite").mkdir()
     finding = (await found(folder / "S0"))["store"]
     assert (finding.verdict, finding.code) == (BAD, ExitCode.STORAGE)
-    assert "state.sqlite" in finding.words
+    assert "state.sqlite" in finding.text
 
 
 # ---- the host
@@ -350,15 +350,15 @@ async def test_a_client_finds_both_servers_and_that_they_know_it(folder):
     async with running(folder / "S0", folder / "S1"):
         findings = await found(folder / "anna")
         assert passed(findings.values()), findings
-        assert findings["admission"].words == "both servers know 'anna'"
+        assert findings["admission"].text == "both servers know 'anna'"
         findings = await found(folder / "eve")
         assert findings["S0"].verdict is GOOD
         assert (findings["admission"].verdict, findings["admission"].code) == (BAD, ExitCode.CHANNEL)
-        assert "is not on S0's list" in findings["admission"].words
+        assert "is not on S0's list" in findings["admission"].text
         change(folder / "anna" / "task.toml", "select = 8", "select = 9")
         findings = await found(folder / "anna")
         assert findings["S1"].code == ExitCode.MISUSE
-        assert "S0 runs another task: blocks" in findings["admission"].words
+        assert "S0 runs another task: blocks" in findings["admission"].text
 
 
 async def test_asking_uses_up_no_token(folder):
@@ -368,12 +368,12 @@ async def test_asking_uses_up_no_token(folder):
     async with running(folder / "S0", folder / "S1") as servers:
         finding = (await found(folder / "eve"))["admission"]
         assert finding.verdict is BAD
-        assert "enrols with a token" in finding.words
+        assert "enrols with a token" in finding.text
         (folder / "eve" / "token").write_text(TOKEN)
         (folder / "eve" / "token").chmod(0o600)
         findings = await found(folder / "eve", FSL_ASYNC_TOKEN="token")
         assert passed(findings.values())
-        assert "the token is used with the first call" in findings["admission"].words
+        assert "the token is used with the first call" in findings["admission"].text
         assert all("eve" not in server.enrolment for server in servers)
         (folder / "eve" / "token").chmod(0o644)
         assert (await found(folder / "eve", FSL_ASYNC_TOKEN="token"))["token"].verdict is BAD
@@ -388,7 +388,7 @@ async def test_what_is_no_server_at_all_is_found(folder):
         await nursery.start(trio.serve_tcp, foreign, int(address[1]))
         finding = (await found(folder / "anna"))["S0"]
         assert (finding.verdict, finding.code) == (BAD, ExitCode.CHANNEL)
-        assert "fsl-async" in finding.words
+        assert "fsl-async" in finding.text
         nursery.cancel_scope.cancel()
 
 
@@ -403,14 +403,14 @@ async def test_what_never_answers_is_given_up(folder, monkeypatch):
         await nursery.start(trio.serve_tcp, silent, int(address[1]))
         finding = (await found(folder / "anna"))["S0"]
         assert finding.verdict is BAD
-        assert "no channel with" in finding.words
+        assert "no channel with" in finding.text
         nursery.cancel_scope.cancel()
 
 
 async def test_a_client_s_state_lies_beside_its_keys_where_its_file_names_none(folder):
     change(folder / "anna" / "party.toml", 'state = "state.sqlite"\n', "")
     finding = (await found(folder / "anna"))["state"]
-    assert re.search(r"anna/\w+\.state ", finding.words)
+    assert re.search(r"anna/\w+\.state ", finding.text)
     assert finding.verdict is GOOD
 
 
@@ -490,7 +490,7 @@ async def test_a_models_numbers_are_compared_with_the_ring(folder, items, ring, 
     save_model(home / "model.npz", model() | {"items": items(model()["items"].shape)})
     finding = (await found(home))["model"]
     assert finding.verdict is verdict
-    assert re.search(words, finding.words)
+    assert re.search(words, finding.text)
 
 
 async def test_looking_is_no_trouble_of_the_server_that_is_looked_at(folder):
