@@ -23,7 +23,7 @@ from fsl_async.foreign_text import printable
 from fsl_async.protocols import round as protocol
 from parties.concurrency import RecurringEvent
 from parties.errors import SumRefusedError
-from parties.events import BudgetMoved, ClientLeft, ClientMet, ConnectionFailed, Warned
+from parties.events import ClientLeft, ClientMet, ConnectionFailed, Warned
 from parties.identity.keys import PublicIdentity
 from parties.outcome import Aborted, Done, Model, RoundOutcome, RoundReport, SumRefused
 from parties.server.actor import Actor
@@ -89,9 +89,8 @@ class Server:
             handler.longest_bulk,
             handler.longest_answer,
             setup.conversations,
-            traffic.received,
-            traffic.sent,
-            self._budget_moved,
+            traffic,
+            setup.observe,
         )
         self._store_failed, self._store_failure = trio.open_memory_channel[StoreLostError](1)
         self._left = RecurringEvent()
@@ -362,9 +361,6 @@ class Server:
         """What strangers are allowed; the peer has places of its own, so that clients cannot keep it out."""
         own = {self.setup.peer.channel: PEER_CONNECTIONS}
         return replace(self.setup.limits, per_key_exceptions=own | dict(self.setup.limits.per_key_exceptions))
-
-    def _budget_moved(self, used: int, limit: int) -> None:
-        self.setup.observe(BudgetMoved(used=used, limit=limit))
 
     async def admit(self, key: bytes, payload: bytes) -> bytes | Refusal:
         """Decide about the holder of an authenticated channel key; the answer is its name, or why not."""

@@ -20,6 +20,7 @@ from fsl_async.wire.messages import (
     Submit,
     TaskIs,
 )
+from parties.events import unobserved
 from parties.server.clients.connection import ClientConnections
 from parties.server.limits import ConversationLimits
 from parties.server.refusals import AbuseError, RequestRefusedError
@@ -92,6 +93,14 @@ class Counter:
         return Opened(b"a configuration"), b""
 
 
+class Overheard:
+    """In place of a server's `Traffic`: keeps what it is told."""
+
+    def __init__(self, taken, sent):
+        self.received = lambda *told: taken.append(told)
+        self.sent = lambda *told: sent.append(told)
+
+
 @dataclass
 class House:
     """A server of one counter, and what it saw."""
@@ -113,8 +122,8 @@ class House:
             longest,
             self.longest_answer,
             self.limits,
-            lambda *words: self.taken.append(words),
-            lambda *words: self.sent.append(words),
+            Overheard(self.taken, self.sent),
+            unobserved,
         )
         service = Service(SERVER, self._admit, self._serve, observe=lambda origin, error: self.failures.append(error))
         await self.nursery.start(self.network.listen, "S0", service)

@@ -2,26 +2,27 @@
 
 Rules:
 
-- A request is read only if it declares what some request of this task has: a head alone, or a head and a bulk of one
-  of the task's exact sizes. Room for a bulk is lent as it comes (see `parties.server.clients.memory_budget`); that it
-  has begun counts at once, and is forgotten when it has come.
+- A request is read only if it declares a size that some request of this task has: a head alone, or a head and a bulk
+  of one of the task's exact sizes. Room for a bulk is lent as the bulk comes (see
+  `parties.server.clients.memory_budget`); a request with bulk counts once it begins, until all of it has come.
 - An answer with bulk has its room before it is made, and until its client has taken it.
-- While others wait for room, the slowest message gives its own up: a request is told to come back, and who does not
-  read its answer loses its connection.
-- A request that has begun comes at a pace, and so does the reading of its answer; who is slower loses its connection.
-- A client that asks for nothing is let go after a while. One whose answer is long in coming is not idle; but if it
-  leaves meanwhile, or gives no sign of life, that is noticed, and its place is free.
+- While others wait for room, the slowest message gives up its own: a client whose request is slowest is told to come
+  back, and one that reads its answer slowest loses its connection.
+- A request that has begun must come at a certain pace, and its answer must be read at that pace; a slower client loses
+  its connection.
+- A client that asks for nothing is disconnected after a while. A client that waits for its answer is not idle; but if
+  it leaves meanwhile, or gives no sign of life, its connection ends and its place is free.
 - A client that waits for its answer is shown signs of life.
-- A client that breaks the message rules loses its connection, nobody else does; who goes on beyond its limits gets one
-  last answer that says so.
+- A client that breaks the message rules loses its connection, and no other client does; one that goes on beyond its
+  limits gets one last answer that says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol, TypeAlias
+from typing import NoReturn
 
 import trio
 
@@ -29,71 +30,26 @@ from fsl_async.digests import Buffer
 from fsl_async.errors import ChannelError, PeerViolationError
 from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import AskOutcome, Enter, FromClient, Message, Refused
-from parties.server.clients.memory_budget import Budget, Loan, Moved, unmoved
+from parties.events import BudgetMoved, Observer
+from parties.server.clients.answerer import NOTHING, Answerer, Reply, no_room
+from parties.server.clients.memory_budget import Budget, Loan
 from parties.server.limits import ConversationLimits
 from parties.server.refusals import AbuseError, RequestRefusedError
+from parties.server.traffic import Traffic
 from transport import Channel, ChannelClosedError, Progress, TooSlowError
 from transport.arriving import unseen
 from transport.limits import RateLimiter
 
-__all__ = ["LONGEST_HEAD", "Answerer", "ClientConnections", "Reply"]
+__all__ = ["LONGEST_HEAD", "ClientConnections"]
 
 LONGEST_HEAD = 4_096
-"""Bytes that a request has at most besides its bulk; the longest there is has a tenth of it."""
+"""The most bytes that a request has besides its bulk; the longest request has a tenth of it."""
 
 FIRST_ROOM = 2**19
 """Bytes of room that a request with bulk has before more of it comes."""
 
 SENDING = 2**19
 """Bytes that an answer takes besides itself while it is sent: some of its records, and what they were made of."""
-
-Reply: TypeAlias = tuple[Message, Buffer]
-"""An answer, and the bulk data that goes with it."""
-
-Room: TypeAlias = Callable[[int], Awaitable[None]]
-"""Takes room for so many bytes of an answer; see `Answerer.reply`."""
-
-
-async def no_room(size: int) -> None:
-    """For requests whose answers all clients share, or that have none of their own."""
-
-
-Sent: TypeAlias = Callable[[str, Message, int, int], None]
-"""Hears of every answer sent: to whom, what, its bytes before framing, of them bulk."""
-
-Taken: TypeAlias = Callable[[str, Message, int], None]
-"""Hears of every request that came: from whom, what, its bytes before framing."""
-
-
-class Answerer(Protocol):
-    """Carries out what clients ask for."""
-
-    def bulk_sizes(self) -> frozenset[int]:
-        """The exact sizes in bytes that a request's bulk can have now, where it has one."""
-
-    def arriving(self, client: str) -> AbstractContextManager[None]:
-        """Counts a request with bulk that has begun, until it has come; it stays counted if the block raises.
-
-        Raises:
-            RequestRefusedError: it is one too many.
-            AbuseError: it is one too many, and not the first of those.
-        """
-
-    async def reply(self, client: str, message: Any, bulk: memoryview, room: Room) -> Reply:
-        """Carry a request out; what is refused is answered with the reason.
-
-        Args:
-            client: who asks.
-            message: for what.
-            bulk: the bytes that came with it.
-            room: takes room for an answer with so many bytes of its own; to be called just before the answer is made,
-                so that a request that waits for its other half holds nothing that others need. Raises
-                `RequestRefusedError` where there is none in time.
-
-        Raises:
-            AbuseError: the client goes on beyond its limits; it carries the last answer.
-            PeerViolationError: no client that keeps the protocol sends this.
-        """
 
 
 class ClientConnections:
@@ -104,9 +60,8 @@ class ClientConnections:
         longest: the longest bulk of a request that the task implies, in bytes.
         longest_answer: the longest bulk of an answer that is made for one client, likewise.
         limits: what they are allowed.
-        taken: hears of every request.
-        sent: hears of every answer.
-        moved: hears how much memory is in use.
+        traffic: tells of every request and every answer.
+        observe: takes an event whenever memory is lent or given back.
 
     Raises:
         MisuseError: the memory is not enough for one request and one answer.
@@ -118,23 +73,22 @@ class ClientConnections:
         longest: int,
         longest_answer: int,
         limits: ConversationLimits,
-        taken: Taken,
-        sent: Sent,
-        moved: Moved = unmoved,
+        traffic: Traffic,
+        observe: Observer,
     ) -> None:
         self.answerer = answerer
         self.longest = longest + LONGEST_HEAD
         self.limits = limits
-        self.taken = taken
-        self.sent = sent
+        self.traffic = traffic
         requests, answers = limits.memory(self.longest, longest_answer + SENDING)
-        self._moved = moved
-        self.budget = Budget(requests, self._tell)
-        self.answers = Budget(answers, self._tell)
-        self.requests = RateLimiter(limits.requests_per_second, limits.request_burst)
+        self._observe = observe
+        self.request_memory = Budget(requests, self._note_moved)
+        self.answer_memory = Budget(answers, self._note_moved)
+        self.rate = RateLimiter(limits.requests_per_second, limits.request_burst)
 
-    def _tell(self, used: int, limit: int) -> None:
-        self._moved(self.budget.used + self.answers.used, self.budget.limit + self.answers.limit)
+    def _note_moved(self) -> None:
+        requests, answers = self.request_memory, self.answer_memory
+        self._observe(BudgetMoved(used=requests.used + answers.used, limit=requests.limit + answers.limit))
 
     async def hold(self, channel: Channel, client: str) -> None:
         """Answer a client's requests until it closes or has been silent for too long.
@@ -172,7 +126,7 @@ class _Conversation:
                     length = await self._channel.announced(pace=self._pace)
                 if idle.cancelled_caught:
                     return
-                await self._shared.requests.wait(self._client)
+                await self._shared.rate.wait(self._client)
                 await self._serve(length)
         except ChannelClosedError:
             return
@@ -181,12 +135,12 @@ class _Conversation:
         """Take one request, of which only the length is known, and answer it."""
         async with AsyncExitStack() as lent:
             if length <= LONGEST_HEAD:
-                answers = await self._carry_out(await self._channel.receive(length, pace=self._pace), lent)
+                answer = await self._carry_out(await self._channel.receive(length, pace=self._pace), lent)
             elif any(0 < length - size <= LONGEST_HEAD for size in self._shared.answerer.bulk_sizes()):
-                answers = await self._carry_out_with_bulk(length, lent)
+                answer = await self._carry_out_with_bulk(length, lent)
             else:
                 await self._refuse_size(length)
-            for answer in answers:
+            if answer is not None:
                 await self._answer(answer)
 
     async def _refuse_size(self, length: int) -> NoReturn:
@@ -196,30 +150,30 @@ class _Conversation:
             await self._channel.discard(pace=self._pace)  # else a client that does not read yet would not hear it
         raise PeerViolationError(self._client, explanation)
 
-    async def _carry_out_with_bulk(self, length: int, lent: AsyncExitStack) -> list[_Answer]:
-        """Carry out a request with room lent for it, which is free again before the answer leaves."""
+    async def _carry_out_with_bulk(self, length: int, lent: AsyncExitStack) -> _Answer | None:
+        """Carry out a request with room lent for it, which is given back before the answer is sent."""
         async with AsyncExitStack() as request:
             try:
-                data = await self._arrived(await self._begun(self._shared.budget, length, request))
+                data = await self._arrived(await self._begun(self._shared.request_memory, length, request))
             except RequestRefusedError as refusal:
                 await request.aclose()
-                await self._let_pass(refusal)
-                return []
+                await self._refuse(refusal)
+                return None
             return await self._carry_out(data, lent)
 
     async def _arrived(self, loan: Loan) -> bytearray:
-        """Take a request's bytes; room is lent as they come.
+        """Receive a request's bytes; room is lent as they come.
 
         Raises:
-            RequestRefusedError: there is no room for it, or it has begun too often.
-            AbuseError: it goes on beginning.
+            RequestRefusedError: there is no room for it, or too many requests of its client have broken off.
+            AbuseError: its client went on above its limits.
         """
 
         async def room(taken: int, size: int) -> None:
             loan.moved = taken
-            await self._lend(self._shared.budget, loan, size)
+            await self._lend(self._shared.request_memory, loan, size)
 
-        await self._lend(self._shared.budget, loan, min(loan.total, FIRST_ROOM))
+        await self._lend(self._shared.request_memory, loan, min(loan.total, FIRST_ROOM))
         try:
             with self._shared.answerer.arriving(self._client):
                 with loan.moving():
@@ -230,7 +184,7 @@ class _Conversation:
             raise
 
     async def _begun(self, budget: Budget, size: int, lent: AsyncExitStack) -> Loan:
-        """A loan for this client, whose turn comes in time; it lasts as long as the stack."""
+        """A loan for this client, if its turn comes in time; it lasts as long as the stack."""
         with trio.move_on_after(self._limits.queue_seconds):
             return await lent.enter_async_context(budget.loan(self._client, size))
         raise self._busy("another message of yours has not come to its end")
@@ -249,34 +203,35 @@ class _Conversation:
     def _retry_after(self) -> int:
         return max(1, round(self._limits.queue_seconds))
 
-    async def _let_pass(self, refusal: RequestRefusedError) -> None:
-        """Say why a request is not taken, and let it pass: its client reads when it has sent it, if not before."""
+    async def _refuse(self, refusal: RequestRefusedError) -> None:
+        """Say why a request is not taken, and discard the rest of it: its client may not read before it has sent it."""
         await self._send(refusal.message)
         await self._channel.discard(pace=self._pace)
 
-    async def _carry_out(self, data: bytearray, lent: AsyncExitStack) -> list[_Answer]:
-        """Carry out a request and return its answer; none if the client leaves while it is long in coming.
+    async def _carry_out(self, data: bytearray, lent: AsyncExitStack) -> _Answer | None:
+        """Carry out a request and return its answer; None if the client leaves while it waits for the answer.
 
         Args:
             data: the request.
-            lent: keeps the room for the answer.
+            lent: holds the room for the answer.
         """
         message, bulk = decode(data, FromClient, self._client)
-        self._shared.taken(self._client, message, len(data))
+        self._shared.traffic.received(self._client, message, len(data))
         loan = Loan(self._client, 0, 0)
         if isinstance(message, Enter | AskOutcome):
-            return [_Answer(reply, content, loan) for reply, content in await self._while_present(message)]
+            reply = await self._while_present(message)
+            return None if reply is None else _Answer(*reply, loan)
 
         async def room(own: int) -> None:
             nonlocal loan
-            size = min(own + SENDING, self._shared.answers.limit)
-            loan = await self._begun(self._shared.answers, size, lent)
-            await self._lend(self._shared.answers, loan, loan.total)
+            size = min(own + SENDING, self._shared.answer_memory.limit)
+            loan = await self._begun(self._shared.answer_memory, size, lent)
+            await self._lend(self._shared.answer_memory, loan, loan.total)
 
         async with self._alive():
             try:
-                reply, content = await self._shared.answerer.reply(self._client, message, bulk, room)
-                return [_Answer(reply, content, loan)]
+                reply = await self._shared.answerer.reply(self._client, message, bulk, room)
+                return _Answer(*reply, loan)
             except AbuseError as abuse:
                 await self._send(abuse.message)
                 raise
@@ -291,19 +246,20 @@ class _Conversation:
             finally:
                 nursery.cancel_scope.cancel()  # a client that reads nothing keeps a sign of life waiting
 
-    async def _while_present(self, message: Enter | AskOutcome) -> list[Reply]:
-        answers: list[Reply] = []
+    async def _while_present(self, message: Enter | AskOutcome) -> Reply | None:
+        """The answer to a request that may wait for hours; None if the client leaves meanwhile."""
+        reply: Reply | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._notice_leaving, nursery.cancel_scope)
-            answers.append(await self._shared.answerer.reply(self._client, message, memoryview(b""), no_room))
+            reply = await self._shared.answerer.reply(self._client, message, NOTHING, no_room)
             nursery.cancel_scope.cancel()
-        return answers
+        return reply
 
     async def _notice_leaving(self, scope: trio.CancelScope) -> None:
-        """Cancel a scope when the client leaves; what happened to the connection, its next user is told again."""
+        """Cancel a scope when the client leaves; the next use of the connection raises the error again."""
         with suppress(ChannelError):
             await self._channel.awaited()
-            await self._channel.beat()  # it has sent ahead, and goes on waiting
+            await self._channel.beat()  # it has sent its next request ahead, and still waits
         scope.cancel()
 
     async def _answer(self, answer: _Answer) -> None:
@@ -318,4 +274,4 @@ class _Conversation:
     async def _send(self, message: Message, content: Buffer = b"", progress: Progress = unseen) -> None:
         parts = encode(message, content)
         await self._channel.send(*parts, pace=self._pace, progress=progress)
-        self._shared.sent(self._client, message, sum(len(part) for part in parts), len(content))
+        self._shared.traffic.sent(self._client, message, sum(len(part) for part in parts), len(content))

@@ -1,14 +1,14 @@
-"""The memory that a server lends to messages that come and go: never more than there is, and to nobody for words alone.
+"""The memory that a server lends to messages that come and go: a fixed amount, lent only as bytes really move.
 
 A message declares how long it is; room is lent as its bytes come. So a client that declares much and sends little holds
 little. Rules:
 
-- A client has room for one message at a time, whatever it asks for on how many connections.
-- Whoever comes first begins first. A message that has begun goes on before one that has not.
-- Room is lent only while all that have begun can still be finished, one after the other, with what is free and what
-  the finished give back (the banker's rule). So messages that have begun never wait for each other for ever.
-- While somebody has waited for room for a while, the message that is furthest from its end, as fast as it moves, gives
-  its room up: one at a time, after a grace. One that is nearly there is spared, for twice the time that this takes.
+- A client has room for one message at a time, whatever it asks for on however many connections.
+- Messages begin in the order in which they come; one that has begun is served before one that has not.
+- Room is lent only while all messages that have begun can still be finished, one after the other, with the free room
+  and what finished messages give back (the banker's algorithm). So messages never wait for each other for ever.
+- While a message has waited for room for a while, the message that needs the longest time to its end, at its present
+  speed, gives up its room: one at a time, after a grace. One that is nearly done is spared for a limited time.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from fsl_async.errors import MisuseError
 
 __all__ = ["Budget", "Loan", "Moved", "unmoved"]
 
-Moved: TypeAlias = Callable[[int, int], None]
-"""Hears each time room is taken or given back: bytes in use, bytes in all."""
+Moved: TypeAlias = Callable[[], None]
+"""Called each time room is lent or given back."""
 
 GRACE = 5.0
-"""Seconds for which a message is not yet judged."""
+"""Seconds before the speed of a message is judged."""
 
 PRESSURE = 2.0
-"""Seconds that somebody waits for room before the slowest message gives its own up, and before the next one does."""
+"""Seconds that a message waits for room before the slowest one gives up its own, and before the next one does."""
 
-NEARLY_THERE = 10.0
-"""Seconds to its end, as fast as it moves, for which a message may keep its room whoever waits."""
+NEARLY_DONE = 10.0
+"""A message that needs at most so many seconds to its end, at its present speed, keeps its room."""
 
-SPARED = 2 * NEARLY_THERE
-"""Seconds after which a message that was nearly there should have come to its end."""
+SPARED = 2 * NEARLY_DONE
+"""Seconds for which a message that is nearly done is spared."""
 
 JUDGED_AGAIN = 0.2
-"""Seconds between two looks at all messages: thousands may wait, and each of them asks."""
+"""Seconds between two looks at all messages, because thousands may wait, and each of them asks."""
 
 
-def unmoved(used: int, limit: int) -> None:
-    """Hears nothing."""
+def unmoved() -> None:
+    """Does nothing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,9 +59,9 @@ class Loan:
         length: the bytes that have to move.
         held: the bytes that are lent.
         moved: how many bytes have moved; the message is judged by them.
-        moves: whether it depends on its client now how fast it gets on.
-        scope: cancelled when the message gives its room up.
-        ended: set when it has come to its end.
+        moves: whether its speed depends on its client now.
+        scope: cancelled when the message gives up its room.
+        ended: set when it has ended.
     """
 
     client: str
@@ -79,12 +79,12 @@ class Loan:
     spared: float = inf
 
     def note(self, moved: int) -> None:
-        """So many bytes of the message have moved."""
+        """Note that so many bytes of the message have moved."""
         self.moved = moved
 
     @contextmanager
     def moving(self) -> Iterator[None]:
-        """In this block the message moves as fast as its client lets it; ends early when it gives its room up."""
+        """In this context the message moves as fast as its client lets it; it is left early if the room is given up."""
         with self.scope:
             self._go()
             try:
@@ -94,7 +94,7 @@ class Loan:
 
     @contextmanager
     def held_up(self) -> Iterator[None]:
-        """In this block the message does not move, and its client cannot help it."""
+        """In this context the message does not move, and that is not its client's doing."""
         moves = self.moves
         self._stop()
         try:
@@ -111,15 +111,15 @@ class Loan:
             self.moves, self.seconds = False, self.seconds + trio.current_time() - self.since
 
     def judged(self, now: float) -> float:
-        """The seconds to its end, as fast as it has moved so far; none before it can be judged.
+        """The seconds to its end, at its speed so far; 0 before it can be judged.
 
-        A message that was nearly there and is not through in time has no end in sight: it came quickly to be spared.
+        For a message that was nearly done and has not ended in time it is infinity: it was fast only to be spared.
         """
         seconds = self.seconds + now - self.since
         if not self.moves or seconds < GRACE:
             return 0.0
         left = seconds * max(0, self.length - self.moved) / max(1, self.moved)
-        if left <= NEARLY_THERE:
+        if left <= NEARLY_DONE:
             self.spared = min(self.spared, seconds + SPARED)
         return left if seconds < self.spared else inf
 
@@ -143,14 +143,14 @@ class Budget:
 
     @asynccontextmanager
     async def loan(self, client: str, total: int) -> AsyncIterator[Loan]:
-        """A client's loan for one message, once it has none for another; nothing is lent yet.
+        """A client's loan for one message, once it has none for another message; nothing is lent yet.
 
         Args:
             client: whose message it is.
             total: the bytes that it needs in the end.
 
         Raises:
-            MisuseError: there is never so much.
+            MisuseError: the budget never has so much.
         """
         if total > self.limit:
             raise MisuseError(f"{total:,} bytes wanted of a budget of {self.limit:,}; give the server more memory")
@@ -166,13 +166,13 @@ class Budget:
             if loan.held:
                 self._begun.remove(loan)
                 self.used -= loan.held
-                self._moved(self.used, self.limit)
+                self._moved()
             self._grant()
 
     async def lend(self, loan: Loan, size: int) -> None:
         """Wait until a loan may be so large; cancelled, it is as large as before.
 
-        A loan that is to give its room up meanwhile has its scope cancelled.
+        If the loan has to give up its room meanwhile, its scope is cancelled.
         """
         if size <= loan.held:
             return
@@ -189,10 +189,10 @@ class Budget:
         finally:
             if loan in self._waiting:
                 self._waiting.remove(loan)
-                self._grant()  # it may have stood before others
+                self._grant()  # others may have waited behind it
 
     def _grant(self) -> None:
-        """Lend what can be lent: to messages that have begun first, then in order, and nobody overtakes the first."""
+        """Lend what can be lent: first to messages that have begun, then in order; none overtakes the first of them."""
         blocked = False
         for loan in sorted(self._waiting, key=lambda waiting: not waiting.held):
             if not loan.held and blocked:
@@ -203,7 +203,7 @@ class Budget:
                 self.used += loan.wants - loan.held
                 loan.held = loan.wants
                 loan.granted.set()
-                self._moved(self.used, self.limit)
+                self._moved()
             else:
                 blocked = True
 
@@ -220,11 +220,11 @@ class Budget:
         return True
 
     def _press(self) -> None:
-        """Have the message that is furthest from its end give its room up."""
+        """Have the message that needs the longest time to its end give up its room."""
         now = trio.current_time()
         if now < self._judges_at or not self._begun:
             return
         left, slowest = max(((loan.judged(now), loan) for loan in self._begun), key=itemgetter(0))
-        self._judges_at = now + (PRESSURE if left > NEARLY_THERE else JUDGED_AGAIN)
-        if left > NEARLY_THERE:
+        self._judges_at = now + (PRESSURE if left > NEARLY_DONE else JUDGED_AGAIN)
+        if left > NEARLY_DONE:
             slowest.scope.cancel()

@@ -28,7 +28,7 @@ from fsl_async.wire.messages import Message
 from parties.identity.keys import Identity
 from parties.outcome import RoundReport
 from parties.server.actor import Actor
-from parties.server.clients.connection import Reply, Room
+from parties.server.clients.answerer import Reply, Room
 from parties.server.clients.requests import RequestHandler
 from parties.server.peer.link import Fetch, PeerLink
 from parties.server.round.terms import Terms

@@ -26,7 +26,7 @@ from fsl_async.wire.messages import (
     Submit,
 )
 from parties.outcome import RoundReport
-from parties.server.clients.connection import Reply
+from parties.server.clients.answerer import Reply
 from parties.server.setup import ServerSetup
 
 from .byzantine import CLIENTS, VICTIM, Byzantine, Said, flipped, with_error

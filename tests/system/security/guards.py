@@ -74,7 +74,8 @@ ROUND, EFFECTS, TOSS, ASSEMBLY = (
     f"fsl_async/protocols/{name}.py" for name in ("round/transitions", "round/side_effects", "toss", "assembly")
 )
 SESSION, MACHINE, CLIENT_MACHINE = (f"fsl_async/protocols/{name}.py" for name in ("session", "machine", "client"))
-RECEPTION, RUN, SERVER = (f"parties/server/{name}.py" for name in ("clients/requests", "round/run", "server"))
+PARTS, SUBMISSIONS = (f"parties/server/clients/{name}.py" for name in ("parts", "submissions"))
+RUN, SERVER = (f"parties/server/{name}.py" for name in ("round/run", "server"))
 ACTOR, FORWARDING, DESK = (f"parties/server/{name}.py" for name in ("actor", "peer/forwarding", "round/assembly"))
 ROUNDS, SEQUENCE = (f"parties/server/{name}.py" for name in ("rounds", "round_sequence"))
 DOWNLOADS, ANNOUNCEMENTS, STATEMENTS = (
@@ -119,18 +120,18 @@ GUARDS = (
         "msk, client.encode(), bytes([server]))",
         (MALFORMED,),
     ),
-    Guard("padding is zero", RECEPTION, "if padded is not None:", "if False:", (EQUIVOCATION,)),
+    Guard("padding is zero", PARTS, "if padded is not None:", "if False:", (EQUIVOCATION,)),
     # what clients send
     Guard(
         "a seed is the committed one",
-        RECEPTION,
-        "or not same(expected, message.commitments[self._index]):",
+        PARTS,
+        "or not same(expected, message.commitments[server]):",
         "or False:",
         (EQUIVOCATION,),
     ),
     Guard(
         "a dense share is the announced one",
-        RECEPTION,
+        SUBMISSIONS,
         "if is_carrier and not same(",
         "if False and not same(",
         (EQUIVOCATION, "tests/parties/client/test_bad_input.py"),

@@ -105,7 +105,7 @@ def _find(where: str) -> FunctionType:
 
 TAKE = "parties.server.round.run:RoundRun.take"
 RECORD = "await self.records.own.commit(Record(self._journal, msgspec.msgpack.encode(event)))"
-RECEIPT = "parties.server.clients.requests:RequestHandler._receipt"
+RECEIPT = "parties.server.clients.submissions:Submissions._receipt"
 ROUND = "fsl_async.protocols.round.transitions"
 STEP = "return MACHINE.step(state, event, terms)"
 SETTLE = "parties.server.round_sequence:RoundSequence._settle"

@@ -55,7 +55,7 @@ async def test_requests_are_answered_one_after_the_other(house):
     ]
     assert [type(message).__name__ for _, message, _, _ in house.sent] == ["TaskIs", "Receipt", "Receipt", "TaskIs"]
     assert house.failures == []
-    assert house.conversations.budget.used == 0
+    assert house.conversations.request_memory.used == 0
 
 
 async def test_who_goes_on_beyond_its_limits_gets_a_last_answer(house, autojump_clock):
@@ -64,7 +64,7 @@ async def test_who_goes_on_beyond_its_limits_gets_a_last_answer(house, autojump_
         with pytest.raises(ChannelClosedError):
             await reply(channel)
     assert [type(failure) for failure in house.failures] == [AbuseError]
-    assert house.conversations.budget.used == 0
+    assert house.conversations.request_memory.used == 0
 
 
 # ---- sizes
@@ -114,7 +114,7 @@ async def test_without_room_a_request_waits_unread(nursery, autojump_clock):
         house.counter.working.set()
         assert isinstance(await reply(anna), Receipt)
         assert isinstance(await reply(ben), Receipt)
-    assert house.conversations.budget.used == 0
+    assert house.conversations.request_memory.used == 0
 
 
 async def test_after_a_while_without_room_the_answer_is_busy_and_the_request_goes_by(nursery, autojump_clock):
@@ -144,7 +144,7 @@ async def test_one_client_on_many_connections_has_room_once(nursery, autojump_cl
         nursery.start_soon(channel.send, *submit())
     await trio.sleep(1)
     assert len(house.taken) == 1
-    assert house.conversations.budget.used < BULK + LONGEST_HEAD
+    assert house.conversations.request_memory.used < BULK + LONGEST_HEAD
     async with await house.dial("ben") as ben:
         nursery.start_soon(ben.send, *submit())
         await trio.sleep(1)
@@ -160,10 +160,10 @@ async def test_room_comes_back_from_whoever_leaves_in_the_middle(house, autojump
     channel = await house.dial()
     await channel._wire.send(records(channel, submit())[0])
     await trio.sleep(1)
-    assert house.conversations.budget.used > BULK
+    assert house.conversations.request_memory.used > BULK
     await channel._wire.aclose()
     await trio.sleep(1)
-    assert house.conversations.budget.used == 0
+    assert house.conversations.request_memory.used == 0
 
 
 async def test_room_is_free_before_a_slow_client_reads_its_answer(house, autojump_clock):
@@ -173,7 +173,7 @@ async def test_room_is_free_before_a_slow_client_reads_its_answer(house, autojum
     await trio.sleep(1)
     assert len(house.taken) == 1
     assert house.sent == []
-    assert house.conversations.budget.used == 0
+    assert house.conversations.request_memory.used == 0
     await channel.aclose()
 
 
@@ -191,7 +191,7 @@ async def test_a_trickle_of_ten_bytes_a_second_costs_the_connection(house, autoj
     await until_lost(channel, [data[start : start + 10] for start in range(0, len(data), 10)])
     assert trio.current_time() - started < 12
     assert [type(failure) for failure in house.failures] == [TooSlowError]
-    assert house.conversations.budget.used == 0
+    assert house.conversations.request_memory.used == 0
     await channel.aclose()
 
 
@@ -290,7 +290,7 @@ async def test_who_leaves_while_its_submission_is_carried_out_has_it_carried_out
     assert house.sent == []
     house.counter.working.set()
     await trio.sleep(1)
-    assert house.conversations.budget.used == 0
+    assert house.conversations.request_memory.used == 0
     assert len(house.left) == 1
 
 

@@ -15,7 +15,7 @@ class Book:
 
     def __init__(self, limit, nursery):
         self.moves = []
-        self.budget = Budget(limit, lambda used, limit: self.moves.append((used, limit)))
+        self.budget = Budget(limit, lambda: self.moves.append((self.budget.used, self.budget.limit)))
         self.nursery = nursery
         self.served = []
         self.ends = {}

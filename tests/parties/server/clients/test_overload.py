@@ -42,7 +42,7 @@ async def test_honest_clients_get_through_past_thirteen_that_trickle(nursery, au
     async def watch():
         nonlocal most
         while True:
-            most = max(most, house.conversations.budget.used)
+            most = max(most, house.conversations.request_memory.used)
             await trio.sleep(0.1)
 
     nursery.start_soon(watch)
@@ -95,9 +95,9 @@ async def test_answers_that_nobody_reads_take_no_more_memory_than_there_is(nurse
         await channel.send(*encode(AskTask()))
     most = 0
     for _ in range(100):
-        most = max(most, house.conversations.answers.used)
+        most = max(most, house.conversations.answer_memory.used)
         await trio.sleep(0.1)
-    assert 0 < most <= house.conversations.answers.limit < 90 * 3_000_000
+    assert 0 < most <= house.conversations.answer_memory.limit < 90 * 3_000_000
     began = trio.current_time()
     async with await house.dial("honest") as channel:
         assert isinstance(await whole_reply(channel), TaskIs)

@@ -1,0 +1,87 @@
+"""What a server does for a client that asks for values: private retrievals, and downloads of what moves plainly."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fsl_async.config import restricted
+from fsl_async.digests import Buffer
+from fsl_async.server.retrieval import Query
+from fsl_async.task import Dense, Sparse
+from fsl_async.union import pack_union
+from fsl_async.wire.messages import NO_RETRIEVAL, Answer, Block, Download, Recall, Retrieve
+from fsl_async.wire.public_part import Layout, Part
+from parties.server.clients.answerer import Reply, Room
+from parties.server.clients.parts import assemble, check_seed, session_trees
+from parties.server.records import ServerRecords
+from parties.server.refusals import RequestRefusedError
+from parties.server.round.assembly import RequestKey
+from parties.server.round.run import RoundRun
+
+__all__ = ["Retrievals"]
+
+
+class Retrievals:
+    """Answers retrievals and downloads.
+
+    Args:
+        records: the server's; it has the clients' sessions.
+        longest_answer: the longest answer to a retrieval, in bytes; each takes room for as much.
+    """
+
+    def __init__(self, records: ServerRecords, longest_answer: int) -> None:
+        self._records = records
+        self._longest_answer = longest_answer
+
+    async def retrieve(self, run: RoundRun, client: str, message: Retrieve, bulk: memoryview, room: Room) -> Reply:
+        """Answer a retrieval with trees of its own.
+
+        Raises:
+            RequestRefusedError: it is not carried out.
+        """
+        retrievals = run.config.task.retrievals
+        if not 1 <= message.query <= retrievals:
+            raise RequestRefusedError.because(
+                "malformed", f"retrievals are numbered from 1 to {retrievals}, not {message.query}"
+            )
+        key = RequestKey(client, "retrieve", message.query)
+        check_seed(run, client, message)
+        layout = Layout.retrieval(run.config.shape)
+        name = await assemble(run, key, message.public_digest, bulk, layout)
+        await room(self._longest_answer)
+        part = bulk or await run.part(key, name)
+        answer = await run.retrievals.answer(Query(message.seed, Part(layout, part)))
+        return Answer(round_id=run.round_id, query=message.query), answer
+
+    async def recall(self, run: RoundRun, client: str, message: Recall, room: Room) -> Reply:
+        """Answer a retrieval with the trees of the client's session.
+
+        Raises:
+            RequestRefusedError: it is not carried out.
+        """
+        session = await session_trees(self._records.sessions, run, client, message)
+        await room(self._longest_answer)
+        answer = await run.retrievals.answer(Query(session.msk, session.trees))
+        return Answer(round_id=run.round_id, query=NO_RETRIEVAL), answer
+
+    async def download(self, run: RoundRun, message: Download, room: Room) -> Reply:
+        """Answer with a dense block, the union's rows of a block that moves plainly, or the union itself.
+
+        Raises:
+            RequestRefusedError: the round has no such block to download.
+        """
+        block = {block.name: block for block in run.config.task.blocks}.get(message.block)
+        plain = {entry.name for entry in run.config.plain}
+        if isinstance(block, Sparse) and run.config.union and message.union:
+            await room(-(-block.rows // 8))
+            content: Buffer = pack_union(run.union[block.name], block.rows)
+        elif isinstance(block, Dense) and not message.union:
+            await room(0)  # it is the model's own memory
+            content = np.ascontiguousarray(run.model[block.name]).data.cast("B")
+        elif block is not None and block.name in plain and not message.union:
+            array, rows = run.model[block.name], run.union[block.name]
+            await room(max(1, len(rows)) * array[:1].nbytes)
+            content = restricted(array, rows).data.cast("B")
+        else:
+            raise RequestRefusedError.because("malformed", f"{message.block!r} is not a block to be downloaded here")
+        return Block(round_id=run.round_id, block=message.block), content
