@@ -102,7 +102,7 @@ class Participation:
         """
         self.step(protocol.Ask())
         query = protocol.number_asked(self.round)
-        await self._state.keep_retrieval(Retrieval(config, query), self.session)
+        await self._state.store_retrieval(Retrieval(config, query), self.session)
         return query
 
     def hold(self, query: int, planting: Planting) -> None:
@@ -128,7 +128,7 @@ class Participation:
         """A submission's bytes are fixed: it is pending from now on."""
         session = submitted(self.session, draft, source)
         with trio.CancelScope(shield=True):
-            await self._state.keep_draft(draft, session)
+            await self._state.store_draft(draft, session)
             self.step(protocol.Submit(draft.digest))
             self.session, self.submission = session, Pending(draft)
 
@@ -143,14 +143,14 @@ class Participation:
                 after = protocol.step(self.round, event)
                 if isinstance(self.submission, Pending):
                     submission = self.submission.receipted(event.server, signature)
-                    await self._state.keep_receipt(submission)
+                    await self._state.store_receipt(submission)
                     self.round, self.submission = after, submission
 
     async def settle(self, last: LastSubmission, event: protocol.Finish | protocol.Leave, *, counted: bool) -> None:
         """A submission's round has ended; what was stored for it is erased."""
         with trio.CancelScope(shield=True):
             session = settled(self.session, last.config.epoch, self._client, counted=counted)
-            await self._state.keep_end(last, session)
+            await self._state.store_end(last, session)
             self.session, self.submission = session, Ended(last)
             self._answered_trees.clear()
             if isinstance(self.round, protocol.Submitting | protocol.Submitted):
@@ -161,7 +161,7 @@ class Participation:
         self.untold = None
         with trio.CancelScope(shield=True):
             if last := last_of(self.submission):
-                await self._state.keep_told(last.digest)
+                await self._state.store_told(last.digest)
 
     # ---- beginning anew
 

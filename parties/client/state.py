@@ -182,12 +182,12 @@ class ClientState:
         """Once both servers have shown that they run this task: the store is this client's."""
         await self._store.commit(Put("owner", msgspec.msgpack.encode(self._owner)))
 
-    async def keep_retrieval(self, retrieval: Retrieval, session: OwnSession) -> None:
+    async def store_retrieval(self, retrieval: Retrieval, session: OwnSession) -> None:
         """Before a query is sent."""
-        kept = _StoredRetrieval(retrieval.config.canonical(), retrieval.query)
-        await self._store.commit(*_session(session), _put("retrieval", kept))
+        stored = _StoredRetrieval(retrieval.config.canonical(), retrieval.query)
+        await self._store.commit(*_session(session), _put("retrieval", stored))
 
-    async def keep_draft(self, draft: Draft, session: OwnSession) -> None:
+    async def store_draft(self, draft: Draft, session: OwnSession) -> None:
         """Before a submission is sent: all of it, and the session as it is from then on."""
         await self._store.commit(
             Erase("bulk/"),
@@ -198,7 +198,7 @@ class ClientState:
             Put("bulk/shares", draft.shares),
         )
 
-    async def keep_receipt(self, submission: Pending | Received) -> None:
+    async def store_receipt(self, submission: Pending | Received) -> None:
         """Once a server has the submission; with the second receipt its bytes are erased."""
         match submission:
             case Pending(draft=draft):
@@ -207,12 +207,12 @@ class ClientState:
                 received = _StoredReceived(last.config.canonical(), last.digest, last.mark)
                 await self._store.commit(_put("submission", received), Erase("bulk/"))
 
-    async def keep_end(self, last: LastSubmission, session: OwnSession) -> None:
+    async def store_end(self, last: LastSubmission, session: OwnSession) -> None:
         """Once it is known how the submission's round ended."""
         ended = _put("submission", _StoredEnded(last.config.canonical(), last.digest, last.mark))
         await self._store.commit(ended, Erase("bulk/"), *_session(session))
 
-    async def keep_told(self, digest: bytes) -> None:
+    async def store_told(self, digest: bytes) -> None:
         """Once the caller has heard what became of it."""
         await self._store.commit(Put("told", digest))
 
@@ -231,28 +231,30 @@ class ClientState:
     # ---- what is read
 
     async def _session(self) -> TreeSession:
-        kept = await self._read("session", StoredSession)
-        return TreeSession(kept.state, await self._grown(kept.planting), kept.commitments)
+        stored = await self._read("session", StoredSession)
+        return TreeSession(stored.state, await self._grown(stored.planting), stored.commitments)
 
     async def _retrieval(self) -> Retrieval:
-        kept = await self._read("retrieval", _StoredRetrieval)
-        return Retrieval(_config(kept.config), kept.query)
+        stored = await self._read("retrieval", _StoredRetrieval)
+        return Retrieval(_config(stored.config), stored.query)
 
     async def _submission(self) -> Submission:
-        stored: _StoredSubmission = await self._read("submission", _StoredSubmission)
-        match stored:
-            case _StoredPending(draft=kept):
+        found: _StoredSubmission = await self._read("submission", _StoredSubmission)
+        match found:
+            case _StoredPending(draft=stored):
                 part, shares = [await self._store.blob(f"bulk/{name}") for name in ("part", "shares")]
-                config = _config(kept.config)
+                config = _config(stored.config)
                 return Pending(
-                    Draft(config, self._client, kept.header, part, shares, kept.receipts, kept.mark, kept.left_out)
+                    Draft(
+                        config, self._client, stored.header, part, shares, stored.receipts, stored.mark, stored.left_out
+                    )
                 )
             case _StoredReceived(config=config, digest=digest, mark=mark):
                 return Received(LastSubmission(_config(config), digest, mark))
             case _StoredEnded(config=config, digest=digest, mark=mark):
                 return Ended(LastSubmission(_config(config), digest, mark))
             case _:
-                assert_never(stored)
+                assert_never(found)
 
     async def _grown(self, stored: StoredPlanting) -> Planting:
         config = _config(stored.config)
@@ -280,8 +282,8 @@ def _owner(identity: PublicIdentity, task: Task) -> _Owner:
 
 
 async def _owner_in(store: Store) -> _Owner:
-    kept: _Owner = decode_stored(await store.blob("owner"), _Owner, f"{SOURCE} (owner)")
-    return kept
+    stored: _Owner = decode_stored(await store.blob("owner"), _Owner, f"{SOURCE} (owner)")
+    return stored
 
 
 def _check_owner(owner: _Owner, ours: _Owner) -> None:
@@ -317,8 +319,8 @@ def _readable() -> Iterator[None]:
         raise StorageError(f"{SOURCE} cannot be read: {error}; begin anew with another file") from error
 
 
-def _put(key: str, kept: msgspec.Struct) -> Put:
-    return Put(key, msgspec.msgpack.encode(kept))
+def _put(key: str, stored: msgspec.Struct) -> Put:
+    return Put(key, msgspec.msgpack.encode(stored))
 
 
 def _session(session: OwnSession) -> tuple[Change, ...]:

@@ -48,13 +48,13 @@ KILLED = """
 
     point = sys.argv.pop(1)
     if point == "before anything is kept":
-        client_state.ClientState.keep_draft = dies
+        client_state.ClientState.store_draft = dies
     elif point == "before the first byte":
-        after(client_state.ClientState, "keep_draft")
+        after(client_state.ClientState, "store_draft")
     elif point == "before the first receipt is kept":
-        client_state.ClientState.keep_receipt = dies
+        client_state.ClientState.store_receipt = dies
     elif point == "after the first receipt":
-        after(client_state.ClientState, "keep_receipt")
+        after(client_state.ClientState, "store_receipt")
     elif point == "after both receipts":
         whole = submitting.Submitter.deliver
 

@@ -448,7 +448,7 @@ BUGS = (
     Bug(
         "forgets its draft",
         "a submission's bytes are kept before the first of them is sent",
-        (Edit(DRAFTED, "await self._state.keep_draft(draft, session)", "pass"),),
+        (Edit(DRAFTED, "await self._state.store_draft(draft, session)", "pass"),),
     ),
     Bug(
         "takes a lost receipt for a refusal",
@@ -483,7 +483,7 @@ BUGS = (
         "a submission's bytes are kept until both servers have it",
         (
             Edit(
-                "parties.client.state:ClientState.keep_receipt",
+                "parties.client.state:ClientState.store_receipt",
                 'await self._store.commit(_put("submission", _StoredPending(draft.stored())))',
                 'await self._store.commit(_put("submission", _StoredPending(draft.stored())), Erase("bulk/"))',
             ),
