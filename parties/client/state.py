@@ -35,7 +35,7 @@ from parties.identity.keys import PublicIdentity
 from parties.storage.decoding import decode_stored
 from parties.storage.store import Change, Erase, Put, Store
 
-VERSION = 1
+VERSION = 2
 SOURCE = "this client's state"
 
 

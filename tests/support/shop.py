@@ -28,7 +28,7 @@ from parties.server.server import Server
 from parties.server.setup import ServerSetup
 from parties.settings.writing import write_deployment
 from parties.simulation.network import Network
-from parties.storage.store import MemoryStore
+from parties.storage.store import MemoryStore, Put, Store
 from parties.watch import silent
 from transport import Channel, Kind, Limits, TcpTransport, Transport
 
@@ -195,6 +195,13 @@ class MeddledChannel(Channel):
 
     async def aclose(self) -> None:
         await self.inner.aclose()
+
+
+async def copy_of(store: Store) -> MemoryStore:
+    """What a backup of a client's state is."""
+    copy = MemoryStore()
+    await copy.commit(*[Put(key, bytes(await store.blob(key))) for key in await store.keys("")])
+    return copy
 
 
 def interrupt_submissions(sender: str, receiver: str, message: Message, bulk: int) -> None:

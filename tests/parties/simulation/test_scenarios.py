@@ -6,8 +6,7 @@ import re
 import runpy
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -40,7 +39,7 @@ from tests.support.plaintext import (
     shape_of,
     some,
 )
-from tests.support.shop import meddled
+from tests.support.shop import copy_of, meddled
 
 EXAMPLES = ROOT / "examples"
 NAMES = ("ada", "bob", "cyd", "dan")
@@ -269,11 +268,12 @@ async def test_a_client_restored_from_a_backup_gives_no_second_hint_for_an_epoch
     """Another submission of the same session in the same round is refused, and the first one counts."""
     async with parties(task_of(selection="fixed")) as (network, ada, bob):
         await begin_session(network, ada, bob)
-        restored = copy(ada)
+        backup = await copy_of(ada.setup.store)
         await ada.submit({"items": ([1], [[1.0, 2.0]])})
         await bob.submit({})
-        with pytest.raises(RequestDeniedError, match=r"refused \(conflict\)"):
-            await restored.submit({"items": ([1], [[5.0, 2.0]])})
+        async with Client(replace(ada.setup, store=backup)) as restored:
+            with pytest.raises(RequestDeniedError, match=r"refused \(conflict\)"):
+                await restored.submit({"items": ([1], [[5.0, 2.0]])})
         outcome = await network.finish_round()
         assert outcome.clients == ("ada", "bob")
         assert outcome.update["items"][1].tolist() == [1.0, 2.0]

@@ -12,8 +12,8 @@ from fsl_async.wire.public_part import Layout, Trees
 from parties import Client, Network, RequestDeniedError, simulate
 from parties.client.state import ClientState, Pending
 from parties.client.submission import Draft
-from parties.storage.store import MemoryStore, Put
-from tests.support.shop import TASK, Basket, interrupt_submissions, model
+from parties.storage.store import MemoryStore
+from tests.support.shop import TASK, Basket, copy_of, interrupt_submissions, model
 
 
 def stopped(network: Network, store: MemoryStore) -> Client:
@@ -113,10 +113,3 @@ async def test_a_session_that_was_replaced_is_hinted_at_no_more(request_kind, au
                 await put_back.submit(update)
                 outcome = await network.finish_round()
             np.testing.assert_array_equal(outcome.update["items"][Basket("ada").rows], 9.0)
-
-
-async def copy_of(store: MemoryStore) -> MemoryStore:
-    """What a backup of a client's state is."""
-    copy = MemoryStore()
-    await copy.commit(*[Put(key, bytes(await store.blob(key))) for key in await store.keys("")])
-    return copy
