@@ -50,8 +50,6 @@ from parties.server.rounds import Rounds
 from parties.server.setup import ServerSetup
 from parties.server.traffic import Traffic
 
-__all__ = ["Actor"]
-
 
 class Actor:
     """The one task of a server that changes anything.

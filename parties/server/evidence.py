@@ -18,8 +18,6 @@ from parties.events import EvidenceKind, Observer, Violated, unobserved
 from parties.storage.decoding import decode_stored
 from parties.storage.store import Store
 
-__all__ = ["Evidence", "EvidenceBook", "either"]
-
 JOURNAL = "evidence"
 
 

@@ -31,8 +31,6 @@ from parties.status import PastRound
 from parties.storage.decoding import decode_stored
 from parties.storage.store import DAMAGED, Change, Erase, Put, Store
 
-__all__ = ["History", "Progress", "Restore"]
-
 ArrayForm: TypeAlias = tuple[str, tuple[int, ...]]
 
 

@@ -11,8 +11,6 @@ from fsl_async.protocols.machine import Event
 from fsl_async.wire.messages import Known, OfRound, TossCommitment, TossReveal
 from parties.server.peer.forwarding import Forwarded
 
-__all__ = ["Heard", "Item", "Mark", "Met", "Ours", "Said"]
-
 Said: TypeAlias = Known | TossCommitment | TossReveal | OfRound
 """Messages of the peer's that the actor takes; a public part that it forwards is a `Forwarded` instead."""
 

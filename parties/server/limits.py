@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from fsl_async.errors import MisuseError
 from transport import Pace
 
-__all__ = ["ORDINARY_MEMORY", "ConversationLimits", "Schedule"]
-
 ORDINARY_MEMORY = 2**28
 
 

@@ -9,8 +9,6 @@ from parties.server.sessions import Sessions
 from parties.server.setup import ServerSetup
 from parties.server.waiting_store import PatientStore
 
-__all__ = ["ServerRecords"]
-
 
 class ServerRecords:
     """The lasting records of one server.

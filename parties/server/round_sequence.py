@@ -37,8 +37,6 @@ from parties.server.round.toss import TossRun
 from parties.server.rounds import ROUNDS_REMEMBERED, Resting, Rounds, Running, Tossing
 from parties.server.setup import ServerSetup
 
-__all__ = ["RoundSequence"]
-
 SPARE_BYTES = 256 << 20
 """Memory of one round's sum that is kept for the next one's, at most."""
 

@@ -17,8 +17,6 @@ from parties.server.round.run import RoundRun
 from parties.server.round.toss import TossRun
 from parties.status import PastRound
 
-__all__ = ["Resting", "Rounds", "Running", "Stage", "Tossing"]
-
 ROUNDS_REMEMBERED = 16
 
 

@@ -51,8 +51,6 @@ from transport import (
     WrongServerKeyError,
 )
 
-__all__ = ["Server"]
-
 _log = logging.getLogger("parties.server")
 
 LASTING = (VersionMismatchError, KindMismatchError, RoleMismatchError, WrongServerKeyError, ForeignPeerError)
@@ -262,7 +260,7 @@ class Server:
     # ---- its clients
 
     async def drain(self, seconds: float) -> None:
-        """Wait until every client has left with the last round's outcome; at most so many seconds."""
+        """Wait until every client has disconnected, knowing how the last round ended; at most so many seconds."""
         with trio.move_on_after(seconds):
             while self.visitors:
                 await self._left.wait()

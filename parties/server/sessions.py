@@ -30,8 +30,6 @@ from parties.server.store_layout import client_key
 from parties.storage.decoding import decode_stored
 from parties.storage.store import Change, Erase, Put, Store
 
-__all__ = ["Sessions"]
-
 NOTHING = memoryview(b"")
 
 

@@ -6,8 +6,6 @@ from fsl_async.wire.messages import Message, Refused
 from parties.events import MessageReceived, MessageSent, Observer, RequestRefused
 from parties.watch import Watch
 
-__all__ = ["Traffic"]
-
 
 class Traffic:
     """Tells of every message that one server sends or receives.

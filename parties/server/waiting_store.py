@@ -13,8 +13,6 @@ import trio
 from parties.events import Observer, Warned
 from parties.storage.store import Change, DiskFullError, Store
 
-__all__ = ["PAUSE", "PatientStore"]
-
 PAUSE = 5.0
 """Seconds between two attempts."""
 

@@ -22,8 +22,6 @@ from parties.outcome import ENTRY_BYTES
 from parties.server.round.assembly import RequestKey
 from parties.server.round.run import RoundRun
 
-__all__ = ["Forwarded", "longest_peer_message", "objection", "take_in"]
-
 PURPOSES = ("retrieve", "submit")
 
 _log = logging.getLogger("parties.server")

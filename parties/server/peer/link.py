@@ -25,8 +25,6 @@ from parties.concurrency import RecurringEvent
 from parties.server.traffic import Traffic
 from transport import Channel, Pace
 
-__all__ = ["PeerLink", "PeerListener"]
-
 _log = logging.getLogger("parties.link")
 
 LONGEST_PAUSE = 5.0

@@ -27,8 +27,6 @@ from parties.server.round.run import RoundRun
 from parties.server.round.toss import TossRun
 from parties.storage.store import StoreLostError
 
-__all__ = ["Meeting", "known"]
-
 
 class Meeting:
     """What this server makes of the other one while they are connected.

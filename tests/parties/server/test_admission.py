@@ -219,7 +219,7 @@ async def test_what_the_store_does_not_keep_is_not_enrolled():
 # ---- open enrolment
 
 
-async def test_openly_whoever_comes_first_has_the_name():
+async def test_with_open_enrolment_the_first_to_come_has_the_name():
     anna, ben = Identity.generate("anna"), Identity.generate("ben")
     gate = enrolment(Anyone())
     assert await come(gate, anna) == b"anna"

@@ -1,4 +1,4 @@
-"""Clients that are taken off a server's list while they are connected: let go with the reason, nobody else is."""
+"""Clients that are taken off a server's list while they are connected are told why and disconnected; nobody else is."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Watched(Shop):
     """A shop in memory whose clients stand in a file that both servers read, and what S0 and S1 tell."""
 
     path: Path = Path()
-    happenings: tuple[list[ServerEvent], list[ServerEvent]] = field(default_factory=lambda: ([], []))
+    events: tuple[list[ServerEvent], list[ServerEvent]] = field(default_factory=lambda: ([], []))
 
     def setup_of(self, index):
-        return replace(super().setup_of(index), observe=self.happenings[index].append)
+        return replace(super().setup_of(index), observe=self.events[index].append)
 
     def client(self, name, **changes):
         return super().client(name, transport=self.transports[0], **changes)
@@ -45,7 +45,7 @@ class Watched(Shop):
 
     def told(self, kind: type[ServerEvent]) -> list[ServerEvent]:
         """What S0 told, of one kind."""
-        return [happening for happening in self.happenings[0] if isinstance(happening, kind)]
+        return [event for event in self.events[0] if isinstance(event, kind)]
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ async def test_what_was_acknowledged_before_counts(shop, autojump_clock):
 
 async def test_a_change_of_the_file_is_enough(shop, nursery):
     for index, server in enumerate(shop.servers):
-        nursery.start_soon(watched_clients(shop.path, server.enrolment, shop.happenings[index].append).keep)
+        nursery.start_soon(watched_clients(shop.path, server.enrolment, shop.events[index].append).keep)
     async with opened(*(shop.client(name) for name in NAMES)):
         revoke_client(shop.path, "anna")
         with trio.fail_after(10):

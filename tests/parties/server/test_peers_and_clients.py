@@ -397,7 +397,7 @@ async def test_a_revoked_key_does_not_enrol_anew_where_everybody_may(path, known
         assert "was revoked" in answer.reason
 
 
-async def test_whoever_is_connected_is_told_when_it_is_let_go_and_nobody_else(path, known, autojump_clock):
+async def test_a_connected_client_is_told_when_it_is_dismissed_and_nobody_else_is(path, known, autojump_clock):
     gate = gate_of(Registry.load(path))
     gone: dict[str, Refusal] = {}
 
@@ -466,7 +466,7 @@ async def test_a_list_that_cannot_be_used_is_reported_once_and_the_old_one_stays
         path.write_text("[[clients]\n")
         await until(lambda: heard)
         await trio.sleep(20)
-        assert [type(happening) for happening in heard] == [Warned]
+        assert [type(event) for event in heard] == [Warned]
         assert "is not TOML" in heard[0].explanation
         assert "what was read before stays in force" in heard[0].explanation
         assert await come(gate, known["anna"]) == b"anna"

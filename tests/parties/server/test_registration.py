@@ -70,7 +70,7 @@ async def gates(nursery):
     return make
 
 
-async def test_a_round_of_clients_with_tokens_is_exact_whoever_else_knocks(gates, autojump_clock):
+async def test_a_round_of_clients_with_tokens_is_exact_while_strangers_try_to_connect(gates, autojump_clock):
     shop = await gates(policies=(tokens(0), tokens(1)))
     anna, ben = shop.client("anna", token=TOKEN), shop.client("ben", token=OTHER_TOKEN)
 

@@ -1,4 +1,4 @@
-"""Servers that are killed and started again: what was acknowledged is there, and the round goes on."""
+"""Servers that are killed and started again: what was acknowledged is there, and the round resumes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Disk(Store):
         return await self.kept.keys(prefix)
 
     async def aclose(self) -> None:
-        """Nothing to let go of."""
+        """There is nothing to close."""
 
 
 @dataclass
@@ -77,7 +77,7 @@ class House:
     network: Network
     disks: tuple[Disk, Disk]
     kills: list[int] = field(default_factory=list)
-    happenings: list[ServerEvent] = field(default_factory=list)
+    events: list[ServerEvent] = field(default_factory=list)
     started: list[trio.Event] = field(default_factory=lambda: [trio.Event(), trio.Event()])
     away: list[float] = field(default_factory=lambda: [1.0, 1.0])
 
@@ -95,7 +95,7 @@ class House:
 
     def _server(self, index: int) -> Server:
         servers = list(self.network.servers)
-        setup = replace(servers[index].setup, store=self.disks[index], observe=self.happenings.append)
+        setup = replace(servers[index].setup, store=self.disks[index], observe=self.events.append)
         servers[index] = Server(setup)
         self.network.servers = tuple(servers)
         return servers[index]
@@ -213,7 +213,7 @@ async def test_a_restarted_server_says_where_it_goes_on(autojump_clock: trio.abc
             await take_part(carol, 2, False, told)
         assert told == {"ben": True, "carol": True}
         assert (await anna.outcome()).counted
-        assert Resumed(number=1, state="Open") in home.happenings
+        assert Resumed(number=1, state="Open") in home.events
 
 
 @pytest.mark.parametrize(("away", "counted"), [(10.0, True), (40.0, False)])

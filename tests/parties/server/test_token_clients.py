@@ -44,9 +44,9 @@ async def test_what_the_log_says_of_an_enrolment_revokes_the_client(tokens, tmp_
     gate = enrolment(book(tokens))
     gate._observe = heard.append
     assert await come(gate, anna, TOKEN) == b"anna"
-    (happening,) = heard
-    assert isinstance(happening, Enrolled)
-    (line,) = lines_of(happening)
+    (event,) = heard
+    assert isinstance(event, Enrolled)
+    (line,) = lines_of(event)
     shown = line.fields["key"]
     assert shown == key_prefix(anna.public.channel)
     path = tmp_path / "clients.toml"

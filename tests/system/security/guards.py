@@ -48,7 +48,7 @@ BACKUP = "tests/parties/deployment/test_backup.py"
 TAMPERING = "tests/transport/test_tampering.py"
 RECORDS = "tests/transport/test_records.py"
 BACKUPS = "tests/parties/deployment/test_backup.py"
-MEETING = "tests/parties/server/test_reconciliation.py"
+MEETING = "tests/parties/server/peer/test_reconciliation.py"
 
 
 @dataclass(frozen=True)

@@ -78,12 +78,12 @@ BEHIND = {
         Known(settled=2, last=TWO, said=Word.TOSS_COMMITMENT, peer_toss=ONE),
         "it has tossed for round 3 before, and does not know that round 2 is over",
     ),
-    "given up after its commitment": (
+    "aborted after its commitment": (
         Known(settled=2, last=TWO, aborted=True),
         known(MIRROR, heard=Word.COMMITMENT),
         "it aborted a round in which it had committed to its share",
     ),
-    "given up what is done": (
+    "aborted what is done": (
         Known(settled=2, last=TWO, aborted=True),
         Known(settled=2, last=TWO),
         "it aborted round 2, which is done",
@@ -230,7 +230,7 @@ async def test_a_store_of_any_earlier_moment_is_found_out_or_does_no_harm(nurser
 
 
 async def test_servers_that_cannot_meet_say_so_once_and_loudly(nursery, autojump_clock):
-    """Two releases, say: whoever looks at S1 sees why no round opens."""
+    """Two releases, say: S1 tells its operator why no round opens."""
     site = Site(nursery)
     site.shop.transports = (site.network, Refusing())
     await site.open(0)

@@ -1,0 +1,130 @@
+"""The link between the servers: it breaks at each message and heals; what a false peer says over it ends the server."""
+
+import itertools
+
+import pytest
+import trio
+
+from fsl_async.error_groups import leaves
+from fsl_async.errors import FslError, PeerViolationError
+from fsl_async.wire.messages import Forward, Message, Share
+from tests.support.shop import Meddler, Shop, assert_exact, opened, take_part
+from transport import MemoryNetwork, TcpTransport
+
+PEER_MESSAGES = [
+    "TossCommitment",
+    "TossReveal",
+    "Forward",
+    "RosterList",
+    "Proofs",
+    "Commitment",
+    "Share",
+    "Conclusion",
+]
+
+
+@pytest.mark.parametrize("direction", ["outgoing", "incoming"])
+@pytest.mark.parametrize("lost", PEER_MESSAGES)
+@pytest.mark.parametrize("occurrence", [1, 2])
+async def test_the_link_between_the_servers_breaks_and_heals(nursery, autojump_clock, lost, direction, occurrence):
+    """Lose one message with the connection that carried it, in the first or the second round: both rounds are exact."""
+    network = MemoryNetwork()
+    seen = itertools.count(1)
+
+    async def break_link(address: str, message: Message, data: bytes) -> bytes | None:
+        if type(message).__name__ == lost and next(seen) == occurrence:
+            await meddler.channels[-1].inner.aclose()
+            return None
+        return data
+
+    meddler = Meddler(network, **{direction: break_link})
+    shop = Shop(nursery, transports=(network, meddler), listen_at=("S0", "S1"))
+    await shop.open()
+    names = ("anna", "ben", "carol", "dora", "emil")
+    with trio.fail_after(300):
+        async with opened(*(shop.client(name, transport=network) for name in names)) as clients:
+            for _ in range(2):
+                for client in clients:
+                    await take_part(client)
+                assert_exact(await shop.finish_round(), *names)
+    assert next(seen) > occurrence, f"no {lost} was {direction}"
+    assert len(meddler.channels) == 2
+    assert shop.failures == []
+
+
+async def test_the_link_heals_over_tcp_too(nursery):
+    meddler = Meddler(TcpTransport())
+    shop = Shop(nursery, transports=(TcpTransport(), meddler))
+    await shop.open()
+    async with opened(*map(shop.client, ("anna", "ben"))) as (anna, ben):
+        await take_part(anna)
+        await meddler.channels[-1].aclose()
+        await take_part(ben)
+        assert_exact(await shop.finish_round(), "anna", "ben")
+    assert len(meddler.channels) == 2
+    assert shop.failures == []
+
+
+async def test_an_abort_that_is_lost_with_the_link_is_repeated(nursery, autojump_clock):
+    network = MemoryNetwork()
+    losses = itertools.count()
+
+    async def break_link(address: str, message: Message, data: bytes) -> bytes | None:
+        if type(message).__name__ in ("Abort", "RosterList") and next(losses) < 2:
+            await meddler.channels[-1].inner.aclose()
+            return None
+        return data
+
+    meddler = Meddler(network, outgoing=break_link, incoming=break_link)
+    shop = Shop(nursery, transports=(network, meddler), listen_at=("S0", "S1"))
+    await shop.open()
+    async with opened(*(shop.client(name, transport=network) for name in ("anna", "ben"))) as (anna, ben):
+        await take_part(anna)
+        with pytest.raises(FslError, match="at least 2 are needed"), trio.fail_after(300):
+            await shop.finish_round()
+        for client in (anna, ben):
+            await take_part(client)
+        with trio.fail_after(300):
+            assert_exact(await shop.finish_round(), "anna", "ben")
+    assert shop.failures == []
+
+
+async def test_a_peer_that_does_not_follow_the_protocol_ends_the_server_with_its_name(nursery, autojump_clock):
+    """A share that does not match its commitment halts, and the error says whose it was."""
+    network = MemoryNetwork()
+
+    async def lie(address: str, message: Message, data: bytes) -> bytes:
+        return data[:-1] + bytes([data[-1] ^ 1]) if isinstance(message, Share) else data
+
+    shop = Shop(nursery, transports=(network, Meddler(network, incoming=lie)), listen_at=("S0", "S1"))
+    await shop.open()
+    async with opened(*(shop.client(name, transport=network) for name in ("anna", "ben"))) as clients:
+        for client in clients:
+            await take_part(client)
+        nursery.start_soon(shop.servers[0].close_round)
+        with trio.fail_after(60):
+            await shop.failed.wait()
+    (violation,) = leaves(shop.failures[0])
+    assert isinstance(violation, PeerViolationError)
+    assert violation.peer == "S0"
+    assert "does not match its commitment" in str(violation)
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_forwarded_part_that_the_carrier_changed_is_refused_to_its_client(nursery, autojump_clock):
+    """The other server has the digest from the client itself: a carrier cannot add anything to a hint unseen."""
+    network = MemoryNetwork()
+
+    async def change(address: str, message: Message, data: bytes) -> bytes:
+        tampered = isinstance(message, Forward) and message.purpose == "submit"
+        return data[:-1] + bytes([data[-1] ^ 1]) if tampered else data
+
+    meddler = Meddler(network, incoming=change, outgoing=change)
+    shop = Shop(nursery, transports=(network, meddler), listen_at=("S0", "S1"))
+    await shop.open()
+    async with opened(*(shop.client(name, transport=network) for name in ("anna", "ben"))) as clients:
+        for client in clients:
+            with pytest.raises(FslError, match="is not the one you announced"):
+                await take_part(client)
+        with pytest.raises(FslError, match="0 clients are in with both servers"):
+            await shop.finish_round()
