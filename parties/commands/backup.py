@@ -36,7 +36,7 @@ def backup(config: Path, target: Path, *, model: Path | None = None, form: Forma
         with leaving_nothing_behind():
             made = back_up(file, target, model)
         report.result(
-            _words(made, file.identity, model),
+            _text(made, file.identity, model),
             {
                 "server": made.server,
                 "store": str(made.store),
@@ -50,7 +50,7 @@ def backup(config: Path, target: Path, *, model: Path | None = None, form: Forma
     return run_plainly(report, work)
 
 
-def _words(made: Backup, keys: Path, model: Path | None) -> str:
+def _text(made: Backup, keys: Path, model: Path | None) -> str:
     name = f"S{made.server}"
     until = f"after round {made.settled}" if made.settled else "before its first round is over"
     lines = [

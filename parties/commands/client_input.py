@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 __all__ = ["rows_from", "updates_from"]
 
 
-def rows_from(words: str) -> Any:
+def rows_from(option: str) -> Any:
     """Rows from the command line."""
     import msgspec
     import numpy as np
 
     try:
-        text = Path(words[1:]).read_bytes() if words.startswith("@") else f"[{words}]"
+        text = Path(option[1:]).read_bytes() if option.startswith("@") else f"[{option}]"
         return np.array(msgspec.json.decode(text, type=list[int]), dtype=np.int64)
     except (OSError, ValueError, OverflowError) as error:
-        raise MisuseError(f"rows: a list as in 3,17,99 or @FILE with a JSON list expected, got {words!r}") from error
+        raise MisuseError(f"rows: a list as in 3,17,99 or @FILE with a JSON list expected, got {option!r}") from error
 
 
 def updates_from(task: Task, arrays: dict[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def restore(config: Path, copy: Path, *, form: FormatFlag = "text") -> int:
         with leaving_nothing_behind():
             made = restoring.restore(ServerFile.load(config), copy, time.time())
         report.result(
-            _words(made, copy),
+            _text(made, copy),
             {
                 "server": made.server,
                 "store": str(made.store),
@@ -50,7 +50,7 @@ def restore(config: Path, copy: Path, *, form: FormatFlag = "text") -> int:
     return run_plainly(report, work)
 
 
-def _words(made: Restored, copy: Path) -> str:
+def _text(made: Restored, copy: Path) -> str:
     name = f"S{made.server}"
     until = f"after round {made.settled}" if made.settled else "before its first round is over"
     first = f"{made.store}: the store of {name} {until}, from {copy}"

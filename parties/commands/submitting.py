@@ -172,7 +172,7 @@ class _End:
     def tell(self, report: Report, *, resumed: bool, **more: Any) -> None:
         """The command's result."""
         report.result(
-            self.words(resumed=resumed),
+            self.text(resumed=resumed),
             {
                 "round": self.number,
                 "digest": self.digest.hex(),
@@ -184,7 +184,7 @@ class _End:
             },
         )
 
-    def words(self, *, resumed: bool) -> str:
+    def text(self, *, resumed: bool) -> str:
         """The same for people."""
         name = f"submission {self.digest.hex()[:16]}…"
         before = ", which an earlier command began" if resumed else ""
@@ -233,14 +233,14 @@ async def _tell_of_another(report: Report, client: Client) -> dict[str, Any]:
     told: dict[str, Any] = {"round": last.config.number, "digest": last.digest.hex()}
     try:
         end = await _finished(client, wait=False)
-        words = end.words(resumed=True)
+        text = end.text(resumed=True)
         told |= _counted(end.ended)[1] if end.ended else {}
     except FslError as error:
         if client.pending:
             raise
-        words = str(error)
-        told |= {"error": words}
-    report.progress(f"fsl-async {report.command}: before this update, another one: {words}")
+        text = str(error)
+        told |= {"error": text}
+    report.progress(f"fsl-async {report.command}: before this update, another one: {text}")
     await client.note_told()
     return told
 
@@ -273,5 +273,5 @@ async def _outcome_so_far(client: Client) -> ClientOutcome | None:
 
 
 def _counted(ended: ClientOutcome) -> tuple[str, dict[str, Any]]:
-    words = "counted" if ended.counted else f"not counted: {ended.reason}"
-    return words, {"counted": ended.counted, "reason": ended.reason, "clients": list(ended.clients)}
+    text = "counted" if ended.counted else f"not counted: {ended.reason}"
+    return text, {"counted": ended.counted, "reason": ended.reason, "clients": list(ended.clients)}

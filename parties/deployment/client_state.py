@@ -47,17 +47,6 @@ def state_file(wanted: StateFile, file: ClientFile, identity: str | Path | Ident
     return None if isinstance(identity, Identity) else state_beside(file.identity)
 
 
-def _refuse_second_name(place: Path) -> None:
-    """Refuse a file with two names, because the lock that keeps a second process out is beside only one of them.
-
-    Raises:
-        StorageError: it has a second name.
-    """
-    names = place.stat().st_nlink if place.is_file() else 1
-    if names > 1:
-        raise StorageError(f"{place} has {names} names (hard links), and a lock has one; remove the others")
-
-
 @asynccontextmanager
 async def open_state(place: Path | None, client: PublicIdentity, task: Task) -> AsyncIterator[Store]:
     """A client's state, open; in memory where it keeps none.
@@ -70,7 +59,6 @@ async def open_state(place: Path | None, client: PublicIdentity, task: Task) -> 
         yield MemoryStore()
         return
     try:
-        _refuse_second_name(place)
         store = await SqliteStore.open(place)
     except InUseError as error:
         raise InUseError(

@@ -1,8 +1,8 @@
-"""The disk that files are kept on: its room, its kind, one owner for a file, and files that appear whole.
+"""The disk that files lie on: its room, its kind, one process per file, and files that appear complete.
 
-A store is only as durable as the disk under it. What can be known beforehand is refused here, with what to do about it:
-a disk that is nearly full, a file system that lies on another host (its locks and its memory maps do not hold for
-everybody, so two servers could write to one store), a second owner.
+A store is only as durable as its disk. What can be known beforehand is refused here, with what to do about it: a disk
+that is nearly full, a file system on another host (where locks and memory maps do not hold for everybody, so that two
+servers could write to one store), a second process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 
 LEAST_FREE_PERCENT = 10
 LEAST_FREE_BYTES = 4 << 30
-"""No more has to stay free, however large the disk is: it is for what others write meanwhile, and for the log."""
+"""No more than this must stay free, however large the disk is, for the log and for what others write meanwhile."""
 MOUNTS = Path("/proc/self/mountinfo")
 
 # fmt: off
@@ -61,23 +61,23 @@ REMEDIES: Mapping[int, str] = {
 
 
 class InUseError(StorageError):
-    """Somebody else has a file in sole use."""
+    """Another process has the file in use."""
 
 
 def room(path: Path) -> int:
     """Bytes that can still be written beside a file.
 
     Raises:
-        StorageError: its folder cannot be looked at.
+        StorageError: its folder cannot be read.
     """
     return _usage(path)[1]
 
 
 def check_room(path: Path, needed: int) -> None:
-    """Refuse where so many more bytes beside a file would leave less than a tenth of the disk free, or 4 GiB.
+    """Refuse if so many more bytes beside a file would leave less than a tenth of the disk, or 4 GiB, free.
 
     Raises:
-        StorageError: they would, or its folder cannot be looked at.
+        StorageError: they would, or its folder cannot be read.
     """
     total, free = _usage(path)
     least = min(total * LEAST_FREE_PERCENT // 100, LEAST_FREE_BYTES)
@@ -89,10 +89,10 @@ def check_room(path: Path, needed: int) -> None:
 
 
 def refuse_network(path: Path) -> None:
-    """Refuse a file on another host's disk; where the system does not tell what is mounted, nothing is refused.
+    """Refuse a file on another host's disk; where the system does not say what is mounted, nothing is refused.
 
     Raises:
-        StorageError: it is on one.
+        StorageError: the file is on another host's disk.
     """
     with suppress(FileNotFoundError):
         kind = file_system(MOUNTS.read_text(encoding="utf-8", errors="surrogateescape"), path)
@@ -122,14 +122,14 @@ def file_system(mounts: str, path: Path) -> str:
 
 @contextmanager
 def sole_use(path: Path) -> Iterator[None]:
-    """Nobody else, in this process or another, has a file in sole use at the same time.
+    """Have a file in sole use; no other block, in this process or another, has it at the same time.
 
-    The lock is on a file beside it: SQLite's own locks on the file itself are lost as soon as anybody in this process
-    closes that file. It ends with the process, however that ends.
+    The lock is on a file beside it, because SQLite's own locks on the file itself are lost as soon as anything in this
+    process closes that file. The lock ends with the process, however that ends.
 
     Raises:
-        InUseError: somebody has.
-        StorageError: there cannot be a lock, or the file has a second name, for which there would be a second lock.
+        InUseError: the file is in use.
+        StorageError: it cannot be locked, or has a second name, for which there would be a second lock.
     """
     _refuse_second_name(path)
     with _lock_file(path) as descriptor:
@@ -142,7 +142,7 @@ def sole_use(path: Path) -> Iterator[None]:
             ) from error
         except OSError as error:
             raise refused(path, error) from error
-        with suppress(OSError):  # the number only helps to find the owner, and a full disk must not keep it out
+        with suppress(OSError):  # the number only helps to find the process; a full disk must not prevent the use
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield
@@ -150,9 +150,9 @@ def sole_use(path: Path) -> Iterator[None]:
 
 @contextmanager
 def replaced_by(path: Path) -> Iterator[IO[bytes]]:
-    """A new file (0600) that takes a path once it is whole and on disk; nothing stays of one that does not get so far.
+    """A new file (0600) that replaces a path once it is complete and on disk; after an error nothing of it stays.
 
-    It may also be written, or replaced, by its name.
+    The caller may also write, or replace, the new file by its name.
 
     Raises:
         OSError: it cannot be written.
@@ -193,8 +193,8 @@ def _refuse_second_name(path: Path) -> None:
         names = path.stat().st_nlink
         if path.is_file() and names > 1:
             raise StorageError(
-                f"{path} is one of {names} names of the same file (hard links): by another name another server could "
-                f"use it, with a log of its own. Remove the others (`find -samefile {path}` finds them)"
+                f"{path} is one of {names} names of the same file (hard links): by another name another process "
+                f"could use it, with a log of its own. Remove the others (`find -samefile {path}` finds them)"
             )
 
 

@@ -1,9 +1,9 @@
-"""Models in files: one named array per block, as `.npz` or `.safetensors`, whichever the file's name ends in.
+"""Models in files: one named array per block, as `.npz` or `.safetensors`, according to the suffix.
 
-- A file is written whole or not at all: it takes its name once it is on disk.
-- A file that comes from elsewhere may hold anything. Nothing in it is run, and it is refused with a message where it is
-  damaged, or declares more than it holds.
-- An array comes back as it was, bit for bit; only its memory order and its byte order become the machine's own.
+- A file is written completely or not at all: it gets its name once it is on disk.
+- A file from elsewhere may hold anything. Nothing in it is executed, and it is refused with a message if it is damaged
+  or declares more than it holds.
+- An array is read back bit for bit; only its memory order and byte order become the machine's own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Model: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 
 class ModelForm(Enum):
-    """The forms that a model is kept in; the value is how its file's name ends."""
+    """The formats of a model's file; the value is its suffix."""
 
     NPZ = ".npz"
     SAFETENSORS = ".safetensors"
@@ -216,7 +216,7 @@ def _native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _refuse_unopened(path: Path) -> None:
-    """Refuse what is not there, is no file, or is not for us to read, in words that neither form's reader has."""
+    """Refuse what does not exist, is not a file or cannot be read, with a clearer message than the formats' readers."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for a writer
     except OSError as error:

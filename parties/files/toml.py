@@ -1,7 +1,7 @@
-"""TOML from outside: whatever is wrong with a text, its reader gets one kind of error, which names the source.
+"""Reading TOML from outside; whatever is wrong with a text, there is one kind of error, which names the source.
 
-Rules: a text nested too deep, or with a number longer than the language can read, is refused like any other that is not
-TOML; so is an integer beyond the 64 bits that TOML has, which later code could neither compare nor print.
+Rules: a text that is nested too deep, or has a number that is too long to be read, is refused like any other that is
+not TOML; so is an integer of more than TOML's 64 bits, which later code could neither compare nor print.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def parse_toml(text: str, source: str) -> dict[str, Any]:
     """The tables of a TOML text.
 
     Raises:
-        MisuseError: it is none. The message tells the place in it, and repeats none of it.
+        MisuseError: it is not TOML. The message says where, and does not repeat the text.
     """
     try:
         tables = tomllib.loads(text)
@@ -46,7 +46,7 @@ def parse_toml(text: str, source: str) -> dict[str, Any]:
 
 
 def _refuse_wide(value: Any, where: str) -> None:
-    """Refuse integers of more than 64 bits, here and in everything below."""
+    """Refuse integers of more than 64 bits, at every level."""
     match value:
         case dict():
             for key, inner in value.items():

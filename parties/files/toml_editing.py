@@ -1,8 +1,8 @@
-"""Edits of a TOML file that people also write: one table changes, every other line stays as it was.
+"""Editing a TOML file that people also write: one table changes, every other line stays as it was.
 
-Rules: comments and order survive; what the edited text says is compared with what was wanted before anything is
-written, so that a layout which is not understood is refused and never damaged; the file is replaced whole or not at
-all, keeps its mode, and of two edits at once the second waits for the first.
+Rules: comments and order stay; the edited text is parsed and compared with the intended tables before it is written, so
+that a layout which is not understood is refused and not damaged; the file is replaced completely or not at all, and
+keeps its mode; of two edits at once the second waits for the first.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _NEW_FILE_MODE = 0o644
 
 
 class TableFile:
-    """The text of a file with lists of tables, and what it says.
+    """The text of a file with lists of tables, and the tables.
 
     Attributes:
         path: the file.
-        plain: its tables as they shall be.
+        plain: its tables as they are to be.
     """
 
     def __init__(self, path: Path, text: str) -> None:
@@ -59,7 +59,7 @@ class TableFile:
         self._lines += ["", f"[[{name}]]", *(f"{key} = {_value(value)}" for key, value in table.items())]
 
     def set(self, name: str, number: int, values: Mapping[str, Any]) -> None:
-        """Give keys of one table other values."""
+        """Change values of one table."""
         self.tables(name)[number].update(values)
         start, end = self._span(name, number)
         for key, value in values.items():
@@ -82,7 +82,7 @@ class TableFile:
         self._lines += ["", f"[[{to}]]", *body, *(f"{key} = {_value(value)}" for key, value in add.items())]
 
     def remove(self, name: str, number: int) -> None:
-        """Take a table out."""
+        """Remove a table."""
         start, end = self._span(name, number)
         del self._lines[start:end]
         self.plain[name] = [table for place, table in enumerate(self.tables(name)) if place != number]
@@ -91,7 +91,7 @@ class TableFile:
         """The edited text.
 
         Raises:
-            MisuseError: it does not say what was wanted: the layout was not understood.
+            MisuseError: it does not have the intended tables, because the layout was not understood.
         """
         text = "\n".join(self._lines).strip("\n") + "\n"
         if _without_empty(self.plain) != _without_empty(_parsed(text)):
@@ -102,7 +102,7 @@ class TableFile:
         return text
 
     def _span(self, name: str, number: int) -> tuple[int, int]:
-        """The lines of one table of a list: from its header to behind its last key."""
+        """The lines of one table of a list: from its header to after its last key."""
         headers = [(index, found[1]) for index, line in enumerate(self._lines) if (found := _HEADER.match(line))]
         starts = [index for index, header in headers if header == name]
         if number >= len(starts):
@@ -116,7 +116,7 @@ class TableFile:
 
 @contextmanager
 def edited(path: Path) -> Iterator[TableFile]:
-    """A file to edit; it is replaced when the block ends without an error, and made if there was none.
+    """A file to edit; it is replaced when the block ends without an error, and created if there was none.
 
     Raises:
         MisuseError: it cannot be read or is not TOML, or the edit cannot be made in its layout.
@@ -138,7 +138,7 @@ def edited(path: Path) -> Iterator[TableFile]:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Nobody else edits a file of this folder meanwhile."""
+    """Within the block no other process edits a file of this folder."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -178,5 +178,5 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def _without_empty(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A list without tables leaves no trace in a file."""
+    """The tables without empty lists, which a file does not show."""
     return {key: value for key, value in table.items() if value != []}

@@ -1,1 +1,1 @@
-"""Who a party is: keys, the registry of those a server knows, and enrolment tokens."""
+"""A party's keys, the clients that a server knows, credentials, and enrolment tokens."""

@@ -1,4 +1,4 @@
-"""What a client says of itself when it connects; a server decides by it whom it lets in."""
+"""What a client says about itself when it connects, by which a server decides whether to admit it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ NO_VOUCHER = b""
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a client says of itself in the handshake: encrypted, and to a server that has shown its key.
+    """What a client says about itself in the handshake; encrypted, for a server that has shown its key.
 
     Attributes:
-        task: the digest of the task it wants to take part in.
-        name: what it calls itself.
-        statement: the key of its statements.
-        signature: that key's, over task, name and the channel's key: nobody enrols with another's key.
-        voucher: of its token for this server; empty where it has none.
+        task: the digest of the task in which it wants to take part.
+        name: its name.
+        statement: the public key of its statements.
+        signature: made with that key over task, name and the channel's key, so that nobody enrols another's key.
+        voucher: made from its token for this server; empty if it has none.
     """
 
     task: bytes
@@ -34,7 +34,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @staticmethod
     def of(identity: Identity, task: bytes, voucher: bytes = NO_VOUCHER) -> Credentials:
-        """What the holder of an identity says to one server about the task with that digest."""
+        """The credentials of an identity for one server and the task with that digest."""
         public = identity.public
         return Credentials(
             task=task,

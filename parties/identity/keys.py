@@ -1,8 +1,8 @@
 """Who a party is: two key pairs, never one for both uses.
 
-X25519 authenticates the channel, Ed25519 signs statements (receipts, outcomes). Secret keys hide from `repr`; their
-file belongs to its owner alone (0600), in a folder that not everybody can write, and is never overwritten. What is
-checked of a file is checked of the one that is read, not of whatever has its name.
+X25519 authenticates the channel, Ed25519 signs statements (receipts, outcomes). Secret keys hide from `repr`; only
+their owner can read their file (0600), which is in a folder that not everybody can write, and is never overwritten.
+The checks are made on the open file that is read, not on its name.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 PREFIX_DIGITS = 16
-"""How many hexadecimal digits of a public key stand for it where there is no room for all 64."""
+"""How many hexadecimal digits of a public key are shown where there is no room for all 64."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Identity:
 
     @cached_property
     def _signer(self) -> SigningKey:
-        """The statement key, ready to sign: to expand it takes as long as a signature."""
+        """The expanded statement key; expanding it takes as long as a signature."""
         return SigningKey(self.statement_secret)
 
     def save(self, path: Path) -> None:
@@ -248,7 +248,7 @@ def _check_private(path: Path, status: os.stat_result) -> None:
 
 
 def _create(path: Path, text: str, mode: int) -> None:
-    """Write a file that was not there; what could not be written whole does not stay."""
+    """Write a new file; one that cannot be written completely is removed."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     except FileExistsError as error:

@@ -22,9 +22,9 @@ _PREFIX = re.compile(f"[0-9a-fA-F]{{{PREFIX_DIGITS}}}")
 
 @dataclass(frozen=True)
 class Revocation:
-    """A channel key that is never let in again: whose it was, and when it was revoked (empty where nobody wrote).
+    """A channel key that is not admitted any more: whose it was, and when it was revoked (empty if that is not known).
 
-    Of the key its beginning may be known alone, as a log has it; then no key that begins so is let in.
+    The key may be shortened to its first bytes, as a log shows them; then no key that begins with them is admitted.
     """
 
     name: str
@@ -46,11 +46,11 @@ class Revocation:
 
 
 class Registry:
-    """The clients a server lets in, by the keys of their channels.
+    """The clients that a server admits, by the keys of their channels.
 
     Args:
-        clients: who is let in.
-        revoked: keys that are not let in, even where they are among the clients.
+        clients: the clients that are admitted.
+        revoked: keys that are not admitted, even if they are among the clients.
 
     Raises:
         MisuseError: two clients have the same name or the same key.
@@ -66,7 +66,7 @@ class Registry:
                 self.add(client)
 
     def add(self, client: PublicIdentity) -> None:
-        """Let a client in.
+        """Admit a client.
 
         Raises:
             MisuseError: another client has the same name or the same key.
@@ -89,7 +89,7 @@ class Registry:
         return self._revoked.get(key) or self._revoked.get(key[: PREFIX_DIGITS // 2])
 
     def was_revoked(self, name: str) -> bool:
-        """Whether keys of somebody with that name are revoked."""
+        """Whether keys of a client with that name were revoked."""
         return name in self._revoked_names
 
     def __contains__(self, name: object) -> bool:

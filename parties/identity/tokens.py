@@ -1,12 +1,12 @@
-"""Single-use enrolment tokens: their text, what each server is shown of one, and the file that knows them again.
+"""Single-use enrolment tokens: their text, the vouchers that servers are shown, and the file that recognises these.
 
     token (16 bytes, 32 hexadecimal digits)     made by the operators, printed once, given to one client
       └─ voucher for S0, voucher for S1         all that the client shows, each to one server
            └─ digest                            all that a server's file holds
 
-Rules: a server is shown a voucher that is good with that server alone, or it could let a friend of its own enrol with
-the other one in the client's place; a file that is read by others gives no token away; digests are compared in constant
-time.
+Rules: a server is shown a voucher that is valid at that server only, because otherwise it could let an accomplice
+enrol at the other server in the client's place; nobody who reads the file learns a token; digests are compared in
+constant time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def new_tokens(count: int, randomness: Randomness = os.urandom) -> list[str]:
     """Make tokens, as the text that clients are given.
 
     Raises:
-        MisuseError: more than a file holds are wanted, or none.
+        MisuseError: the number is 0, or more than a file holds.
     """
     if not 1 <= count <= MOST_TOKENS:
         raise MisuseError(f"tokens: from 1 to {MOST_TOKENS:,} can be made at once, not {count:,}")
@@ -47,7 +47,7 @@ def read_token(text: str) -> bytes:
     """A token from its text; spaces and hyphens do not matter.
 
     Raises:
-        MisuseError: it is not one. The message does not repeat it: it may be a token with a slip.
+        MisuseError: it is not a token. The message does not repeat it, because it may be a mistyped token.
     """
     plain = re.sub(r"[\s-]", "", text)
     if not re.fullmatch(f"[0-9a-fA-F]{{{2 * TOKEN_BYTES}}}", plain):
@@ -59,12 +59,12 @@ def read_token(text: str) -> bytes:
 
 
 def voucher(token: bytes, server: int) -> bytes:
-    """What a client shows of its token to one server: 16 bytes that say nothing about the other server's."""
+    """What a client shows one server of its token: 16 bytes that say nothing about the other server's voucher."""
     return digest(Domain.VOUCHER, token, bytes([server]))[:KEY_BYTES]
 
 
 class TokenBook:
-    """The tokens that one server takes, by the digests of their vouchers.
+    """The tokens that one server accepts, by the digests of their vouchers.
 
     `TokenBook.load` reads the file that `fsl-async enrol` writes; `TokenBook.of(tokens, server)` makes one of tokens.
     """
@@ -74,7 +74,7 @@ class TokenBook:
 
     @staticmethod
     def of(tokens: Iterable[str], server: int) -> TokenBook:
-        """The book in which these tokens stand."""
+        """The book of these tokens."""
         return TokenBook(_voucher_digest(read_token(text), server) for text in tokens)
 
     @staticmethod
@@ -87,9 +87,9 @@ class TokenBook:
         return TokenBook(bytes.fromhex(entry) for entry in _read(path)[SERVERS[server]])
 
     def find(self, shown: bytes) -> bytes:
-        """The digest of a voucher that stands in the book; empty where it does not.
+        """The digest of a voucher in the book; empty if it is not there.
 
-        A part of the digest finds the entry, the whole is compared in constant time.
+        The entry is found by a part of the digest; the whole digest is compared in constant time.
         """
         wanted = digest(Domain.TOKEN, shown)
         known = self._by_handle.get(wanted[:_HANDLE_BYTES], b"")
@@ -100,10 +100,10 @@ class TokenBook:
 
 
 def add_tokens(path: Path, tokens: Sequence[str]) -> int:
-    """Add tokens to a file, which is made if there is none; it is replaced whole or not at all.
+    """Add tokens to a file, which is created if there is none; it is replaced completely or not at all.
 
     Returns:
-        How many tokens stand in it now.
+        How many tokens the file has now.
 
     Raises:
         MisuseError: the file is malformed, or would hold more than `MOST_TOKENS`.
@@ -142,7 +142,7 @@ def _are_digests(entries: Any) -> bool:
 
 
 def _write(path: Path, known: dict[str, list[str]]) -> None:
-    lines = ["# Digests of enrolment tokens, the same file for both servers; no token can be read off it."]
+    lines = ["# Digests of enrolment tokens, the same file for both servers; tokens cannot be learnt from it."]
     for name in SERVERS:
         lines += [f"{name} = [", *(f'    "{entry}",' for entry in known[name]), "]"]
     try:

@@ -108,7 +108,7 @@ def test_a_second_process_of_the_same_client_is_refused_by_name(town, link):
 def test_a_state_that_goes_by_two_names_is_refused(town):
     with town.connect("anna"):
         (town.folder / "other").hardlink_to(town.folder / "anna.state")
-        with pytest.raises(StorageError, match=r"other has 2 names \(hard links\), and a lock has one; remove the oth"):
+        with pytest.raises(StorageError, match=r"other is one of 2 names of the same file \(hard links\)"):
             town.connect("anna", state=town.folder / "other")
 
 
