@@ -1,6 +1,6 @@
 """Clients whose rows stay the same: the first round uploads trees, every later round one hint per bin.
 
-A hint says what the value is, never where; the tree that says where is with the servers already, hidden as it was.
+A hint carries the new values and no position; the servers keep the trees, which hide the positions as before.
 """
 
 import numpy as np
@@ -35,7 +35,7 @@ async def main() -> None:
                 await client.submit({"books": (rows, -found["books"] / 4)})
             outcome = await net.finish_round()
             print(f"round {outcome.number}: {outcome.clients}, {ada.bytes_sent - sent:,} bytes from ada")
-        # Other rows would need other trees; the servers would see that something changed, so it takes a decision.
+        # Other rows need other trees. The servers see that the rows have changed, so the program has to ask for it.
         ada.forget_session()
 
 

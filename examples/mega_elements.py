@@ -1,6 +1,6 @@
 """The same weights twice: as rows of one weight, and as rows of sixteen that move as one element.
 
-A tree hides where; it costs the same whatever stands at its leaf. Sixteen weights under one leaf need one tree.
+A tree hides a position, and costs the same however much is at its leaf. Sixteen weights under one leaf need one tree.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ WEIGHTS, USED, TOGETHER = 32_768, 512, 16
 
 
 def task_of(width: int) -> Task:
-    """A block of all the weights, `width` to a row, of which a client uses as many in either form."""
+    """A block of all weights, `width` to a row; a client uses equally many weights in either form."""
     block = Sparse("embedding", rows=WEIGHTS // width, width=width, select=USED // width)
     return Task(name="words", blocks=[block], ring=Ring(64, fraction_bits=24), min_clients=2, max_clients=10)
 

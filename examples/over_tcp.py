@@ -22,14 +22,15 @@ async def take_part(folder: Path, name: str) -> None:
     """One client's round, from its key file to its outcome."""
     async with connect(folder / "task.toml", folder / f"{name}.key") as client:
         rows = await client.retrieve({"items": [3, 1, 4]})
-        update = {"items": ([3, 1, 4], rows["items"] + 1)}  # zeros, if the rows cannot be right: never stay away
+        update = {"items": ([3, 1, 4], rows["items"] + 1)}
+        # If the rows cannot be right, submit zeros: a client that stays away shows which rows it has.
         await client.submit(update if np.abs(rows["items"]).max() < 1_000 else {})
         outcome = await client.outcome()
         print(f"{name}: round {outcome.number}, {'counted' if outcome.counted else outcome.reason}")
 
 
 async def main() -> None:
-    """Write the files that two operators would exchange, then run everybody."""
+    """Write the files that two operators would exchange, then run all parties."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         parties = {party: Identity.generate(party) for party in ("S0", "S1", "anna", "boris")}

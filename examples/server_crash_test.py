@@ -1,6 +1,6 @@
-"""A test in which things go wrong: a server crashes and a connection is cut, and whoever has a receipt is counted.
+"""A test with faults: a server crashes, a connection is cut, and every client with a receipt is counted all the same.
 
-Five seeds, five worlds. `pytest --fsl-seeds 500` tries five hundred; a failure prints its seed and a sequence chart.
+It runs with five seeds. `pytest --fsl-seeds 500` tries five hundred; a failure prints its seed and a sequence chart.
 """
 
 import numpy as np
@@ -23,12 +23,12 @@ NAMES = ("ada", "bob", "cleo")
 
 @pytest.mark.trio
 @pytest.mark.fsl_seeds(5)
-async def test_whoever_has_a_receipt_is_counted(fsl_world, fsl_seed, autojump_clock):
-    """S0 dies at one of its first commits, with what its disk had not synced; ada's first connection breaks."""
+async def test_every_client_with_a_receipt_is_counted(fsl_world, fsl_seed, autojump_clock):
+    """S0 crashes at one of its first commits and loses what its disk had not synced; ada's first connection is cut."""
     with_receipt = set()
 
     async def take_part(client):
-        if client.pending:  # a life that ended before has sent a submission: these bytes, and no others
+        if client.pending:  # it has sent a submission before it was started again: the same bytes, and no others
             await client.resume()
         else:
             await client.submit({"words": ([1, 2, 3], np.ones((3, 1)))})
@@ -47,4 +47,4 @@ async def test_whoever_has_a_receipt_is_counted(fsl_world, fsl_seed, autojump_cl
         for settled in world.settled:
             assert with_receipt <= set(settled[1].clients)
         assert world.models[0][1]["words"][1] == len(world.settled[0][1].clients)
-        assert set(faults) == set(world.injector.fired), "the faults never came about"
+        assert set(faults) == set(world.injector.fired), "a fault never happened"

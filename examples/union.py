@@ -1,6 +1,7 @@
 """Find the union of all clients' rows first, then work on those rows alone: trees and sums become smaller.
 
-Servers and clients learn the union, which a task has to ask for: `alignment="union"`. Who selected what stays hidden.
+Servers and clients learn the union, so a task has to ask for it: `alignment="union"`. Which client selected which rows
+stays hidden.
 """
 
 import numpy as np

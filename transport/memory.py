@@ -50,7 +50,7 @@ class MemoryNetwork(Transport):
     ) -> None:
         """Serves under a name; see `Transport.listen`."""
         if address in self._queues:
-            raise UnreachableError(f"somebody listens at {address!r} already; take another name")
+            raise UnreachableError(f"there is already a listener at {address!r}; take another name")
         sending, receiving = trio.open_memory_channel[tuple[trio.abc.Stream, str]](_BACKLOG)
         self._queues[address] = sending
         try:

@@ -132,7 +132,7 @@ def one_at_a_time(lock: trio.Lock, doing: str) -> Iterator[None]:
     """Lets one task at a time do something on this end; a second one fails at once.
 
     Raises:
-        trio.BusyResourceError: somebody does.
+        trio.BusyResourceError: another task is doing it.
     """
     try:
         lock.acquire_nowait()

@@ -103,7 +103,7 @@ async def test_a_server_names_a_role_that_does_not_fit(lab):
 
 
 @pytest.mark.parametrize(
-    ("preamble", "error", "words"),
+    ("preamble", "error", "text"),
     [
         (MAGIC + bytes([0, 9, 2, 1]), VersionMismatchError, "version 1, the peer speaks version 9"),
         (MAGIC + bytes([0, 1, 2, 2]), KindMismatchError, "LIVE, the peer's is SIMULATION"),
@@ -116,7 +116,7 @@ async def test_a_server_names_a_role_that_does_not_fit(lab):
         (MAGIC + b"a", ConnectionLostError, "1 of 4"),
     ],
 )
-async def test_a_client_names_what_is_wrong_with_a_server(preamble, error, words, nursery):
+async def test_a_client_names_what_is_wrong_with_a_server(preamble, error, text, nursery):
     async def answer(stream):
         async with stream:
             await stream.send_all(preamble)
@@ -125,7 +125,7 @@ async def test_a_client_names_what_is_wrong_with_a_server(preamble, error, words
     listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
     nursery.start_soon(trio.serve_listeners, answer, [listener])
     address = f"127.0.0.1:{listener.socket.getsockname()[1]}"
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=text):
         await TcpTransport().dial(address, SERVER.public, settings_of(ALICE))
 
 

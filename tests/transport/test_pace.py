@@ -251,7 +251,7 @@ async def test_what_is_let_pass_must_keep_the_pace(lab, autojump_clock):
     await channel.aclose()
 
 
-async def test_a_cancelled_letting_pass_is_finished_by_whoever_reads_next(lab, autojump_clock):
+async def test_a_cancelled_discard_is_finished_by_the_next_read(lab, autojump_clock):
     async def handler(channel):
         with trio.move_on_after(1) as scope:
             await channel.discard()
