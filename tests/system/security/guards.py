@@ -47,7 +47,6 @@ TRANSCRIPTS = "tests/fsl_async/protocols/test_transcripts_round.py"
 BACKUP = "tests/parties/deployment/test_backup.py"
 TAMPERING = "tests/transport/test_tampering.py"
 RECORDS = "tests/transport/test_records.py"
-BACKUPS = "tests/parties/deployment/test_backup.py"
 MEETING = "tests/parties/server/peer/test_reconciliation.py"
 
 
@@ -76,7 +75,9 @@ ROUND, EFFECTS, TOSS, ASSEMBLY = (
 SESSION, MACHINE, CLIENT_MACHINE = (f"fsl_async/protocols/{name}.py" for name in ("session", "machine", "client"))
 PARTS, SUBMISSIONS = (f"parties/server/clients/{name}.py" for name in ("parts", "submissions"))
 RUN, SERVER = (f"parties/server/{name}.py" for name in ("round/run", "server"))
-ACTOR, FORWARDING, DESK = (f"parties/server/{name}.py" for name in ("actor", "peer/forwarding", "round/assembly"))
+ACTOR, FORWARDING, REQUEST_ASSEMBLY = (
+    f"parties/server/{name}.py" for name in ("actor", "peer/forwarding", "round/assembly")
+)
 ROUNDS, SEQUENCE = (f"parties/server/{name}.py" for name in ("rounds", "round_sequence"))
 DOWNLOADS, ANNOUNCEMENTS, STATEMENTS = (
     f"parties/client/{name}.py" for name in ("downloads", "announcements", "statements")
@@ -328,7 +329,7 @@ GUARDS = (
     ),
     Guard(
         "the peer forwards for so many clients that have not come",
-        DESK,
+        REQUEST_ASSEMBLY,
         "if client not in self._present and len(self._expected) < self._places:",
         "if client not in self._present:",
         (STORED,),
@@ -542,35 +543,35 @@ GUARDS = (
         "        if False:",
         ("tests/parties/storage/test_damaged_files.py",),
     ),
-    Guard("a copy is no store", "parties/storage/sqlite_file.py", "if application == COPY:", "if False:", (BACKUPS,)),
+    Guard("a copy is no store", "parties/storage/sqlite_file.py", "if application == COPY:", "if False:", (BACKUP,)),
     Guard(
         "a store is not older than its mark",
         "parties/storage/mark.py",
         "if life.transactions < marked.transactions:",
         "if False:",
-        (BACKUPS,),
+        (BACKUP,),
     ),
-    Guard("a store has a mark", "parties/storage/mark.py", "if marked is None:", "if False:", (BACKUPS,)),
+    Guard("a store has a mark", "parties/storage/mark.py", "if marked is None:", "if False:", (BACKUP,)),
     Guard(
         "the mark is the store's own",
         "parties/storage/mark.py",
         "if marked.identity != life.identity:",
         "if False:",
-        (BACKUPS,),
+        (BACKUP,),
     ),
     Guard(
         "no copy of before a new beginning is restored",
         "parties/deployment/restore.py",
         "if last.identity != then.identity:",
         "if False:",
-        (BACKUPS,),
+        (BACKUP,),
     ),
     Guard(
         "a round of which nobody knows what was said is given up",
         SEQUENCE,
         "if accepted and await self._records.history.gives_up(self.progress.settled):",
         "if False:",
-        (BACKUPS,),
+        (BACKUP,),
     ),
     Guard(
         "a server whose own store is behind ends",
