@@ -6,9 +6,9 @@
 
     @pytest.mark.fsl_seeds(20)      # this test with twenty seeds; `--fsl-seeds 500` for more, `--fsl-seed 17` for one
 
-Rules: pytest loads this module in every project where the package is installed, so it imports nothing but pytest until
-a test asks for a world, and prints nothing in a project without such tests. It lies in `fsl_async`, and imports
-`parties` when it is first needed, because a project may have a `parties` of its own (docs/adr/0016).
+Rules: pytest loads this module in every project where the package is installed. So it imports nothing heavy until a
+test asks for a world, and in a project without such tests it says nothing. It lies in `fsl_async`, and imports
+`parties` only then, because a project may have a `parties` of its own (docs/adr/0016).
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
+
+from fsl_async.own_packages import own_package
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -137,6 +139,7 @@ def fsl_world(request: pytest.FixtureRequest, fsl_seed: int) -> MakeWorld:
         schedule: Schedule | None = None,
         **options: Any,
     ) -> AsyncIterator[World]:
+        own_package("parties")
         world = import_module("parties.testing.world").world
 
         async with world(task, model, seed, faults, schedule, **options) as new:

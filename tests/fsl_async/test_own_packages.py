@@ -116,6 +116,18 @@ def test_the_tests_of_such_a_project_run_where_fsl_async_is_merely_installed(pro
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_world_in_such_a_project_says_what_hides_it(project):
+    folder = project("parties")
+    (folder / "test_mine.py").write_text(
+        "async def make(fsl_world):\n    async with fsl_world(None, {}):\n        pass\n\n"
+        "def test_mine(fsl_world):\n    import trio\n    trio.run(make, fsl_world)\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "fsl_async.pytest_plugin", "test_mine.py"]
+    environment = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+    assert "ImportError: fsl-async needs its own package `parties`" in done.stdout
+
+
 def test_both_import_paths_give_the_same_names():
     import fsl_async.parties
     import fsl_async.transport
