@@ -77,7 +77,7 @@ class SaysBusy(DropsLater):
 
 
 class SaysBusyForEver(Byzantine):
-    """Takes nobody's submission for want of room, it says; whoever has stored it all the same is listed."""
+    """Says that it has no room for any submission, and lists those that it has stored."""
 
     def tell(self, client: str, message: Message, reply: Message) -> Message:
         if isinstance(message, Submit | Hint):

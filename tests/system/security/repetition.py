@@ -1,4 +1,4 @@
-"""Callers that call again where an error invites it, and what a malicious server makes of that.
+"""Callers that call again when an error invites them to, and what a malicious server learns from that.
 
 A malicious server cannot open a sum that the honest one does not open with it, but it can try to have the same values
 counted twice: two sums that differ in one client's values show these values. So the callers here do what callers do:
@@ -45,7 +45,7 @@ ATTEMPTS = 5
 """Calls after which a caller has had enough."""
 PATIENCE = 20.0
 LONG = 2_000.0
-"""Seconds of virtual time after which whoever still waits waits for ever."""
+"""Seconds of virtual time after which a caller that still waits will wait for ever."""
 
 
 # ---- callers

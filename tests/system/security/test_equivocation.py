@@ -237,7 +237,7 @@ async def test_a_submission_of_an_earlier_round_is_refused_and_bound_anew_fails_
 
 
 def to_carrier(request: Request, config: RoundConfig, name: str) -> Request:
-    """The content to whoever carries for this client in this round, with a dense digest that fits."""
+    """The content for this client's carrier in this round, with a dense digest that fits."""
     bulk, carrier = request.bulk[0] or request.bulk[1], config.carrier(name)
     dense = bulk[Layout.submission(TASK, Trees.OWN).size :]
     fitting = dense_digest(dense, request.messages[carrier].seed)

@@ -67,7 +67,7 @@ async def test_what_a_client_may_not_submit_is_refused_and_the_next_round_goes_o
             for _ in range(2):
                 with pytest.raises(SumRefusedError):
                     await anna.outcome()
-            with pytest.raises(SumRefusedError):  # whoever does not ask is told before anything else is sent
+            with pytest.raises(SumRefusedError):  # a client that has not asked is told before anything else is sent
                 await mallory.submit({"items": ([2], np.ones((1, WIDTH))), "head": np.ones(HEAD)})
             assert all(np.array_equal(network.model[name], before[name]) for name in before)
             for name in ("anna", MALLORY):  # no trees of a refused sum outlive it

@@ -1,6 +1,6 @@
 """No server makes a client send the same values in two rounds: what it has sent counts until both have signed that not.
 
-Whoever has two sums, one with a client's update and one without, reads the update off their difference. So a server
+From two sums, one with a client's update and one without, the update can be read off as their difference. So a server
 that has a submission would like its client to believe that it counts nowhere, and to send it again. Its words are
 forged here where they come in; the other server is an honest one, and so is the client.
 """

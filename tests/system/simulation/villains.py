@@ -1,12 +1,12 @@
-"""Malicious clients for trials: each takes part like an honest one, but for one thing.
+"""Malicious clients for trials: each takes part like an honest one, except in one thing.
 
-    malformed trees                   as `tests.system.security.forgeries` spoils them, where the task's security is
-    verified other words to each server        commitments, dense digests, announced parts; a submission to one of them
-    alone more than one submission          a second content, the same again and again what is no message at all
-    random bytes on a channel that was honestly made
+    malformed trees                     those of `tests.system.security.malformations`, in tasks with verified security
+    different data for each server      commitments, dense digests, announced parts; a submission to one of them alone
+    more than one submission            a second content, the same again and again
+    no message at all                   random bytes on a channel that was honestly made
 
-What is spoiled in a way that must keep it out of every sum is noted in `spoiled`, by round. All else may be counted or
-not; honest clients' digits must come out exactly, whatever it is.
+A submission that must be kept out of every sum is noted in `spoiled`, by round. Any other may be counted or not; honest
+clients' digits must come out exactly in both cases.
 """
 
 from __future__ import annotations
