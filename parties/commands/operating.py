@@ -131,7 +131,7 @@ def abort(where: str, number: int, *, because: str, token_file: Path | None = No
 
         port = operator_port(where, token_file)
         answer = await port.change("POST", f"/rounds/{_checked(number)}/abort", Aborting, because=because)
-        report.result(f"round {number} is given up: {because}", _without_version(answer))
+        report.result(f"round {number} is aborted: {because}", _without_version(answer))
 
     return run(report, work)
 

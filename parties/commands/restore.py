@@ -55,13 +55,13 @@ def _text(made: Restored, copy: Path) -> str:
     until = f"after round {made.settled}" if made.settled else "before its first round is over"
     first = f"{made.store}: the store of {name} {until}, from {copy}"
     if made.newest:
-        return f"{first}\n{name} has done nothing since the copy was made: it goes on where it was."
+        return f"{first}\n{name} has done nothing since the copy was made, and resumes from there."
     return "\n".join(
         [
             first,
-            f"Nobody here knows what {name} has done since. If it has run since, do not start it: begin anew on both "
+            f"It is not known what {name} has done since. If it has run since, do not start it: begin anew on both "
             "servers, as docs/operations.md says.",
-            f"When it is started, {name} gives up the round that the copy had begun, unless it had committed to its "
-            "share there; take that round's sum for known to the other server.",
+            f"When it is started, {name} aborts the round that the copy had begun, unless it had committed to its "
+            "share there; assume that the other server knows that round's sum.",
         ]
     )

@@ -284,10 +284,10 @@ def _left(run: RoundRun) -> str:
     number, state = run.config.number, type(run.state).__name__
     if run.settled.is_set():
         report = run.report()
-        words = {"aborted": "is given up: ", "refused": "has ended, and its sum was refused: ", "done": "is done"}
+        words = {"aborted": "was aborted: ", "refused": "has ended, and its sum was refused: ", "done": "is done"}
         return f"round {number} {words[report.ended]}{report.explanation}"
     return (
-        f"round {number} is parked, {state} with {run.status().submissions} submissions; it goes on when the server "
+        f"round {number} is parked, {state} with {run.status().submissions} submissions; it resumes when the server "
         "is started again with the same store"
     )
 

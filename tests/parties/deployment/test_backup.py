@@ -154,7 +154,7 @@ def test_what_is_printed_says_what_was_copied_and_how_to_go_on_from_it(folder, r
     size = (folder / "copy.sqlite").stat().st_size
     assert first == f"copy.sqlite: the store of S0 after round 1, {size:,} bytes, checked"
     assert last == "then.npz: the model after round 1"
-    assert "`fsl-async restore` makes a store of it. The copy itself is refused by `serve`" in out
+    assert "`fsl-async restore` makes a store from it. `serve` refuses the copy itself" in out
     assert "If S0 has run since, do not" in out
     code, said, _ = run("S1.toml", "other.sqlite")
     assert code == ExitCode.OK
@@ -299,7 +299,7 @@ def test_without_its_mark_a_restored_server_gives_up_the_round_that_was_on(folde
     put_aside(folder, 0, mark=True)
     code, out, _ = run("restore", "S0.toml", "copy.sqlite", form="text")
     assert code == ExitCode.OK
-    assert "gives up the round that the copy had begun" in out
+    assert "aborts the round that the copy had begun" in out
     if twice:  # of the store itself, beside which there is a mark by now
         assert run("restore", "S0.toml", "S0.sqlite")[0] == ExitCode.OK
 

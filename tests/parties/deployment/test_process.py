@@ -155,7 +155,7 @@ def test_a_server_is_stopped_and_goes_on_where_it_was(folder, serve):
         for number, server in enumerate(servers):
             code, said, words = server.ended()
             assert code == ExitCode.OK
-            assert f"stopped: round {start + 1} is parked, Open with 0 submissions; it goes on when" in words
+            assert f"stopped: round {start + 1} is parked, Open with 0 submissions; it resumes when" in words
             assert said["result"] == {
                 "server": number,
                 "rounds_done": start,
@@ -200,7 +200,7 @@ def test_a_round_that_cannot_end_is_parked_after_a_while_or_at_a_second_sigterm(
     assert ended == code
     if code == ExitCode.OK:
         assert said["result"]["state"] == "round 1: Closed"
-        assert "stopped: round 1 is parked, Closed with 0 submissions; it goes on when" in words
+        assert "stopped: round 1 is parked, Closed with 0 submissions; it resumes when" in words
 
 
 def test_a_round_that_is_on_its_way_to_its_sum_is_finished_first(folder, serve):

@@ -218,7 +218,7 @@ async def test_a_round_is_given_up_and_the_log_turned_up_from_the_command_line(s
     async with deployed(stage, tmp_path) as config:
         assert await trio.to_thread.run_sync(words("rounds", "abort", config, 1, "--because", "a trial")) == 0
         assert stage.aborted == [(1, "a trial")]
-        assert capsys.readouterr().out == "round 1 is given up: a trial\n"
+        assert capsys.readouterr().out == "round 1 is aborted: a trial\n"
         code, found = await called(capsys, words("rounds", "abort", config, 2, "--because", "x", "--format", "json"))
         assert (code, found["error"]["message"]) == (7, "round 2 is not running")
         code, found = await called(capsys, words("log-level", config, "warning", "--format", "json"))
