@@ -56,8 +56,8 @@ def _text(made: Backup, keys: Path, model: Path | None) -> str:
     lines = [
         f"{made.target}: the store of {name} {until}, {made.size:,} bytes, checked",
         f"It holds secrets, as {keys} does: keep both where only you can read them, and not on this disk alone.",
-        f"To resume from it, if {name} has not run since: `fsl-async restore` makes a store from it. `serve` refuses the "
-        "copy itself.",
+        f"To resume from it, if {name} has not run since: `fsl-async restore` makes a store from it. `serve` refuses "
+        "the copy itself.",
         f"If {name} has run since, do not: two different answers can expose a client. Begin anew on both servers, from "
         "the same model, as docs/operations.md says.",
     ]
