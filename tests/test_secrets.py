@@ -37,7 +37,7 @@ SECRETS = {
 """What secrets are called, in every class that has them."""
 
 PUBLIC = {
-    ("parties.server.round.terms", "Tools", "randomness"),
+    ("parties.server.round.start", "Tools", "randomness"),
     ("parties.testing.trials.scenario", "Trial", "seed"),
     ("parties.testing.world", "World", "seed"),
 }

@@ -4,8 +4,8 @@ Rules: bulk sizes come from `public_part` and `geometry`, and the length of a me
 shape, so that a change of the wire changes the prediction with it; nothing depends on data, clock or machine; no kernel
 is loaded. The caller adds what a transport puts around a message (`Framing`), because this package knows no transport.
 
-AES blocks are counted as the kernels spend them, without the padding of vectors: a node of a tree costs one, whoever
-expands it; a leaf one for every 16 bytes of payload, and two where its tree is proved.
+AES blocks are counted as the kernels use them, without the padding of vectors: a node of a tree costs each party that
+expands it one; a leaf one for every 16 bytes of payload, and two where its tree is proved.
 
 A `Task` here is the one that a round works on, `RoundConfig.shape`: in a union round, and after one, it differs from
 the task that was agreed.

@@ -32,7 +32,7 @@ from parties.server.peer.reconciliation import known
 from parties.server.records import ServerRecords
 from parties.server.round.records import RoundRecords, round_bytes
 from parties.server.round.run import RoundRun
-from parties.server.round.terms import Terms, Tools
+from parties.server.round.start import RoundStart, Tools
 from parties.server.round.toss import TossRun
 from parties.server.rounds import ROUNDS_REMEMBERED, Resting, Rounds, Running, Tossing
 from parties.server.setup import ServerSetup
@@ -208,19 +208,19 @@ class RoundSequence:
     async def _open_if_tossed(self, toss: TossRun) -> None:
         if not isinstance(toss.state, tossing.Tossed):
             return
-        terms = await self.terms(toss.state)
-        run: RoundRun = await self._nursery.start(self._live, terms)
+        start = await self.start_of(toss.state)
+        run: RoundRun = await self._nursery.start(self._live, start)
         self._rounds.stage = Running(toss, run)
         await self._warn_without_room(run)
         self._setup.observe(
-            RoundOpened(number=toss.number, round_id=run.round_id, phase=run.config.phase, closes_at=terms.closes_at)
+            RoundOpened(number=toss.number, round_id=run.round_id, phase=run.config.phase, closes_at=start.closes_at)
         )
         await self._give_up_restored(run)
         if not isinstance(run.state, protocol.Open) or run.status().submissions:
             self._setup.observe(Resumed(number=toss.number, state=type(run.state).__name__))
         self._rounds.opened.set()
 
-    async def terms(self, tossed: tossing.Tossed) -> Terms:
+    async def start_of(self, tossed: tossing.Tossed) -> RoundStart:
         """What the round begins with that this toss opens."""
         setup, number = self._setup, tossed.half.number
         session = self.progress.session
@@ -244,7 +244,7 @@ class RoundSequence:
             plain=describe_plain(shape, self.model, self._union),
         )
         opened_at = await self._records.history.opened_at(number, setup.clock())
-        return Terms(
+        return RoundStart(
             config=config,
             server=setup.index,
             proof_key=tossed.proof_key,
@@ -255,7 +255,7 @@ class RoundSequence:
             enough=setup.schedule.clients,
         )
 
-    async def _live(self, terms: Terms, *, task_status: trio.TaskStatus[RoundRun]) -> None:
+    async def _live(self, start: RoundStart, *, task_status: trio.TaskStatus[RoundRun]) -> None:
         """A round's nursery, from its beginning (or a restart) until it is settled."""
         setup, records = self._setup, self._records
         async with trio.open_nursery() as nursery:
@@ -273,8 +273,8 @@ class RoundSequence:
                 grace=setup.schedule.grace,
                 patience=setup.schedule.patience,
             )
-            session_trees = partial(records.sessions.of, terms.config)
-            run = RoundRun(terms, RoundRecords(setup.store, terms.config, session_trees, own=records.store), tools)
+            session_trees = partial(records.sessions.of, start.config)
+            run = RoundRun(start, RoundRecords(setup.store, start.config, session_trees, own=records.store), tools)
             await run.begin()
             task_status.started(run)
             await run.settled.wait()

@@ -18,7 +18,7 @@ from parties.server.round.accumulation import Accumulator
 from parties.server.round.conclusion import Opened, conclude
 from parties.server.round.records import RoundRecords
 from parties.server.round.retrieval import RetrievalBatcher
-from parties.server.round.terms import Terms, Tools
+from parties.server.round.start import RoundStart, Tools
 
 __all__ = ["Computation", "Computed"]
 
@@ -40,7 +40,7 @@ class Computation:
         opened: what the sum has come to; None before both shares are combined.
     """
 
-    def __init__(self, begun: Terms, records: RoundRecords, tools: Tools, over: trio.Event) -> None:
+    def __init__(self, begun: RoundStart, records: RoundRecords, tools: Tools, over: trio.Event) -> None:
         self._begun = begun
         self._records = records
         self._tools = tools
@@ -115,7 +115,7 @@ class Computation:
         self._tools.observe(Evaluated(number=number, client=client, seconds=seconds, total=self.added))
 
 
-def _retrieved(begun: Terms) -> Model:
+def _retrieved(begun: RoundStart) -> Model:
     """The model as the round retrieves it: of some blocks the union's rows alone."""
     return {
         name: restricted(array, begun.union[name]) if begun.config.in_ranks(name) else array

@@ -20,7 +20,7 @@ from fsl_async.union import UnionBlock, describe_union
 from parties.outcome import Aborted, Done, Model, RoundOutcome, RoundReport, SumRefused
 from parties.server.evidence import Evidence, either
 from parties.server.round.records import RoundRecords
-from parties.server.round.terms import Terms, Tools
+from parties.server.round.start import RoundStart, Tools
 from parties.server.round.update import Combined, combine
 
 __all__ = ["Opened", "aborted_report", "conclude"]
@@ -69,7 +69,7 @@ def aborted_report(config: RoundConfig, explanation: str) -> RoundReport:
     )
 
 
-async def conclude(begun: Terms, records: RoundRecords, tools: Tools, effect: protocol.Apply) -> Opened:
+async def conclude(begun: RoundStart, records: RoundRecords, tools: Tools, effect: protocol.Apply) -> Opened:
     """Combine both shares, and apply the sum or refuse it.
 
     A sum that is more than its clients can have contributed is evidence, too.
@@ -102,7 +102,7 @@ def _found_union(config: RoundConfig, union: Model) -> tuple[UnionBlock, ...]:
 
 
 def _combined(
-    begun: Terms, clients: int, ours: Buffer, theirs: Buffer
+    begun: RoundStart, clients: int, ours: Buffer, theirs: Buffer
 ) -> tuple[Combined, tuple[BlockModel, ...], ExcessError | BeyondDtypeError | None]:
     """What both shares give together, the new model's description, and the error if the sum is refused."""
     config: RoundConfig = begun.config
@@ -113,7 +113,7 @@ def _combined(
     return combined, describe_model(config.task, combined[-1]), None
 
 
-def _excess(begun: Terms, effect: protocol.Apply, refused: str) -> Evidence:
+def _excess(begun: RoundStart, effect: protocol.Apply, refused: str) -> Evidence:
     """Neither a server's share nor a client's values are proved, so anyone except this server may have lied."""
     peer = f"S{1 - begun.server}"
     return Evidence(

@@ -32,7 +32,7 @@ from parties.server.round.outbox import Outbox
 from parties.server.round.quota import RoundQuota
 from parties.server.round.records import RoundRecords
 from parties.server.round.retrieval import RetrievalBatcher
-from parties.server.round.terms import Terms, Tools
+from parties.server.round.start import RoundStart, Tools
 from parties.server.round.timers import Timers
 from parties.server.round.waiting import waiting_for
 from parties.status import PastRound, RoundStatus
@@ -62,7 +62,7 @@ class RoundRun:
         settled: set when the round is done or aborted.
     """
 
-    def __init__(self, begun: Terms, records: RoundRecords, tools: Tools) -> None:
+    def __init__(self, begun: RoundStart, records: RoundRecords, tools: Tools) -> None:
         self.config = config = begun.config
         self.round_id = config.round_id()
         self.records = records

@@ -12,7 +12,7 @@ import trio
 
 from fsl_async.protocols import round as protocol
 from parties.server.round.records import RoundRecords
-from parties.server.round.terms import Terms, Tools
+from parties.server.round.start import RoundStart, Tools
 from parties.server.round.waiting import awaits_peer
 
 __all__ = ["Timers"]
@@ -28,7 +28,9 @@ class Timers:
         state: returns the present state of the round's machine.
     """
 
-    def __init__(self, begun: Terms, records: RoundRecords, tools: Tools, state: Callable[[], protocol.Round]) -> None:
+    def __init__(
+        self, begun: RoundStart, records: RoundRecords, tools: Tools, state: Callable[[], protocol.Round]
+    ) -> None:
         self._round_id = begun.config.round_id()
         self._closes_at = begun.closes_at
         self._peer = f"S{1 - begun.server}"

@@ -31,7 +31,7 @@ from parties.server.actor import Actor
 from parties.server.clients.answerer import Reply, Room
 from parties.server.clients.requests import RequestHandler
 from parties.server.peer.link import Fetch, PeerLink
-from parties.server.round.terms import Terms
+from parties.server.round.start import RoundStart
 from parties.server.round_sequence import RoundSequence
 from parties.server.rounds import Rounds
 from parties.server.server import Server
@@ -97,11 +97,11 @@ class LyingSequence(RoundSequence):
 
     owner: Byzantine
 
-    async def terms(self, tossed: tossing.Tossed) -> Terms:
-        terms = await super().terms(tossed)
-        config = self.owner.open(terms.config)
-        self.owner.fired |= config is not terms.config
-        return replace(terms, config=config)
+    async def start_of(self, tossed: tossing.Tossed) -> RoundStart:
+        start = await super().start_of(tossed)
+        config = self.owner.open(start.config)
+        self.owner.fired |= config is not start.config
+        return replace(start, config=config)
 
 
 class LyingRounds(Rounds):

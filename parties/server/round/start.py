@@ -18,7 +18,7 @@ from parties.outcome import Model
 from parties.server.evidence import EvidenceBook
 from parties.server.peer.link import PeerLink
 
-__all__ = ["Terms", "Tools"]
+__all__ = ["RoundStart", "Tools"]
 
 
 class Tools(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class Tools(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Terms:
+class RoundStart:
     """What a round begins with.
 
     Attributes:
