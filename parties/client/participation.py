@@ -1,8 +1,8 @@
 """Where a client is: its round, its session and its last submission, each change stored before it is adopted.
 
-The rules of a round are `fsl_async.protocols.client`, those of a session `fsl_async.protocols.session`, what is stored
-and when is erased `parties.client.state`. Here the three change together: the task of a cancelled call finishes a
-change that it has begun, so that the store and the memory never disagree.
+The rules of a round are in `fsl_async.protocols.client`, those of a session in `fsl_async.protocols.session`; what is
+stored, and when it is erased, in `parties.client.state`. Here the three change together. A call that is cancelled
+finishes a change of submission or session that it has begun, so that the store and the memory do not disagree.
 """
 
 from __future__ import annotations

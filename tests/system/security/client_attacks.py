@@ -125,14 +125,14 @@ class ReplaysAnOldOutcome(DropsLater):
 
     def __init__(self, setup: ServerSetup) -> None:
         super().__init__(setup)
-        self._first: list[tuple[Message, bytes]] = []
+        self._first: Reply | None = None
 
     async def answer(self, client: str, message: Message, reply: Reply) -> Reply:
         if not isinstance(reply[0], Finished):
             return reply
-        self._first = self._first or [(reply[0], bytes(reply[1]))]
-        self.fired |= self._first[0][1] != bytes(reply[1])
-        return self._first[0]
+        self._first = self._first or (reply[0], bytes(reply[1]))
+        self.fired |= self._first[1] != bytes(reply[1])
+        return self._first
 
 
 class SignsLate(DropsLater):
