@@ -86,10 +86,10 @@ class DiskFaults(ABC):
 class DiskStore(Store):
     """A store that is a log on a `Disk`, as one life of a process uses it."""
 
-    def __init__(self, disk: Disk, life: Life, trouble: DiskFaults) -> None:
+    def __init__(self, disk: Disk, life: Life, faults: DiskFaults) -> None:
         self._disk = disk
         self._life = life
-        self._faults = trouble
+        self._faults = faults
         self._contents = MemoryStore()
         self._turn = trio.Lock()
         self._log = _whole_entries(disk)

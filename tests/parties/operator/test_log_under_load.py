@@ -41,28 +41,28 @@ def failed(origin="203.0.113.9", kind="ConnectionLostError"):
 
 def test_one_address_that_connects_and_leaves_makes_a_few_lines_a_minute(paper):
     clock = Clock()
-    teller = EventLog("S0", clock)
+    event_log = EventLog("S0", clock)
     for _ in range(60_000):
-        teller.hear(failed())
+        event_log.hear(failed())
         clock.now += 0.001
     clock.now += MINUTE
-    teller.tick()
+    event_log.tick()
     assert len(paper.lines) == FIRST + 1
     summary = paper.lines[-1]
     assert (summary["origin"], summary["kind"]) == ("203.0.113.0/24", "ConnectionLostError")
     assert (summary["times"], summary["seconds"]) == (60_000 - FIRST, MINUTE)
     assert "withheld" not in summary
-    teller.hear(failed())
+    event_log.hear(failed())
     assert len(paper.lines) == FIRST + 2  # a new minute
 
 
 def test_any_number_of_addresses_makes_so_many_lines_and_takes_so_much_memory(paper):
     clock = Clock()
-    teller = EventLog("S0", clock)
+    event_log = EventLog("S0", clock)
     for number in range(100_000):
-        teller.hear(failed(f"{number % 200 + 1}.{number // 200 % 250}.7.9"))
+        event_log.hear(failed(f"{number % 200 + 1}.{number // 200 % 250}.7.9"))
     clock.now += MINUTE
-    teller.tick()
+    event_log.tick()
     assert len(paper.lines) <= MOST_SOURCES * (FIRST + 1) + 1
     (others,) = (line for line in paper.lines if line.get("origin") == "others")
     told = sum(line.get("times", 1) for line in paper.lines)
@@ -71,11 +71,11 @@ def test_any_number_of_addresses_makes_so_many_lines_and_takes_so_much_memory(pa
 
 
 def test_what_clients_and_full_disks_repeat_is_counted_too_and_the_audit_is_not(paper):
-    teller = EventLog("S0", Clock())
+    event_log = EventLog("S0", Clock())
     for _ in range(100):
-        teller.hear(RequestRefused(client="mallory", reason="limit", explanation="too many"))
-        teller.hear(Warned(about="store", explanation="the disk is full"))
-        teller.hear(Enrolled(client="c", key="00"))
+        event_log.hear(RequestRefused(client="mallory", reason="limit", explanation="too many"))
+        event_log.hear(Warned(about="store", explanation="the disk is full"))
+        event_log.hear(Enrolled(client="c", key="00"))
     events = [line["event"] for line in paper.lines]
     assert events.count("request refused") == events.count("warning") == FIRST
     assert events.count("client enrolled") == 100

@@ -54,8 +54,8 @@ async def test_it_serves_at_a_loopback_address_and_leaves_nothing_behind(tmp_pat
 async def test_an_address_that_others_reach_is_warned_of(tmp_path):
     stage = Stage()
     async with serving(stage, tmp_path / "token", "0.0.0.0:0"):
-        (trouble,) = stage.observer.problems.latest()
-    assert trouble.about == "operator-port"
+        (problem,) = stage.observer.problems.latest()
+    assert problem.about == "operator-port"
     assert "0.0.0.0: whoever reaches it" in trouble.explanation
 
 
@@ -123,7 +123,7 @@ async def test_on_a_full_disk_all_is_shown_and_the_token_is_written_when_there_i
             await trio.sleep(1)
     assert read_operator_token(path)
     assert token
-    assert [trouble.times for trouble in stage.observer.problems.latest() if trouble.about == "store"] == [1]
+    assert [problem.times for problem in stage.observer.problems.latest() if problem.about == "store"] == [1]
     nursery.cancel_scope.cancel()
 
 
