@@ -114,7 +114,9 @@ def _is_as_committed(case: Case, name: str, state: protocol.Revealed, share: pro
     """Whether the share opens the commitment, in any of the rounds that the server has opened."""
     task, server = case.world.task, SERVERS.index(name)
     rounds = {
-        event.round_id for _, reporter, event in case.world.events if reporter == name and isinstance(event, RoundOpened)
+        event.round_id
+        for _, reporter, event in case.world.events
+        if reporter == name and isinstance(event, RoundOpened)
     }
     expected = (
         protocol.share_commitment(

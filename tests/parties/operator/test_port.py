@@ -56,7 +56,7 @@ async def test_an_address_that_others_reach_is_warned_of(tmp_path):
     async with serving(stage, tmp_path / "token", "0.0.0.0:0"):
         (problem,) = stage.observer.problems.latest()
     assert problem.about == "operator-port"
-    assert "0.0.0.0: whoever reaches it" in trouble.explanation
+    assert "0.0.0.0: whoever reaches it" in problem.explanation
 
 
 async def test_a_taken_port_and_a_wrong_address_are_told_apart(tmp_path):

@@ -31,19 +31,19 @@ CLEAN, FOUND, IMPOSSIBLE = 0, 1, 2
 
 def main(arguments: list[str]) -> int:
     """Run the command; the exit code tells whether anything was found, or why nothing could be."""
-    words = _read(arguments)
+    options = _read(arguments)
     console = Console(stderr=True, width=None if sys.stderr.isatty() else WIDTH)
     try:
-        if words.replay:
-            return _replay(*words.replay)
-        parsers = [parser_named(name) for name in words.target if name != "all"] or list(PARSERS.values())
+        if options.replay:
+            return _replay(*options.replay)
+        parsers = [parser_named(name) for name in options.target if name != "all"] or list(PARSERS.values())
     except (MisuseError, OSError) as error:
         console.print(str(error), markup=False, soft_wrap=True)
         return IMPOSSIBLE
     if missing := available():
         console.print(missing, markup=False, soft_wrap=True)
         return IMPOSSIBLE
-    return _fuzz_all(parsers, words, console)
+    return _fuzz_all(parsers, options, console)
 
 
 def _read(arguments: list[str]) -> argparse.Namespace:
@@ -59,13 +59,13 @@ def _read(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout at the end")
     parser.add_argument("--replay", nargs=2, metavar=("NAME", "FILE"), help="give a file to a parser and nothing else")
     parser.add_argument("--list", action="store_true", help="name all parsers")
-    words = parser.parse_args(arguments)
-    if words.list:
+    options = parser.parse_args(arguments)
+    if options.list:
         print("\n".join(PARSERS))
         parser.exit()
-    if not (words.runs or words.seconds or words.replay):
-        words.runs = 1_000_000
-    return words
+    if not (options.runs or options.seconds or options.replay):
+        options.runs = 1_000_000
+    return options
 
 
 def _positive(text: str) -> int:
@@ -83,8 +83,8 @@ def _replay(name: str, file: str) -> int:
     return CLEAN
 
 
-def _fuzz_all(parsers: list[Parser], words: argparse.Namespace, console: Console) -> int:
-    share = shares(parsers, words.runs) if words.runs else {}
+def _fuzz_all(parsers: list[Parser], options: argparse.Namespace, console: Console) -> int:
+    share = shares(parsers, options.runs) if options.runs else {}
     tallies: list[Tally] = []
     begun = time.monotonic()
     with (
@@ -92,18 +92,18 @@ def _fuzz_all(parsers: list[Parser], words: argparse.Namespace, console: Console
         _progress(console) as progress,
         Engine() as engine,
     ):
-        folder = (words.corpus or Path(fresh)).resolve()
+        folder = (options.corpus or Path(fresh)).resolve()
         whole = progress.add_task("executions", total=sum(share.values()) or None)
         for parser in parsers:
             done = sum(tally.runs for tally in tallies)
             progress.update(whole, description=parser.name)
             plan = Plan(
                 corpus=folder / parser.name,
-                artifacts=words.artifacts.resolve(),
+                artifacts=options.artifacts.resolve(),
                 runs=share.get(parser.name, 0),
-                seconds=words.seconds / len(parsers) if words.seconds else 0.0,
-                timeout=words.timeout,
-                seed=words.seed,
+                seconds=options.seconds / len(parsers) if options.seconds else 0.0,
+                timeout=options.timeout,
+                seed=options.seed,
             )
             tallies.append(
                 engine.fuzz(parser, plan, lambda runs, done=done: progress.update(whole, completed=done + runs))
@@ -111,7 +111,7 @@ def _fuzz_all(parsers: list[Parser], words: argparse.Namespace, console: Console
             _tell(tallies[-1], progress.console)
     seconds = time.monotonic() - begun
     _tabulate(tallies, seconds, console)
-    if words.json:
+    if options.json:
         print(json.dumps(figures(tallies, seconds)))
     return FOUND if any(tally.failures for tally in tallies) else CLEAN
 
@@ -125,8 +125,8 @@ def _tell(tally: Tally, console: Console) -> None:
     line = f"{tally.name}: {tally.runs:,} executions, {tally.per_second:,.0f} per second, coverage {tally.coverage}"
     console.print(f"{line}, {tally.resident[0]} to {tally.resident[1]} MiB", highlight=False, soft_wrap=True)
     for failure in tally.failures:
-        for words in (failure.words, *_described(tally.name, failure)):
-            console.print(words, markup=False, highlight=False, soft_wrap=True)
+        for line in (failure.output, *_described(tally.name, failure)):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _described(name: str, failure: Failure) -> tuple[str, ...]:

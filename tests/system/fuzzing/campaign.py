@@ -62,11 +62,11 @@ class Failure:
 
     Attributes:
         input: where it is.
-        words: the end of what the process said.
+        output: the end of the process's output.
     """
 
     input: Path
-    words: str
+    output: str
 
     @property
     def data(self) -> bytes:
@@ -153,11 +153,11 @@ class Engine:
                 return replace(told.tally, failures=(failure,))
         raise RuntimeError(f"the fuzzer of {parser.name} ended with {status}:\n{''.join(told.last)}")
 
-    def _run(self, words: list[str], told: _Told) -> int:
+    def _run(self, arguments: list[str], told: _Told) -> int:
         """Have a parser fuzzed, and listen until that is over; returns its exit code."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(words) + "\n")
+        self._process.stdin.write(json.dumps(arguments) + "\n")
         self._process.stdin.flush()
         for line in self._process.stdout:
             if line.startswith(ENDED):
@@ -167,8 +167,8 @@ class Engine:
         raise RuntimeError(f"the fuzzing engine has ended:\n{''.join(told.last)}")
 
     def _options(self, parser: Parser, plan: Plan) -> list[str]:
-        words = Path(self._scratch.name) / "words"
-        words.write_text("".join(f'"{_escaped(word)}"\n' for word in parser.words), encoding="ascii")
+        dictionary = Path(self._scratch.name) / "tokens"
+        dictionary.write_text("".join(f'"{_escaped(word)}"\n' for word in parser.tokens), encoding="ascii")
         return [
             f"-max_len={parser.longest}",
             f"-timeout={plan.timeout}",
@@ -176,7 +176,7 @@ class Engine:
             f"-artifact_prefix={plan.artifacts}/{parser.name}-",
             "-print_final_stats=1",
             f"-seed={plan.seed}",
-            *([f"-dict={words}"] if parser.words else []),
+            *([f"-dict={dictionary}"] if parser.tokens else []),
             *([f"-runs={plan.runs}"] if plan.runs else []),
             *([f"-max_total_time={max(1, round(plan.seconds))}"] if plan.seconds else []),
         ]
@@ -187,8 +187,8 @@ class _Told:
 
     Attributes:
         tally: the figures in it.
-        reason: its words from where it began to say what went wrong.
-        last: its last words.
+        reason: its output from the first line about the failure on.
+        last: its last lines.
     """
 
     def __init__(self, name: str, heard: Heard) -> None:
@@ -237,8 +237,8 @@ def _minimised(name: str, found: Path) -> Path:
     if "-crash-" not in found.name:
         return found
     shorter = found.with_name(f"{found.name}-minimised")
-    words = [sys.executable, "-m", "tests.system.fuzzing.minimise", name, str(found), str(shorter)]
-    subprocess.run(words, cwd=ROOT, check=False, stderr=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "tests.system.fuzzing.minimise", name, str(found), str(shorter)]
+    subprocess.run(command, cwd=ROOT, check=False, stderr=subprocess.DEVNULL)
     return shorter if shorter.exists() else found
 
 

@@ -48,8 +48,8 @@ BLOCK = 1_024
 class Script(trio.abc.Stream):
     """A peer that says what stands in the script, whatever it hears."""
 
-    def __init__(self, words: bytes) -> None:
-        self.words = words
+    def __init__(self, data: bytes) -> None:
+        self.data = data
         self.heard = bytearray()
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
@@ -59,7 +59,7 @@ class Script(trio.abc.Stream):
         """There is always room."""
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        said, self.words = self.words[:max_bytes], self.words[max_bytes or len(self.words) :]
+        said, self.data = self.data[:max_bytes], self.data[max_bytes or len(self.data) :]
         return said
 
     async def aclose(self) -> None:
@@ -195,12 +195,12 @@ class _HostileServer(Script):
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         if len(data) == len(FIRST):
             self._noise.read_message(bytes(data))
-            self.words += self._noise.write_message(self._payload)
+            self.data += self._noise.write_message(self._payload)
         if len(data) == len(THIRD):
             self._noise.read_message(bytes(data))
             sending, _ = self._noise.split()
             ciphertext = sending.encrypt(b"", self._answer[:65_000])
-            self.words += len(ciphertext).to_bytes(2, "big") + ciphertext
+            self.data += len(ciphertext).to_bytes(2, "big") + ciphertext
 
 
 def _initiate_with_hostile(data: bytes) -> None:
@@ -210,7 +210,7 @@ def _initiate_with_hostile(data: bytes) -> None:
 def _hostile_answers() -> list[bytes]:
     payload = _padded(b"hello")
     welcome = [verdict + _padded(b"alice")[: BLOCK - 1] for verdict in (b"\x01",)]
-    records = [bytes([RecordType.END]) + BLOCK.to_bytes(8, "big") + words for words in welcome]
+    records = [bytes([RecordType.END]) + BLOCK.to_bytes(8, "big") + data for data in welcome]
     return [len(payload).to_bytes(2, "big") + payload + record for record in records]
 
 
@@ -252,8 +252,8 @@ def _message(size: int) -> bytes:
     """The instructions of an honest message."""
     content = bytes(size)
     first = content[:200]
-    words = [size.to_bytes(8, "big") + first, *(content[start : start + 255] for start in range(200, size, 255))]
-    return b"".join(_instruction(RecordType.MORE, word) for word in words[:-1]) + _instruction(1, words[-1])
+    pieces = [size.to_bytes(8, "big") + first, *(content[start : start + 255] for start in range(200, size, 255))]
+    return b"".join(_instruction(RecordType.MORE, piece) for piece in pieces[:-1]) + _instruction(1, pieces[-1])
 
 
 def _hostile_records() -> list[bytes]:
@@ -285,12 +285,12 @@ def _read_hostile_records(data: bytes) -> None:
 
 def _receive_from_hostile(data: bytes) -> None:
     """A channel that is read in every way there is; the first byte says in which order."""
-    order, words = data[:1], b"".join(_HostileWriter(data[1:]).records())
+    order, records = data[:1], b"".join(_HostileWriter(data[1:]).records())
 
     async def receive() -> None:
         introduction = Introduction(SERVER_KEY, Role.SERVER_0, b"", b"", b"")
         reader, writer = RecordReader(CipherState(key(30))), RecordWriter(CipherState(key(31)))
-        channel = SecureChannel(Wire(Script(words)), writer, reader, introduction)
+        channel = SecureChannel(Wire(Script(records)), writer, reader, introduction)
         ways = int.from_bytes(order, "big")
         for turn in range(1_000):
             match ways >> turn % 8 & 3:
@@ -357,7 +357,7 @@ PARSERS = (
         share=SLOW,
         longest=1_024,
         memory_per_byte=2_048,  # two bytes may stand for a thousand records
-        words=tuple(_instruction(kind) for kind in RecordType),
+        tokens=tuple(_instruction(kind) for kind in RecordType),
     ),
     Parser(
         "channel-hostile",
@@ -366,7 +366,7 @@ PARSERS = (
         (ChannelError,),
         share=SLOW,
         memory_per_byte=2_048,
-        words=tuple(_instruction(kind) for kind in RecordType),
+        tokens=tuple(_instruction(kind) for kind in RecordType),
     ),
     Parser(
         "address",

@@ -15,7 +15,7 @@ from rich.console import RenderableType
 
 from fsl_async.errors import FslError, MisuseError
 from parties.client.arguments import encoded_updates, wanted_rows
-from parties.commands import clients
+from parties.commands.client_input import rows_from, updates_from
 from parties.deployment.operator_port import operator_port
 from parties.events import Warned
 from parties.files.models import load_model
@@ -46,14 +46,14 @@ PORT = "127.0.0.1:9464"
 class _Said:
     """A connection on which a server has already said all that it is going to say."""
 
-    def __init__(self, words: bytes) -> None:
-        self._words = words
+    def __init__(self, data: bytes) -> None:
+        self._data = data
 
     def sendall(self, data: bytes) -> None:
         """Nobody listens."""
 
     def makefile(self, mode: str) -> io.BytesIO:
-        return io.BytesIO(self._words)
+        return io.BytesIO(self._data)
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -62,13 +62,13 @@ class _Said:
 class _Overheard(OperatorPort):
     """Asks a server whose answer stands in the input."""
 
-    def __init__(self, words: bytes) -> None:
+    def __init__(self, data: bytes) -> None:
         super().__init__(PORT, None)
-        self._words = words
+        self._data = data
 
     def _dial(self) -> HTTPConnection:
         connection = HTTPConnection(self._address)
-        connection.sock = _Said(self._words)
+        connection.sock = _Said(self._data)
         return connection
 
 
@@ -159,12 +159,12 @@ HTTP_WORDS = (
 
 
 def _read_rows(data: bytes) -> None:
-    words = data.decode("utf-8", "surrogateescape")
-    if words.startswith("@"):  # the name of a file, which is not to be just any
+    text = data.decode("utf-8", "surrogateescape")
+    if text.startswith("@"):  # the name of a file, which is not to be just any
         path = workplace() / "rows.json"
         path.write_bytes(data[1:])
-        words = f"@{path}"
-    wanted_rows(TASK, {"items": clients.rows_from(words)})
+        text = f"@{path}"
+    wanted_rows(TASK, {"items": rows_from(text)})
 
 
 def _read_where(data: bytes) -> None:
@@ -203,7 +203,7 @@ def _operator_tokens() -> list[bytes]:
 def _read_update(data: bytes) -> None:
     path = workplace() / "update.npz"
     path.write_bytes(data)
-    encoded_updates(TASK, clients.updates_from(TASK, load_model(path)))
+    encoded_updates(TASK, updates_from(TASK, load_model(path)))
 
 
 def _update() -> list[bytes]:
@@ -223,7 +223,7 @@ PARSERS = (
         _answers,
         (FslError,),
         share=SLOW,
-        words=(*HTTP_WORDS, b"1e308", b"9223372036854775808", b"null", b"\\u001b"),
+        tokens=(*HTTP_WORDS, b"1e308", b"9223372036854775808", b"null", b"\\u001b"),
     ),
     Parser("operator-url", _read_where, lambda: [PORT.encode(), b"[::1]:1/", b"example.org:80"], MISUSE, longest=600),
     Parser("operator-token", _read_operator_token, _operator_tokens, MISUSE, "operator-token", share=SLOW, longest=200),
@@ -234,7 +234,7 @@ PARSERS = (
         _environments,
         MISUSE,
         share=SLOW,
-        words=(b"FSL_ASYNC_LIMITS_CONNECTIONS=", b"FSL_ASYNC_ROUNDS_SECONDS=", b"FSL_ASYNC_", b"nan", b"1e999"),
+        tokens=(b"FSL_ASYNC_LIMITS_CONNECTIONS=", b"FSL_ASYNC_ROUNDS_SECONDS=", b"FSL_ASYNC_", b"nan", b"1e999"),
     ),
     Parser("update-file", _read_update, _update, MISUSE, share=SLOW, memory_per_byte=2_048),
 )

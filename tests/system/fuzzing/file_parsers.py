@@ -122,8 +122,8 @@ def _safetensors() -> list[bytes]:
 class _Visitor(trio.abc.HalfCloseableStream):
     """Somebody who sends what the input says, and then nothing."""
 
-    def __init__(self, words: bytes) -> None:
-        self.words = words
+    def __init__(self, data: bytes) -> None:
+        self.data = data
         self.heard = bytearray()
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
@@ -134,11 +134,11 @@ class _Visitor(trio.abc.HalfCloseableStream):
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         await trio.lowlevel.checkpoint()
-        said, self.words = self.words[:max_bytes], self.words[max_bytes or len(self.words) :]
+        said, self.data = self.data[:max_bytes], self.data[max_bytes or len(self.data) :]
         return said
 
     async def send_eof(self) -> None:
-        """Our last words have been said."""
+        """The response has been sent."""
 
     async def aclose(self) -> None:
         await trio.lowlevel.checkpoint()
@@ -224,8 +224,8 @@ TOML_WORDS = (b"[[", b"]]", b"'''", b'"""', b"\\u0000", b"0x", b"1e999", b"inf",
 
 def _toml(name: str, load: Callable[[Path], object], make: Callable[[], list[bytes]], **more: Any) -> Parser:
     file = f"{name}.toml"
-    words = {"errors": MISUSE, "source": file, "share": SLOW, "longest": 8_192, "words": TOML_WORDS, **more}
-    return Parser(name, _from_file(file, load), make, **words)
+    options = {"errors": MISUSE, "source": file, "share": SLOW, "longest": 8_192, "tokens": TOML_WORDS, **more}
+    return Parser(name, _from_file(file, load), make, **options)
 
 
 PARSERS = (
@@ -276,7 +276,7 @@ PARSERS = (
         MISUSE,
         "model.safetensors",
         share=SLOW,
-        words=(b'"dtype":"F32"', b'"shape":[', b'"data_offsets":[', b"18446744073709551615", b"__metadata__"),
+        tokens=(b'"dtype":"F32"', b'"shape":[', b'"data_offsets":[', b"18446744073709551615", b"__metadata__"),
     ),
     Parser("operator-port", lambda data: trio.run(_visit, data), _requests, MISUSE, share=SLOW, longest=12_000),
 )

@@ -225,32 +225,42 @@ PEER = (PeerViolationError,)
 
 PARSERS = (
     Parser(
-        "from-client", _reader(FromClient), lambda: _written(CLIENT_MESSAGES), PEER, "S1", words=_words(CLIENT_MESSAGES)
+        "from-client",
+        _reader(FromClient),
+        lambda: _written(CLIENT_MESSAGES),
+        PEER,
+        "S1",
+        tokens=_words(CLIENT_MESSAGES),
     ),
     Parser(
-        "from-server", _reader(FromServer), lambda: _written(SERVER_MESSAGES), PEER, "S1", words=_words(SERVER_MESSAGES)
+        "from-server",
+        _reader(FromServer),
+        lambda: _written(SERVER_MESSAGES),
+        PEER,
+        "S1",
+        tokens=_words(SERVER_MESSAGES),
     ),
-    Parser("from-peer", _reader(FromPeer), lambda: _written(PEER_MESSAGES), PEER, "S1", words=_words(PEER_MESSAGES)),
-    Parser("entries", _read_entries, _many_entries, PEER, "S1", words=EXTREMES),
+    Parser("from-peer", _reader(FromPeer), lambda: _written(PEER_MESSAGES), PEER, "S1", tokens=_words(PEER_MESSAGES)),
+    Parser("entries", _read_entries, _many_entries, PEER, "S1", tokens=EXTREMES),
     Parser(
         "round-configuration",
         _read_round,
         lambda: [CONFIG.canonical(), UNION_CONFIG.canonical()],
         PEER,
         "S1",
-        words=EXTREMES,
+        tokens=EXTREMES,
     ),
-    Parser("task", _read_task, lambda: [TASK.canonical(), UNION_CONFIG.task.canonical()], PEER, "S1", words=EXTREMES),
-    Parser("report", _read_report, lambda: [REPORT.canonical()], PEER, "S1", words=EXTREMES),
+    Parser("task", _read_task, lambda: [TASK.canonical(), UNION_CONFIG.task.canonical()], PEER, "S1", tokens=EXTREMES),
+    Parser("report", _read_report, lambda: [REPORT.canonical()], PEER, "S1", tokens=EXTREMES),
     Parser(
         "credentials",
         _read_credentials,
         lambda: [Credentials.of(ALICE, TASK.digest(), bytes(16)).encode()],
         (MisuseError,),
         "credentials",
-        words=EXTREMES,
+        tokens=EXTREMES,
     ),
-    Parser("union", _read_union, _unions, PEER, "S1", longest=400, words=(b"\x00", b"\x01", b"\xff" * 4 + b"\x7f")),
+    Parser("union", _read_union, _unions, PEER, "S1", longest=400, tokens=(b"\x00", b"\x01", b"\xff" * 4 + b"\x7f")),
     Parser(
         "public-part",
         _read_part,
@@ -259,7 +269,7 @@ PARSERS = (
         longest=2 * max(layout.size for layout in _LAYOUTS),
     ),
     Parser("signature", _read_signature, _signed, PEER, share=SLOW, longest=200),
-    Parser("udpf-key", _read_key, lambda: [one.to_bytes() for one in _udpf_keys()], (MisuseError,), words=EXTREMES),
-    Parser("udpf-hint", _read_hint, lambda: [_udpf_keys()[0].hint.to_bytes()], (MisuseError,), words=EXTREMES),
+    Parser("udpf-key", _read_key, lambda: [one.to_bytes() for one in _udpf_keys()], (MisuseError,), tokens=EXTREMES),
+    Parser("udpf-hint", _read_hint, lambda: [_udpf_keys()[0].hint.to_bytes()], (MisuseError,), tokens=EXTREMES),
     Parser("token", _read_token_text, lambda: [b"0123-4567 89abcdef 0123456789ABCDEF"], (MisuseError,), "token"),
 )

@@ -100,14 +100,14 @@ def _overwrite(parser: Parser) -> st.SearchStrategy:
 
 def _insert(parser: Parser) -> st.SearchStrategy:
     """Put in a word that means something to the parser, or any bytes, or a part of another example."""
-    words = st.binary(min_size=1, max_size=16)
-    if parser.words:
-        words |= st.sampled_from(parser.words)
+    tokens = st.binary(min_size=1, max_size=16)
+    if parser.tokens:
+        tokens |= st.sampled_from(parser.tokens)
 
     def change(place: int, word: bytes):
         return lambda data: data[: place % (len(data) + 1)] + word + data[place % (len(data) + 1) :]
 
-    return st.builds(change, _CUTS, words)
+    return st.builds(change, _CUTS, tokens)
 
 
 def _splice(parser: Parser) -> st.SearchStrategy:

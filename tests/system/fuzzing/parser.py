@@ -27,12 +27,12 @@ class Parser:
         read: takes bytes; what it returns is of no interest.
         make_samples: bytes that it reads without complaint, as the library itself writes them.
         errors: what it may raise.
-        source: what the words of an error must contain: whose bytes they were.
+        source: what an error's text must contain: the source of the bytes.
         share: of a run over all parsers.
         longest: bytes of input worth trying.
         memory: bytes that it may take for any input, and
         memory_per_byte: besides them for each byte of it.
-        words: byte strings that mean something to it, for a fuzzer to build from.
+        tokens: byte strings that mean something to it, for a fuzzer to build from.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Parser:
     longest: int = 4_096
     memory: int = 2**20
     memory_per_byte: int = 64
-    words: tuple[bytes, ...] = ()
+    tokens: tuple[bytes, ...] = ()
 
     @cached_property
     def samples(self) -> tuple[bytes, ...]:

@@ -140,6 +140,6 @@ PARSERS = (
         (StorageError,),
         source=PREFIX,
         share=10 * SLOW,
-        words=tuple(b"\xa4type" + msgspec.msgpack.encode(event.__name__) for _, event in protocol.TRANSITIONS),
+        tokens=tuple(b"\xa4type" + msgspec.msgpack.encode(event.__name__) for _, event in protocol.TRANSITIONS),
     ),
 )

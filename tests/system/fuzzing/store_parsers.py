@@ -25,7 +25,7 @@ from parties.compute import InlineLane
 from parties.identity.registry import Registry
 from parties.server.admission import Anyone, Enrolment
 from parties.server.evidence import Evidence, EvidenceBook
-from parties.server.history import History, Progress
+from parties.server.history import History, Progress, SessionSeed
 from parties.server.round.records import RoundRecords, StoredSubmission
 from parties.server.round.toss import TossRun
 from parties.server.sessions import Sessions
@@ -123,7 +123,11 @@ def _retrievals() -> list[bytes]:
 # ---- a server's
 
 FRESH = Progress(
-    task=TASK.canonical(), server=0, keys=SERVERS[0].public.keys, alignment=alignment.Everything(), session=2
+    task=TASK.canonical(),
+    server=0,
+    keys=SERVERS[0].public.keys,
+    alignment=alignment.Everything(),
+    session=SessionSeed(number=2, hash_seed=key(8)),
 )
 MODEL = {"items": np.zeros((40, 2), np.float32), "head": np.zeros(3, np.float32)}
 PAST = PastRound(report=REPORT, phase="main", opened_at=1.0, settled_at=2.5, evaluating=0.25)

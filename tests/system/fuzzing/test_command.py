@@ -22,9 +22,9 @@ from .parser import FAST, HEAVY
 with_fuzzer = pytest.mark.skipif(bool(available()), reason="atheris, which is optional, is not installed")
 
 
-def run(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "tests.system.fuzzing", *words], cwd=cwd, capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "tests.system.fuzzing", *arguments], cwd=cwd, capture_output=True, text=True, timeout=120
     )
 
 
@@ -64,7 +64,7 @@ class _Starved(Engine):
     def __exit__(self, *_: object) -> None:
         self._scratch.cleanup()
 
-    def _run(self, words: list[str], told: object) -> int:
+    def _run(self, arguments: list[str], told: object) -> int:
         return self._statuses.pop(0)
 
 
@@ -92,14 +92,14 @@ def test_an_input_is_replayed(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "said"),
     [
         (["--target", "nobody"], "no parser is called 'nobody'"),
         (["--replay", "entries", "/nowhere"], "No such file"),
     ],
 )
-def test_what_cannot_be_done_is_said(words, said, capsys):
-    assert command.main(words) == 2
+def test_what_cannot_be_done_is_said(arguments, said, capsys):
+    assert command.main(arguments) == 2
     assert said in capsys.readouterr().err
 
 
@@ -109,10 +109,10 @@ def test_without_a_fuzzer_the_command_says_so(monkeypatch, capsys):
     assert "atheris is not installed" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["--runs", "0"], ["--runs", "many"], ["--runs", "5", "--seconds", "5"]])
-def test_usage_errors_are_refused(words, capsys):
+@pytest.mark.parametrize("arguments", [["--runs", "0"], ["--runs", "many"], ["--runs", "5", "--seconds", "5"]])
+def test_usage_errors_are_refused(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:
-        command.main(words)
+        command.main(arguments)
     assert stopped.value.code == 2
     assert "error: " in capsys.readouterr().err
 

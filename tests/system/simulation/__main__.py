@@ -28,7 +28,7 @@ from parties.testing.trials import Trial, shrink
 
 from .crew import Seen, try_all
 from .malice import draw, run
-from .reaching import TRIES, Goal, Search, crash_points, in_words, reach, transitions
+from .reaching import TRIES, Goal, Search, as_text, crash_points, reach, transitions
 
 __all__ = ["main"]
 
@@ -37,16 +37,16 @@ SHOWN = 20
 """Lines at most of what has gone wrong; all of it is in the JSON."""
 
 
-def main(words: argparse.Namespace) -> int:
+def main(options: argparse.Namespace) -> int:
     """Run what was asked for; the exit code."""
-    if words.replay:
-        return show(msgspec.json.decode(words.replay.read_bytes(), type=Trial), shrinking=False)
-    if words.seed is not None:
-        return show(draw(words.seed, surely=words.malice), shrinking=True)
-    if words.reach:
-        return reach_all(range(words.first, words.first + words.tries), words.workers, words.format == "json")
-    seeds = range(words.first, words.first + words.seeds)
-    return simulate(seeds, words.workers, words.format == "json", malice=words.malice)
+    if options.replay:
+        return show(msgspec.json.decode(options.replay.read_bytes(), type=Trial), shrinking=False)
+    if options.seed is not None:
+        return show(draw(options.seed, surely=options.malice), shrinking=True)
+    if options.reach:
+        return reach_all(range(options.first, options.first + options.tries), options.workers, options.format == "json")
+    seeds = range(options.first, options.first + options.seeds)
+    return simulate(seeds, options.workers, options.format == "json", malice=options.malice)
 
 
 def simulate(seeds: range, workers: int, as_json: bool, *, malice: bool) -> int:
@@ -86,8 +86,8 @@ def summary(seen: Seen, seconds: float) -> dict[str, Any]:
         "transitions": {name: [len(taken[name]), len(declared(name))] for name in MACHINES},
         "transitions_missing": [str(t) for name in MACHINES for t in declared(name) if t not in seen.transitions],
         "crash_points": [len(seen.crash_points), len(points)],
-        "crash_points_missing": [in_words(point) for point in points if point not in seen.crash_points],
-        "failures": {str(seed): list(words) for seed, words in sorted(seen.failures.items())},
+        "crash_points_missing": [as_text(point) for point in points if point not in seen.crash_points],
+        "failures": {str(seed): list(violations) for seed, violations in sorted(seen.failures.items())},
     }
 
 
@@ -147,9 +147,9 @@ def reach_summary(goals: list[Goal], reached: set[Goal], searches: list[Search],
         "seconds": round(seconds, 1),
         "crash_points": [len(reached.intersection(goals)) - taken, len(goals) - len(of_transitions)],
         "transitions": [taken, len(of_transitions)],
-        "missing": [in_words(goal) for goal in goals if goal not in reached],
-        "tries": {in_words(ended.goal): ended.tries for ended in hardest},
-        "failures": {in_words(ended.goal): list(ended.failures) for ended in searches if ended.failures},
+        "missing": [as_text(goal) for goal in goals if goal not in reached],
+        "tries": {as_text(ended.goal): ended.tries for ended in hardest},
+        "failures": {as_text(ended.goal): list(ended.failures) for ended in searches if ended.failures},
     }
 
 
@@ -163,8 +163,8 @@ def reach_words(told: dict[str, Any]) -> str:
         f"violations    {len(told['failures']) or 'none'}",
         *(f"not reached   {goal}" for goal in told["missing"][:SHOWN]),
         *(
-            f"violation     {words[0]}  (on the way to {goal})"
-            for goal, words in list(told["failures"].items())[:SHOWN]
+            f"violation     {violations[0]}  (on the way to {goal})"
+            for goal, violations in list(told["failures"].items())[:SHOWN]
         ),
     ]
     return "\n".join(lines)
@@ -200,10 +200,10 @@ def save(trial: Trial) -> None:
     print(f"the same again: {PROGRAM} --replay {replay}")
 
 
-def _at_least_one(words: str) -> int:
-    if int(words) < 1:
+def _at_least_one(text: str) -> int:
+    if int(text) < 1:
         raise argparse.ArgumentTypeError("at least 1")
-    return int(words)
+    return int(text)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Bugs to plant in the real code, one rule of it broken by each: what the laboratory must find.
 
-A bug is a change of a few words in one function or two, written as what stands there and what stands there instead. So
+A bug is a small change of one function or two, written as the text that it replaces and the text that replaces it. So
 it breaks the code as it is now; when that changes under it, planting fails and says so, and nothing seems to be found
 that is not there any more.
 """
@@ -28,8 +28,8 @@ class Edit:
 
     Attributes:
         where: its module, a colon, and its name there.
-        old: words of it, which stand there once.
-        new: what takes their place.
+        old: text that occurs in it once.
+        new: the text that replaces it.
     """
 
     where: str

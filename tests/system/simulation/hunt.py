@@ -77,23 +77,23 @@ def failures(trial: Trial) -> tuple[str, ...]:
         return (f"{RAISED}: {traceback.format_exc(limit=-3)}",)
 
 
-def main(words: argparse.Namespace) -> int:
+def main(options: argparse.Namespace) -> int:
     """Hunt what was asked for, and print a table; the exit code."""
-    wanted = [bug for bug in BUGS if words.bug in ("", bug.name)]
+    wanted = [bug for bug in BUGS if options.bug in ("", bug.name)]
     if not wanted:
-        print(f"no bug is called {words.bug!r}; these are: {', '.join(bug.name for bug in BUGS)}", file=sys.stderr)
+        print(f"no bug is called {options.bug!r}; these are: {', '.join(bug.name for bug in BUGS)}", file=sys.stderr)
         return 2
     table = Table("bug", "found by seed", "by the check", "seeds", "seconds", title="planted bugs")
-    seeds = range(words.first, words.first + words.seeds)
+    seeds = range(options.first, options.first + options.seeds)
     missed = []
-    with multiprocessing.get_context("spawn").Pool(words.workers) as pool:
+    with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
         for ended in pool.imap(partial(hunt, seeds=seeds), wanted):
             words_found = ended.checks if ended.found else "[red]not found[/red]"
             seed = str(ended.tried[-1]) if ended.found else "–"
             table.add_row(ended.bug, seed, words_found, str(len(ended.tried)), f"{ended.seconds:.1f}")
             missed += [] if ended.found else [ended.bug]
             print(f"{ended.bug}: {seed}, {words_found} ({ended.seconds:.1f} s)", file=sys.stderr, flush=True)
-            if words.verbose:
+            if options.verbose:
                 print("\n".join(f"    {failure}" for failure in ended.failures[:3]), file=sys.stderr, flush=True)
     Console(width=None if sys.stdout.isatty() else 140).print(table)
     return 1 if missed else 0

@@ -27,7 +27,7 @@ from parties.testing.trials.drawing import MOMENTS
 from .malice import draw, run
 from .ways import LIKELIER, OTHER_WAYS, SILENT, WAYS, Chance, meet_again
 
-__all__ = ["Goal", "Search", "crash_points", "in_words", "reach", "search", "transitions", "trial_for"]
+__all__ = ["Goal", "Search", "as_text", "crash_points", "reach", "search", "transitions", "trial_for"]
 
 TRIES = 200
 """How often a goal is tried before it counts as not reached."""
@@ -78,7 +78,7 @@ def transitions() -> list[Transition]:
     return [transition for machine in MACHINES for transition in declared(machine)]
 
 
-def in_words(goal: Goal) -> str:
+def as_text(goal: Goal) -> str:
     """A goal as reports have it."""
     if isinstance(goal, Transition):
         return str(goal)
@@ -113,7 +113,7 @@ def _trial_for_transition(goal: Transition, number: int, rng: Random) -> Trial:
 
 
 def _likelier(trial: Trial, changes: Mapping[str, str]) -> Trial:
-    """The same trial with other words in its task, and more rounds."""
+    """The same trial with other settings in its task, and more rounds."""
     scenario = trial.scenario
     task = msgspec.structs.replace(scenario.task, **changes)
     return msgspec.structs.replace(trial, scenario=msgspec.structs.replace(scenario, task=task, rounds=3))

@@ -20,7 +20,7 @@ from . import __main__ as command
 from . import ways
 from .bugs import BUGS, planted
 from .malice import NOT_DRAWN, draw, run
-from .reaching import Goal, Search, crash_points, in_words, search, transitions, trial_for
+from .reaching import Goal, Search, as_text, crash_points, search, transitions, trial_for
 
 CLOSES = Transition("round", "Open", "CloseRound", "Closed")
 TRIES = range(12)
@@ -40,7 +40,7 @@ GOALS: list[Goal] = [
 ]
 
 
-@pytest.mark.parametrize("goal", GOALS, ids=in_words)
+@pytest.mark.parametrize("goal", GOALS, ids=as_text)
 def test_a_goal_is_reached(goal: Goal) -> None:
     ended = search(goal, TRIES)
     assert ended.failures == ()
@@ -121,6 +121,6 @@ def test_the_command_says_whether_all_was_reached(
     monkeypatch.setattr(command, "show", lambda trial, shrinking: shown.append(trial))
     monkeypatch.setattr(command, "save", lambda trial: None)
     assert command.reach_all(range(3), 1, as_json=False) == code
-    words = capsys.readouterr().out
-    assert (f"not reached   {in_words(goals[0])}" in words) == (reached == "some")
-    assert ("violation     nobody fails: S0 ended" in words) == bool(failures) == bool(shown)
+    output = capsys.readouterr().out
+    assert (f"not reached   {as_text(goals[0])}" in output) == (reached == "some")
+    assert ("violation     nobody fails: S0 ended" in output) == bool(failures) == bool(shown)

@@ -24,10 +24,10 @@ def main() -> int:
     """Run them all."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=COMMANDS, action="append", help="this one; may be given several times")
-    words = parser.parse_args()
+    options = parser.parse_args()
     table = Table("command", "exit code", "seconds", title="soak")
     codes = []
-    for command in words.only or COMMANDS:
+    for command in options.only or COMMANDS:
         started = time.monotonic()
         codes.append(subprocess.run(python_module(f"tests.system.soak.{command}"), check=False).returncode)
         table.add_row(command, str(codes[-1]), f"{time.monotonic() - started:.0f}")

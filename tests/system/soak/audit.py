@@ -59,7 +59,7 @@ class Violation:
     """Something that must not be."""
 
     kind: str
-    words: str
+    explanation: str
 
 
 @dataclass(frozen=True)
@@ -194,9 +194,9 @@ def _told(case: Case, books: Mapping[str, _Book]) -> Iterator[Violation]:
             for round_id, updates in book.sent.items():
                 account = by_id.get(round_id)
                 if entry.update in updates and account is not None and client in account.clients:
-                    words = f"{client} heard that update {entry.update} does not count: {entry.words!r}; it does"
+                    text = f"{client} heard that update {entry.update} does not count: {entry.explanation!r}; it does"
                     if _after_last_send(book, entry, case.ledgers[client]):
-                        yield Violation("told wrong", f"{words}, in round {account.number}")
+                        yield Violation("told wrong", f"{text}, in round {account.number}")
         for number, answers in itertools.groupby(sorted(book.told, key=lambda told: told.number), lambda t: t.number):
             if len({(told.counted, told.clients) for told in answers}) > 1:
                 yield Violation("told wrong", f"{client} was told two outcomes of round {number}")

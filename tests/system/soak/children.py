@@ -35,12 +35,12 @@ _CHUNK = 2**16
 
 
 class ChildFailedError(Exception):
-    """A child that nobody killed ended with an error; the message carries its last words."""
+    """A child that nobody killed ended with an error; the message carries its last lines."""
 
 
-def python_module(module: str, *words: object) -> list[str]:
+def python_module(module: str, *arguments: object) -> list[str]:
     """The command that runs a module with this interpreter."""
-    return [sys.executable, "-m", module, *map(str, words)]
+    return [sys.executable, "-m", module, *map(str, arguments)]
 
 
 class Child:

@@ -63,18 +63,18 @@ def main() -> int:
     parser.add_argument("--select", type=int, default=256)
     parser.add_argument("--processes", type=int, default=2, help="in how many processes the clients are")
     parser.add_argument("--seed", type=int, default=1)
-    words = parser.parse_args()
-    task = crowd_task(words.clients, words.rows, words.select)
-    with tempfile.TemporaryDirectory(prefix="fsl-async-crowd-") as folder, shown(words.clients) as progress:
-        crowd = Crowd(words.clients, words.processes, rounds=1, seed=words.seed)
+    options = parser.parse_args()
+    task = crowd_task(options.clients, options.rows, options.select)
+    with tempfile.TemporaryDirectory(prefix="fsl-async-crowd-") as folder, shown(options.clients) as progress:
+        crowd = Crowd(options.clients, options.processes, rounds=1, seed=options.seed)
         [measured] = trio.run(measure, Path(folder), task, crowd, progress)
     told = figures(measured)
-    tell(told, _table(told, words))
+    tell(told, _table(told, options))
     return 0
 
 
-def _table(told: dict[str, Any], words: argparse.Namespace) -> Table:
-    title = f"{words.clients} clients in one round, m = {words.rows:,}, k = {words.select}, seed {words.seed}"
+def _table(told: dict[str, Any], options: argparse.Namespace) -> Table:
+    title = f"{options.clients} clients in one round, m = {options.rows:,}, k = {options.select}, seed {options.seed}"
     table = Table("what", "measured", title=title)
     table.add_row("submissions let go → round done on both servers", f"{told['round_seconds']:.1f} s")
     table.add_row("→ settled: durable, shares erased", f"{told['settled_seconds']:.1f} s")

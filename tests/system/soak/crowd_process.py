@@ -109,8 +109,8 @@ class GatedTransport(TcpTransport):
     def __init__(self, walker: Walker) -> None:
         self._walker = walker
 
-    async def dial(self, *words: Any) -> Channel:
-        return GatedChannel(await super().dial(*words), self._walker)
+    async def dial(self, *arguments: Any) -> Channel:
+        return GatedChannel(await super().dial(*arguments), self._walker)
 
 
 class GatedChannel(Channel):
@@ -136,8 +136,8 @@ class GatedChannel(Channel):
             await self._walker.gate.pass_through(self._walker.name)
         await self._inner.send(*parts, **more)
 
-    async def awaited(self, *words: Any) -> int:
-        return await self._inner.awaited(*words)
+    async def awaited(self, *arguments: Any) -> int:
+        return await self._inner.awaited(*arguments)
 
     async def beat(self) -> None:
         await self._inner.beat()
@@ -145,8 +145,8 @@ class GatedChannel(Channel):
     async def announced(self) -> int:
         return await self._inner.announced()
 
-    async def receive(self, *words: Any, **more: Any) -> bytearray:
-        return await self._inner.receive(*words, **more)
+    async def receive(self, *arguments: Any, **more: Any) -> bytearray:
+        return await self._inner.receive(*arguments, **more)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -202,8 +202,8 @@ def main() -> None:
     for word in ("first", "last", "seed"):
         parser.add_argument(word, type=int)
     parser.add_argument("--rounds", type=int, default=1)
-    words = parser.parse_args()
-    trio.run(crowd, Site(words.folder), words.first, words.last, words.rounds, words.seed)
+    options = parser.parse_args()
+    trio.run(crowd, Site(options.folder), options.first, options.last, options.rounds, options.seed)
 
 
 if __name__ == "__main__":

@@ -126,10 +126,10 @@ class Hostile:
         return servers
 
     def _attack(self) -> Child:
-        words = (self.site.folder, "--idle", self.idle, "--trickling", self.trickling, "--arrival", self.arrival)
+        arguments = (self.site.folder, "--idle", self.idle, "--trickling", self.trickling, "--arrival", self.arrival)
         return Child(
             "the attack",
-            python_module("tests.system.soak.hostile_process", *words),
+            python_module("tests.system.soak.hostile_process", *arguments),
             self.site.log("attack"),
             self._from_attack,
         )
@@ -196,20 +196,20 @@ def figures(seconds: dict[str, list[float]]) -> dict[str, Any]:
     }
 
 
-async def measure(folder: Path, words: argparse.Namespace, progress: Callable[[str], None]) -> dict[str, Any]:
+async def measure(folder: Path, options: argparse.Namespace, progress: Callable[[str], None]) -> dict[str, Any]:
     """Lay out a deployment, attack it, and return what was found."""
-    clients = WARM_UP + len(PHASES) * words.runs
+    clients = WARM_UP + len(PHASES) * options.runs
     names = [name_of(number) for number in range(clients)]
-    attackers = [attacker_name(number) for number in range(keys_needed(words.idle, words.trickling))]
-    task = hostile_task(words.rows, words.select, clients + 2)
+    attackers = [attacker_name(number) for number in range(keys_needed(options.idle, options.trickling))]
+    task = hostile_task(options.rows, options.select, clients + 2)
     rounds = {"clients": clients + 2, "count": 1}  # never full: all clients come to the same round
-    limits = {"half_open": 2 * (words.idle + words.trickling)}
-    site = lay_out(folder, task, [*names, *attackers], rounds, np.random.default_rng(words.seed), limits=limits)
-    hostile = Hostile(site, words.idle, words.trickling, words.arrival)
-    await hostile.run(words.runs, progress)
+    limits = {"half_open": 2 * (options.idle + options.trickling)}
+    site = lay_out(folder, task, [*names, *attackers], rounds, np.random.default_rng(options.seed), limits=limits)
+    hostile = Hostile(site, options.idle, options.trickling, options.arrival)
+    await hostile.run(options.runs, progress)
     return {
         **figures(hostile.seconds),
-        "runs": words.runs,
+        "runs": options.runs,
         "standing": hostile.standing,
         "dropped": hostile.dropped,
         "peak_memory_mib": [memory / MIB for memory in hostile.memory],
@@ -229,16 +229,17 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=2**15)
     parser.add_argument("--select", type=int, default=256)
     parser.add_argument("--seed", type=int, default=1)
-    words = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fsl-async-hostile-") as folder, console().status("") as status:
-        told = trio.run(measure, Path(folder), words, status.update)
-    tell(told, _table(told, words))
+        told = trio.run(measure, Path(folder), options, status.update)
+    tell(told, _table(told, options))
     return 0 if told["median_ratio"] <= ASKED else 1
 
 
-def _table(told: dict[str, Any], words: argparse.Namespace) -> Table:
+def _table(told: dict[str, Any], options: argparse.Namespace) -> Table:
     title = (
-        f"{words.idle:,} idle and {words.trickling:,} trickling connections at each server; {words.runs} runs a phase"
+        f"{options.idle:,} idle and {options.trickling:,} trickling connections at each server; "
+        f"{options.runs} runs a phase"
     )
     table = Table("connect, retrieve, submit", "median", "p95", title=title)
     for phase in PHASES:

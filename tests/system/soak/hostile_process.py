@@ -188,8 +188,8 @@ def main() -> None:
     parser.add_argument("--idle", type=int, required=True)
     parser.add_argument("--trickling", type=int, required=True)
     parser.add_argument("--arrival", type=float, required=True, help="seconds until all of them stand")
-    words = parser.parse_args()
-    trio.run(attack, Site(words.folder), words.idle, words.trickling, words.arrival)
+    options = parser.parse_args()
+    trio.run(attack, Site(options.folder), options.idle, options.trickling, options.arrival)
 
 
 if __name__ == "__main__":

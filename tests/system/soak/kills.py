@@ -69,20 +69,21 @@ def main() -> int:
     parser.add_argument("--pace", type=float, default=0.4, metavar="SECONDS", help="how long clients dawdle, at most")
     parser.add_argument("--scene", choices=SCENES, action="append", help="only this one; may be given several times")
     parser.add_argument("--keep", action="store_true", help="keep the folders of good scenes, too")
-    words = parser.parse_args()
-    chosen = words.scene or list(SCENES)
+    options = parser.parse_args()
+    chosen = options.scene or list(SCENES)
     outcomes: dict[str, Outcome] = {}
     with Progress(console=console()) as progress:
         bars = [
-            progress.add_task(name, total=total) for name, total in (("kills", words.kills), ("rounds", words.rounds))
+            progress.add_task(name, total=total)
+            for name, total in (("kills", options.kills), ("rounds", options.rounds))
         ]
         for index, scene in enumerate(chosen):
-            kills, rounds = (_share(total, index, len(chosen)) for total in (words.kills, words.rounds))
+            kills, rounds = (_share(total, index, len(chosen)) for total in (options.kills, options.rounds))
             folder = Path(tempfile.mkdtemp(prefix=f"fsl-async-soak-{scene.replace(', ', '-')}-"))
             show = partial(_show, progress, bars, list(outcomes.values()))
-            outcomes[scene] = run_scene(folder, scene, kills, rounds, words.seed, words.pace, show)
-            _settle(folder, scene, outcomes[scene], progress.console, words.keep)
-    told = figures(outcomes, words.seed)
+            outcomes[scene] = run_scene(folder, scene, kills, rounds, options.seed, options.pace, show)
+            _settle(folder, scene, outcomes[scene], progress.console, options.keep)
+    told = figures(outcomes, options.seed)
     tell(told, *_tables(outcomes, told))
     return 1 if told["violations"] else 0
 
@@ -102,7 +103,9 @@ def _settle(folder: Path, scene: str, outcome: Outcome, console: Console, keep: 
         shutil.rmtree(folder)
         return
     for violation in outcome.violations[:20]:
-        console.print(f"{scene}: {violation.kind}: {violation.words}", markup=False, highlight=False, soft_wrap=True)
+        console.print(
+            f"{scene}: {violation.kind}: {violation.explanation}", markup=False, highlight=False, soft_wrap=True
+        )
     console.print(f"{scene}: ledgers, logs, accounts and stores are kept in {folder}", soft_wrap=True)
 
 

@@ -97,8 +97,8 @@ class Large:
             for number in range(self.clients):
                 self.ready.append(trio.Event())
                 self.submitted.append(trio.Event())
-                words = (self.site.folder, number, number + 1, seed)
-                command = python_module("tests.system.soak.crowd_process", *words)
+                arguments = (self.site.folder, number, number + 1, seed)
+                command = python_module("tests.system.soak.crowd_process", *arguments)
                 log = self.site.log(name_of(number))
                 self.members.append(Child(name_of(number), command, log, partial(self._from_client, number)))
                 nursery.start_soon(self.members[-1].run_well)
@@ -141,18 +141,18 @@ class Large:
                 raise WrongSumError(f"{name}: the model is not the start and the sum in the clear")
 
 
-async def measure(folder: Path, way: str, words: argparse.Namespace, progress: Progressed) -> dict[str, Any]:
+async def measure(folder: Path, way: str, options: argparse.Namespace, progress: Progressed) -> dict[str, Any]:
     """One way of sending, in a deployment of its own."""
-    task = large_task(words.weights, words.clients)
-    names = [name_of(number) for number in range(words.clients)]
-    limits = {**LIBERAL, "memory_bytes": words.memory * MIB, "queue_seconds": 3_000.0}
-    rounds = {"clients": words.clients, "count": 1}
-    site = lay_out(folder, task, names, rounds, np.random.default_rng(words.seed), limits=limits)
-    large = Large(site, words.clients, progress)
+    task = large_task(options.weights, options.clients)
+    names = [name_of(number) for number in range(options.clients)]
+    limits = {**LIBERAL, "memory_bytes": options.memory * MIB, "queue_seconds": 3_000.0}
+    rounds = {"clients": options.clients, "count": 1}
+    site = lay_out(folder, task, names, rounds, np.random.default_rng(options.seed), limits=limits)
+    large = Large(site, options.clients, progress)
     started = time.monotonic()
-    await large.run(words.seed, way)
+    await large.run(options.seed, way)
     took = time.monotonic() - started
-    large.check(task, words.seed)
+    large.check(task, options.seed)
     return {
         "way": way,
         "seconds": took,
@@ -171,21 +171,21 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=3)
     parser.add_argument("--memory", type=int, default=0, metavar="MIB", help="the servers' budget; 0: their default")
     parser.add_argument("--seed", type=int, default=1)
-    words = parser.parse_args()
+    options = parser.parse_args()
     ways = []
-    with shown(words.clients) as progress:
+    with shown(options.clients) as progress:
         for way in WAYS:
             with tempfile.TemporaryDirectory(prefix="fsl-async-large-") as folder:
-                ways.append(trio.run(measure, Path(folder), way, words, partial(progress, f"submissions in, {way}")))
-    told = figures(ways, words)
+                ways.append(trio.run(measure, Path(folder), way, options, partial(progress, f"submissions in, {way}")))
+    told = figures(ways, options)
     tell(told, _table(told))
     return 0 if told["bounded"] else 1
 
 
-def figures(ways: list[dict[str, Any]], words: argparse.Namespace) -> dict[str, Any]:
+def figures(ways: list[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
     """What is reported, and whether memory is bounded: what was needed beside what a server needs without clients."""
-    share = 8 * words.weights / MIB
-    budget = words.memory or max(ORDINARY_MEMORY / MIB, 2 * share)
+    share = 8 * options.weights / MIB
+    budget = options.memory or max(ORDINARY_MEMORY / MIB, 2 * share)
     needed = [
         most - start
         for way in ways
@@ -193,8 +193,8 @@ def figures(ways: list[dict[str, Any]], words: argparse.Namespace) -> dict[str, 
     ]
     allowed = budget + SHARES_BESIDE * share + CODE_MIB
     return {
-        "weights": words.weights,
-        "clients": words.clients,
+        "weights": options.weights,
+        "clients": options.clients,
         "share_mib": share,
         "budget_mib": budget,
         "most_needed_mib": max(needed),

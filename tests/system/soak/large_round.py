@@ -102,12 +102,12 @@ def figures(alone: Sequence[dict[str, float]], rounds: Sequence[Measured]) -> di
     }
 
 
-async def run(folder: Path, words: argparse.Namespace, progress: Any) -> dict[str, Any]:
+async def run(folder: Path, options: argparse.Namespace, progress: Any) -> dict[str, Any]:
     """Measure both: the evaluation, the rounds, the evaluation."""
-    evaluate = partial(pure_evaluation, folder, words.rows, words.select, words.bits, words.clients)
+    evaluate = partial(pure_evaluation, folder, options.rows, options.select, options.bits, options.clients)
     before = await evaluate()
-    task = large_task(words.clients, words.rows, words.select, words.bits)
-    crowd = Crowd(words.clients, words.processes, words.rounds, words.seed, words.rest)
+    task = large_task(options.clients, options.rows, options.select, options.bits)
+    crowd = Crowd(options.clients, options.processes, options.rounds, options.seed, options.rest)
     rounds = await measure(folder, task, crowd, progress)
     return figures([before, await evaluate()], rounds)
 
@@ -123,20 +123,21 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=6, help="the first one does not count")
     parser.add_argument("--rest", type=float, default=15.0, help="seconds between the rounds")
     parser.add_argument("--seed", type=int, default=1)
-    words = parser.parse_args()
-    if words.rounds < 2:
+    options = parser.parse_args()
+    if options.rounds < 2:
         parser.error("--rounds: the first one does not count, so there must be 2 at least")
     with (
         tempfile.TemporaryDirectory(prefix="fsl-async-large-") as folder,
-        shown(words.clients * words.rounds) as progress,
+        shown(options.clients * options.rounds) as progress,
     ):
-        told = trio.run(run, Path(folder), words, progress)
-    tell(told, _table(told, words))
+        told = trio.run(run, Path(folder), options, progress)
+    tell(told, _table(told, options))
     return 0 if told["ratio"] <= ASKED else 1
 
 
-def _table(told: dict[str, Any], words: argparse.Namespace) -> Table:
-    title = f"{words.clients} clients, m = {words.rows:,}, k = {words.select:,}, l = {words.bits}, seed {words.seed}"
+def _table(told: dict[str, Any], options: argparse.Namespace) -> Table:
+    sizes = f"m = {options.rows:,}, k = {options.select:,}, l = {options.bits}"
+    title = f"{options.clients} clients, {sizes}, seed {options.seed}"
     table = Table("what", *SERVERS, title=title)
     table.add_row("upload of one client", f"{told['bytes_up_per_client']:,} bytes", "")
     for kind in dict.fromkeys([*told["said"][0], *told["said"][1]]):

@@ -73,7 +73,7 @@ class TurnedAway(_Entry, frozen=True, kw_only=True):
     """The update does not count, and will not unless it is submitted again; `again` tells whether it will be."""
 
     update: int
-    words: str
+    explanation: str
     again: bool
 
 

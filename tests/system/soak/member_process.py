@@ -69,7 +69,7 @@ class Member:
                     while not self._has_left:
                         await self._round(client)
             except* ChannelError as lost:
-                say(state="reconnecting", words=str(lost.exceptions[0]))
+                say(state="reconnecting", explanation=str(lost.exceptions[0]))
                 await trio.sleep(0.2)
 
     @property
@@ -103,7 +103,7 @@ class Member:
                 await self._hear(client, plan)
         except RoundClosedError as closed:
             for plan in self._open_plans:
-                self._note(TurnedAway(update=plan.update, words=str(closed), again=plan.phase == "main"))
+                self._note(TurnedAway(update=plan.update, explanation=str(closed), again=plan.phase == "main"))
 
     async def _prepare(self, client: Client) -> Planned:
         await self._dawdle("thinking")
@@ -177,7 +177,7 @@ class Member:
             else:
                 receipt = await client.submit(_as_update(plan))
         except MisuseError as refused:  # the round it was meant for is over, and the next one is of the other phase
-            self._note(TurnedAway(update=plan.update, words=str(refused), again=False))
+            self._note(TurnedAway(update=plan.update, explanation=str(refused), again=False))
             return False
         self._note(Acknowledged(update=plan.update, number=receipt.number))
         return True
@@ -290,8 +290,11 @@ if __name__ == "__main__":
     parser.add_argument("seed", type=int)
     parser.add_argument("pace", type=float)
     parser.add_argument("--die-at", type=int, default=0, metavar="STEP")
-    words = parser.parse_args()
-    place = Site(words.folder)
+    options = parser.parse_args()
+    place = Site(options.folder)
     trio.run(
-        main, Member(place, words.name, words.seed, words.pace, Ledger(place.ledger(words.name)), Steps(words.die_at))
+        main,
+        Member(
+            place, options.name, options.seed, options.pace, Ledger(place.ledger(options.name)), Steps(options.die_at)
+        ),
     )

@@ -110,15 +110,15 @@ def _name_of(work: Callable[..., object]) -> str:
     return str(getattr(plain, "__qualname__", type(plain).__name__))
 
 
-class Teller:
+class Reporter:
     """Tells the parent in which state the server is, and what it has spent its time on."""
 
     def __init__(self, seconds: Counter[str], steps: Steps) -> None:
         self._seconds = seconds
         self._steps = steps
 
-    def __call__(self, happening: ServerEvent) -> None:
-        match happening:
+    def __call__(self, event: ServerEvent) -> None:
+        match event:
             case RoundOpened(number=number):
                 say(round=number, state="Open")
             case RoundMoved(number=number, state=state) | Resumed(number=number, state=state):
@@ -150,7 +150,7 @@ async def serve(path: Path, steps: Steps) -> None:
     setup = await server_setup(file)
     store = SteppingStore(setup.store, steps, seconds)
     lane = TimedLane(setup.lane, seconds)
-    server = Server(replace(setup, store=store, lane=lane, watch=Witness(steps), observe=Teller(seconds, steps)))
+    server = Server(replace(setup, store=store, lane=lane, watch=Witness(steps), observe=Reporter(seconds, steps)))
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(server.run)

@@ -57,7 +57,7 @@ def ledger_of(client: str) -> list[Any]:
         entries += [plan(number, client)] if number > 1 else []
         entries += [Sent(update=number, server=s, round_id=f"r{number}", content=f"{number}") for s in ("S0", "S1")]
         if (client, number) == ("cem", 4):
-            entries.append(TurnedAway(update=4, words="it has closed", again=False))
+            entries.append(TurnedAway(update=4, explanation="it has closed", again=False))
             continue
         told = Told(
             update=number,

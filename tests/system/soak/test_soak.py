@@ -20,9 +20,9 @@ SEED = 3
 pytestmark = pytest.mark.timeout(1800)  # real processes, which are killed and started again
 
 
-def run(monkeypatch, capsys, module, *words) -> tuple[int, dict]:
+def run(monkeypatch, capsys, module, *arguments) -> tuple[int, dict]:
     """Run a command in this process; its exit code, and the JSON line at the end of what it prints."""
-    monkeypatch.setattr(sys, "argv", ["soak", *map(str, words), "--seed", str(SEED)])
+    monkeypatch.setattr(sys, "argv", ["soak", *map(str, arguments), "--seed", str(SEED)])
     code = module.main()
     out = capsys.readouterr()
     return code, json.loads(out.out.splitlines()[-1])
@@ -31,8 +31,8 @@ def run(monkeypatch, capsys, module, *words) -> tuple[int, dict]:
 @pytest.mark.slow
 def test_parties_are_killed_and_nothing_is_lost(monkeypatch, capsys):
     monkeypatch.setitem(kills.ROUNDS, "seconds", 6.0)  # so long a round waits for a client that was killed
-    words = ("--kills", 4, "--rounds", 1, "--pace", 0.1, "--scene", "adaptive")
-    code, told = run(monkeypatch, capsys, kills, *words)
+    arguments = ("--kills", 4, "--rounds", 1, "--pace", 0.1, "--scene", "adaptive")
+    code, told = run(monkeypatch, capsys, kills, *arguments)
     assert told["violations"] == 0, told
     assert code == 0
     assert told["kills"] >= 4
@@ -51,8 +51,8 @@ def test_a_small_crowd_submits_at_the_same_moment(monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_a_round_is_compared_with_its_evaluation(monkeypatch, capsys):
-    words = ("--clients", 3, "--rows", 4096, "--select", 40, "--rounds", 3, "--rest", 0)
-    code, told = run(monkeypatch, capsys, large_round, *words)
+    arguments = ("--clients", 3, "--rows", 4096, "--select", 40, "--rounds", 3, "--rest", 0)
+    code, told = run(monkeypatch, capsys, large_round, *arguments)
     assert len(told["pure_evaluations"]) == 2
     assert told["round_seconds"] == max(told["rounds"][1:])  # of two the longer one
     assert told["ratio"] == pytest.approx(told["round_seconds"] / told["pure_evaluation_seconds"])
@@ -63,8 +63,8 @@ def test_a_round_is_compared_with_its_evaluation(monkeypatch, capsys):
 @pytest.mark.slow
 def test_honest_clients_are_measured_with_and_without_hostile_connections(monkeypatch, capsys):
     monkeypatch.setattr(hostile, "SETTLING_SECONDS", 0.0)
-    words = ("--idle", 6, "--trickling", 3, "--runs", 2, "--rows", 512, "--select", 8, "--arrival", 0.5)
-    code, told = run(monkeypatch, capsys, hostile, *words)
+    arguments = ("--idle", 6, "--trickling", 3, "--runs", 2, "--rows", 512, "--select", 8, "--arrival", 0.5)
+    code, told = run(monkeypatch, capsys, hostile, *arguments)
     assert code == (1 if told["median_ratio"] > told["asked"] else 0)
     assert [sum(kinds.values()) for kinds in told["standing"]] == [9, 9]
     assert {phase: len(seconds) for phase, seconds in told["seconds"].items()} == dict.fromkeys(hostile.PHASES, 2)
