@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
+from parties.server.round.terms import Terms, Tools
 
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import StorageError
@@ -22,7 +23,6 @@ from parties.events import unobserved
 from parties.server.evidence import EvidenceBook
 from parties.server.round.records import RoundRecords
 from parties.server.round.run import RoundRun
-from parties.server.round.terms import Terms, Tools
 from parties.storage.store import Keep, MemoryStore, Record
 
 from .channel_parsers import at_once
