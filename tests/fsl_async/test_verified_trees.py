@@ -1,4 +1,4 @@
-"""Verified trees: whoever sends anything but point functions is left out, and the sum of the others stays exact."""
+"""Verified trees: a client that sends anything but point functions is left out, and the sum of the others is exact."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ TRANSITIONS, ACCEPTS = MACHINE.transitions, MACHINE.accepts
 
 BeforeCommitted: TypeAlias = Open | Closed | Closing | Rostered | Proved | Verified
 AfterRoster: TypeAlias = Rostered | Proved | Verified | Committed | Revealed | Combined | Concluded | Done
-FromPeer: TypeAlias = PeerRoster | PeerProofs | PeerCommitment | PeerShare | PeerConclusion
+PeerEvents: TypeAlias = PeerRoster | PeerProofs | PeerCommitment | PeerShare | PeerConclusion
 
 BEFORE_REVEALED = get_args(BeforeCommitted | Committed)
 """The states in which no honest peer's share can come: a server sends it only once it has our commitment."""
@@ -178,7 +178,7 @@ def _follow_abort(state: BeforeCommitted | Committed, event: PeerAbort, terms: T
 
 
 @MACHINE.repetition
-def _said_before(state: Closing | AfterRoster, event: FromPeer, terms: Terms) -> bool:
+def _said_before(state: Closing | AfterRoster, event: PeerEvents, terms: Terms) -> bool:
     return recall(state.heard, event, terms.peer)
 
 
@@ -189,7 +189,7 @@ def _grace_is_over(state: AfterRoster | Aborted, event: GraceOver, terms: Terms)
 
 
 @MACHINE.repetition
-def _aborted_meanwhile(state: Aborted, event: FromPeer | PeerAbort | Evaluated | Summed, terms: Terms) -> bool:
+def _aborted_meanwhile(state: Aborted, event: PeerEvents | PeerAbort | Evaluated | Summed, terms: Terms) -> bool:
     """It was sent or computed before the abort was known."""
     return True
 
