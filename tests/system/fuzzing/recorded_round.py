@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
-from parties.server.round.terms import Terms, Tools
 
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import StorageError
@@ -23,6 +22,7 @@ from parties.events import unobserved
 from parties.server.evidence import EvidenceBook
 from parties.server.round.records import RoundRecords
 from parties.server.round.run import RoundRun
+from parties.server.round.start import RoundStart, Tools
 from parties.storage.store import Keep, MemoryStore, Record
 
 from .channel_parsers import at_once
@@ -34,7 +34,7 @@ __all__ = ["PARSERS"]
 PREFIX = f"round-{CONFIG.number:08}"
 TERMS = protocol.Terms(CONFIG.round_id(), 0, CONFIG.task.min_clients, CONFIG.task.verified)
 MODEL = {"items": np.zeros((40, 2), np.float32), "head": np.zeros(3, np.float32)}
-BEGUN = Terms(
+BEGUN = RoundStart(
     config=CONFIG,
     server=0,
     proof_key=key(12),
