@@ -15,12 +15,12 @@ class Overview(Protocol):
     def status(self) -> ServerStatus:
         """The server's status at this moment."""
 
-    async def past_rounds(self, most: int, before: int = 0) -> list[PastRound]:
+    async def past_rounds(self, most: int, before: int | None = None) -> list[PastRound]:
         """The latest settled rounds, oldest first.
 
         Args:
             most: how many rounds at most.
-            before: only rounds with a smaller number than this; 0 for the latest.
+            before: only rounds with a smaller number than this, if it is given.
 
         Raises:
             StorageError: they cannot be read.

@@ -247,15 +247,15 @@ class Server:
             rounds_aborted=progress.aborted,
         )
 
-    async def past_rounds(self, most: int = 200, before: int = 0) -> list[PastRound]:
+    async def past_rounds(self, most: int = 200, before: int | None = None) -> list[PastRound]:
         """The last rounds that are over, in order.
 
         Args:
             most: at most so many.
-            before: only rounds with a smaller number than this; 0 for the latest.
+            before: only rounds with a smaller number than this, if it is given.
         """
         settled = self.actor.sequence.progress.settled
-        return await self.actor.records.history.past(min(settled, before - 1) if before else settled, most)
+        return await self.actor.records.history.past(settled if before is None else min(settled, before - 1), most)
 
     # ---- its clients
 

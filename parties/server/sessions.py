@@ -83,8 +83,8 @@ class Sessions:
             raise RequestRefusedError.because(
                 "no-session", "you have no session here: retrieve or submit with new trees, which begins one"
             )
-        place = _place(client, state.since)
-        origin = decode_stored(await self._store.blob(f"{place}/origin"), _Origin, f"{place}/origin")
+        prefix = _tree_prefix(client, state.since)
+        origin = decode_stored(await self._store.blob(f"{prefix}/origin"), _Origin, f"{prefix}/origin")
         shape = union_task(self._task) if origin.phase == "union" else config.shape
         layout = Layout.retrieval(shape) if origin.trees is Trees.RETRIEVAL else Layout.submission(shape, origin.trees)
         return Submission(
@@ -92,7 +92,7 @@ class Sessions:
             msk=origin.msk,
             commitments=origin.commitments,
             tree=origin.tree,
-            trees=Part(layout, await self._store.blob(f"{place}/trees")),
+            trees=Part(layout, await self._store.blob(f"{prefix}/trees")),
             part=Part(layout, NOTHING),
             dense=NOTHING,
         )
@@ -136,7 +136,8 @@ class Sessions:
                 changes += self._drop(client, epoch)
                 continue
             if isinstance(state, protocol.Planted) and state.epoch == epoch:
-                changes += [Erase(f"{place}/") for place in await self._places(client) - {_place(client, epoch)}]
+                replaced = await self._tree_prefixes(client) - {_tree_prefix(client, epoch)}
+                changes += [Erase(f"{prefix}/") for prefix in replaced]
                 await self._keep_trees(epoch, phase, await fetch(client))
             changes.append(self._step(client, protocol.Counted(epoch)))
         return changes
@@ -159,13 +160,13 @@ class Sessions:
             trees=Trees.OWN if own else Trees.RETRIEVAL,
             phase=phase,
         )
-        place = _place(submission.client, epoch)
+        prefix = _tree_prefix(submission.client, epoch)
         await self._store.commit(
-            Put(f"{place}/trees", submission.trees.data), Put(f"{place}/origin", msgspec.msgpack.encode(origin))
+            Put(f"{prefix}/trees", submission.trees.data), Put(f"{prefix}/origin", msgspec.msgpack.encode(origin))
         )
 
-    async def _places(self, client: str) -> set[str]:
-        """Where trees of earlier sessions of a client lie."""
+    async def _tree_prefixes(self, client: str) -> set[str]:
+        """The prefixes under which a client's trees are stored."""
         keys = await self._store.keys(f"session/{client_key(client)}/")
         return {key.rpartition("/")[0] for key in keys if not key.endswith("/state")}
 
@@ -175,5 +176,5 @@ class Sessions:
         return Put(f"session/{client_key(client)}/state", msgspec.msgpack.encode(state))
 
 
-def _place(client: str, since: int) -> str:
+def _tree_prefix(client: str, since: int) -> str:
     return f"session/{client_key(client)}/{since:08}"

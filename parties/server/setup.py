@@ -30,21 +30,21 @@ class ServerSetup:
         identity: its own keys.
         peer: the other server's public keys.
         peer_address: where S0 listens; used by S1 alone.
-        registry: the clients it lets in from the start.
-        policy: who may enrol besides them.
+        registry: the clients that it admits from the start.
+        policy: who else may enrol.
         model: the model it starts from, where its store holds none.
         address: where it listens.
-        transport: how.
-        store: what it must not forget.
+        transport: how it listens, and dials the other server.
+        store: where it keeps what a restart needs.
         lane: where it computes.
-        randomness: the operating system's, but in simulation.
-        kind: which of the two, announced in every handshake.
+        randomness: the operating system's; in a simulation, a seed's.
+        kind: simulation or live, announced in every handshake.
         schedule: when rounds close.
         limits: what strangers are allowed.
-        conversations: what clients are allowed that have been let in.
-        watch: hears of every message it sends.
-        observe: hears what happens.
-        clock: seconds since 1970.
+        conversations: what admitted clients are allowed.
+        watch: sees every message that it sends.
+        observe: takes its events.
+        clock: gives the seconds since 1970.
     """
 
     task: Task
