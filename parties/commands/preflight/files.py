@@ -65,7 +65,7 @@ def key_folder(path: Path, deployment: Deployment) -> str:
     names = sorted({servers[key] for key in _channel_keys(folder) if key in servers})
     if len(names) > 1:
         raise Doubt(
-            f"{folder} has the secret keys of both servers: whoever reads it can read every client's rows; a "
+            f"{folder} has the secret keys of both servers: anybody who reads it can read every client's rows; a "
             "deployment keeps them on two hosts of two operators"
         )
     return f"{folder} can be written by its owner alone"

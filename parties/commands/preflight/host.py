@@ -68,7 +68,7 @@ def clock() -> str:
     The other server is not asked for its time, because it tells a stranger nothing of the kind. Two clocks that are
     each synchronised to within some seconds differ by at most the sum of these.
     """
-    synchronised, seconds = _kernel_clock()
+    synchronised, seconds = kernel_clock()
     if synchronised:
         return f"synchronised, to within {seconds:.2g} s as the kernel reckons; ask the same of the other server"
     if TIMESYNC.exists():
@@ -83,7 +83,7 @@ def memory(file: ServerFile, task: Task) -> str:
     """There is enough memory for the model and for messages."""
     model = _blocks(file, task)
     needed = server_bytes(task, model, message_bytes(task, model, file.limits.memory_bytes or None))
-    there, free = _memory()
+    there, free = total_and_free_memory()
     if needed > there:
         raise MisuseError(
             f"{needed / 1e6:,.0f} MB are needed for rounds of this task and for messages, and there are "
@@ -148,7 +148,7 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _kernel_clock() -> tuple[bool, float]:
+def kernel_clock() -> tuple[bool, float]:
     """What adjtimex(2) says: whether the kernel's clock is synchronised, and its greatest error in seconds."""
     library = ctypes.CDLL(None, use_errno=True)
     timex = ctypes.create_string_buffer(TIMEX_BYTES)
@@ -157,7 +157,7 @@ def _kernel_clock() -> tuple[bool, float]:
     return state not in (-1, CLOCK_ERROR), error / 1e6
 
 
-def _memory() -> tuple[int, int]:
+def total_and_free_memory() -> tuple[int, int]:
     """Bytes of memory that this process can have: in all, and now."""
     fields = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
     there, free = (1024 * int(fields[name].split()[0]) for name in ("MemTotal", "MemAvailable"))

@@ -95,8 +95,8 @@ async def separation(deployment: Deployment) -> str:
     local = [address for found in places for address in found if ip_address(address.partition("%")[0]).is_loopback]
     if shared or local:
         raise Doubt(
-            f"both servers are at {', '.join(sorted(shared or set(local)))}: whoever has that host can read every "
-            "client's rows; a deployment has two hosts"
+            f"both servers are at {', '.join(sorted(shared or set(local)))}: anybody with access to that host can "
+            "read every client's rows; a deployment has two hosts"
         )
     if not all(places):
         raise Doubt("a server's name cannot be resolved here, so that nobody knows whether they are two hosts")

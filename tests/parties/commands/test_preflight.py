@@ -302,9 +302,9 @@ async def test_a_store_that_cannot_be_written_is_found(folder):
 
 def test_the_clock_is_what_the_kernel_says(monkeypatch, tmp_path):
     monkeypatch.setattr(host, "TIMESYNC", tmp_path / "none")
-    monkeypatch.setattr(host, "_kernel_clock", lambda: (True, 0.0123))
+    monkeypatch.setattr(host, "kernel_clock", lambda: (True, 0.0123))
     assert host.clock() == "synchronised, to within 0.012 s as the kernel reckons; ask the same of the other server"
-    monkeypatch.setattr(host, "_kernel_clock", lambda: (False, 16.0))
+    monkeypatch.setattr(host, "kernel_clock", lambda: (False, 16.0))
     with pytest.raises(Exception, match="run chrony or systemd-timesyncd"):
         host.clock()
     monkeypatch.setattr(host, "TIMESYNC", tmp_path)
@@ -312,7 +312,7 @@ def test_the_clock_is_what_the_kernel_says(monkeypatch, tmp_path):
 
 
 def test_the_kernel_can_be_asked():
-    synchronised, seconds = host._kernel_clock()
+    synchronised, seconds = host.kernel_clock()
     assert synchronised in (True, False)
     assert 0 <= seconds <= 16 or not synchronised  # beyond 16 s the kernel calls its clock unsynchronised
 
@@ -322,11 +322,11 @@ def test_memory_is_the_smaller_of_the_hosts_and_the_containers(monkeypatch, tmp_
     (tmp_path / "max").write_text("max\n")
     monkeypatch.setattr(host, "MEMINFO", tmp_path / "meminfo")
     monkeypatch.setattr(host, "CGROUP_LIMIT", tmp_path / "max")
-    assert host._memory() == (1_024_000, 512_000)
+    assert host.total_and_free_memory() == (1_024_000, 512_000)
     (tmp_path / "max").write_text("600000\n")
-    assert host._memory() == (600_000, 512_000)
+    assert host.total_and_free_memory() == (600_000, 512_000)
     (tmp_path / "max").unlink()
-    assert host._memory() == (1_024_000, 512_000)
+    assert host.total_and_free_memory() == (1_024_000, 512_000)
 
 
 def test_descriptors_are_counted(monkeypatch, folder):
