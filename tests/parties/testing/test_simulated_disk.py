@@ -129,7 +129,7 @@ class StoreOnDisk(RuleBasedStateMachine):
     @rule(changes=COMMITS, moment=st.sampled_from(MOMENTS))
     def crash_in_a_commit(self, changes: list[Change], moment: str) -> None:
         before, after = self.expected([]), self.expected(changes)
-        self.store._faults = At(moment)
+        self.faults.moment = moment
         killed = trio.run(dies, self.store, changes)
         assert killed == (after is not None), "a commit that is refused gets to no crash"
         self.start_again()
@@ -141,9 +141,9 @@ class StoreOnDisk(RuleBasedStateMachine):
 
     @rule(changes=COMMITS)
     def find_the_disk_full(self, changes: list[Change]) -> None:
-        self.store._faults = At("before write", DiskFullError)
+        self.faults.moment, self.faults.error = "before write", DiskFullError
         assert not trio.run(tried, self.store, changes)
-        self.store._faults = At("never")
+        self.faults.moment, self.faults.error = "never", None
 
     @rule()
     def crash_between_commits(self) -> None:
@@ -156,8 +156,10 @@ class StoreOnDisk(RuleBasedStateMachine):
             assert trio.run(content, self.store) == self.expected([])
 
     def start_again(self) -> None:
+        self.faults = At("never")
+
         async def read() -> DiskStore:
-            return await DiskStore(self.disk, begun(self.process, self.disk), At("never")).read()
+            return await DiskStore(self.disk, begun(self.process, self.disk), self.faults).read()
 
         self.store = trio.run(read)
 
