@@ -491,7 +491,7 @@ GUARDS = (
         "parties/server/round/quota.py",
         'self._count(client, Counted.UNFINISHED, "")',
         "pass",
-        ("tests/parties/server/test_limits.py",),
+        ("tests/parties/server/round/test_quota.py",),
     ),
     Guard(
         "room is lent only where all that have begun can end",
