@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgpack
 import msgspec
@@ -24,6 +24,7 @@ from fsl_async.wire.public_part import Layout, Trees, dense_bytes, share_bytes
 from parties import simulate
 from parties.compute import InlineLane
 from parties.events import ServerEvent, Warned
+from parties.server.round.outbox import Outbox
 from parties.server.round.records import client_bytes
 from parties.server.round.run import RoundRun
 from parties.server.server import Server
@@ -44,10 +45,16 @@ class Pair:
     Attributes:
         network: their network.
         ended: with what each of them ended.
+        events: what each of them tells its operator.
     """
 
     network: Network
     ended: dict[int, list[BaseException]] = field(default_factory=dict)
+    events: tuple[list[ServerEvent], list[ServerEvent]] = field(default_factory=lambda: ([], []))
+
+    def __post_init__(self) -> None:
+        servers = zip(self.network.servers, self.events, strict=True)
+        self.network.servers = tuple(Server(replace(server.setup, observe=told.append)) for server, told in servers)
 
     async def run(self, index: int, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         try:
@@ -127,7 +134,7 @@ async def test_what_a_restart_has_lost_is_not_replaced_by_another_part(seed, aut
         client = carried_by_s0(run)[0]
         await sent(both.network, client, submission(run.config, client))
         assert not await stored_parts(second)
-        run.outbox._forwards.clear()
+        monkeypatch.setattr(Outbox, "resend_forwards", lambda outbox: None)
         monkeypatch.setattr("parties.server.round.records.LOAN_BYTES", 0)
         async with trio.open_nursery() as nursery:
             both.network.servers = (first, Server(second.setup))
@@ -280,11 +287,9 @@ async def test_names_of_a_roster_that_are_unknown_here_are_told_and_not_counted(
     async with pair(seed) as both:
         first, second = both.network.servers
         run = await second.next_round(0)
-        told: list[ServerEvent] = []
-        run._tools = msgspec.structs.replace(run._tools, observe=told.append)
         first.actor.link.post(RosterList(run.round_id), pack_digests({"nobody": bytes(32), NAMES[0]: bytes(32)}))
         await trio.sleep(1)
-        (warned,) = [happening for happening in told if isinstance(happening, Warned)]
+        (warned,) = [event for event in both.events[1] if isinstance(event, Warned)]
         assert warned.about == "clients"
         assert "S0 lists 1 clients that are not known here, 'nobody' the first of them" in warned.explanation
         assert not both.ended
