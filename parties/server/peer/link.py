@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -33,8 +33,8 @@ PACE = Pace(grace=30.0, silence=120.0)
 """Of a message under way, in either direction: the peer is not trusted to finish what it begins. It may be slow for a
 while because it stores what it takes; a link that is dropped is made anew, and costs what was under way."""
 
-Fetch: TypeAlias = Callable[[], Awaitable[Sequence[Buffer]]]
-"""Reads the bulk of a message; nothing, where the message is not wanted any more."""
+Fetch: TypeAlias = Callable[[], Awaitable[Buffer | None]]
+"""Reads the bulk of a message; None if the message is not needed any more."""
 
 
 @dataclass(frozen=True)
@@ -107,11 +107,11 @@ class PeerLink:
         """
         self._greeted = True
 
-    def post(self, message: Message, *bulk: Buffer) -> None:
+    def post(self, message: Message, bulk: Buffer = b"") -> None:
         """Queue a message; before the greeting it is dropped, because the actor has yet to say what the peer lacks."""
 
-        async def at_hand() -> Sequence[Buffer]:
-            return bulk or (b"",)
+        async def at_hand() -> Buffer:
+            return bulk
 
         self.post_stored(message, at_hand)
 
@@ -174,10 +174,10 @@ class PeerLink:
             while self._queue:
                 posted = self._queue[0]
                 bulk = await posted.fetch()
-                if bulk:
-                    parts = encode(posted.message, *bulk)
+                if bulk is not None:
+                    parts = encode(posted.message, bulk)
                     await channel.send(*parts, pace=PACE)
-                    self._traffic.sent(self.peer, posted.message, _size(parts), _size(bulk))
+                    self._traffic.sent(self.peer, posted.message, sum(len(part) for part in parts), len(bulk))
                 self._queue.popleft()
                 self._sent.set()
             await self._posted.wait()
@@ -189,7 +189,3 @@ class PeerLink:
             received = decode(data, FromPeer, self.peer)
             self._traffic.received(self.peer, received.message, len(data))
             await self._listener.peer_said(received)
-
-
-def _size(parts: Sequence[Buffer]) -> int:
-    return sum(len(part) for part in parts)

@@ -69,13 +69,13 @@ class Outbox:
         message = Forward(round_id=self._round_id, client=key.client, purpose=key.purpose, query=key.query)
         self._link.post_stored(message, partial(self._fetch, partial(self._records.part, key, part)))
 
-    async def _fetch(self, read: Callable[[], Awaitable[memoryview]]) -> list[Buffer]:
-        """The bulk of a message, read when its turn comes; nothing if the round is over by then."""
+    async def _fetch(self, read: Callable[[], Awaitable[memoryview]]) -> Buffer | None:
+        """The bulk of a message, read when its turn comes; None if the round is over by then."""
         if self._over.is_set():
-            return []
+            return None
         try:
-            return [await read()]
+            return await read()
         except StorageError:
             if self._over.is_set():  # and erased, meanwhile
-                return []
+                return None
             raise

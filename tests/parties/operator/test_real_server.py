@@ -69,7 +69,8 @@ def drawn(monkeypatch):
     def noted_post(self, message, fetch):
         async def noted_fetch():
             bulk = await fetch()
-            shares.extend(bytes(part) for part in bulk if isinstance(message, Share))
+            if isinstance(message, Share):
+                shares.append(bytes(bulk))
             return bulk
 
         post(self, message, noted_fetch)

@@ -59,15 +59,15 @@ class LyingLink(PeerLink):
     owner: Byzantine
 
     def post_stored(self, message: Message, fetch: Fetch) -> None:
-        content = b"".join(bytes(part) for part in at_once(fetch()))
+        content = bytes(at_once(fetch()) or b"")
         said = list(self.owner.say(message, content))
         self.owner.fired |= said != [(message, content)]
         for changed, data in said:
             super().post_stored(changed, partial(_at_hand, data))
 
 
-async def _at_hand(data: bytes) -> tuple[bytes]:
-    return (data,)
+async def _at_hand(data: bytes) -> bytes:
+    return data
 
 
 def at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
