@@ -123,7 +123,7 @@ async def test_a_forwarded_submission_is_on_loan_until_the_round_is_over():
         assert (await records.submission("anna")).part.data == content(1)
     assert await records.parts() == []
     records.release()
-    with pytest.raises(StorageError, match="not kept"):
+    with pytest.raises(StorageError, match="is not stored"):
         await records.submission("anna")
     assert store.read == ["anna"]
 
@@ -165,7 +165,7 @@ async def test_nobody_waits_for_a_part_when_the_round_is_over(autojump_clock):
     records.await_part(submit("anna"), NAME)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(after, 5.0, records.release)
-        with pytest.raises(StorageError, match="not kept"):
+        with pytest.raises(StorageError, match="is not stored"):
             await records.part(submit("anna"), NAME)
 
 
@@ -182,7 +182,7 @@ async def test_what_could_not_be_stored_is_not_there(monkeypatch):
     for keeping in (records.keep_part, records.keep_request):
         with pytest.raises(StorageError, match="full"):
             await keeping(submit("anna"), NAME, content(1))
-        with pytest.raises(StorageError, match="not kept"):
+        with pytest.raises(StorageError, match="is not stored"):
             await records.part(submit("anna"), NAME)
 
 
