@@ -1,4 +1,4 @@
-"""A log that a test can read back, and a event of every kind to write in it."""
+"""A log that a test can read back, and an event of every kind to write in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that only acts: it stands as a test tells it to, and lets events be heard as a real one does."""
+"""A fake server: its status is what a test sets, and it reports events as a real server does."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Stage:
     """An `Overview` under a test's control, with the observer that hears it.
 
     Attributes:
-        observer: hears everything that is played.
-        aborted: which rounds were given up, and why.
+        observer: receives every event.
+        aborted: the rounds that were aborted, and why.
         now: the wall clock.
     """
 
@@ -74,9 +74,9 @@ class Stage:
             rounds_aborted=len(self.past) - done,
         )
 
-    async def past_rounds(self, most: int, before: int = 0) -> list[PastRound]:
+    async def past_rounds(self, most: int, before: int | None = None) -> list[PastRound]:
         self.read = most
-        return [past for past in self.past if not before or past.report.number < before][-most:]
+        return [past for past in self.past if before is None or past.report.number < before][-most:]
 
     async def abort_round(self, number: int, explanation: str) -> None:
         if self.running is None or self.running.number != number:
