@@ -455,10 +455,14 @@ def _check_epoch(epoch: int) -> None:
 
 
 def _check_pair(first: Key, second: Key) -> None:
-    """Refuse keys of different trees, swapped, or of which only one was updated."""
+    """Refuse keys of different trees, swapped, or updated with different hints."""
     if (first.server, second.server) != (0, 1):
         raise MisuseError(f"server 0's key, then server 1's expected, got those of {first.server} and {second.server}")
     if first.family != second.family or not same(first.salt, second.salt):
         raise MisuseError("these two keys do not belong together: they were made apart")
     if first.epoch != second.epoch:
         raise MisuseError(f"one key is at epoch {first.epoch}, the other at {second.epoch}; `update` both")
+    if not (np.array_equal(first.tree.words, second.tree.words) and np.array_equal(first.tree.bits, second.tree.bits)):
+        raise MisuseError("these two keys do not belong together: their correction words differ")
+    if not np.array_equal(first.hint.elements, second.hint.elements):
+        raise MisuseError(f"these two keys have different hints for epoch {first.epoch}, though one epoch has one hint")

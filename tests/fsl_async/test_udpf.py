@@ -463,11 +463,21 @@ def test_epochs_have_64_bits(pair: tuple[udpf.Key, udpf.Key], epoch: int) -> Non
             udpf.update(pair[0], replace(pair[0].hint, epoch=epoch))
 
 
+def with_bytes(key: udpf.Key, place: int, content: bytes | None = None) -> udpf.Key:
+    """The key read from its bytes with others from `place` on, or with the lowest bit of the byte there flipped."""
+    data = bytearray(key.to_bytes())
+    content = content or bytes([data[place] ^ 1])
+    place %= len(data)
+    data[place : place + len(content)] = content
+    return udpf.Key.from_bytes(data)
+
+
 def test_keys_that_are_no_pair_are_refused(pair: tuple[udpf.Key, udpf.Key]) -> None:
     betas = Ring(64).zeros(2, 2)
     first, second = pair
     others = udpf.gen(first.family, [4, 9], betas, SeededSource(15, "x"), epoch=3)
     later = udpf.update(second, udpf.next_hint(first, second, betas, 4))
+    fewer = udpf.gen(first.family, [4], betas[:1], SeededSource(15, "fewer"), epoch=3)[1]
     strange_roots = second.roots.copy()
     strange_roots[1, 1] ^= np.uint64(1)
     for one, other, message in (
@@ -476,6 +486,10 @@ def test_keys_that_are_no_pair_are_refused(pair: tuple[udpf.Key, udpf.Key]) -> N
         (first, others[1], "made apart"),
         (first, later, "one key is at epoch 3, the other at 4"),
         (first, replace(second, roots=strange_roots), "their roots are of different trees"),
+        (first, with_bytes(second, 60 + 2 * 16), "their correction words differ"),
+        (first, with_bytes(second, 60 + 2 * 16 * 5), "their correction words differ"),
+        (first, with_bytes(fewer, 28, first.salt), "their correction words differ"),
+        (first, with_bytes(second, -1), "different hints for epoch 3"),
     ):
         with pytest.raises(MisuseError, match=message):
             udpf.next_hint(one, other, betas, 5)
