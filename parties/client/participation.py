@@ -180,8 +180,9 @@ class Participation:
             yield
         except RequestDeniedError as error:
             if error.reason == "no-session":
-                self.forget_session()
-                await self._state.forget_session()
+                with trio.CancelScope(shield=True):  # the other server's refusal cancels this request
+                    await self._state.forget_session()
+                    self.forget_session()
             raise
 
     async def forget_rounds(self) -> None:

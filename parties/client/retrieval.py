@@ -95,8 +95,8 @@ class Retriever:
         A number that this client used in this round before it was restarted is passed over.
         """
         while True:
+            planting = await self._planter.plant(config, wanted)  # first: a number that is taken is used up
             query = await self._participation.begin_query(config)
-            planting = await self._planter.plant(config, wanted)
             try:
                 answers = await self._query(planting, query)
             except RequestDeniedError as error:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
 import msgspec
 import numpy as np
 import pytest
+import trio
 
 from fsl_async.errors import MisuseError
-from parties import RequestDeniedError, simulate
+from parties import Client, RequestDeniedError, simulate
+from parties.compute import InlineLane
+from parties.storage.store import MemoryStore
 from tests.support.shop import TASK, WIDTH, model, take_part
 
 
@@ -59,3 +66,20 @@ async def test_a_session_s_rows_are_recalled_as_often_in_every_round(autojump_cl
             await network.finish_round()
             await reader.outcome()
             await anna.outcome()
+
+
+async def test_a_retrieval_that_ends_before_anything_is_sent_is_not_counted(autojump_clock):
+    class Interrupting(InlineLane):
+        async def run(self, work: Callable[[], Any]) -> Any:
+            scope.cancel()
+            return await super().run(work)
+
+    task = msgspec.structs.replace(TASK, retrievals=1)
+    async with simulate(task, model(), seed=1) as network:
+        setup = replace(network.client("anna").setup, store=MemoryStore())
+        async with Client(replace(setup, lane=Interrupting())) as interrupted:
+            with trio.CancelScope() as scope:
+                await interrupted.retrieve({"items": [1, 2]})
+            assert scope.cancelled_caught
+        async with Client(setup) as anna:
+            assert (await anna.retrieve({"items": [1, 2]}))["items"].shape == (2, WIDTH)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import msgspec
 import numpy as np
 import pytest
+import trio
 
 from fsl_async.wire.public_part import Layout, Trees
 from parties import Client, Network, RequestDeniedError, simulate
+from parties.client.setup import ClientSetup
 from parties.client.state import ClientState, Pending
 from parties.client.submission import Draft
-from parties.storage.store import MemoryStore
+from parties.storage.store import Change, Erase, MemoryStore, Put
 from tests.support.shop import TASK, Basket, copy_of, interrupt_submissions, model
+
+UPDATE = {"items": (Basket("ada").rows, np.full(Basket("ada").values.shape, 3.0))}
 
 
 def stopped(network: Network, store: MemoryStore) -> Client:
@@ -77,39 +82,68 @@ async def test_in_a_session_other_values_have_other_masks(autojump_clock):
     assert bytes(again.part) == bytes(first.part)
 
 
+async def replaced_session(network: Network, setup: ClientSetup, *others: Client) -> MemoryStore:
+    """Give ada a session, and then another one; what its store was while it had the first."""
+    async with Client(setup) as ada:
+        for client in (ada, *others):
+            await client.submit(UPDATE)
+        await network.finish_round()
+        assert (await ada.outcome()).counted
+        copy = await copy_of(setup.store)
+        ada.forget_session()
+        for client in (ada, *others):
+            await client.submit(UPDATE)
+        await network.finish_round()
+    return copy
+
+
 @pytest.mark.parametrize("request_kind", ["retrieve", "submit"])
 async def test_a_session_that_was_replaced_is_hinted_at_no_more(request_kind, autojump_clock):
     """The servers hold the trees of a newer session: hints at the old ones would be no values, in silence."""
     task = msgspec.structs.replace(TASK, selection="fixed")
-    update = {"items": (Basket("ada").rows, np.full(Basket("ada").values.shape, 3.0))}
     async with simulate(task, model(), seed=1) as network:
-        store = MemoryStore()
-        setup = replace(network.client("ada").setup, store=store)
-        async with Client(setup) as ada, network.client("ben") as ben, network.client("carol") as carol:
-            for client in (ada, ben, carol):
-                await client.submit(update)
-            await network.finish_round()
-            assert (await ada.outcome()).counted
-            copy = await copy_of(store)
-            ada.forget_session()
-            for client in (ada, ben, carol):
-                await client.submit(update)
-            await network.finish_round()
+        setup = replace(network.client("ada").setup, store=MemoryStore())
+        async with network.client("ben") as ben, network.client("carol") as carol:
+            copy = await replaced_session(network, setup, ben, carol)
             async with Client(replace(setup, store=copy)) as put_back:
                 with pytest.raises(RequestDeniedError, match=r"no-session.*your next call begins a new session"):
                     await (
                         put_back.retrieve({"items": Basket("ada").rows[:1]})
                         if request_kind == "retrieve"
-                        else put_back.submit(update)
+                        else put_back.submit(UPDATE)
                     )
             async with Client(replace(setup, store=copy)) as put_back:  # and another process knows that, too
                 for client in (ben, carol):
-                    await client.submit(update)
+                    await client.submit(UPDATE)
                 if request_kind == "submit":
                     await network.finish_round()
                     assert not (await put_back.outcome()).counted
                     for client in (ben, carol):
-                        await client.submit(update)
-                await put_back.submit(update)
+                        await client.submit(UPDATE)
+                await put_back.submit(UPDATE)
                 outcome = await network.finish_round()
             np.testing.assert_array_equal(outcome.update["items"][Basket("ada").rows], 9.0)
+
+
+async def test_a_session_that_the_servers_lack_is_forgotten_though_the_call_is_cancelled(autojump_clock):
+    """The other server's failure cancels the request: memory and store forget the session, or neither does."""
+
+    class Cancelling(MemoryStore):
+        async def commit(self, *changes: Change) -> None:
+            if changes == (Erase("session"),):
+                scope.cancel()
+                await trio.lowlevel.checkpoint()
+            await super().commit(*changes)
+
+    task = msgspec.structs.replace(TASK, selection="fixed")
+    async with simulate(task, model(), seed=1) as network:
+        setup = replace(network.client("ada").setup, store=MemoryStore())
+        async with network.client("ben") as ben, network.client("carol") as carol:
+            copy = await replaced_session(network, setup, ben, carol)
+        store = Cancelling()
+        await store.commit(*[Put(key, bytes(await copy.blob(key))) for key in await copy.keys("")])
+        async with Client(replace(setup, store=store)) as put_back:
+            with trio.CancelScope() as scope, suppress(RequestDeniedError):
+                await put_back.retrieve({"items": Basket("ada").rows[:1]})
+            assert scope.cancel_called
+            assert "session" not in await store.keys("")
