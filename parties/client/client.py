@@ -128,7 +128,8 @@ class Client:
     @property
     def pending(self) -> int:
         """The round of a submission that is on its way, lacks a receipt, and can be finished with `resume`; else 0."""
-        return self.round_number if isinstance(self._participation.round, protocol.Submitting) else 0
+        submission = self._participation.submission
+        return submission.draft.config.number if isinstance(submission, Pending) else 0
 
     @property
     def undecided(self) -> int:
@@ -181,7 +182,7 @@ class Client:
         If an error's `in_doubt` is a round's number, a byte of the submission may have left, and the submission may
         count: `resume` or `outcome` tells. Until both servers have signed that it was not counted, its values must not
         be sent again in another round, because the difference of the two sums would reveal them. After an error
-        without it the values may be sent again.
+        without it, nothing that this call sent counts; what an earlier call sent may.
 
         Nobody proves that retrieved rows are right, and a client that stays away because of them shows a server that it
         holds the rows which that server has falsified. So submit after every retrieval: if what was retrieved is not

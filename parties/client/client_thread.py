@@ -36,7 +36,7 @@ class _Call(Generic[ResultT]):
             with self.scope, trio.move_on_after(self.timeout) as timer:
                 self.result.set_result(await self.work(client))
             if timer.cancelled_caught:
-                unfinished = TimeoutError(f"not done within {self.timeout:g} s; a submission that was begun is pending")
+                unfinished = TimeoutError(f"not done within {self.timeout:g} s; what was begun can be resumed")
         except Exception as error:
             self.result.set_exception(error)
         finally:

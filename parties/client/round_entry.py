@@ -66,14 +66,14 @@ class RoundEntry:
 
     async def _enter_next(self, *, wait: bool) -> RoundConfig:
         here, next_announced = self._participation, None
+        if isinstance(here.submission, Pending):
+            await self._settle_pending(here.submission.draft)
         match here.round:
             case protocol.Inside(config=config) | protocol.Holding(config=config):
                 if protocol.may_ask(here.round) or await self._still_open(config):
                     return config
             case protocol.Retrieving(config=config) if await self._still_open(config):
                 return config
-            case protocol.Submitting() if isinstance(here.submission, Pending):
-                await self._settle_pending(here.submission.draft)
             case protocol.Submitted(config=config):
                 next_announced = None if wait else await self._round_after(config)
                 if isinstance(here.session, TreeSession) and not here.session.stands:

@@ -29,9 +29,10 @@ from tests.support.town import Town
 
 KILLED = """
     import os, signal, sys
+    from contextlib import contextmanager
+    import trio
     from parties.client import client, submitting
     from parties.client import state as client_state
-    from parties.client import requests
     from parties.commands.report import Report
 
     def dies(*words, **more):
@@ -67,6 +68,22 @@ KILLED = """
         Report.result = dies
     elif point == "after it has told":
         client.Client.note_told = dies
+    elif point == "its time is over while it waits for the outcome":
+        fail_after, outcome, scopes = trio.fail_after, client.Client.outcome, []
+
+        @contextmanager
+        def watched(seconds):
+            with fail_after(seconds) as scope:
+                if seconds == 600:
+                    scopes.append(scope)
+                yield scope
+
+        async def late(self):
+            (scope,) = scopes
+            scope.deadline = trio.current_time()
+            return await outcome(self)
+
+        trio.fail_after, client.Client.outcome = watched, late
     from parties.commands.application import main
     main()
 """
@@ -197,8 +214,11 @@ def test_resume_and_outcome_tell_what_submit_could_not(town):
 
 
 def test_a_command_whose_time_is_over_says_that_its_update_may_count(town):
-    code, told, words = submit(town, "anna", "", "--wait", "--timeout", "4")
-    assert (code, told["error"]["kind"]) == (ExitCode.SENT, "TookTooLongError"), words
+    """Its 600 seconds end once both servers have the update, however long that took."""
+    words = words_of("submit", "anna", "--update", "anna.npz", "--wait", "--timeout", "600")
+    done = python(town.folder, "-c", textwrap.dedent(KILLED), "its time is over while it waits for the outcome", *words)
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["error"]["kind"]) == (ExitCode.SENT, "TookTooLongError"), done.stderr
     assert "may be counted" in told["error"]["message"]
     others(town, "ben")
     town.finish_round()
