@@ -1,7 +1,8 @@
-"""What all tests share: interrupts that are heard, reproducible examples, and a few rings."""
+"""What all tests share: interrupts that are heard, one terminal, reproducible examples, and a few rings."""
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -18,6 +19,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("fsl")
+
+
+for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "LINES"):
+    os.environ.pop(name, None)  # what commands print depends on the terminal, and these describe the caller's
+os.environ["COLUMNS"] = "80"
 
 
 def pytest_configure() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 import trio
 from cyclopts import App
+from rich.console import Console
 
 import transport.errors
 from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError, StorageError
@@ -69,7 +70,7 @@ def test_every_command_has_a_page_of_help_that_names_the_format(run, command):
 
 
 def test_a_help_text_breaks_its_lines_at_the_terminals_width_alone(run, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "600")
+    monkeypatch.setattr(app, "console", Console(width=600))  # the one that other tests have used has another width
     _, out, _ = run("submit", "--help")
     (told,) = (line for line in out.splitlines() if "  --update PATH" in line)
     assert "An .npz file, with the arrays" in told
