@@ -96,7 +96,7 @@ def vectors() -> dict[str, Any]:
 
 def _preambles() -> dict[str, Any]:
     client, server = (Preamble(PROTOCOL_VERSION, role, Kind.LIVE).encode() for role in (Role.CLIENT, Role.SERVER_0))
-    return {"client": client, "server": server, "prologue": prologue(client, server, b"")}
+    return {"client": client, "server": server, "prologue": prologue(client, server)}
 
 
 def _handshake() -> dict[str, Any]:

@@ -8,7 +8,7 @@
     │   ├── VersionMismatchError       it speaks another version of the protocol
     │   ├── KindMismatchError          live keys met simulated ones
     │   ├── RoleMismatchError          these two roles do not talk to each other in this direction
-    │   ├── WrongServerKeyError        it does not hold the pinned key, or serves another context
+    │   ├── WrongServerKeyError        it does not hold the pinned key
     │   ├── RefusedError               it knows who we are and says no; carries the reason
     │   │   └── BusyError              it says no for now: all its places are taken; ask again later
     │   └── HandshakeTimeoutError      the deadline passed first
@@ -83,7 +83,7 @@ class RoleMismatchError(HandshakeError):
 class WrongServerKeyError(HandshakeError):
     """The server could not show that it holds the pinned key.
 
-    It holds another key, it serves another context (another task), or bytes were altered on the way.
+    It holds another key, or bytes were altered on the way.
     """
 
 

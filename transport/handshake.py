@@ -108,8 +108,6 @@ class HandshakeSettings:
         kind: where its randomness comes from.
         randomness: draws the ephemeral keys.
         payload: what it tells the other side, at most `LONGEST_PAYLOAD` bytes; encrypted.
-        context: what both ends must have agreed on beforehand, for example a task's digest. It is not sent: where the
-            two differ, the handshake fails.
         deadline: seconds for connecting and shaking hands.
     """
 
@@ -118,7 +116,6 @@ class HandshakeSettings:
     kind: Kind
     randomness: Randomness = field(repr=False)
     payload: bytes = field(default=b"", repr=False)
-    context: bytes = b""
     deadline: float = 10.0
 
     def __post_init__(self) -> None:
@@ -157,7 +154,7 @@ async def initiate(
     require_key("a server's pinned key", server_key)
     answered = await _exchange_preambles(wire, settings.preamble)
     require_roles(settings.role, answered.role)
-    agreed = prologue(settings.preamble.encode(), answered.encode(), settings.context)
+    agreed = prologue(settings.preamble.encode(), answered.encode())
     noise = HandshakeState(KeyPair.from_private(settings.private_key), server_key, agreed, settings.randomness)
     peer_payload = _unpad(noise.read_message(await _challenge(wire, noise)))
     check(peer_payload)
@@ -181,13 +178,13 @@ async def respond(wire: Wire, settings: HandshakeSettings, admit: Admit) -> Secu
         RefusedError: `admit` refused, and the client knows why.
         BusyError: there was no place for the client, and it knows that it may ask again.
         HandshakeError: no channel came about for another reason; the class says why.
-        AuthenticationError: the client wants another server, another context, or bytes were altered on the way.
+        AuthenticationError: the client wants another server, or bytes were altered on the way.
         LookedOnlyError: the client has seen who we are, and left before it said who it is.
         ConnectionLostError: the client left in the middle.
     """
     asked = await _answer_preamble(wire, settings.preamble)
     require_roles(asked.role, settings.role)
-    agreed = prologue(asked.encode(), settings.preamble.encode(), settings.context)
+    agreed = prologue(asked.encode(), settings.preamble.encode())
     noise = HandshakeState(KeyPair.from_private(settings.private_key), None, agreed, settings.randomness)
     noise.read_message(await wire.receive_exactly(_FIRST_SIZE))
     await wire.send(noise.write_message(_pad(settings.payload, _PADDED_SIZE)))
@@ -235,7 +232,7 @@ async def _challenge(wire: Wire, noise: HandshakeState) -> bytes:
     except ConnectionLostError as error:
         raise WrongServerKeyError(
             f"the server could not answer a challenge to the pinned key {noise.remote_static.hex()}: it holds another "
-            "key, it serves another task, or bytes were altered on the way; check the key and the address"
+            "key, or bytes were altered on the way; check the key and the address"
         ) from error
 
 

@@ -120,9 +120,9 @@ def require_roles(initiator: int, responder: int) -> None:
         )
 
 
-def prologue(initiator: bytes, responder: bytes, context: bytes) -> bytes:
-    """The handshake's prologue: both preambles, and what the two agreed on beforehand."""
-    return _DOMAIN + initiator + responder + context
+def prologue(initiator: bytes, responder: bytes) -> bytes:
+    """What both sides must have seen alike: both preambles."""
+    return _DOMAIN + initiator + responder
 
 
 def _name(names: type[enum.IntEnum], value: int) -> str:

@@ -58,12 +58,6 @@ async def test_a_wrong_pinned_key_is_named(lab):
         await lab.dial(server_key=STRANGER.public)
 
 
-async def test_another_context_is_refused(lab):
-    await lab.serve()
-    with pytest.raises(WrongServerKeyError, match="another task"):
-        await lab.dial(context=b"another task's digest")
-
-
 async def test_an_unknown_client_learns_the_reason(lab):
     await lab.serve()
     with pytest.raises(RefusedError, match="'unknown client'") as caught:

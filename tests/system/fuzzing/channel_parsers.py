@@ -40,7 +40,7 @@ CLIENT, SERVER = (
     )
 )
 SERVER_KEY = SERVERS[0].public.channel
-PROLOGUE = prologue(CLIENT.preamble.encode(), SERVER.preamble.encode(), b"")
+PROLOGUE = prologue(CLIENT.preamble.encode(), SERVER.preamble.encode())
 BLOCK = 1_024
 """Bytes of a padded handshake payload."""
 
