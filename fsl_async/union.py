@@ -1,9 +1,9 @@
 """Private set union: a round that finds which rows anybody selected, and the smaller task that the next one works on.
 
 A union round is an aggregation like any other, over Z_2^64 with one weight per row: every client adds a fresh random
-number to each of its rows. The sum is nonzero exactly on the union (except with probability 2^-64 per row) and
-uniformly random there, so it does not show how many clients selected a row. Afterwards rows are renamed by their rank
-in the union, or moved plainly, without trees, where the union is small (`fsl_async.plain_union`).
+number, never 0, to each of its rows. The sum is nonzero exactly on the union (except with probability 2^-64 per row)
+and uniformly random there, so it does not show how many clients selected a row. Afterwards rows are renamed by their
+rank in the union, or moved plainly, without trees, where the union is small (`fsl_async.plain_union`).
 
 **The union itself becomes known to both servers and to every client.** A task opts into that with `alignment="union"`.
 
