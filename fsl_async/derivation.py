@@ -12,18 +12,15 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from fsl_async import kernels
 from fsl_async.config import RoundConfig
 from fsl_async.digests import KEY_BYTES, Buffer, Domain, derive_key, digest
 from fsl_async.geometry import Forest
+from fsl_async.kernels.arrays import Blocks
 from fsl_async.ring import Elements
 from fsl_async.task import Task
 from fsl_async.wire.public_part import ForestKey, Layout, dense_bytes, forests_of
-
-Blocks = npt.NDArray[np.uint64]
-"""16-byte blocks of AES, two words each: (…, 2)."""
 
 
 def seed_commitment(msk: bytes, round_id: bytes, client: str, server: int) -> bytes:

@@ -54,6 +54,7 @@ import numpy.typing as npt
 from fsl_async import kernels
 from fsl_async.digests import Buffer, Domain, derive_key, same
 from fsl_async.errors import MisuseError
+from fsl_async.kernels.arrays import Blocks
 from fsl_async.randomness import Randomness
 from fsl_async.ring import Elements, Ring
 
@@ -72,7 +73,6 @@ _HINT = 2
 """The kind of a hint's bytes; a key's is its server's number."""
 _HEADER = struct.Struct(f"<4sBBBBIIIQ{SALT_BYTES}s")
 
-Blocks = npt.NDArray[np.uint64]
 Points = npt.NDArray[np.uint32]
 
 

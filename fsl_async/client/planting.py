@@ -19,10 +19,11 @@ import numpy.typing as npt
 
 from fsl_async import kernels
 from fsl_async.config import RoundConfig
-from fsl_async.derivation import Blocks, digest_of_trees, forest_roots, seed_commitment, tree_keys
+from fsl_async.derivation import digest_of_trees, forest_roots, seed_commitment, tree_keys
 from fsl_async.digests import KEY_BYTES
 from fsl_async.errors import MisuseError
 from fsl_async.geometry import Forest, Geometry, RowNumbers, geometry_of
+from fsl_async.kernels.arrays import Blocks
 from fsl_async.randomness import Randomness
 from fsl_async.task import Sparse, Task
 from fsl_async.wire.public_part import ForestKey
@@ -74,9 +75,8 @@ class Grove:
     Attributes:
         seeds: the master seeds.
         planted: the trees, forest by forest in the order of the wire.
-        rows: the selected rows of each sparse block, by the block's index; for a block that moves plainly, by the
-        task's
-            numbers.
+        rows: the selected rows of each sparse block, by the block's index; a block that moves plainly has its rows as
+            the task numbers them.
         deferred: those of them that found no bin.
     """
 

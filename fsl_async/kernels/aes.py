@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from fsl_async.errors import MisuseError
-from fsl_async.kernels.arrays import blocks_in
+from fsl_async.kernels.arrays import Blocks, blocks_in
 from fsl_async.kernels.selftest import check_isa
 from fsl_async.kernels.simd.isa import Isa, Keys, find_isa, isa_names, schedule
-from fsl_async.kernels.simd.vectors import Blocks, lanes
+from fsl_async.kernels.simd.vectors import lanes
 from fsl_async.kernels.trees.passes import encrypt_row, hash_row
 
 _active: list[Isa] = []
@@ -59,7 +59,7 @@ def encrypt_blocks(keys: Keys, blocks: Blocks) -> Blocks:
 
 
 def hash_blocks(keys: Keys, blocks: Blocks) -> Blocks:
-    """H(x) = AES(σ(x)) ^ σ(x) of every block (design, section 5): uint64 (n, 2) in and out."""
+    """H(x) = AES(σ(x)) ^ σ(x) of every block (design §5): uint64 (n, 2) in and out."""
     row = _padded(keys, blocks_in("blocks", blocks))
     hash_row(keys, row)
     return row[: len(blocks)]

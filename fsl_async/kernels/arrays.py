@@ -14,6 +14,7 @@ import numpy.typing as npt
 from fsl_async.errors import MisuseError
 
 Blocks = npt.NDArray[np.uint64]
+"""16-byte blocks of AES, two words each: (…, 2)."""
 
 
 def require(name: str, array: npt.NDArray[Any], dtype: type[np.generic], shape: tuple[int, ...]) -> None:

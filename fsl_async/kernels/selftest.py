@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.errors import FslError
+from fsl_async.kernels.arrays import Blocks
 from fsl_async.kernels.simd.isa import Isa, Keys, schedule
-from fsl_async.kernels.simd.vectors import Blocks, lanes
+from fsl_async.kernels.simd.vectors import lanes
 from fsl_async.kernels.trees.evaluation_kernels import Span, leaves_of
 from fsl_async.kernels.trees.generation_kernels import Pair, grow_pairs
 from fsl_async.kernels.trees.passes import encrypt_row

@@ -17,9 +17,10 @@ import numpy as np
 
 from fsl_async import kernels
 from fsl_async.config import RoundConfig
-from fsl_async.derivation import Blocks, dense_mask, forest_roots, tag_keys, tree_keys
+from fsl_async.derivation import dense_mask, forest_roots, tag_keys, tree_keys
 from fsl_async.digests import Buffer, Domain, derive_key, digest
 from fsl_async.geometry import Forest, RowNumbers
+from fsl_async.kernels.arrays import Blocks
 from fsl_async.ring import Elements
 from fsl_async.server.jobs import Job, tree_of
 from fsl_async.server.sums import BinSum, CellMemory, UnionSum

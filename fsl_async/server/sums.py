@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from fsl_async import kernels
 from fsl_async.config import RoundConfig
-from fsl_async.derivation import Blocks
 from fsl_async.geometry import RowNumbers, geometry_of
+from fsl_async.kernels.arrays import Blocks
 from fsl_async.ring import Elements, Ring
 from fsl_async.server.jobs import Job, ranges
 from fsl_async.task import Sparse

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fsl_async.kernels.arrays import Blocks
 from fsl_async.kernels.simd import circuit
 from fsl_async.kernels.simd.isa import Keys, isa_of
 
-Blocks = npt.NDArray[np.uint64]
 Vector = npt.NDArray[np.uint64]
 
 WORD = 2**64 - 1

@@ -2,7 +2,7 @@
 
 Every function takes a segment and a range of its bins and touches only their slice of its output: calls for ranges
 that do not overlap may run in threads side by side. Shares are added with a positive sign; server 1 negates the
-finished sum. Source: design, sections 6 to 8 and 12.
+finished sum. Source: design §6, §7, §8, §12.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.errors import MisuseError
-from fsl_async.kernels.arrays import read_only, writable
+from fsl_async.kernels.arrays import Blocks, read_only, writable
 from fsl_async.kernels.simd.isa import Keys
-from fsl_async.kernels.simd.vectors import Blocks
 from fsl_async.kernels.trees import evaluation_kernels as kernels
 from fsl_async.kernels.trees.generation import POSITIONS, RING_BITS, Tree, TreeKeys
 from fsl_async.kernels.trees.passes import Conversion, Slots, TagCheck
@@ -48,7 +47,7 @@ class Evaluation:
 
 @dataclass(frozen=True, eq=False)
 class Verification:
-    """What a server checks one client's trees with (design, section 8).
+    """What a server checks one client's trees with (design §8).
 
     Attributes:
         tag: keys κ of the tags.

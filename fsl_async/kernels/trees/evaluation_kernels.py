@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fsl_async.kernels.arrays import Blocks
 from fsl_async.kernels.simd.lowering import compiled
-from fsl_async.kernels.simd.vectors import Blocks
 from fsl_async.kernels.trees.passes import (
     Conversion,
     Slots,

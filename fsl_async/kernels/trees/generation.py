@@ -1,6 +1,6 @@
 """The client's side of distributed point functions: trees, hints and tag corrections.
 
-Source: design, sections 6 and 8; Boyle, Gilboa, Ishai 2016 for the tree; de Castro, Polychroniadou 2022 for the tags.
+Source: design §6, §8; Boyle, Gilboa, Ishai 2016 for the tree; de Castro, Polychroniadou 2022 for the tags.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import numpy.typing as npt
 
 from fsl_async.errors import MisuseError
 from fsl_async.kernels.aes import encrypt_blocks, hash_blocks
-from fsl_async.kernels.arrays import blocks_in, read_only, require
+from fsl_async.kernels.arrays import Blocks, blocks_in, read_only, require
 from fsl_async.kernels.simd.isa import Keys
-from fsl_async.kernels.simd.vectors import Blocks
 from fsl_async.kernels.trees import generation_kernels as kernels
 
 RING_BITS = (32, 64, 128)

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fsl_async.kernels.arrays import Blocks
 from fsl_async.kernels.simd.isa import Keys
 from fsl_async.kernels.simd.lowering import compiled, compiled_inline
 from fsl_async.kernels.simd.vectors import (
     RING_32,
     RING_64,
     RING_128,
-    Blocks,
     Ring,
     Vector,
     add,
@@ -113,7 +113,7 @@ def _choose(mask: Vector, where_zero: Vector, where_one: Vector) -> Vector:
 
 @compiled
 def hint_planes(keys: Keys, pair: Pair, payload: Payload, hints: Words) -> None:
-    """The hints (-1)^{t₁}·(β - C(s₀) + C(s₁)) of every plane and tree (design, section 6)."""
+    """The hints (-1)^{t₁}·(β - C(s₀) + C(s₁)) of every plane and tree (design §6)."""
     for plane in range(len(payload.planes)):
         for start in range(0, len(pair.first), GROUP):
             count = min(GROUP, len(pair.first) - start)

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fsl_async.kernels.arrays import Blocks
 from fsl_async.kernels.simd.isa import Keys
 from fsl_async.kernels.simd.lowering import compiled, compiled_inline
 from fsl_async.kernels.simd.vectors import (
     RING_32,
     RING_64,
     RING_128,
-    Blocks,
     Ring,
     Vector,
     add,
@@ -93,7 +93,7 @@ class Conversion(NamedTuple):
 
 
 class TagCheck(NamedTuple):
-    """What a server needs to check that trees are point functions (design, section 8).
+    """What a server needs to check that trees are point functions (design §8).
 
     Attributes:
         tag: keys κ of the tags.
@@ -126,7 +126,7 @@ class Slots(NamedTuple):
 
 @compiled_inline
 def grow(left: Keys, right: Keys, group: Group, level: int, side: int) -> None:
-    """Both children of a row of nodes: H(n) ^ t(n)·correction (design, sections 5 and 6)."""
+    """Both children of a row of nodes: H(n) ^ t(n)·correction (design §5, §6)."""
     nodes, corrections, width = group.nodes, group.corrections, group.width
     parents, lefts, rights = (2 * level + side) * width, 2 * level * width, (2 * level + 1) * width
     children = 2 * width
@@ -223,7 +223,7 @@ def _add_planes(ring: Ring, conversion: Conversion, leaves: Blocks, row: int, le
 
 @compiled_inline
 def prove_leaf(check: TagCheck, leaf: int, leaves: Blocks, row: int, corrections: Blocks, proofs: Blocks) -> None:
-    """Fold π_q(v ^ ρ'_x) into every tree's proof, v = T(n, x) ^ t(n)·correction (design, section 8)."""
+    """Fold π_q(v ^ ρ'_x) into every tree's proof, v = T(n, x) ^ t(n)·correction (design §8)."""
     mask = repeat_block(check.tag, check.masks, leaf)
     digest_mask = repeat_block(check.digest, check.digest_masks, leaf)
     for i in range(0, len(proofs), lanes(check.tag)):

@@ -5,7 +5,7 @@ converts only the leaves that cover rows of the union. The chosen places of one 
 then leaf, then bin; the accumulator has one cell per place in that order. Leaves without a place in the group are
 skipped, and so are subtrees of such leaves.
 
-Source: design, section 7 ("the servers convert only the leaves of the union").
+Source: design §7.
 """
 
 from __future__ import annotations

@@ -16,9 +16,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fsl_async.kernels.arrays import Blocks
 from fsl_async.kernels.simd.isa import Keys
 from fsl_async.kernels.simd.lowering import compiled, compiled_inline
-from fsl_async.kernels.simd.vectors import Blocks, lanes
+from fsl_async.kernels.simd.vectors import lanes
 from fsl_async.kernels.trees.passes import Group, grow, grow_left, spread_corrections, take_row
 
 GROUP = 512

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from numba import njit
 
 from fsl_async import kernels
-from fsl_async.kernels.simd.vectors import Blocks
+from fsl_async.kernels.arrays import Blocks
 from fsl_async.kernels.trees.passes import encrypt_row
 
 __all__ = [
