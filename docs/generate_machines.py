@@ -26,10 +26,10 @@ OPENING = f"""\
 
 {inspect.getdoc(protocols)}
 
-How to read a table: an event that a state does not list raises `UnexpectedEvent` and changes nothing, unless it repeats
-what the state has already heard, which is harmless. An event may lead to several states; which one depends on what the
-state holds and what the event says. Events marked ✉ come from the other server, and at most one content of each is
-accepted in a round.
+How to read a table: an event that a state does not list raises `UnexpectedEvent` and changes nothing. It is ignored
+where it repeats what the state has heard, or comes too late to matter, as in a round that is aborted. An event may lead
+to several states; which one depends on what the state holds and what the event says. Events marked ✉ come from the
+other server, and at most one content of each is accepted in a round.
 """
 
 

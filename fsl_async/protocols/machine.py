@@ -87,13 +87,10 @@ class Machine(Generic[StateT]):
 
         The rule's return annotation is what the table says of it, and the type checker holds the rule to it.
         """
-        hints = get_type_hints(rule)
-        for pair in _pairs(rule):
-            if pair in self._rules:
-                raise TypeError(f"two rules for {pair[1].__name__} in state {pair[0].__name__}")
-            self._rules[pair] = rule
-            self.transitions[pair] = frozenset(_members(hints["return"]))
-            self.accepts[pair[0]] |= {pair[1]}
+        targets = frozenset(_members(get_type_hints(rule)["return"]))
+        for state, event in _register(rule, self._rules):
+            self.transitions[state, event] = targets
+            self.accepts[state] |= {event}
         return rule
 
     def repetition(self, rule: Rule) -> Rule:
@@ -101,7 +98,7 @@ class Machine(Generic[StateT]):
 
         Such an event changes nothing; where the rule returns false, the event is unexpected.
         """
-        self._repetitions |= dict.fromkeys(_pairs(rule), rule)
+        _register(rule, self._repetitions)
         return rule
 
     def step(self, state: StateT, event: Event, *context: Any) -> StateT:
@@ -118,10 +115,15 @@ class Machine(Generic[StateT]):
         raise UnexpectedEvent(state, event, self.accepts)
 
 
-def _pairs(rule: Callable[..., Any]) -> list[Pair]:
-    """The states and events that a rule's first two parameters name."""
+def _register(rule: Callable[..., Any], rules: dict[Pair, Any]) -> list[Pair]:
+    """Add a rule for the states and events that its first two parameters name, and return these."""
     states, events, *_ = get_type_hints(rule).values()
-    return list(itertools.product(_members(states), _members(events)))
+    pairs = list(itertools.product(_members(states), _members(events)))
+    for state, event in pairs:
+        if (state, event) in rules:
+            raise TypeError(f"two rules for {event.__name__} in state {state.__name__}")
+        rules[state, event] = rule
+    return pairs
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:

@@ -146,6 +146,7 @@ def test_two_rules_for_one_event_in_one_state_are_refused() -> None:
     def rule(state: On | Off, event: Press) -> On:
         return On()
 
-    machine.transition(rule)
-    with pytest.raises(TypeError, match="two rules for Press in state On"):
-        machine.transition(rule)
+    for add in (machine.transition, machine.repetition):
+        add(rule)
+        with pytest.raises(TypeError, match="two rules for Press in state On"):
+            add(rule)
