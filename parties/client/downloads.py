@@ -75,22 +75,10 @@ class Downloads:
 
     def named(self, config: RoundConfig, index: int, rows: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
         """The names of rows that this round works on: their ranks in its union, where it plants trees over that."""
-        return (
-            np.searchsorted(self._ranked(config, index), rows).astype(np.uint32)
-            if self._by_rank(config, index)
-            else rows
-        )
-
-    def rows(self, config: RoundConfig, index: int, names: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-        """The rows that have these names in this round."""
-        return self._ranked(config, index)[names] if self._by_rank(config, index) else names
-
-    def _by_rank(self, config: RoundConfig, index: int) -> bool:
         name = self._task.sparse(index).name
-        return bool(config.union) and index in dict(config.shape.sparse_blocks()) and config.in_ranks(name)
-
-    def _ranked(self, config: RoundConfig, index: int) -> npt.NDArray[np.uint32]:
-        return self.known(config)[self._task.sparse(index).name]
+        if config.union and index in dict(config.shape.sparse_blocks()) and config.in_ranks(name):
+            return np.searchsorted(self.known(config)[name], rows).astype(np.uint32)
+        return rows
 
     def known(self, config: RoundConfig) -> dict[str, npt.NDArray[np.uint32]]:
         """The unions of a round, by sparse block."""

@@ -54,6 +54,7 @@ class Outcomes:
             OutcomesDifferError: the servers tell different outcomes.
             PeerViolationError: a signature is wrong.
             ChannelError: a connection was lost, and patience is over.
+            StorageError: what was learnt could not be stored; the next call learns it again.
         """
         last = last_of(self._participation.submission)
         if last is None:
@@ -64,7 +65,7 @@ class Outcomes:
             except (OutcomeUnknownError, OutcomesDifferError):
                 await self._participation.settle(last, protocol.Leave(), counted=False)
                 raise
-        await self._participation.settle(last, protocol.Finish(), counted=outcome.counted)
+            await self._participation.settle(last, protocol.Finish(), counted=outcome.counted)
         if outcome.opened:  # "not counted" would invite the caller to submit the same values again
             raise SumRefusedError(outcome.number, outcome.reason)
         return outcome
