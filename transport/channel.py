@@ -60,7 +60,7 @@ _BEATS_BEFORE_REMINDER = round(REMINDER / HEARTBEAT)
 _READ_SIZE = 2**18
 """Bytes of four records: what one read takes at most."""
 
-_GATHERING = 0.02
+GATHERING = 0.02
 """Seconds for which the bytes of a message that arrives fast may gather, so that one read takes them."""
 
 _QUICK = 2**15
@@ -415,7 +415,7 @@ class SecureChannel(Channel):
         """
         deadline = stopwatch.deadline(moved)
         if self._last_read >= _QUICK and coming > stopwatch.unseen:
-            with trio.move_on_at(min(deadline, trio.current_time() + _GATHERING)) as gathering:
+            with trio.move_on_at(min(deadline, trio.current_time() + GATHERING)) as gathering:
                 await self._read_more(min(coming, _READ_SIZE))
             if not gathering.cancelled_caught:
                 return

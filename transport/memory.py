@@ -32,7 +32,7 @@ class MemoryNetwork(Transport):
 
     async def connect(self, address: str) -> trio.abc.Stream:
         """Makes a pair of streams and queues one end with the listener; see `Transport.connect`."""
-        near, far = self._make_pair()
+        near, far = self.make_pair()
         try:
             await self._queues[address].send((far, self._origin()))
         except (KeyError, trio.BrokenResourceError) as error:
@@ -60,7 +60,7 @@ class MemoryNetwork(Transport):
             del self._queues[address]
             await _turn_away(receiving)
 
-    def _make_pair(self) -> tuple[trio.abc.Stream, trio.abc.Stream]:
+    def make_pair(self) -> tuple[trio.abc.Stream, trio.abc.Stream]:
         """Makes every connection of this network; a subclass can record, delay or cut them here."""
         return pipe_pair(steady=self._steady)
 

@@ -268,7 +268,8 @@ class Wires(MemoryNetwork):
         self._dialling = (name, address, number)
         return await super().connect(address)
 
-    def _make_pair(self) -> tuple[trio.abc.Stream, trio.abc.Stream]:
+    def make_pair(self) -> tuple[trio.abc.Stream, trio.abc.Stream]:
+        """Makes a connection under this network's conditions, one lane for each direction."""
         dialler, listener, number = self._dialling
         there = _Lane(Connection(dialler, listener, dialler, number), self._conditions)
         back = _Lane(Connection(listener, dialler, dialler, number), self._conditions)

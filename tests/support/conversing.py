@@ -24,6 +24,7 @@ from parties.events import unobserved
 from parties.server.clients.connection import ClientConnections
 from parties.server.limits import ConversationLimits
 from parties.server.refusals import AbuseError, RequestRefusedError
+from tests.support.record_peer import RecordPeer
 from transport import (
     HandshakeSettings,
     KeyPair,
@@ -133,6 +134,11 @@ class House:
         self.names[key] = name
         return await self.network.dial("S0", SERVER_KEY, own)
 
+    async def dial_records(self, name="anna") -> RecordPeer:
+        own, key = settings(name, Role.CLIENT)
+        self.names[key] = name
+        return await RecordPeer.dial(self.network, "S0", SERVER_KEY, own)
+
     async def _admit(self, key, payload):
         return b""
 
@@ -170,15 +176,10 @@ async def ask(channel, *parts):
     return await reply(channel)
 
 
-def records(channel, parts):
-    """A message's records, to be sent one by one."""
-    return list(channel._writer.message(parts))
-
-
-async def until_lost(channel, portions):
+async def until_lost(peer, portions):
     """Sends ready-made bytes, a portion a second, until the server has had enough."""
     with suppress(ChannelError):
         for portion in portions:
-            await channel._wire.send(portion)
+            await peer.wire.send(portion)
             await trio.sleep(1)
         pytest.fail("the server took everything")

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from fsl_async.errors import ChannelError, FslError
+from tests.support.record_peer import RecordPeer
 from transport import (
     ChannelClosedError,
     HandshakeSettings,
@@ -80,6 +81,9 @@ class Lab:
         )
         self.address = await self.nursery.start(self.transport.listen, self.address, service)
 
+    async def dial_records(self) -> RecordPeer:
+        return await RecordPeer.dial(self.transport, self.address, SERVER.public, settings_of(ALICE))
+
     async def dial(self, pair: KeyPair = ALICE, server_key: bytes = SERVER.public, **changes) -> SecureChannel:
         return await self.transport.dial(self.address, server_key, settings_of(pair, **changes))
 
@@ -149,8 +153,8 @@ class TappedNetwork(MemoryNetwork):
         self.fault = fault
         self.taps: list[Tap] = []
 
-    def _make_pair(self) -> tuple[trio.abc.Stream, trio.abc.Stream]:
-        near, far = super()._make_pair()
+    def make_pair(self) -> tuple[trio.abc.Stream, trio.abc.Stream]:
+        near, far = super().make_pair()
         self.taps.append(Tap(near, self.fault))
         return self.taps[-1], far
 

@@ -2,9 +2,11 @@
 
 import trio
 
-from tests.transport.endpoints import LARGE
+from tests.transport.endpoints import ALICE, LARGE, NO_FAULT, SERVER, Tap, settings_of
 from transport import Pace
-from transport.channel import _GATHERING
+from transport.channel import GATHERING
+from transport.handshake import initiate
+from transport.wire import Wire
 
 RECORD = 65_537  # on the wire
 MESSAGE = bytes(20 * 65_000)
@@ -18,40 +20,40 @@ async def receive(channel):
         await channel.send(len(message).to_bytes(4, "big"))
 
 
-class Pieces:
-    """Notes how many bytes at a time go through a wire's method."""
+class Pieces(Tap):
+    """Notes how many bytes at a time leave, and takes a while over each portion."""
 
-    def __init__(self, wire, name):
+    def __init__(self, stream, seconds):
+        super().__init__(stream, NO_FAULT)
         self.sizes = []
-        self._through = getattr(wire, name)
-        setattr(wire, name, self)
+        self.seconds = seconds
 
-    async def __call__(self, *words):
-        piece = await self._through(*words)
-        self.sizes.append(len(piece or words[0]))
-        return piece
+    async def send_all(self, data):
+        await super().send_all(data)
+        self.sizes.append(len(data))
+        await trio.sleep(self.seconds)
+
+
+async def dial_in_pieces(lab, seconds):
+    pieces = Pieces(await lab.transport.connect(lab.address), seconds)
+    channel = await initiate(Wire(pieces), SERVER.public, settings_of(ALICE))
+    pieces.sizes.clear()  # those of the handshake
+    return channel, pieces
 
 
 async def test_records_leave_together_where_they_leave_swiftly(lab, autojump_clock):
     await lab.serve(receive)
-    async with await lab.dial() as channel:
-        pieces = Pieces(channel._wire, "send")
+    channel, pieces = await dial_in_pieces(lab, 0)
+    async with channel:
         await channel.send(MESSAGE, pace=PACE)
         assert await channel.receive(4) == len(MESSAGE).to_bytes(4, "big")
-    assert [-(-size // RECORD) for size in pieces.sizes[:-1]] == [1, 2, 4, 4, 4, 4, 1]
+        assert [-(-size // RECORD) for size in pieces.sizes] == [1, 2, 4, 4, 4, 4, 1]
 
 
 async def test_records_leave_one_by_one_where_they_do_not(lab, autojump_clock):
     await lab.serve(receive)
-    async with await lab.dial() as channel:
-        pieces = Pieces(channel._wire, "send")
-        through = channel._wire.send
-
-        async def slowly(data):
-            await through(data)
-            await trio.sleep(1)
-
-        channel._wire.send = slowly
+    channel, pieces = await dial_in_pieces(lab, 1)
+    async with channel:
         await channel.send(MESSAGE, pace=PACE)
         assert [-(-size // RECORD) for size in pieces.sizes] == [1] * 20
 
@@ -59,12 +61,12 @@ async def test_records_leave_one_by_one_where_they_do_not(lab, autojump_clock):
 async def test_one_that_slows_down_in_the_middle_is_heard_at_once(lab):
     """What has come is taken although more was waited for, and nobody waits for more than is still to come."""
     await lab.serve(receive)
-    channel = await lab.dial()
-    records = b"".join(channel._writer.message([MESSAGE]))
+    peer = await lab.dial_records()
+    records = b"".join(peer.message(MESSAGE))
     for piece in (records[: 10 * RECORD], records[10 * RECORD : -1]):
-        await channel._wire.send(piece)
-        await trio.sleep(3 * _GATHERING)
+        await peer.wire.send(piece)
+        await trio.sleep(3 * GATHERING)
     with trio.fail_after(0.5):
-        await channel._wire.send(records[-1:])
-        assert await channel.receive(4) == len(MESSAGE).to_bytes(4, "big")
-    await channel.aclose()
+        await peer.wire.send(records[-1:])
+        assert await peer.receive(4) == len(MESSAGE).to_bytes(4, "big")
+    await peer.aclose()

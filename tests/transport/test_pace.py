@@ -12,6 +12,7 @@ from fsl_async.errors import ChannelError, MisuseError
 from tests.transport.endpoints import LARGE, echo
 from transport import ChannelBrokenError, ChannelClosedError, Pace, TooSlowError
 from transport.pace import UNHURRIED, Stopwatch
+from transport.records import RecordType
 
 RECORD = 65_510  # bytes of a message in its first record
 
@@ -33,11 +34,11 @@ class Watching:
         self.seconds.append(trio.current_time() - started)
 
 
-async def trickle(channel, data, size, pause):
+async def trickle(peer, data, size, pause):
     """Sends ready-made bytes in small portions, until the other side has had enough."""
     for start in range(0, len(data), size):
         try:
-            await channel._wire.send(data[start : start + size])
+            await peer.wire.send(data[start : start + size])
         except ChannelError:
             return
         await trio.sleep(pause)
@@ -88,24 +89,24 @@ def test_a_pace_is_checked(change):
 async def test_a_trickle_of_ten_bytes_a_second_is_noticed_in_a_first_record(lab, autojump_clock):
     watching = Watching(lambda channel: channel.announced(pace=Pace()))
     await lab.serve(watching)
-    channel = await lab.dial()
+    peer = await lab.dial_records()
     await trio.sleep(1_000)  # silence between messages is no trickle
-    record = next(iter(channel._writer.message([bytes(200_000)])))
-    await trickle(channel, record[:300], 10, 1)
+    record = next(peer.message(bytes(200_000)))
+    await trickle(peer, record[:300], 10, 1)
     assert isinstance(watching.came[0], TooSlowError)
     assert watching.seconds == [pytest.approx(1_005)]
-    await channel.aclose()
+    await peer.aclose()
 
 
 async def test_a_message_in_crumbs_a_little_faster_than_asked_comes_whole(lab, autojump_clock):
     """What waits in the socket because the reader sleeps until there is more counts as come."""
     watching = Watching(lambda channel: channel.receive(LARGE, pace=Pace(bytes_per_second=100)))
     await lab.serve(watching)
-    channel = await lab.dial()
+    peer = await lab.dial_records()
     message = bytes(range(256)) * 3
-    [record] = channel._writer.message([message])
-    await trickle(channel, record, 11, 0.1)
-    await channel.aclose()
+    [record] = peer.message(message)
+    await trickle(peer, record, 11, 0.1)
+    await peer.aclose()
     assert watching.came == [message]
 
 
@@ -124,41 +125,40 @@ async def test_a_trickle_of_pings_is_no_trickle_of_a_message(lab, autojump_clock
 async def test_a_half_record_behind_a_ping_has_to_be_finished(lab, autojump_clock):
     watching = Watching(lambda channel: channel.announced(pace=Pace()))
     await lab.serve(watching)
-    channel = await lab.dial()
-    await channel._wire.send(channel._writer.ping() + next(iter(channel._writer.message([bytes(100)])))[:50])
+    peer = await lab.dial_records()
+    await peer.wire.send(peer.record(RecordType.PING) + next(peer.message(bytes(100)))[:50])
     await trio.sleep(10)
     assert isinstance(watching.came[0], TooSlowError)
-    await channel.aclose()
+    await peer.aclose()
 
 
 async def test_framing_buys_no_time(lab, autojump_clock):
     """A message in records of one byte each, 20 bytes on the wire: fast enough there, and far too slow as a message."""
     watching = Watching(lambda channel: channel.receive(LARGE, pace=Pace()))
     await lab.serve(watching)
-    channel = await lab.dial()
-    writer = channel._writer
+    peer = await lab.dial_records()
     total = 10**6
-    await channel._wire.send(writer._records(0, [total.to_bytes(8, "big"), b"x"]))
+    await peer.wire.send(peer.record(RecordType.MORE, total.to_bytes(8, "big") + b"x"))
     for _ in range(30):
-        data = b"".join(writer._records(0, [b"x"]) for _ in range(500))
+        data = b"".join(peer.record(RecordType.MORE, b"x") for _ in range(500))
         with suppress(ChannelError):
-            await channel._wire.send(data)
+            await peer.wire.send(data)
         await trio.sleep(len(data) / 10_000)
     assert isinstance(watching.came[0], TooSlowError)
-    await channel.aclose()
+    await peer.aclose()
 
 
 async def test_a_burst_does_not_buy_a_long_silence(lab, autojump_clock):
     watching = Watching(lambda channel: channel.receive(LARGE, pace=Pace()))
     await lab.serve(watching)
-    channel = await lab.dial()
-    records = iter(channel._writer.message([bytes(10_000_000)]))
+    peer = await lab.dial_records()
+    records = peer.message(bytes(10_000_000))
     for record in itertools.islice(records, 100):
-        await channel._wire.send(record)
+        await peer.wire.send(record)
     await trio.sleep(1_000)
     assert isinstance(watching.came[0], TooSlowError)
     assert watching.seconds == [pytest.approx(30, abs=0.1)]
-    await channel.aclose()
+    await peer.aclose()
 
 
 # ---- sending
@@ -180,16 +180,14 @@ async def test_a_slow_reader_at_the_agreed_pace_gets_all(lab, autojump_clock):
     message = bytes(400_000)
     watching = Watching(lambda channel: channel.send(message, pace=Pace()))
     await lab.serve(watching)
-    channel = await lab.dial()
-    taken = bytearray()
-    while not watching.came or len(taken) < 400_000:
-        data = await channel._wire.receive_some(30_000)
-        channel._reader.feed(data)
-        taken += data
+    peer = await lab.dial_records()
+    taken = 0
+    while not watching.came or taken < 400_000:
+        taken += await peer.read(30_000)
         await trio.sleep(1.5)
     assert watching.came == [None]
-    assert await channel.receive(LARGE) == message
-    await channel.aclose()
+    assert await peer.receive(LARGE) == message
+    await peer.aclose()
 
 
 async def test_after_a_message_that_was_too_slow_nothing_is_sent(lab, autojump_clock):
@@ -244,11 +242,11 @@ async def test_letting_pass_takes_no_room(lab):
 async def test_what_is_let_pass_must_keep_the_pace(lab, autojump_clock):
     watching = Watching(lambda channel: channel.discard(pace=Pace()))
     await lab.serve(watching)
-    channel = await lab.dial()
-    await channel._wire.send(next(iter(channel._writer.message([bytes(200_000)]))))
+    peer = await lab.dial_records()
+    await peer.wire.send(next(peer.message(bytes(200_000))))
     await trio.sleep(60)
     assert isinstance(watching.came[0], TooSlowError)
-    await channel.aclose()
+    await peer.aclose()
 
 
 async def test_a_cancelled_discard_is_finished_by_the_next_read(lab, autojump_clock):
@@ -260,15 +258,15 @@ async def test_a_cancelled_discard_is_finished_by_the_next_read(lab, autojump_cl
         await channel.send(await channel.receive(LARGE))
 
     await lab.serve(handler)
-    channel = await lab.dial()
-    records = list(channel._writer.message([bytes(200_000)]))
-    await channel._wire.send(records[0])
+    peer = await lab.dial_records()
+    records = list(peer.message(bytes(200_000)))
+    await peer.wire.send(records[0])
     await trio.sleep(2)
     for record in records[1:]:
-        await channel._wire.send(record)
-    await channel.send(b"kept")
-    assert await channel.receive(LARGE) == b"kept"
-    await channel.aclose()
+        await peer.wire.send(record)
+    await peer.send(b"kept")
+    assert await peer.receive(LARGE) == b"kept"
+    await peer.aclose()
     assert lab.failures == []
 
 
@@ -280,15 +278,15 @@ async def test_a_message_half_received_may_still_be_let_pass(lab, autojump_clock
         await channel.send(await channel.receive(LARGE))
 
     await lab.serve(handler)
-    channel = await lab.dial()
-    records = list(channel._writer.message([bytes(200_000)]))
-    await channel._wire.send(records[0])
+    peer = await lab.dial_records()
+    records = list(peer.message(bytes(200_000)))
+    await peer.wire.send(records[0])
     await trio.sleep(2)
     for record in records[1:]:
-        await channel._wire.send(record)
-    await channel.send(b"kept")
-    assert await channel.receive(LARGE) == b"kept"
-    await channel.aclose()
+        await peer.wire.send(record)
+    await peer.send(b"kept")
+    assert await peer.receive(LARGE) == b"kept"
+    await peer.aclose()
 
 
 async def test_an_announced_message_takes_no_room_before_it_comes(lab, autojump_clock):
@@ -301,13 +299,13 @@ async def test_an_announced_message_takes_no_room_before_it_comes(lab, autojump_
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
 
-    peaks, message = [], bytes(50_000_000)
+    peaks = []
     await lab.serve(handler)
-    channel = await lab.dial()
-    await channel._wire.send(next(iter(channel._writer.message([message]))))
+    peer = await lab.dial_records()
+    await peer.wire.send(peer.record(RecordType.MORE, (50_000_000).to_bytes(8, "big") + bytes(RECORD)))
     await trio.sleep(10)
     assert peaks[0] < 2_000_000
-    await channel.aclose()
+    await peer.aclose()
 
 
 async def test_only_one_task_reads(lab):

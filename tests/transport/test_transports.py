@@ -126,8 +126,9 @@ async def test_a_message_beyond_the_limit_is_refused_and_can_still_be_taken(lab)
 async def test_an_announcement_alone_takes_no_memory(lab):
     """The announced terabyte could not be allocated: that the refusal comes shows that nobody tried."""
     await lab.serve()
-    async with await lab.dial() as channel:
-        await channel._wire.send(channel._writer._records(RecordType.MORE, [(2**40).to_bytes(8, "big"), b"x"]))
+    peer = await lab.dial_records()
+    await peer.wire.send(peer.record(RecordType.MORE, (2**40).to_bytes(8, "big") + b"x"))
+    await peer.aclose()
     (seen,) = await until_observed(lab, 1)
     assert isinstance(seen, MessageTooLongError)
     assert (seen.announced, seen.limit) == (2**40, LARGE)
@@ -180,23 +181,27 @@ async def test_a_peer_that_vanishes_is_not_a_peer_that_closes(lab):
             ended.set()
 
     await lab.serve(handler)
-    channel = await lab.dial()
-    await channel._wire.aclose()
+    peer = await lab.dial_records()
+    await peer.wire.aclose()
     await ended.wait()
 
 
 async def test_a_forged_record_breaks_both_directions(lab):
-    async def forger(channel):
-        await channel._wire.send(b"\x00\x20" + bytes(32))
-        await trio.sleep_forever()
+    ended = trio.Event()
 
-    await lab.serve(forger)
-    async with await lab.dial() as channel:
+    async def handler(channel):
         with pytest.raises(AuthenticationError):
             await channel.receive(LARGE)
         for attempt in (channel.send(b"more"), channel.ping(), channel.receive(LARGE), channel.announced()):
             with pytest.raises(ChannelBrokenError, match="earlier failure"):
                 await attempt
+        ended.set()
+
+    await lab.serve(handler)
+    peer = await lab.dial_records()
+    await peer.wire.send(b"\x00\x20" + bytes(32))
+    await ended.wait()
+    await peer.aclose()
 
 
 async def test_one_task_receives(lab):
@@ -282,24 +287,23 @@ async def test_a_slow_peer_is_noticed(lab, autojump_clock):
         noticed.append(trio.current_time() - started)
 
     await lab.serve(handler)
-    channel = await lab.dial()
-    records = channel._writer.message([bytes(200_000)])
-    await channel._wire.send(next(records))
+    peer = await lab.dial_records()
+    await peer.wire.send(next(peer.message(bytes(200_000))))
     with pytest.raises(ChannelError):
-        await channel.receive(LARGE)
+        await peer.receive(LARGE)
     assert noticed == [pytest.approx(65_510 / 8_192)]  # what came is worth so many seconds
-    await channel.aclose()
+    await peer.aclose()
 
 
 async def test_a_peer_at_the_agreed_pace_is_served(lab, autojump_clock):
     await lab.serve(paced_echo)
-    channel = await lab.dial()
-    for record in channel._writer.message([bytes(400_000)]):
+    peer = await lab.dial_records()
+    for record in peer.message(bytes(400_000)):
         for start in range(0, len(record), 30_000):
-            await channel._wire.send(record[start : start + 30_000])
+            await peer.wire.send(record[start : start + 30_000])
             await trio.sleep(1.5)
-    assert await channel.receive(LARGE) == bytes(400_000)
-    await channel.aclose()
+    assert await peer.receive(LARGE) == bytes(400_000)
+    await peer.aclose()
 
 
 async def paced_echo(channel):

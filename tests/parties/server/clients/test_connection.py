@@ -19,11 +19,12 @@ from fsl_async.wire.messages import (
 from parties.server.clients.connection import LONGEST_HEAD
 from parties.server.limits import ConversationLimits
 from parties.server.refusals import AbuseError
-from tests.support.conversing import BULK, LONGER, ROUND, House, ask, house_with, records, reply, submit, until_lost
+from tests.support.conversing import BULK, LONGER, ROUND, House, ask, house_with, reply, submit, until_lost
 from transport import (
     ChannelClosedError,
     TooSlowError,
 )
+from transport.records import RecordType
 
 
 @pytest.fixture
@@ -157,11 +158,11 @@ async def test_one_client_on_many_connections_has_room_once(nursery, autojump_cl
 
 
 async def test_room_comes_back_from_whoever_leaves_in_the_middle(house, autojump_clock):
-    channel = await house.dial()
-    await channel._wire.send(records(channel, submit())[0])
+    channel = await house.dial_records()
+    await channel.wire.send(next(channel.message(*submit())))
     await trio.sleep(1)
     assert house.conversations.request_memory.used > BULK
-    await channel._wire.aclose()
+    await channel.wire.aclose()
     await trio.sleep(1)
     assert house.conversations.request_memory.used == 0
 
@@ -182,10 +183,10 @@ async def test_room_is_free_before_a_slow_client_reads_its_answer(house, autojum
 
 @pytest.mark.parametrize("place", ["in the first record", "later"])
 async def test_a_trickle_of_ten_bytes_a_second_costs_the_connection(house, autojump_clock, place):
-    channel = await house.dial()
-    first, *more = records(channel, submit())
+    channel = await house.dial_records()
+    first, *more = channel.message(*submit())
     if place == "later":
-        await channel._wire.send(first)
+        await channel.wire.send(first)
     data = more[0] if place == "later" else first
     started = trio.current_time()
     await until_lost(channel, [data[start : start + 10] for start in range(0, len(data), 10)])
@@ -211,8 +212,8 @@ async def test_a_request_that_goes_by_must_keep_the_pace_too(nursery, autojump_c
     async with await house.dial("anna") as anna:
         await anna.send(*submit())
         await trio.sleep(1)
-        ben = await house.dial("ben")
-        await ben._wire.send(records(ben, submit())[0])
+        ben = await house.dial_records("ben")
+        await ben.wire.send(next(ben.message(*submit())))
         await trio.sleep(60)
         assert [type(failure) for failure in house.failures] == [TooSlowError]
         await ben.aclose()
@@ -235,9 +236,9 @@ async def test_an_idle_client_is_let_go_with_a_word(house, autojump_clock):
 
 
 async def test_pings_are_no_requests(house, autojump_clock):
-    channel = await house.dial()
+    channel = await house.dial_records()
     started = trio.current_time()
-    await until_lost(channel, [channel._writer.ping() for _ in range(100)])
+    await until_lost(channel, [channel.record(RecordType.PING) for _ in range(100)])
     assert trio.current_time() - started == pytest.approx(60, abs=2)
     await channel.aclose()
 
@@ -257,12 +258,12 @@ async def test_who_waits_for_a_late_answer_is_not_idle(house, autojump_clock, me
 @pytest.mark.parametrize("message", [Enter(0), AskOutcome(ROUND)])
 @pytest.mark.parametrize("way", ["with a word", "without"])
 async def test_who_leaves_while_its_answer_is_late_frees_its_place_at_once(house, autojump_clock, message, way):
-    channel = await house.dial()
+    channel = await house.dial_records()
     await channel.send(*encode(message))
     await trio.sleep(10)
     assert house.counter.waiting == 1
     left = trio.current_time()
-    await (channel.aclose() if way == "with a word" else channel._wire.aclose())
+    await (channel.aclose() if way == "with a word" else channel.wire.aclose())
     await trio.sleep(1)
     assert house.counter.waiting == 0
     assert house.left == [("anna", pytest.approx(left, abs=0.2))]
@@ -282,10 +283,10 @@ async def test_a_request_sent_ahead_of_a_late_answer_waits_for_it(house, autojum
 
 async def test_who_leaves_while_its_submission_is_carried_out_has_it_carried_out(house, autojump_clock):
     house.counter.working = trio.Event()
-    channel = await house.dial()
+    channel = await house.dial_records()
     await channel.send(*submit())
     await trio.sleep(1)
-    await channel._wire.aclose()
+    await channel.wire.aclose()
     await trio.sleep(1)
     assert house.sent == []
     house.counter.working.set()

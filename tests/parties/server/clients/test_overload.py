@@ -8,7 +8,7 @@ from fsl_async.errors import ChannelError
 from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import AskTask, FromServer, Receipt, TaskIs
 from parties.server.limits import ConversationLimits
-from tests.support.conversing import BULK, House, ask, records, reply, submit
+from tests.support.conversing import BULK, House, ask, reply, submit
 
 LARGE = 20_000_000
 MEMORY = 60_000_000
@@ -24,11 +24,11 @@ async def opened_house(nursery, **changes):
 async def trickle(house, name, rate):
     """Declares a large submission and sends it so slowly that it is just not cut off, again and again."""
     while True:
-        channel = await house.dial(name)
-        portions = iter(records(channel, submit(LARGE)))
+        channel = await house.dial_records(name)
+        portions = channel.message(*submit(LARGE))
         try:
             while True:
-                await channel._wire.send(next(portions))
+                await channel.wire.send(next(portions))
                 await trio.sleep(65_000 / rate)
         except ChannelError:
             await channel.aclose()
@@ -62,9 +62,9 @@ async def test_honest_clients_get_through_past_thirteen_that_trickle(nursery, au
 
 async def test_who_comes_in_slowly_while_nobody_waits_is_served(nursery, autojump_clock):
     house = await opened_house(nursery)
-    channel = await house.dial("slow")
-    for portion in records(channel, submit(LARGE)):
-        await channel._wire.send(portion)
+    channel = await house.dial_records("slow")
+    for portion in channel.message(*submit(LARGE)):
+        await channel.wire.send(portion)
         await trio.sleep(65_000 / 50_000)
     assert isinstance(await reply(channel), Receipt)
     await channel.aclose()
@@ -72,12 +72,12 @@ async def test_who_comes_in_slowly_while_nobody_waits_is_served(nursery, autojum
 
 async def test_a_request_counts_while_it_comes_and_no_longer(nursery, autojump_clock):
     house = await opened_house(nursery)
-    channel = await house.dial("anna")
-    first, *more = records(channel, submit())
-    await channel._wire.send(first)
+    channel = await house.dial_records("anna")
+    first, *more = channel.message(*submit())
+    await channel.wire.send(first)
     await trio.sleep(1)
     assert house.counter.begun == ["anna"]
-    await channel._wire.send(b"".join(more))
+    await channel.wire.send(b"".join(more))
     assert isinstance(await reply(channel), Receipt)
     assert house.counter.begun == []
     await channel.aclose()

@@ -37,8 +37,8 @@ class Swamp(MemoryNetwork):
         self.swallows_all = False
         self.streams: list[SwampStream] = []
 
-    def _make_pair(self):
-        pair = [SwampStream(stream, swallows=self.swallows_all) for stream in super()._make_pair()]
+    def make_pair(self):
+        pair = [SwampStream(stream, swallows=self.swallows_all) for stream in super().make_pair()]
         self.streams += pair
         return pair[0], pair[1]
 
@@ -265,8 +265,8 @@ async def test_a_client_that_takes_no_sign_of_life_does_not_delay_what_is_carrie
 class Stuck(MemoryNetwork):
     """A network on which small messages pass, and yet never look as if they would."""
 
-    def _make_pair(self):
-        return tuple(StuckStream(stream, swallows=False) for stream in super()._make_pair())
+    def make_pair(self):
+        return tuple(StuckStream(stream, swallows=False) for stream in super().make_pair())
 
 
 class StuckStream(SwampStream):
@@ -277,11 +277,11 @@ class StuckStream(SwampStream):
 async def test_a_server_lets_a_client_go_that_has_sent_ahead_and_is_gone(nursery, autojump_clock):
     """It sends two requests, of which the first one is answered late, and its connection breaks."""
     house = await house_with(nursery)
-    channel = await house.dial()
+    channel = await house.dial_records()
     for _ in range(2):
         await channel.send(*encode(AskOutcome(round_id=ROUND)))
     await trio.sleep(1)
     assert house.counter.waiting == 1
-    await channel._wire.aclose()
+    await channel.wire.aclose()
     await trio.sleep(HEARTBEAT + 1)
     assert (house.counter.waiting, len(house.left)) == (0, 1)
