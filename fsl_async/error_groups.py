@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, overload
 
-__all__ = ["leaves", "sole", "sole_error"]
-
 ErrorT = TypeVar("ErrorT", bound=BaseException)
 
 

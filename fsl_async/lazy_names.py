@@ -14,8 +14,6 @@ import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
-__all__ = ["lazy"]
-
 
 def lazy(package: str, table: Mapping[str, str]) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:
     """Make what a package needs to import its public names on first use (PEP 562).
