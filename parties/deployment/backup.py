@@ -21,8 +21,7 @@ from parties.settings.party_file import ServerFile
 from parties.settings.reading import OnDisk
 from parties.storage.decoding import decode_stored
 from parties.storage.sqlite_connections import ReadConnection
-from parties.storage.sqlite_errors import translated
-from parties.storage.sqlite_file import APPLICATION, COPY, connect, copy
+from parties.storage.sqlite_file import copy
 
 __all__ = ["Backup", "back_up"]
 
@@ -90,10 +89,6 @@ def _progress(path: Path) -> Progress:
     Raises:
         StorageError: it is not a server's store, or damaged.
     """
-    with translated(path), closing(connect(path)) as connection:
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-    if application not in (APPLICATION, COPY):
-        raise StorageError(f"{path} is not a store of fsl-async; name another file")
     with closing(ReadConnection(path)) as end:
         if not end.keys(PROGRESS):
             raise StorageError(f"{path} is not a server's store, or no server has been started with it yet")

@@ -32,7 +32,7 @@ from parties.storage.decoding import decode_stored
 from parties.storage.mark import Life, mark_path, read_mark, write_mark
 from parties.storage.sqlite_connections import Commit, ReadConnection, WriteConnection
 from parties.storage.sqlite_errors import translated
-from parties.storage.sqlite_file import APPLICATION, COPY, connect, life
+from parties.storage.sqlite_file import APPLICATION, connect
 from parties.storage.store import Record
 
 __all__ = ["Restored", "restore"]
@@ -110,16 +110,11 @@ def _refuse_occupied(place: Path, copy: Path) -> None:
 
 def _read(copy: Path) -> tuple[Progress, bool, Life]:
     """A copy's progress, whether it had begun the next round's toss, and how many transactions it holds."""
-    with translated(copy), closing(connect(copy)) as connection:
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        if application not in (APPLICATION, COPY):
-            raise StorageError(f"{copy} is not a store of fsl-async; name what `fsl-async backup` wrote")
-        then = life(connection)
     with closing(ReadConnection(copy)) as end:
         if not end.keys(PROGRESS):
             raise StorageError(f"{copy} is not a server's store, or no server has been started with it yet")
         standing: Progress = decode_stored(end.blob(PROGRESS), Progress, "the store's standing")
-        return standing, bool(end.entries(f"{round_prefix(standing.settled + 1)}/toss")), then
+        return standing, bool(end.entries(f"{round_prefix(standing.settled + 1)}/toss")), end.life()
 
 
 def _is_newest(place: Path, copy: Path, then: Life) -> bool:

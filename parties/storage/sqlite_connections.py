@@ -30,13 +30,14 @@ import numpy.typing as npt
 from fsl_async.digests import Buffer, Domain, digest
 from fsl_async.errors import StorageError
 from parties.files.disk import room
-from parties.storage.mark import Mark
+from parties.storage.mark import Life, Mark
 from parties.storage.sqlite_errors import damaged, translated
 from parties.storage.sqlite_file import (
     BUSY_SECONDS,
     LOG_BYTES,
     LONGEST_LOG_BYTES,
     PAGE_BYTES,
+    check_format,
     connect,
     life,
     prepare,
@@ -116,15 +117,15 @@ class WriteConnection:
     """
 
     def __init__(self, path: Path, *, marked: bool = False) -> None:
-        """Open the file; if it is empty, create the schema in it; if its schema is older, migrate it.
+        """Open the file; if it is empty, create the tables in it.
 
         Args:
             path: the file.
             marked: whether a mark is kept beside it; see `parties.storage.mark`.
 
         Raises:
-            StorageError: it is another program's, newer, older than its mark, damaged or in use, or cannot be made
-                durable.
+            StorageError: it is another program's, of another format, older than its mark, damaged or in use, or cannot
+                be made durable.
         """
         self.path = path
         self.transactions = 0
@@ -338,10 +339,18 @@ class ReadConnection:
     """The connection that reads; it sees every commit that was made before the call."""
 
     def __init__(self, path: Path) -> None:
+        """Open an existing store, or a copy of one.
+
+        Raises:
+            StorageError: it is neither, or of another format.
+        """
         self.path = path
-        with translated(path):
-            self._connection = connect(path)
-            self._connection.execute("PRAGMA query_only = ON")
+        with ExitStack() as stack:
+            self._connection = stack.enter_context(closing(connect(path)))
+            with translated(path):
+                self._connection.execute("PRAGMA query_only = ON")
+                check_format(self._connection, path)
+            self._held = stack.pop_all()
 
     def entries(self, journal: str) -> list[bytes]:
         """See `Store.entries`."""
@@ -370,9 +379,14 @@ class ReadConnection:
                 raise damaged(self.path, f"{key} of {size!r} bytes has {held!r}")
             return self._as_written(key, self._assembled(blob, np.empty(size, np.uint8)), name)
 
+    def life(self) -> Life:
+        """Which store it is, and how many transactions it holds."""
+        with translated(self.path):
+            return life(self._connection)
+
     def close(self) -> None:
         """Close the file."""
-        self._connection.close()
+        self._held.close()
 
     def _as_written(self, name: str, data: ContentT, written: object) -> ContentT:
         """Content, if it is what was written under its name.

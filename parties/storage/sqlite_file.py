@@ -1,11 +1,11 @@
-"""The file of a store: how it is created, opened, migrated, copied and refused.
+"""The file of a store: how it is created, opened, copied and refused.
 
 - The write-ahead log is synced at every transaction (`synchronous=FULL`), deleted content is overwritten
   (`secure_delete=ON`). Both are read back, because SQLite ignores what it cannot do.
 - SQLite makes no checkpoints (from the log into the file) by itself: the writer makes them between transactions, and,
   unless the log is too long, only while no commit waits. So their errors are seen and commits are quick.
 - Only their owner can read the file, its log and the log's index.
-- A file of another program, or of a newer version, is not changed.
+- A file of another program, or of another format, is not changed.
 - The header of a backup marks it as a copy, which is not opened as a store: see
   `parties.deployment.restore`.
 """
@@ -32,6 +32,7 @@ __all__ = [
     "LOG_BYTES",
     "LONGEST_LOG_BYTES",
     "PAGE_BYTES",
+    "check_format",
     "connect",
     "copy",
     "create",
@@ -57,17 +58,17 @@ SETTINGS: Final[Mapping[str, str | int]] = {
     "journal_size_limit": 4 * LOG_BYTES,  # of a log that had to become longer
 }
 
-MIGRATIONS: Final = (
-    """
+FORMAT: Final = 2
+"""Of the tables below and of what parties write into them; each change of either gets the next number."""
+
+TABLES: Final = """
     CREATE TABLE journal (place INTEGER PRIMARY KEY, name BLOB NOT NULL, entry BLOB NOT NULL, digest BLOB NOT NULL);
     CREATE INDEX journal_by_name ON journal (name);
     CREATE TABLE blob (id INTEGER PRIMARY KEY, key BLOB UNIQUE, size INTEGER NOT NULL, digest BLOB NOT NULL);
     CREATE TABLE chunk (blob INTEGER NOT NULL, number INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (blob, number));
     CREATE TABLE life (identity BLOB NOT NULL, transactions INTEGER NOT NULL);
     INSERT INTO life VALUES (randomblob(16), 0);
-    """,
-)
-SCHEMA: Final = len(MIGRATIONS)
+"""
 
 
 def create(path: Path) -> None:
@@ -95,22 +96,22 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Create or migrate the schema of a file, and make what is written to it durable and private.
+    """Create the tables of an empty file, and make what is written to it durable and private.
 
     Raises:
-        StorageError: it is another program's, newer, damaged or in use, or cannot be made so.
+        StorageError: it is another program's, of another format, damaged or in use, or cannot be made so.
     """
     with translated(path):
-        version = _version(connection, path)
-        if version == 0:
+        is_new = _is_empty(connection, path)
+        if is_new:
             connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         for setting, value in SETTINGS.items():
             insist(connection, setting, value)
         _make_private(path)
-        for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
+        if is_new:
             connection.executescript(
-                f"BEGIN; {script} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {number}; COMMIT;"
+                f"BEGIN; {TABLES} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT}; COMMIT;"
             )
         _check_names(connection, path)
 
@@ -168,7 +169,7 @@ def _existing(path: Path) -> Iterator[sqlite3.Connection]:
         connection = sqlite3.connect(place, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
     with closing(connection):
         with translated(path):
-            if _version(connection, path) == 0:
+            if _is_empty(connection, path):
                 raise StorageError(f"{path} holds no store; name the store of a server, or start the server once")
         yield connection
 
@@ -205,11 +206,28 @@ def _check_names(connection: sqlite3.Connection, path: Path) -> None:
             raise damaged(path, found)
 
 
-def _version(connection: sqlite3.Connection, path: Path) -> int:
-    """The schema that a file has; 0 where it is empty.
+def check_format(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file that is neither a store nor a copy of one, or whose format this release does not have.
 
     Raises:
-        StorageError: it is not ours, or newer.
+        StorageError: it is such a file.
+    """
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application not in (APPLICATION, COPY):
+        raise StorageError(f"{path} is not a store of fsl-async; name another file")
+    if version != FORMAT:
+        raise StorageError(
+            f"{path} is a store of format {version}, and this release has format {FORMAT}: another release wrote it. "
+            "Run that release; or put the file aside and begin anew (both servers together, as docs/operations.md says)"
+        )
+
+
+def _is_empty(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether nothing has been written to a file yet.
+
+    Raises:
+        StorageError: something has, and it is not a store of this format.
     """
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -219,14 +237,12 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
             f"{path} is a copy made by `fsl-async backup`, and no server starts from it as it is, because it could "
             "answer a round a second time; `fsl-async restore` makes a store from it where that is safe"
         )
-    if application != APPLICATION and (application or version or tables):
+    if not (application or version or tables):
+        return True
+    if application != APPLICATION:
         raise StorageError(f"{path} is a database of another program; name another file")
-    if version > SCHEMA:
-        raise StorageError(
-            f"{path} was written by a newer version of fsl-async (schema {version}, this one knows {SCHEMA}); "
-            "run that version"
-        )
-    return int(version)
+    check_format(connection, path)
+    return False
 
 
 def _make_private(path: Path) -> None:

@@ -28,7 +28,7 @@ from parties.files import disk
 from parties.files.disk import InUseError, check_room, file_system, room
 from parties.storage import sqlite_connections as sqlite_ends
 from parties.storage import sqlite_file, sqlite_store
-from parties.storage.sqlite_connections import CHUNK_BYTES, Commit, WriteConnection
+from parties.storage.sqlite_connections import CHUNK_BYTES, Commit, ReadConnection, WriteConnection
 from parties.storage.sqlite_store import DiskFullError, SqliteStore, StoreLostError, snapshot
 from parties.storage.store import Change, Erase, Keep, Put, Record
 
@@ -618,39 +618,26 @@ async def test_a_database_of_another_program_is_left_alone(path, statements):
         await SqliteStore.open(path)
 
 
-async def test_a_newer_schema_is_refused(path):
+@pytest.mark.parametrize("version", [0, sqlite_file.FORMAT - 1, sqlite_file.FORMAT + 1])
+async def test_a_store_of_another_format_is_refused_by_name(path, version):
     async with aclosing(await SqliteStore.open(path)) as store:
         await store.record("log", b"")
-    foreign(path, "PRAGMA user_version = 2")
-    with (
-        untouched(path),
-        pytest.raises(StorageError, match=r"newer version of fsl-async \(schema 2, this one knows 1\)"),
-    ):
-        await SqliteStore.open(path)
+    foreign(path, f"PRAGMA user_version = {version}")
+    told = rf"is a store of format {version}, and this release has format {sqlite_file.FORMAT}.* Run that release; or"
+    with untouched(path):
+        with pytest.raises(StorageError, match=told):
+            await SqliteStore.open(path)
+        with pytest.raises(StorageError, match=told):
+            ReadConnection(path)
 
 
-async def test_an_older_schema_is_brought_up_to_date(path, monkeypatch):
-    async with aclosing(await SqliteStore.open(path)) as store:
-        await store.record("log", b"old")
-    monkeypatch.setattr(sqlite_file, "MIGRATIONS", (*sqlite_file.MIGRATIONS, "CREATE TABLE later (text TEXT);"))
-    monkeypatch.setattr(sqlite_file, "SCHEMA", 2)
-    async with aclosing(await SqliteStore.open(path)) as store:
-        assert await store.entries("log") == [b"old"]
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
-        assert connection.execute("SELECT * FROM later").fetchall() == []
-
-
-async def test_a_migration_that_fails_changes_nothing(path, monkeypatch):
-    async with aclosing(await SqliteStore.open(path)) as store:
-        await store.record("log", b"old")
-    broken = "CREATE TABLE later (text TEXT); INSERT INTO nowhere VALUES (1);"
-    monkeypatch.setattr(sqlite_file, "MIGRATIONS", (*sqlite_file.MIGRATIONS, broken))
+async def test_tables_that_cannot_be_made_leave_an_empty_file(path, monkeypatch):
+    monkeypatch.setattr(sqlite_file, "TABLES", f"{sqlite_file.TABLES} INSERT INTO nowhere VALUES (1);")
     with pytest.raises(StorageError, match="no such table: nowhere"):
         await SqliteStore.open(path)
     monkeypatch.undo()
     async with aclosing(await SqliteStore.open(path)) as store:
-        assert await store.entries("log") == [b"old"]
+        assert await store.entries("log") == []
 
 
 @pytest.mark.parametrize("junk", [b"text, not a database", b"SQLite format 3\0" + bytes(5000), bytes(100_000)])

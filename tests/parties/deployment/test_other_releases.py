@@ -1,0 +1,82 @@
+"""Stores that another release wrote: no command misreads one, and each names the format that it found."""
+
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trio
+
+from fsl_async.errors import StorageError
+from parties.commands.application import main
+from parties.commands.report import ExitCode
+from parties.deployment.server import server_setup
+from parties.settings.writing import free_addresses
+from parties.storage.sqlite_file import APPLICATION, COPY
+from tests.support.shop import WIDTH, deploy
+
+FORMAT_1 = """
+    PRAGMA page_size = 16384; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = wal;
+    CREATE TABLE journal (place INTEGER PRIMARY KEY, name BLOB NOT NULL, entry BLOB NOT NULL, digest BLOB NOT NULL);
+    CREATE INDEX journal_by_name ON journal (name);
+    CREATE TABLE kept (id INTEGER PRIMARY KEY, key BLOB UNIQUE, size INTEGER NOT NULL, digest BLOB NOT NULL);
+    CREATE TABLE chunk (kept INTEGER NOT NULL, number INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (kept, number));
+    CREATE TABLE life (identity BLOB NOT NULL, transactions INTEGER NOT NULL);
+    INSERT INTO life VALUES (randomblob(16), 0);
+    PRAGMA user_version = 1;
+"""
+
+
+def store_of_format_1(path: Path, application: int = APPLICATION) -> bytes:
+    """Make a store as the release before this format made it; returns its bytes."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(f"{FORMAT_1} PRAGMA application_id = {application};")
+    return path.read_bytes()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """A server's files and a client's, in the working folder."""
+    deploy(tmp_path, free_addresses(2), ("anna",))
+    (tmp_path / "S0.toml").write_text(
+        'server = 0\nidentity = "S0.key"\ntask = "task.toml"\nclients = "clients.toml"\nmodel = "model.npz"\n'
+        f'listen = "{free_addresses(1)[0]}"\nstore = "S0.sqlite"\nthreads = 1\n[rounds]\nclients = 2\n'
+    )
+    (tmp_path / "anna.toml").write_text('task = "task.toml"\nidentity = "anna.key"\n')
+    np.savez(tmp_path / "update.npz", **{"items.rows": np.array([1]), "items.values": np.ones((1, WIDTH))})
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("command", "old"),
+    [
+        ("backup S0.toml new.copy", "S0.sqlite"),
+        ("clients list S0.toml --enrolled", "S0.sqlite"),
+        ("preflight S0.toml", "S0.sqlite"),
+        ("restore S0.toml old.copy", "old.copy"),
+        ("submit anna.toml --update update.npz", "anna.state"),
+        ("outcome anna.toml", "anna.state"),
+        ("resume anna.toml", "anna.state"),
+    ],
+)
+def test_every_command_refuses_a_store_of_another_format_by_name(folder, command, old, monkeypatch, capsys):
+    content = store_of_format_1(folder / old, COPY if command.startswith("restore") else APPLICATION)
+    monkeypatch.setattr(sys, "argv", ["fsl-async", *command.split(), "--format", "json"])
+    with pytest.raises(SystemExit) as ending:
+        main()
+    out = capsys.readouterr().out
+    assert ending.value.code == ExitCode.STORAGE
+    assert f"{old} is a store of format 1, and this release has format 2" in out
+    assert "Run that release; or" in out
+    assert (folder / old).read_bytes() == content
+    assert not (folder / "new.copy").exists()
+
+
+def test_a_server_does_not_start_from_a_store_of_another_format(folder):
+    content = store_of_format_1(folder / "S0.sqlite")
+    with pytest.raises(StorageError, match=r"S0\.sqlite is a store of format 1, and this release has format 2"):
+        trio.run(server_setup, "S0.toml")
+    assert (folder / "S0.sqlite").read_bytes() == content
