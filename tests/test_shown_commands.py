@@ -133,6 +133,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_planner_s_page(folder):
     can_plot = find_spec("matplotlib") is not None  # an extra that tests do without
     for command in shown("docs/planner.md"):

@@ -115,6 +115,7 @@ def test_a_cut_at_every_byte():
         check(account, fault)
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_in_every_byte():
     for outgoing, place in EVERY_BYTE:
         fault = Fault(outgoing, place, bit=1 << place % 8)

@@ -95,7 +95,8 @@ print([here.told(name, 1) for name in here.PLANS] + [here.told_of_trial(seed) fo
 """
 
 
-@pytest.mark.parametrize("hash_seed", ["0", pytest.param("4711", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("hash_seed", ["0", "4711"])
 def test_other_processes_and_hash_seeds_give_the_same(hash_seed: str) -> None:
     environment = dict(os.environ, PYTHONHASHSEED=hash_seed, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
     other = subprocess.run(

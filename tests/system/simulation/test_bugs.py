@@ -164,6 +164,7 @@ def test_a_planted_bug_is_found_among_the_first_seeds(bug: Bug) -> None:
     assert failures(found[0]) == (), f"seed {found[0].seed} fails without the bug as well"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", [bug for bug in BUGS if bug.name in DIRECTED], ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found_by_what_was_made_for_it(bug: Bug) -> None:
     found = _is_found(bug, DIRECTED[bug.name].trials(SEEDS))
