@@ -384,7 +384,7 @@ def _read_header(data: Buffer, *kinds: int) -> _Header:
     if version != VERSION:
         raise MisuseError(f"a {what} of version {version}; this release reads version {VERSION}")
     if kind not in kinds:
-        raise MisuseError(f"not a {what}: its kind is {kind}, expected {' or '.join(map(str, sorted(set(kinds))))}")
+        raise MisuseError(f"not a {what}: its kind is {kind}, expected {' or '.join(map(str, kinds))}")
     if trees < 1:
         raise MisuseError(f"not a {what}: it has no tree")
     return _Header(kind, Family(domain, Ring(bits, fraction_bits), width), trees, epoch, salt)
