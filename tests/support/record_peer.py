@@ -48,7 +48,7 @@ class RecordPeer:
         wire = Wire(await transport.connect(address))
         ours = settings.preamble.encode()
         await wire.send(ours)
-        agreed = prologue(ours, await wire.receive_exactly(PREAMBLE_SIZE), settings.context)
+        agreed = prologue(ours, await wire.receive_exactly(PREAMBLE_SIZE))
         noise = HandshakeState(KeyPair.from_private(settings.private_key), server_key, agreed, settings.randomness)
         await wire.send(noise.write_message(b""))
         noise.read_message(await wire.receive_exactly(KEY_SIZE + PADDED + TAG_SIZE))
