@@ -90,7 +90,7 @@ def main() -> None:
 
 def _usage_error(error: CycloptsError) -> ExitCode:
     """Report what could not be understood, on stdout too where JSON was asked for."""
-    text, command = " ".join(str(error).split()), " ".join(error.command_chain or ())
+    text, command = re.sub(r"(?<!\.)\.$", "", " ".join(str(error).split())), " ".join(error.command_chain or ())
     message = f"{text}; `{' '.join(filter(None, ['fsl-async', command, '--help']))}` shows what there is"
     if _wants_json(sys.argv[1:]):
         Report(command, "json").usage_error(message)

@@ -20,8 +20,11 @@ def rows_from(option: str) -> Any:
 
     try:
         text = Path(option[1:]).read_bytes() if option.startswith("@") else f"[{option}]"
+    except (OSError, ValueError) as error:
+        raise MisuseError(f"rows: {option[1:]} cannot be read: {getattr(error, 'strerror', error)}") from error
+    try:
         return np.array(msgspec.json.decode(text, type=list[int]), dtype=np.int64)
-    except (OSError, ValueError, OverflowError) as error:
+    except (ValueError, OverflowError) as error:
         raise MisuseError(f"rows: a list as in 3,17,99 or @FILE with a JSON list expected, got {option!r}") from error
 
 

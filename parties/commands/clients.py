@@ -80,8 +80,8 @@ def add_to_clients(
         check_public(*public)
         told = {"name": name, "channel": channel, "statement": statement}
         if bool(public) == any(told.values()):
-            raise MisuseError("clients add: .pub files, or --name, --channel and --statement, expected")
-        new = [PublicIdentity.load(path) for path in public] or [PublicIdentity.from_table(told, "clients add")]
+            raise MisuseError(".pub files, or --name, --channel and --statement, expected")
+        new = [PublicIdentity.load(path) for path in public] or [PublicIdentity.from_table(told, "the new client")]
         total = add_clients(file, new)
         names = [client.name for client in new]
         report.result(

@@ -92,7 +92,7 @@ async def serve(config: Path, *, stop_seconds: float | None = None) -> Served:
     wind_up = file.rounds.wind_up if stop_seconds is None else stop_seconds
     with log.installed(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
         await trio.to_thread.run_sync(_load_kernels)
-        setup = await _unless_stopped(signals, partial(server_setup, file))
+        setup = await _unless_stopped(signals, partial(server_setup, config, file=file))
         observer = OperatorObserver(ObserverSetup(file.server, setup.task.name, log, partial(_store_problem, file)))
         try:
             server = Server(replace(setup, observe=observer))

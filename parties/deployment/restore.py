@@ -74,7 +74,8 @@ def restore(file: ServerFile, copy: Path, now: float) -> Restored:
         raise MisuseError('the store is in memory: nothing can be put there; set store = "FILE"')
     place = file.store.path
     if not copy.is_file():
-        raise MisuseError(f"{copy} is not there; name what `fsl-async backup` wrote")
+        what = "is not a file" if copy.exists() else "is not there"
+        raise MisuseError(f"{copy} {what}; name what `fsl-async backup` wrote")
     try:
         with sole_use(place):
             return _restore(file, place, copy, now)

@@ -32,18 +32,19 @@ __all__ = ["open_store", "own_identity", "server_setup"]
 _log = logging.getLogger("parties.deployment")
 
 
-async def server_setup(config: str | Path | ServerFile, watch: Watch = silent) -> ServerSetup:
+async def server_setup(config: str | Path, watch: Watch = silent, *, file: ServerFile | None = None) -> ServerSetup:
     """Everything that a server needs; its store is open, and the caller closes it.
 
     Args:
-        config: the server's own file, or what was read of it.
+        config: the server's own file.
         watch: hears of every message that the server sends.
+        file: what was read of `config`, where it has been read already.
 
     Raises:
         MisuseError: a file is missing or wrong, or the keys are not those of the task file.
         StorageError: the store cannot be used.
     """
-    file = config if isinstance(config, ServerFile) else ServerFile.load(Path(config))
+    file = file or ServerFile.load(Path(config))
     deployment = Deployment.load(file.task)
     model = await trio.to_thread.run_sync(load_model, file.model)
     return ServerSetup(
@@ -60,7 +61,7 @@ async def server_setup(config: str | Path | ServerFile, watch: Watch = silent) -
         lane=ThreadLane(file.threads or None),
         randomness=os.urandom,
         kind=Kind.LIVE,
-        schedule=_schedule(file, deployment.task),
+        schedule=_schedule(config, file, deployment.task),
         limits=_limits(file.limits),
         conversations=_conversations(file.limits),
         watch=watch,
@@ -110,11 +111,12 @@ def _policy(file: ServerFile) -> Policy:
     return Anyone() if file.enrolment == "open" else ListOnly()
 
 
-def _schedule(file: ServerFile, task: Task) -> Schedule:
+def _schedule(config: str | Path, file: ServerFile, task: Task) -> Schedule:
     rounds = file.rounds
     if rounds.clients > task.max_clients:
         raise MisuseError(
-            f"rounds.clients must be at most {task.max_clients}, the max_clients of {file.task}, not {rounds.clients}"
+            f"{config}: rounds.clients must be at most {task.max_clients}, the max_clients of {file.task}, not "
+            f"{rounds.clients}"
         )
     return Schedule(
         clients=rounds.clients or task.max_clients,

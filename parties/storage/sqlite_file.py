@@ -163,7 +163,8 @@ def _existing(path: Path) -> Iterator[sqlite3.Connection]:
         StorageError: there is no file, or it is not a store.
     """
     if not path.is_file():
-        raise StorageError(f"{path} is not there; name the store of a server, or start the server once")
+        what = "is not a file" if path.exists() else "is not there"
+        raise StorageError(f"{path} {what}; name the store of a server, or start the server once")
     place = f"file:{quote(str(path.absolute()))}?mode=rw"  # if it is removed at this moment, no file is created
     with translated(path):
         connection = sqlite3.connect(place, uri=True, timeout=BUSY_SECONDS, isolation_level=None)

@@ -17,6 +17,7 @@ import transport.errors
 from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError, StorageError
 from parties import RequestDeniedError, RoundClosedError
 from parties.commands.application import app, main
+from parties.commands.client_input import rows_from
 from parties.commands.client_options import told_what_it_waits_for
 from parties.commands.report import ExitCode, Report, exit_code
 from tests import ROOT
@@ -112,6 +113,7 @@ def test_usage_errors_end_with_code_2_and_one_line(run, words, told, tmp_path):
     assert error.count("\n") == 1
     assert error.startswith("fsl-async: ")
     assert told in error
+    assert not re.search(r"[^.]\.;", error)
     named = words[0] if (words[0],) in COMMANDS else ""
     assert f"`{' '.join(filter(None, ['fsl-async', named, '--help']))}` shows what there is" in error
     assert list(tmp_path.iterdir()) == []
@@ -125,6 +127,41 @@ def test_usage_errors_end_with_code_2_and_one_line(run, words, told, tmp_path):
         assert envelope["error"]["code"] == code
         assert envelope["error"]["kind"] == "UsageError"
         assert f"fsl-async: {envelope['error']['message']}\n" == error
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["restore", "S0.toml", "folder"], "folder is not a file; name what `fsl-async backup` wrote"),
+        (["restore", "S0.toml", "none"], "none is not there; name what `fsl-async backup` wrote"),
+        (["clients", "add", "clients.toml"], "clients add: .pub files, or --name, --channel and --statement, expected"),
+        (["clients", "add", "clients.toml", "--name", "x"], "clients add: the new client: channel"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_values_are_named_once_and_for_what_they_are(run, tmp_path, words, told):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "S0.toml").write_text(
+        'server = 0\nidentity = "S0.key"\ntask = "task.toml"\nmodel = "model.npz"\nlisten = "127.0.0.1:0"\n'
+        'store = "S0.sqlite"\nclients = "clients.toml"\n'
+    )
+    code, _, error = run(*words)
+    assert code == ExitCode.MISUSE
+    assert error.startswith(f"fsl-async {words[0]}")
+    assert f": {told}" in f": {error.removeprefix('fsl-async ')}"
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("@none", "none cannot be read: No such file or directory"),
+        ("@.", ". cannot be read: Is a directory"),
+        ("1,x", "a list as in 3,17,99 or @FILE with a JSON list expected, got '1,x'"),
+    ],
+)
+def test_rows_that_cannot_be_read_say_why(option, told):
+    with pytest.raises(MisuseError, match=re.escape(told)):
+        rows_from(option)
 
 
 # ---- what commands say

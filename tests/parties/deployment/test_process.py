@@ -415,7 +415,7 @@ def test_an_operators_port_in_use_is_refused(refused):
         ({"FSL_ASYNC_IDENTITY": "S1.key"}, ExitCode.MISUSE, "does not hold the keys that task.toml gives for server 0"),
         ({"FSL_ASYNC_MODEL": "task.toml"}, ExitCode.MISUSE, "task.toml cannot be read as a model"),
         ({"FSL_ASYNC_CLIENTS": "none.toml"}, ExitCode.MISUSE, "none.toml cannot be read"),
-        ({"FSL_ASYNC_ROUNDS_CLIENTS": "7"}, ExitCode.MISUSE, "rounds.clients must be at most 6"),
+        ({"FSL_ASYNC_ROUNDS_CLIENTS": "7"}, ExitCode.MISUSE, "S0.toml: rounds.clients must be at most 6"),
         ({"FSL_ASYNC_LIMITS_MEMORY_BYTES": "1"}, ExitCode.MISUSE, "memory_bytes is 1, and one request of this task"),
         ({"FSL_ASYNC_LISTEN": "192.0.2.1:7000"}, ExitCode.CHANNEL, "is the address this host's"),
     ],
