@@ -13,6 +13,7 @@ other server says so, either of the two may have lied, and the entry names both.
 from __future__ import annotations
 
 import msgspec
+import trio
 
 from parties.events import EvidenceKind, Observer, Violated, unobserved
 from parties.storage.decoding import decode_stored
@@ -63,22 +64,24 @@ class EvidenceBook:
         self._store = store
         self._observe = observe
         self._kept: set[tuple[int, str, EvidenceKind]] = set()
+        self._turn = trio.Lock()
 
     async def restore(self) -> None:
         """Read back the entries, so that none is kept twice."""
         self._kept = {(entry.number, entry.about, entry.kind) for entry in await self.entries()}
 
     async def keep(self, entry: Evidence) -> None:
-        """Keep an entry, unless this round has one of its kind about this party.
+        """Keep an entry, unless this round has one of its kind about this party; on return one is in the store.
 
         Raises:
             StorageError: it could not be kept.
         """
         name = (entry.number, entry.about, entry.kind)
-        if name in self._kept:
-            return
-        self._kept = {name, *(other for other in self._kept if other[0] == entry.number)}
-        await self._store.record(JOURNAL, msgspec.msgpack.encode(entry))
+        async with self._turn:  # of two that come at once, the second waits until the first is stored
+            if name in self._kept:
+                return
+            await self._store.record(JOURNAL, msgspec.msgpack.encode(entry))
+            self._kept = {name, *(other for other in self._kept if other[0] == entry.number)}
         self._observe(Violated(number=entry.number, about=entry.about, kind=entry.kind, explanation=entry.explanation))
 
     async def entries(self) -> list[Evidence]:

@@ -311,6 +311,33 @@ async def test_evidence_is_kept_once_per_round_party_and_kind_and_survives_its_b
     assert await EvidenceBook(store).entries() == entries
 
 
+class FullStore(MemoryStore):
+    """A store in which nothing is kept before there is room."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.room = trio.Event()
+
+    async def commit(self, *changes):
+        await self.room.wait()
+        await super().commit(*changes)
+
+
+async def test_no_call_returns_before_the_evidence_is_stored(autojump_clock):
+    store = FullStore()
+    book = EvidenceBook(store)
+    entry = Evidence(number=1, about=MALLORY, kind="two-contents", explanation="seen")
+    for _ in range(2):  # connections that are lost while they wait
+        with trio.move_on_after(1) as lost:
+            await book.keep(entry)
+        assert lost.cancelled_caught
+    store.room.set()
+    async with trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(book.keep, entry)
+    assert await EvidenceBook(store).entries() == [entry]
+
+
 async def test_evidence_has_no_secrets(seed, autojump_clock):
     async with simulate(TASK, model(), seed) as network:
         config = await present(network)
