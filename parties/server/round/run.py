@@ -229,6 +229,8 @@ class RoundRun:
     async def take(self, event: Event) -> None:
         """Record an event, adopt the new state, perform what is new in its effects; then whatever had come early.
 
+        Evidence that it brings is stored before it is, because a replay does not look for evidence again.
+
         Raises:
             PeerViolationError: the peer broke the protocol.
             StorageError: the event could not be recorded; the state is as before.
@@ -241,9 +243,9 @@ class RoundRun:
         before = self._state
         if protocol.step(before, event, self.terms) == before:
             return
-        await self.records.own.commit(Record(self._journal, msgspec.msgpack.encode(event)))
         for seen in seen_in(before, event, self.config.number, self.terms.peer):
             await self._tools.evidence.keep(seen)
+        await self.records.own.commit(Record(self._journal, msgspec.msgpack.encode(event)))
         for warned in strangers_in(before, event, self.config.number, self.terms.peer, self._tools.known):
             self._tools.observe(warned)
         self._adopt(event)

@@ -14,9 +14,11 @@ import trio
 
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.errors import StorageError
+from fsl_async.protocols import round as protocol
 from parties.client.client import Client
 from parties.compute import InlineLane
 from parties.events import Resumed, ServerEvent
+from parties.server.evidence import EvidenceBook
 from parties.server.server import Server
 from parties.simulation.network import Network
 from parties.simulation.scheduling import seeded_scheduling
@@ -214,6 +216,20 @@ async def test_a_restarted_server_says_where_it_goes_on(autojump_clock: trio.abc
         assert told == {"ben": True, "carol": True}
         assert (await anna.outcome()).counted
         assert Resumed(number=1, state="Open") in home.events
+
+
+async def test_what_an_event_shows_about_a_client_is_stored_before_the_event(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    """A recorded event is not judged again after a restart."""
+    async with house(1) as home, clients(home) as (anna, *_):
+        await anna.submit(update(0))
+        run, disk = home.server[0].running, home.disks[0]
+        disk.kill_at_event, disk.kill_after = b"PeerRoster", True
+        with pytest.raises(KilledError):
+            await run.take(protocol.PeerRoster({"anna": bytes(32)}))
+        (entry,) = await EvidenceBook(disk.kept).entries()
+        assert (entry.kind, entry.about) == ("two-digests", "anna or S1")
 
 
 @pytest.mark.parametrize(("away", "counted"), [(10.0, True), (40.0, False)])
