@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import trio
 
-__all__ = ["RecurringEvent"]
-
 
 class RecurringEvent:
     """An event that occurs again and again; each occurrence wakes the tasks that wait for it at that moment.

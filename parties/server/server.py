@@ -266,7 +266,7 @@ class Server:
                 await self._left.wait()
 
     @contextmanager
-    def visit(self, client: str) -> Iterator[None]:
+    def _visit(self, client: str) -> Iterator[None]:
         """Count a client's connection."""
         self.visitors += 1
         self.setup.observe(ClientMet(client=client))
@@ -340,7 +340,7 @@ class Server:
         client = self.enrolment.by_channel(channel.peer_key)
         if client is None:  # dismissed between the handshake and now
             raise DismissedError(f"a key that is not known to {self.setup.name} any more")
-        with self.visit(client.name):
+        with self._visit(client.name):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._end_when_dismissed, client)
                 await self.clients.hold(channel, client.name)

@@ -169,7 +169,7 @@ def _abort(state: BeforeCommitted, event: GaveUp, terms: Terms) -> Aborted:
 
 @MACHINE.transition
 def _follow_abort(state: BeforeCommitted | Committed, event: PeerAbort, terms: Terms) -> Aborted:
-    if not event.explanation:  # a report without a reason says that the round is done
+    if not event.explanation:  # no report has an empty explanation
         raise PeerViolationError(terms.peer, "aborted the round and does not say why")
     return Aborted(shortened(event.explanation))  # as it was sent, so that both servers print the same reason
 

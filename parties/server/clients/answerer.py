@@ -9,8 +9,6 @@ from typing import Protocol, TypeAlias
 from fsl_async.digests import Buffer
 from fsl_async.wire.messages import FromClient, Message
 
-__all__ = ["NOTHING", "Answerer", "Reply", "Room", "no_room"]
-
 NOTHING = memoryview(b"")
 
 Reply: TypeAlias = tuple[Message, Buffer]

@@ -40,8 +40,6 @@ from transport import Channel, ChannelClosedError, Progress, TooSlowError
 from transport.arriving import unseen
 from transport.limits import RateLimiter
 
-__all__ = ["LONGEST_HEAD", "ClientConnections"]
-
 LONGEST_HEAD = 4_096
 """The most bytes that a request has besides its bulk; the longest request has a tenth of it."""
 

@@ -18,16 +18,10 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from operator import itemgetter
-from typing import TypeAlias
 
 import trio
 
 from fsl_async.errors import MisuseError
-
-__all__ = ["Budget", "Loan", "Moved", "unmoved"]
-
-Moved: TypeAlias = Callable[[], None]
-"""Called each time room is lent or given back."""
 
 GRACE = 5.0
 """Seconds before the speed of a message is judged."""
@@ -43,10 +37,6 @@ SPARED = 2 * NEARLY_DONE
 
 JUDGED_AGAIN = 0.2
 """Seconds between two looks at all messages, because thousands may wait, and each of them asks."""
-
-
-def unmoved() -> None:
-    """Does nothing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -127,12 +117,16 @@ class Loan:
 class Budget:
     """So many bytes, lent to clients' messages.
 
+    Args:
+        limit: bytes in all.
+        moved: called each time room is lent or given back.
+
     Attributes:
         limit: bytes in all.
         used: bytes that are lent.
     """
 
-    def __init__(self, limit: int, moved: Moved = unmoved) -> None:
+    def __init__(self, limit: int, moved: Callable[[], None] = lambda: None) -> None:
         self.limit = limit
         self._moved = moved
         self.used = 0

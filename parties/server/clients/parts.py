@@ -13,8 +13,6 @@ from parties.server.round.assembly import RequestKey
 from parties.server.round.run import RoundRun
 from parties.server.sessions import Sessions
 
-__all__ = ["assemble", "check_seed", "session_trees"]
-
 
 def check_seed(run: RoundRun, client: str, message: Retrieve | Submit) -> None:
     """Check a master seed against its commitment.

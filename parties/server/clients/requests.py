@@ -44,8 +44,6 @@ from parties.server.round.records import submission_bytes
 from parties.server.round.run import RoundRun
 from parties.storage.store import StoreLostError
 
-__all__ = ["RequestHandler"]
-
 CountedRequest: TypeAlias = Retrieve | Recall | Download | Submit | Hint
 """Requests of which a client has a limited number in a round."""
 

@@ -18,8 +18,6 @@ from parties.server.refusals import RequestRefusedError
 from parties.server.round.assembly import RequestKey
 from parties.server.round.run import RoundRun
 
-__all__ = ["Retrievals"]
-
 
 class Retrievals:
     """Answers retrievals and downloads.

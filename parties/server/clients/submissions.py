@@ -23,8 +23,6 @@ from parties.server.round.assembly import RequestKey
 from parties.server.round.records import StoredSubmission
 from parties.server.round.run import RoundRun
 
-__all__ = ["Submissions"]
-
 
 class Submissions:
     """Takes submissions.

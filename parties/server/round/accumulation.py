@@ -17,8 +17,6 @@ from fsl_async.server.aggregation import Aggregate, Submission
 from parties.compute import ComputeLane
 from parties.concurrency import RecurringEvent
 
-__all__ = ["Accumulator"]
-
 Fetch: TypeAlias = Callable[[str], Awaitable[Submission]]
 Added: TypeAlias = Callable[[str, float], None]
 

@@ -21,9 +21,6 @@ from parties.concurrency import RecurringEvent
 from parties.server.refusals import ContradictionError, RequestRefusedError
 from parties.storage.decoding import replaying
 
-__all__ = ["RequestAssembly", "RequestKey"]
-
-
 Purpose: TypeAlias = Literal["retrieve", "submit"]
 
 

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from parties.concurrency import RecurringEvent
 from parties.server.refusals import ContradictionError, RequestRefusedError
 
-__all__ = ["Claims"]
-
 
 class Claims:
     """Which clients have a place in one round, and whose submission is in its list.

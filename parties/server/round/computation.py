@@ -20,8 +20,6 @@ from parties.server.round.records import RoundRecords
 from parties.server.round.retrieval import RetrievalBatcher
 from parties.server.round.start import RoundStart, Tools
 
-__all__ = ["Computation", "Computed"]
-
 Computed: TypeAlias = protocol.Evaluate | protocol.Sum | protocol.Apply
 """The effects that are computations."""
 

@@ -23,8 +23,6 @@ from parties.server.round.records import RoundRecords
 from parties.server.round.start import RoundStart, Tools
 from parties.server.round.update import Combined, combine
 
-__all__ = ["Opened", "aborted_report", "conclude"]
-
 
 @dataclass(frozen=True)
 class Opened:

@@ -14,8 +14,6 @@ from fsl_async.protocols.machine import Event
 from parties.events import EvidenceKind, Warned
 from parties.server.evidence import Evidence, either
 
-__all__ = ["seen_in", "strangers_in"]
-
 TWO_DIGESTS = "the two servers hold different submissions: the client has sent two, or {peer} has made one up"
 TWO_PROOFS = "the two servers' proof digests differ: the client's trees are not well formed, or {peer} has made its up"
 

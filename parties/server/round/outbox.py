@@ -20,8 +20,6 @@ from parties.server.peer.link import PeerLink
 from parties.server.round.assembly import RequestKey
 from parties.server.round.records import RoundRecords
 
-__all__ = ["Outbox"]
-
 
 class Outbox:
     """What one round sends to the peer.

@@ -21,8 +21,6 @@ from contextlib import contextmanager
 from fsl_async.errors import StorageError
 from parties.server.refusals import AbuseError, RequestRefusedError
 
-__all__ = ["REFUSALS_BORNE", "Counted", "RoundQuota"]
-
 REFUSALS_BORNE = 3
 """Requests above a limit that are still answered, because a client may have sent some ahead."""
 

@@ -45,16 +45,6 @@ from parties.server.store_layout import client_key, round_prefix
 from parties.storage.decoding import decode_stored
 from parties.storage.store import DAMAGED, Change, Keep, Put, Record, Store
 
-__all__ = [
-    "KnownPart",
-    "RoundRecords",
-    "SessionTrees",
-    "StoredSubmission",
-    "client_bytes",
-    "round_bytes",
-    "submission_bytes",
-]
-
 _PART_KEY = re.compile(r"round-\d{8,}/parts/([^/]+)/(retrieve|submit)-(\d{1,9})/((?:[0-9a-f]{2})+)")
 
 AT_HAND_BYTES: Final = 128 << 20

@@ -13,8 +13,6 @@ from parties.compute import ComputeLane
 from parties.outcome import Model
 from parties.server.refusals import RequestRefusedError
 
-__all__ = ["RetrievalBatcher"]
-
 QUERIES_PER_PASS = 16
 PASS_BYTES = 2**26
 """The most bytes of answers that one pass makes, unless a single answer is longer."""

@@ -39,8 +39,6 @@ from parties.status import PastRound, RoundStatus
 from parties.storage.decoding import decode_stored, replaying
 from parties.storage.store import Record
 
-__all__ = ["RoundRun"]
-
 
 class RoundRun:
     """A round from open to settled.

@@ -18,8 +18,6 @@ from parties.outcome import Model
 from parties.server.evidence import EvidenceBook
 from parties.server.peer.link import PeerLink
 
-__all__ = ["RoundStart", "Tools"]
-
 
 class Tools(msgspec.Struct, frozen=True):
     """What a round needs of its server.

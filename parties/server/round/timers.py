@@ -15,8 +15,6 @@ from parties.server.round.records import RoundRecords
 from parties.server.round.start import RoundStart, Tools
 from parties.server.round.waiting import awaits_peer
 
-__all__ = ["Timers"]
-
 
 class Timers:
     """The timers of one round, in its nursery; each reports its end as an event.

@@ -22,8 +22,6 @@ from parties.server.store_layout import round_prefix
 from parties.storage.decoding import decode_stored, replaying
 from parties.storage.store import DAMAGED, Put, Record, Store
 
-__all__ = ["TossRun"]
-
 LAST = "last-toss"
 
 _Said: TypeAlias = protocol.PeerTossCommitment | protocol.PeerTossReveal

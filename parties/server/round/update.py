@@ -16,8 +16,6 @@ from fsl_async.task import Sparse
 from fsl_async.union import union_rows
 from parties.outcome import Model
 
-__all__ = ["Combined", "combine"]
-
 Combined: TypeAlias = tuple[Model, Model, Model, Model]
 """The update as numbers, the same as signed ring integers, the union, and the model after the round."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from fsl_async.protocols import round as protocol
 
-__all__ = ["awaits_peer", "waiting_for"]
-
 FORWARDED_AGAIN = "submissions that {peer} forwards again"
 
 WAITING = {
