@@ -84,7 +84,7 @@ def watched_clients(path: Path, enrolment: Enrolment, observe: Observer) -> Watc
     async def take() -> None:
         registry = await trio.to_thread.run_sync(Registry.load, path)
         gone = enrolment.reload(registry)
-        _log.info("%s: %d clients, %d disconnected", path, len(registry), len(gone))
+        _log.info("%s: %d clients, %d removed", path, len(registry), len(gone))
         for client in gone:
             observe(Revoked(client=client.name))
 

@@ -445,14 +445,14 @@ async def test_a_list_is_read_again_when_it_changes_or_somebody_calls(path, know
             revoke_client(path, "anna")
             await until(lambda: heard)
             assert heard == [Revoked(client="anna")]
-            assert "1 clients, 1 disconnected" in caplog.text
+            assert "1 clients, 1 removed" in caplog.text
             caplog.clear()
             await trio.sleep(20)
             # Read once a change, not once a second; once more where it changed while it was read.
             assert len(caplog.records) <= 1
             caplog.clear()
             watched.call()
-            await until(lambda: "1 clients, 0 disconnected" in caplog.text)
+            await until(lambda: "1 clients, 0 removed" in caplog.text)
         nursery.cancel_scope.cancel()
 
 
