@@ -24,9 +24,10 @@ def keygen(path: Path, *, name: str = "", form: FormatFlag = "text") -> int:
     report = Report("keygen", form)
 
     def work() -> None:
+        from parties.files.disk import exists
         from parties.identity.keys import Identity
 
-        if not path.stem or path.is_dir():
+        if not path.stem or (exists(path) and path.is_dir()):
             raise MisuseError(
                 f"path: the name of a file to write the secret keys to expected, as alice.key, got {path}"
             )

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from fsl_async.errors import MisuseError, StorageError
+from parties.files.disk import exists
 from parties.files.models import save_model
 from parties.outcome import Model
 from parties.server.history import Progress
@@ -61,7 +62,7 @@ def back_up(file: ServerFile, target: Path, model: Path | None) -> Backup:
     """
     source = _source(file)
     for new in [target, *([model] if model else [])]:
-        if new.exists():
+        if exists(new):
             raise StorageError(f"{new} exists already, and is not overwritten; name a new file")
     _progress(source)
     copy(source, target)
@@ -78,7 +79,7 @@ def back_up(file: ServerFile, target: Path, model: Path | None) -> Backup:
 def _source(file: ServerFile) -> Path:
     if not isinstance(file.store, OnDisk):
         raise MisuseError('the store is in memory: there is nothing to copy; set store = "FILE"')
-    if not file.store.path.exists():
+    if not exists(file.store.path):
         raise MisuseError(f"{file.store.path}: there is no store yet; the server makes it when it starts")
     return file.store.path
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from fsl_async.errors import MisuseError
+from parties.files.disk import exists
 from parties.identity.registry import Registry
 from parties.server.admission import JOURNAL, enrolled_in
 from parties.settings.lists import Member
@@ -24,9 +25,9 @@ def list_enrolled(file: ServerFile) -> list[Member]:
     """
     if not isinstance(file.store, OnDisk):
         raise MisuseError("the store is in memory: who enrolled is known to the running server alone; see its log")
-    if not file.store.path.exists():
+    if not exists(file.store.path):
         raise MisuseError(f"{file.store.path}: there is no store yet, so nobody has enrolled")
-    listed = Registry.load(file.clients) if file.clients and file.clients.exists() else Registry()
+    listed = Registry.load(file.clients) if file.clients and exists(file.clients) else Registry()
     with closing(ReadConnection(file.store.path)) as end:
         clients = enrolled_in(end.entries(JOURNAL), f"{file.store.path}, the journal of enrolments")
     revocations = {client: listed.revocation(client.channel) for client in clients}

@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 
 from fsl_async.errors import MisuseError, StorageError
-from parties.files.disk import InUseError, refused, replaced_by, sole_use
+from parties.files.disk import InUseError, exists, refused, replaced_by, sole_use
 from parties.server.history import Progress, Restore
 from parties.server.store_layout import PROGRESS, RESTORES, round_prefix
 from parties.settings.party_file import ServerFile
@@ -73,8 +73,8 @@ def restore(file: ServerFile, copy: Path, now: float) -> Restored:
     if not isinstance(file.store, OnDisk):
         raise MisuseError('the store is in memory: nothing can be put there; set store = "FILE"')
     place = file.store.path
-    if not copy.is_file():
-        what = "is not a file" if copy.exists() else "is not there"
+    if not exists(copy) or not copy.is_file():
+        what = "is not a file" if exists(copy) else "is not there"
         raise MisuseError(f"{copy} {what}; name what `fsl-async backup` wrote")
     try:
         with sole_use(place):
@@ -99,10 +99,10 @@ def _restore(file: ServerFile, place: Path, copy: Path, now: float) -> Restored:
 
 def _refuse_occupied(place: Path, copy: Path) -> None:
     """Refuse to overwrite a store or to separate one from its log; but a copy may become a store where it lies."""
-    if place.exists() and place.samefile(copy):
+    if exists(place) and place.samefile(copy):
         return
     for there in (place, place.with_name(f"{place.name}-wal"), copy.with_name(f"{copy.name}-wal")):
-        if there.exists():
+        if exists(there):
             raise StorageError(
                 f"{there} exists; put it aside first, with its -wal and -shm, and leave {mark_path(place).name} where "
                 "it is (of a store that was stopped well no -wal is left)"

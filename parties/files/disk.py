@@ -23,6 +23,7 @@ from fsl_async.errors import StorageError
 __all__ = [
     "InUseError",
     "check_room",
+    "exists",
     "file_system",
     "refuse_network",
     "refused",
@@ -62,6 +63,18 @@ REMEDIES: Mapping[int, str] = {
 
 class InUseError(StorageError):
     """Another process has the file in use."""
+
+
+def exists(path: Path) -> bool:
+    """Whether there is such a file, or folder.
+
+    Raises:
+        StorageError: the system does not say, for instance because its folder is another user's.
+    """
+    try:
+        return path.exists()
+    except OSError as error:
+        raise StorageError(f"{path} cannot be reached: {_remedy(error)}") from error
 
 
 def room(path: Path) -> int:
@@ -185,12 +198,16 @@ def sync_folder(path: Path) -> None:
 
 def refused(path: Path, error: OSError) -> StorageError:
     """The error for a file that the system refuses, with what to do about it."""
-    return StorageError(f"{path} cannot be written: {REMEDIES.get(error.errno or 0, error.strerror)}")
+    return StorageError(f"{path} cannot be written: {_remedy(error)}")
+
+
+def _remedy(error: OSError) -> str:
+    return REMEDIES.get(error.errno or 0) or str(error.strerror)
 
 
 def _refuse_second_name(path: Path) -> None:
-    with suppress(FileNotFoundError, NotADirectoryError):
-        names = path.stat().st_nlink
+    with suppress(FileNotFoundError, NotADirectoryError):  # removed at this moment
+        names = path.stat().st_nlink if exists(path) else 0
         if path.is_file() and names > 1:
             raise StorageError(
                 f"{path} is one of {names} names of the same file (hard links): by another name another process "

@@ -24,6 +24,7 @@ from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError, StorageError
 from fsl_async.foreign_text import LONGEST_NAME, is_name
 from fsl_async.randomness import Randomness
+from parties.files.disk import exists
 from parties.files.toml import parse_toml, read_toml
 from transport.noise import is_public_key
 
@@ -145,7 +146,7 @@ class Identity:
         public = path.with_suffix(".pub")
         if path == public:
             raise MisuseError(f"{path} is where the public keys go; give the secret file another suffix, such as .key")
-        if public.exists():
+        if exists(public):
             raise StorageError(f"{public} exists; keys are never overwritten, choose another name")
         self.save(path)
         _create(public, self.public.to_toml(), 0o644)

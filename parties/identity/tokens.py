@@ -21,6 +21,7 @@ from typing import Any
 from fsl_async.digests import DIGEST_BYTES, KEY_BYTES, Domain, digest, same
 from fsl_async.errors import MisuseError, StorageError
 from fsl_async.randomness import Randomness
+from parties.files.disk import exists
 from parties.files.toml import parse_toml
 
 __all__ = ["MOST_TOKENS", "TOKEN_BYTES", "TokenBook", "add_tokens", "new_tokens", "read_token", "voucher"]
@@ -109,7 +110,7 @@ def add_tokens(path: Path, tokens: Sequence[str]) -> int:
         MisuseError: the file is malformed, or would hold more than `MOST_TOKENS`.
         StorageError: it cannot be written.
     """
-    known = _read(path) if path.exists() else {name: [] for name in SERVERS}
+    known = _read(path) if exists(path) else {name: [] for name in SERVERS}
     if len(known[SERVERS[0]]) + len(tokens) > MOST_TOKENS:
         raise MisuseError(f"{path}: holds {len(known[SERVERS[0]]):,} tokens, at most {MOST_TOKENS:,} fit")
     for server, name in enumerate(SERVERS):

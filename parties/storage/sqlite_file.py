@@ -21,7 +21,7 @@ from typing import Final
 from urllib.parse import quote
 
 from fsl_async.errors import StorageError
-from parties.files.disk import refused, replaced_by, sync_folder
+from parties.files.disk import exists, refused, replaced_by, sync_folder
 from parties.storage.mark import Life
 from parties.storage.sqlite_errors import damaged, translated
 
@@ -146,7 +146,7 @@ def copy(path: Path, target: Path) -> None:
     """
     log = target.with_name(f"{target.name}-wal")
     for file in (target, log):
-        if file.exists():
+        if exists(file):
             raise StorageError(f"{file} exists already, and is not overwritten; name a new file")
     try:
         with _existing(path) as source, replaced_by(target) as new, translated(target):
@@ -162,8 +162,8 @@ def _existing(path: Path) -> Iterator[sqlite3.Connection]:
     Raises:
         StorageError: there is no file, or it is not a store.
     """
-    if not path.is_file():
-        what = "is not a file" if path.exists() else "is not there"
+    if not exists(path) or not path.is_file():
+        what = "is not a file" if exists(path) else "is not there"
         raise StorageError(f"{path} {what}; name the store of a server, or start the server once")
     place = f"file:{quote(str(path.absolute()))}?mode=rw"  # if it is removed at this moment, no file is created
     with translated(path):

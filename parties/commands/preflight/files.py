@@ -12,7 +12,7 @@ from fsl_async.model_numbers import check_numbers, narrow_blocks
 from fsl_async.task import Task
 from parties.commands.preflight.findings import Doubt
 from parties.deployment.server import own_identity
-from parties.files.disk import InUseError, check_room, refuse_network, sole_use
+from parties.files.disk import InUseError, check_room, exists, refuse_network, sole_use
 from parties.files.models import load_model
 from parties.identity.keys import Identity, read_private
 from parties.identity.registry import Registry
@@ -95,7 +95,7 @@ def token(file: ClientFile) -> str:
 
 def admission(file: ServerFile, task: Task) -> str:
     """Enough clients are admitted, and not just anybody."""
-    if file.clients and not file.clients.exists():
+    if file.clients and not exists(file.clients):
         raise MisuseError(f"{file.clients} cannot be read: there is none; `fsl-async clients add` makes it")
     registry = Registry.load(file.clients) if file.clients else Registry()
     if file.enrolment == "open":
@@ -149,7 +149,7 @@ def model_bytes(task: Task) -> int:
 
 def is_running(place: StoreSetting) -> bool:
     """Whether a process has the store in use now."""
-    if not isinstance(place, OnDisk) or not place.path.exists():
+    if not isinstance(place, OnDisk) or not exists(place.path):
         return False
     try:
         with sole_use(place.path):
@@ -181,7 +181,7 @@ def _is_new(path: Path) -> bool:
     Raises:
         StorageError: it cannot be created.
     """
-    if path.exists():
+    if exists(path):
         return False
     refuse_network(path.absolute())
     if not os.access(path.absolute().parent, os.W_OK | os.X_OK):

@@ -21,6 +21,7 @@ from parties.commands.client_input import rows_from
 from parties.commands.client_options import told_what_it_waits_for
 from parties.commands.report import ExitCode, Report, exit_code
 from tests import ROOT
+from tests.support.shop import deploy
 from transport import RefusedError, UnreachableError
 
 
@@ -149,6 +150,36 @@ def test_wrong_values_are_named_once_and_for_what_they_are(run, tmp_path, words,
     assert code == ExitCode.MISUSE
     assert error.startswith(f"fsl-async {words[0]}")
     assert f": {told}" in f": {error.removeprefix('fsl-async ')}"
+
+
+LONG = "x" * 300  # the system refuses to look for it, as it does in a folder of another user
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["backup", "S0.toml", LONG],
+        ["backup", "S0.toml", "new"],
+        ["clients", "list", "S0.toml", "--enrolled"],
+        ["enrol", LONG],
+        ["keygen", LONG],
+        ["outcome", "anna.toml"],
+        ["preflight", "S0.toml"],
+        ["restore", "S0.toml", LONG],
+        ["restore", "S0.toml", "S0.toml"],
+    ],
+    ids=lambda words: f"{words[0]} {words[-1][:9]}",
+)
+def test_a_file_that_the_system_does_not_look_for_is_named(run, tmp_path, words):
+    deploy(tmp_path, ["127.0.0.1:1", "127.0.0.1:2"], ["anna"])
+    (tmp_path / "S0.toml").write_text(
+        'server = 0\nidentity = "S0.key"\ntask = "task.toml"\nmodel = "model.npz"\nlisten = "127.0.0.1:0"\n'
+        f'store = "{LONG}"\nclients = "clients.toml"\n'
+    )
+    (tmp_path / "anna.toml").write_text(f'task = "task.toml"\nidentity = "anna.key"\nstate = "{LONG}"\n')
+    code, out, error = run(*words)
+    assert code == ExitCode.STORAGE
+    assert f"{LONG} cannot be reached: File name too long" in out + error
 
 
 @pytest.mark.parametrize(
