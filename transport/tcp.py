@@ -95,7 +95,7 @@ async def _accept(socket: trio.SocketListener) -> tuple[trio.abc.Stream, str]:
             await trio.sleep(_ACCEPT_PAUSE)
             continue
         try:
-            origin = _origin(stream.socket.getpeername()[0])
+            origin = origin_of(stream.socket.getpeername()[0])
             _keep_alive(stream)
             return stream, origin
         except OSError:  # the peer left before we could ask who it is
@@ -119,7 +119,7 @@ async def _bind(host: str, port: int) -> list[trio.SocketListener]:
     return sockets
 
 
-def _origin(host: str) -> str:
+def origin_of(host: str) -> str:
     """Returns what limits count a host under: an IPv4 address, or the network that one IPv6 host commonly has."""
     address = ipaddress.ip_address(host.partition("%")[0])
     if isinstance(address, ipaddress.IPv4Address):

@@ -39,35 +39,45 @@ VERSION = 2
 SOURCE = "this client's state"
 
 
-class _Owner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StoredOwner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whose state this is, and of which task."""
+
     version: int
     name: str
     identity: bytes
     task: bytes
 
 
-class _StoredRetrieval(Discreet, frozen=True, forbid_unknown_fields=True):
+class StoredRetrieval(Discreet, frozen=True, forbid_unknown_fields=True):
+    """A `Retrieval` as it is stored."""
+
     config: bytes
     query: int
 
 
-class _StoredPending(Discreet, frozen=True, forbid_unknown_fields=True, tag="pending"):
+class StoredPending(Discreet, frozen=True, forbid_unknown_fields=True, tag="pending"):
+    """A submission that a server may still lack."""
+
     draft: StoredDraft
 
 
-class _StoredReceived(Discreet, frozen=True, forbid_unknown_fields=True, tag="received"):
+class StoredReceived(Discreet, frozen=True, forbid_unknown_fields=True, tag="received"):
+    """A submission that both servers have."""
+
     config: bytes
     digest: bytes
     mark: bytes
 
 
-class _StoredEnded(Discreet, frozen=True, forbid_unknown_fields=True, tag="ended"):
+class StoredEnded(Discreet, frozen=True, forbid_unknown_fields=True, tag="ended"):
+    """A submission whose round is over."""
+
     config: bytes
     digest: bytes
     mark: bytes
 
 
-_StoredSubmission: TypeAlias = _StoredPending | _StoredReceived | _StoredEnded
+StoredSubmission: TypeAlias = StoredPending | StoredReceived | StoredEnded
 
 
 @dataclass(frozen=True)
@@ -184,7 +194,7 @@ class ClientState:
 
     async def store_retrieval(self, retrieval: Retrieval, session: OwnSession) -> None:
         """Before a query is sent."""
-        stored = _StoredRetrieval(retrieval.config.canonical(), retrieval.query)
+        stored = StoredRetrieval(retrieval.config.canonical(), retrieval.query)
         await self._store.commit(*_session(session), _put("retrieval", stored))
 
     async def store_draft(self, draft: Draft, session: OwnSession) -> None:
@@ -193,7 +203,7 @@ class ClientState:
             Erase("bulk/"),
             Erase("retrieval"),
             *_session(session),
-            _put("submission", _StoredPending(draft.stored())),
+            _put("submission", StoredPending(draft.stored())),
             Put("bulk/part", draft.part),
             Put("bulk/shares", draft.shares),
         )
@@ -202,14 +212,14 @@ class ClientState:
         """Once a server has the submission; with the second receipt its bytes are erased."""
         match submission:
             case Pending(draft=draft):
-                await self._store.commit(_put("submission", _StoredPending(draft.stored())))
+                await self._store.commit(_put("submission", StoredPending(draft.stored())))
             case Received(last=last):
-                received = _StoredReceived(last.config.canonical(), last.digest, last.mark)
+                received = StoredReceived(last.config.canonical(), last.digest, last.mark)
                 await self._store.commit(_put("submission", received), Erase("bulk/"))
 
     async def store_end(self, last: LastSubmission, session: OwnSession) -> None:
         """Once it is known how the submission's round ended."""
-        ended = _put("submission", _StoredEnded(last.config.canonical(), last.digest, last.mark))
+        ended = _put("submission", StoredEnded(last.config.canonical(), last.digest, last.mark))
         await self._store.commit(ended, Erase("bulk/"), *_session(session))
 
     async def store_told(self, digest: bytes) -> None:
@@ -235,13 +245,13 @@ class ClientState:
         return TreeSession(stored.state, await self._grown(stored.planting), stored.commitments)
 
     async def _retrieval(self) -> Retrieval:
-        stored = await self._read("retrieval", _StoredRetrieval)
+        stored = await self._read("retrieval", StoredRetrieval)
         return Retrieval(_config(stored.config), stored.query)
 
     async def _submission(self) -> Submission:
-        found: _StoredSubmission = await self._read("submission", _StoredSubmission)
+        found: StoredSubmission = await self._read("submission", StoredSubmission)
         match found:
-            case _StoredPending(draft=stored):
+            case StoredPending(draft=stored):
                 part, shares = [await self._store.blob(f"bulk/{name}") for name in ("part", "shares")]
                 config = _config(stored.config)
                 return Pending(
@@ -249,9 +259,9 @@ class ClientState:
                         config, self._client, stored.header, part, shares, stored.receipts, stored.mark, stored.left_out
                     )
                 )
-            case _StoredReceived(config=config, digest=digest, mark=mark):
+            case StoredReceived(config=config, digest=digest, mark=mark):
                 return Received(LastSubmission(_config(config), digest, mark))
-            case _StoredEnded(config=config, digest=digest, mark=mark):
+            case StoredEnded(config=config, digest=digest, mark=mark):
                 return Ended(LastSubmission(_config(config), digest, mark))
             case _:
                 assert_never(found)
@@ -277,16 +287,16 @@ async def check_owner(store: Store, identity: PublicIdentity, task: Task) -> Non
         _check_owner(await _owner_in(store), _owner(identity, task))
 
 
-def _owner(identity: PublicIdentity, task: Task) -> _Owner:
-    return _Owner(VERSION, identity.name, identity.digest(), task.canonical())
+def _owner(identity: PublicIdentity, task: Task) -> StoredOwner:
+    return StoredOwner(VERSION, identity.name, identity.digest(), task.canonical())
 
 
-async def _owner_in(store: Store) -> _Owner:
-    stored: _Owner = decode_stored(await store.blob("owner"), _Owner, f"{SOURCE} (owner)")
+async def _owner_in(store: Store) -> StoredOwner:
+    stored: StoredOwner = decode_stored(await store.blob("owner"), StoredOwner, f"{SOURCE} (owner)")
     return stored
 
 
-def _check_owner(owner: _Owner, ours: _Owner) -> None:
+def _check_owner(owner: StoredOwner, ours: StoredOwner) -> None:
     if owner.version != VERSION:
         raise StorageError(f"{SOURCE} is of version {owner.version}, this release reads version {VERSION}")
     if owner.identity != ours.identity:

@@ -86,7 +86,7 @@ class Anyone:
 Policy: TypeAlias = ListOnly | WithToken | Anyone
 
 
-class _Enrolled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StoredEnrolment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An entry of the journal: a client, and the digest of the voucher it has used (empty where none was asked)."""
 
     name: str
@@ -96,6 +96,7 @@ class _Enrolled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def client(self) -> PublicIdentity:
+        """Who enrolled."""
         return PublicIdentity(self.name, self.channel, self.statement)
 
 
@@ -105,7 +106,7 @@ def enrolled_in(entries: Iterable[bytes], source: str) -> list[PublicIdentity]:
     Raises:
         StorageError: they cannot be read.
     """
-    return [decode_stored(entry, _Enrolled, source).client for entry in entries]
+    return [decode_stored(entry, StoredEnrolment, source).client for entry in entries]
 
 
 class Enrolment:
@@ -152,7 +153,7 @@ class Enrolment:
             StorageError: the journal cannot be read.
         """
         for data in await self._store.entries(JOURNAL):
-            entry: _Enrolled = decode_stored(data, _Enrolled, f"{self._server}'s journal of enrolments")
+            entry: StoredEnrolment = decode_stored(data, StoredEnrolment, f"{self._server}'s journal of enrolments")
             try:
                 self._adopt(entry)
             except MisuseError as error:
@@ -230,7 +231,7 @@ class Enrolment:
             if client is not None:
                 return self._recognise(client, credentials)
             newcomer = self._judge(key, credentials)
-            if isinstance(newcomer, _Enrolled):
+            if isinstance(newcomer, StoredEnrolment):
                 await self._record(newcomer)
                 return newcomer.name.encode()
             return newcomer
@@ -245,7 +246,7 @@ class Enrolment:
             "register you anew"
         )
 
-    def _judge(self, key: bytes, credentials: Credentials) -> _Enrolled | Refusal:
+    def _judge(self, key: bytes, credentials: Credentials) -> StoredEnrolment | Refusal:
         """Decide about an unknown key. A stranger who may not enrol learns nothing about names."""
         revoked = self._revoked(key)
         if revoked is not None:
@@ -261,7 +262,7 @@ class Enrolment:
                 token = NO_VOUCHER
         if isinstance(token, Refusal):
             return token
-        return self._objection(key, credentials) or _Enrolled(
+        return self._objection(key, credentials) or StoredEnrolment(
             name=credentials.name, channel=key, statement=credentials.statement, token=token
         )
 
@@ -309,13 +310,13 @@ class Enrolment:
             return Refusal(f"{self._server} has enrolled {MOST_ENROLLED:,} clients, and takes no more")
         return None
 
-    async def _record(self, entry: _Enrolled) -> None:
+    async def _record(self, entry: StoredEnrolment) -> None:
         with trio.CancelScope(shield=True):
             await self._store.record(JOURNAL, msgspec.msgpack.encode(entry))
             self._adopt(entry)
         self._observe(Enrolled(client=entry.name, key=key_prefix(entry.channel)))
 
-    def _adopt(self, entry: _Enrolled) -> None:
+    def _adopt(self, entry: StoredEnrolment) -> None:
         self._enrolled.add(entry.client)
         if entry.token:
             self._spent.add(entry.token)

@@ -33,7 +33,7 @@ from parties.storage.store import Change, Erase, Put, Store
 NOTHING = memoryview(b"")
 
 
-class _Origin(Discreet, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StoredOrigin(Discreet, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What belongs to a session's trees: the seeds they grow from, and their layout in the part that brought them."""
 
     hidden: ClassVar[frozenset[str]] = frozenset({"msk"})
@@ -84,7 +84,7 @@ class Sessions:
                 "no-session", "you have no session here: retrieve or submit with new trees, which begins one"
             )
         prefix = _tree_prefix(client, state.since)
-        origin = decode_stored(await self._store.blob(f"{prefix}/origin"), _Origin, f"{prefix}/origin")
+        origin = decode_stored(await self._store.blob(f"{prefix}/origin"), StoredOrigin, f"{prefix}/origin")
         shape = union_task(self._task) if origin.phase == "union" else config.shape
         layout = Layout.retrieval(shape) if origin.trees is Trees.RETRIEVAL else Layout.submission(shape, origin.trees)
         return Submission(
@@ -153,7 +153,7 @@ class Sessions:
     async def _keep_trees(self, epoch: int, phase: Literal["main", "union"], submission: Submission) -> None:
         """Store trees beside those that they replace: the commit that settles the round decides which ones stay."""
         own = submission.trees.layout == submission.part.layout
-        origin = _Origin(
+        origin = StoredOrigin(
             msk=submission.msk,
             commitments=submission.commitments,
             tree=submission.tree,

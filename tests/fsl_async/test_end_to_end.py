@@ -19,9 +19,10 @@ from fsl_async.client.planting import Grove
 from fsl_async.config import RoundConfig
 from fsl_async.wire.public_part import Layout, Trees
 from parties import simulate
+from parties.client import client as clients
 from parties.client import submission as drafts
 from parties.client.client import Client
-from parties.client.trees import Planting
+from parties.client.trees import Planter, Planting
 from parties.simulation.network import Network
 from tests.support.rounds import Draw, Plaintext
 
@@ -304,23 +305,26 @@ def damaged_trees(grove: Grove, kind: str) -> Grove:
     return dataclasses.replace(grove, planted=grove.planted | {key: changed})
 
 
-def make_a_cheat(monkeypatch: pytest.MonkeyPatch, mallory: Client, kind: str) -> None:
-    """From now on this client damages its trees, or else its tag corrections; both servers get the same bytes."""
-    honest_plant, honest_part = mallory._planter.plant, drafts.submission_part
+def a_cheat(monkeypatch: pytest.MonkeyPatch, net: Network, kind: str) -> Client:
+    """A client that damages its trees, or else its tag corrections; both servers get the same bytes."""
+    honest_part = drafts.submission_part
 
-    async def plant(config: RoundConfig, rows: Any) -> Planting:
-        planting = await honest_plant(config, rows)
-        return dataclasses.replace(planting, grove=damaged_trees(planting.grove, kind))
+    class Damager(Planter):
+        async def plant(self, config: RoundConfig, rows: Any) -> Planting:
+            planting = await super().plant(config, rows)
+            return dataclasses.replace(planting, grove=damaged_trees(planting.grove, kind))
 
     def submission_part(config: RoundConfig, client: str, grove: Grove, updates: Any, trees: Trees) -> bytearray:
         part = honest_part(config, client, grove, updates, trees)
-        if client == mallory.name and kind == "tag correction":
+        if client == "mallory" and kind == "tag correction":
             pieces = Layout.submission(config.shape, trees).pieces
             part[next(piece.start for piece in pieces if piece.kind == "proof")] ^= 1
         return part
 
-    monkeypatch.setattr(mallory._planter, "plant", plant)
     monkeypatch.setattr(drafts, "submission_part", submission_part)
+    with monkeypatch.context() as here:
+        here.setattr(clients, "Planter", Damager)
+        return net.client("mallory")
 
 
 @pytest.mark.parametrize("retrieves", [True, False])
@@ -330,28 +334,34 @@ async def test_a_cheat_is_left_out_and_the_others_sum_is_exact(
 ) -> None:
     rows, values = np.array([2, 77, 499]), np.full((3, 3), 1.25)
     with trio.fail_after(PATIENCE):
-        async with simulate(SHOP, MODEL, 1) as net, net.client("mallory") as mallory:
-            make_a_cheat(monkeypatch, mallory, kind)
-            async with net.client("alice") as alice, net.client("bob") as bob:
-                for client in (mallory, alice, bob):
-                    if retrieves:
-                        await client.retrieve({"items": rows})
-                    await client.submit({"items": (rows, values), "head": np.ones(7)})
-                outcome = await net.finish_round()
-                assert outcome.clients == ("alice", "bob")
-                assert outcome.excluded == {"mallory": "proof"}
-                assert outcome.update["items"][rows].tolist() == (2 * values).tolist()
-                assert outcome.update["items"].sum() == 2 * values.sum()
-                assert outcome.update["head"].tolist() == [2.0] * 7
-                told = await mallory.outcome()
-                assert (told.counted, told.reason) == (False, "proof")
-                assert (await alice.outcome()).counted
+        async with (
+            simulate(SHOP, MODEL, 1) as net,
+            a_cheat(monkeypatch, net, kind) as mallory,
+            net.client("alice") as alice,
+            net.client("bob") as bob,
+        ):
+            for client in (mallory, alice, bob):
+                if retrieves:
+                    await client.retrieve({"items": rows})
+                await client.submit({"items": (rows, values), "head": np.ones(7)})
+            outcome = await net.finish_round()
+            assert outcome.clients == ("alice", "bob")
+            assert outcome.excluded == {"mallory": "proof"}
+            assert outcome.update["items"][rows].tolist() == (2 * values).tolist()
+            assert outcome.update["items"].sum() == 2 * values.sum()
+            assert outcome.update["head"].tolist() == [2.0] * 7
+            told = await mallory.outcome()
+            assert (told.counted, told.reason) == (False, "proof")
+            assert (await alice.outcome()).counted
 
 
 async def test_too_few_honest_clients_abort_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
     with trio.fail_after(PATIENCE):
-        async with simulate(SHOP, MODEL, 1) as net, net.client("mallory") as mallory, net.client("alice") as alice:
-            make_a_cheat(monkeypatch, mallory, "tag correction")
+        async with (
+            simulate(SHOP, MODEL, 1) as net,
+            a_cheat(monkeypatch, net, "tag correction") as mallory,
+            net.client("alice") as alice,
+        ):
             for client in (mallory, alice):
                 await client.submit({"head": np.ones(7)})
             with pytest.raises(FslError, match="1 clients are left after verification, at least 2 are needed"):

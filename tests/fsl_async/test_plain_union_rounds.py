@@ -58,9 +58,9 @@ async def unite(network: Network, joined: dict[str, Client]) -> None:
     await network.finish_union()
 
 
-def kinds(client: Client) -> tuple[list[str], list[str]]:
-    """Which blocks the client's round moves with trees, and which plainly."""
-    shape = client._participation.round.config.shape
+async def kinds(network: Network) -> tuple[list[str], list[str]]:
+    """Which blocks the open round moves with trees, and which plainly."""
+    shape = (await network.servers[0].next_round(0)).config.shape
     return [block.name for _, block in shape.sparse_blocks()], [block.name for _, block in shape.plain_blocks()]
 
 
@@ -95,7 +95,7 @@ async def test_a_block_with_trees_and_one_without_are_summed_and_retrieved_exact
                 assert found["words"].tobytes() == held["words"][MORE[name]].tobytes()
                 assert found["head"].tobytes() == held["head"].tobytes()
                 if security == "verified" or selection == "fixed":
-                    assert kinds(joined[name]) == (["words"], ["items"])
+                    assert await kinds(network) == (["words"], ["items"])
                 update = updates(name, number)
                 await joined[name].submit(update)
                 for block in ("items", "words"):
@@ -121,7 +121,7 @@ async def test_a_client_that_comes_later_to_a_session_plants_for_the_blocks_that
         for number in (1, 2):
             before = network.model["items"][3].copy(), network.model["words"][60].copy()
             found = await late.retrieve({"items": [3], "words": [60]})
-            assert kinds(late) == (["words"], ["items"])
+            assert await kinds(network) == (["words"], ["items"])
             assert (found["items"][0] == before[0]).all()
             assert (found["words"][0] == before[1]).all()
             with pytest.raises(MisuseError, match=r"row 7 is not among the session's rows|row 7 was not retrieved"):

@@ -1,20 +1,43 @@
 """The memory stream under trio's own conformance suite; the books that limits are kept in; addresses."""
 
 import random
+import re
 import resource
 import socket as system
-from contextlib import ExitStack
+import tracemalloc
+from contextlib import ExitStack, contextmanager
 
 import pytest
 import trio
 from trio.testing import check_two_way_stream
 
 from fsl_async.errors import MisuseError
-from tests.transport.endpoints import LARGE, Lab
-from transport import HandshakeSettings, KeyPair, Kind, Limits, MemoryNetwork, Role, TcpTransport, TurnedAwayError
+from tests.transport.endpoints import ALICE, LARGE, Lab, key_pair
+from transport import (
+    BusyError,
+    HandshakeSettings,
+    KeyPair,
+    Kind,
+    Limits,
+    MemoryNetwork,
+    Role,
+    TcpTransport,
+    TurnedAwayError,
+)
 from transport.limits import HandshakeBook, PlaceBook, RateLimiter
 from transport.pipe import BUFFER_SIZE, pipe_pair
-from transport.tcp import _accept, _origin, _within_descriptors
+from transport.tcp import origin_of
+
+
+@contextmanager
+def memory_stays_below(most):
+    """Fails if at some time the block holds more bytes than that."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < most
+    finally:
+        tracemalloc.stop()
 
 
 async def test_the_pipe_is_a_stream():
@@ -50,10 +73,10 @@ async def test_an_address_may_come_in_a_burst_and_then_at_its_rate(mock_clock):
 
 async def test_addresses_are_forgotten(mock_clock):
     limiter = RateLimiter(per_second=20, burst=5)
-    for number in range(10_000):
-        assert limiter.admits(f"address {number}")
-        mock_clock.jump(0.05)
-    assert len(limiter._empty_until) <= 4_096
+    with memory_stays_below(1_000_000):
+        for number in range(20_000):
+            assert limiter.admits(f"address {number}")
+            mock_clock.jump(0.05)
 
 
 async def test_a_flood_from_many_addresses_is_swept_seldom(mock_clock, monkeypatch):
@@ -74,7 +97,19 @@ async def test_the_handshake_given_up_is_the_oldest_where_there_are_most():
             entered.enter_context(book.entered(address, scope))
         # d is the fifth: b has two, and gives up its first; then all have one, and a is the oldest
         assert [scope.cancel_called for scope in scopes] == [True, True, False, False, False, False]
-    assert book._under_way == {}
+
+
+async def test_a_handshake_book_forgets_who_has_left():
+    book = HandshakeBook(4)
+    with memory_stays_below(100_000):
+        for number in range(10_000):
+            with book.entered(f"address {number}", trio.CancelScope()):
+                pass
+    with ExitStack() as entered:
+        scopes = [trio.CancelScope() for _ in range(4)]
+        for scope in scopes:
+            entered.enter_context(book.entered("a", scope))
+        assert not any(scope.cancel_called for scope in scopes)
 
 
 def test_a_place_book_forgets_who_has_left():
@@ -88,7 +123,10 @@ def test_a_place_book_forgets_who_has_left():
             with book.entered(b"peer"), book.entered(b"peer"):
                 assert "2 connections with this key" in book.shortage(b"peer")
     assert book.shortage(b"a") is book.shortage(b"c") is None
-    assert book._connections == {}
+    with memory_stays_below(100_000):
+        for number in range(10_000):
+            with book.entered(number.to_bytes(32, "big")):
+                pass
 
 
 async def test_an_address_that_comes_too_often_is_turned_away(nursery, mock_clock):
@@ -128,22 +166,31 @@ async def test_other_forms_of_addresses(nursery, host):
 
 
 @pytest.mark.parametrize("descriptors", [256, 1024, 19_999])
-def test_connections_stay_below_half_the_descriptors(descriptors, monkeypatch, caplog):
+async def test_connections_stay_below_half_the_descriptors(nursery, descriptors, monkeypatch, caplog):
     monkeypatch.setattr(resource, "getrlimit", lambda which: (descriptors, descriptors))
-    limits = Limits(per_key_exceptions={b"peer": 2})
-    lowered = _within_descriptors(limits)
-    assert lowered.connections == min(10_000, descriptors // 2)
-    assert lowered.most_at_once < 0.7 * descriptors
-    assert f"{lowered.connections} connections" in caplog.text
+    await Lab(TcpTransport(), "127.0.0.1:0", nursery).serve(limits=Limits())
+    connections, handshakes = map(int, re.search(r"(\d+) connections and (\d+) handshakes", caplog.text).groups())
+    assert connections == min(10_000, descriptors // 2)
+    assert connections + handshakes < 0.7 * descriptors
     assert "ulimit" in caplog.text
-    assert lowered.per_key_exceptions == limits.per_key_exceptions
 
 
-def test_few_connections_need_no_warning(monkeypatch, caplog):
-    few = Limits(connections=100, half_open=100)
+async def test_few_descriptors_leave_the_peer_its_places(nursery, monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (2, 2))
+    lab = Lab(TcpTransport(), "127.0.0.1:0", nursery)
+    await lab.serve(limits=Limits(per_key_exceptions={ALICE.public: 2}))
+    async with await lab.dial(key_pair("a client")):
+        with pytest.raises(BusyError, match="all 1 connections are taken"):
+            await lab.dial(key_pair("another client"))
+        async with await lab.dial(ALICE), await lab.dial(ALICE):
+            pass
+
+
+async def test_few_connections_need_no_warning(nursery, monkeypatch, caplog):
     for descriptors in (1024, resource.RLIM_INFINITY):
         monkeypatch.setattr(resource, "getrlimit", lambda which, soft=descriptors: (soft, soft))
-        assert _within_descriptors(few) == few
+        lab = Lab(TcpTransport(), "127.0.0.1:0", nursery)
+        await lab.serve(limits=Limits(connections=100, half_open=100))
     assert caplog.text == ""
 
 
@@ -158,24 +205,21 @@ def test_few_connections_need_no_warning(monkeypatch, caplog):
     ],
 )
 def test_an_ipv6_network_counts_as_one_address(host, origin):
-    assert _origin(host) == origin
+    assert origin_of(host) == origin
 
 
-async def test_both_ends_of_a_tcp_connection_are_probed(nursery):
-    accepted = []
-    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+async def test_both_ends_of_a_tcp_connection_are_probed(nursery, monkeypatch):
+    ends, through = set(), trio.SocketStream.setsockopt
 
-    async def accept():
-        accepted.append(await _accept(listener))
+    def noted(stream, *option):
+        ends.add(stream)
+        return through(stream, *option)
 
-    async with listener, trio.open_nursery() as both:
-        both.start_soon(accept)
-        near = await TcpTransport().connect(f"127.0.0.1:{listener.socket.getsockname()[1]}")
-    far, origin = accepted[0]
-    assert origin == "127.0.0.1"
-    for stream in (near, far):
-        assert stream.getsockopt(system.SOL_SOCKET, system.SO_KEEPALIVE) == 1
-        await stream.aclose()
+    monkeypatch.setattr(trio.SocketStream, "setsockopt", noted)
+    lab = Lab(TcpTransport(), "127.0.0.1:0", nursery)
+    await lab.serve()
+    async with await lab.dial():
+        assert [stream.getsockopt(system.SOL_SOCKET, system.SO_KEEPALIVE) for stream in ends] == [1, 1]
 
 
 async def test_who_waits_in_the_queue_is_turned_away_when_the_listener_ends(autojump_clock):

@@ -97,7 +97,7 @@ class KnownPart(NamedTuple):
     digest: bytes
 
 
-class _Request(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class StoredRequest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """An entry of the journal of requests; `tree` is None where the digest of the trees was not known."""
 
     client: str
@@ -202,7 +202,7 @@ class RoundRecords:
         """Record that both halves of a request are here and agree; on the carrier together with the part itself."""
         place, known = self._part_key(key, name), KnownPart(key, name)
         tree = self._trees_named.get(known)
-        entry = msgspec.msgpack.encode(_Request(key.client, key.purpose, key.query, name, tree))
+        entry = msgspec.msgpack.encode(StoredRequest(key.client, key.purpose, key.query, name, tree))
         await self.store.commit(*(Keep(place, part) for part in bulk), Record(f"{self.prefix}/requests", entry))
         self._noted.add(known)
         for part in bulk:
@@ -244,7 +244,7 @@ class RoundRecords:
         """All requests of which both halves are recorded."""
         journal = f"{self.prefix}/requests"
         for entry in await self.store.entries(journal):
-            plain = decode_stored(entry, _Request, journal)
+            plain = decode_stored(entry, StoredRequest, journal)
             known = KnownPart(RequestKey(plain.client, plain.purpose, plain.query), plain.part)
             self._noted.add(known)
             if plain.tree is not None:

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from fsl_async.errors import StorageError
-from parties.storage import sqlite_errors
 from parties.storage.sqlite_connections import Commit, ReadConnection, WriteConnection
 from parties.storage.sqlite_errors import translated
 from parties.storage.store import DiskFullError, Put, Record, StoreLostError
@@ -117,35 +116,34 @@ def sqlite_error(code: int, name: str) -> sqlite3.DatabaseError:
     return error
 
 
+MALFORMED = sqlite_error(sqlite3.SQLITE_CORRUPT, "SQLITE_CORRUPT")
+
+
 def told(path: Path, error: sqlite3.Error) -> str:
     with pytest.raises(StorageError) as caught, translated(path):
         raise error
     return str(caught.value)
 
 
-def test_a_read_that_fails_is_not_told_as_damage(path, monkeypatch):
-    """SQLite calls it malformed; the file cannot be read, or can be when it is read once more."""
-    malformed = sqlite_error(sqlite3.SQLITE_CORRUPT, "SQLITE_CORRUPT")
-    words = told(path, malformed)
+def test_a_read_that_fails_is_not_told_as_damage(path):
+    """SQLite calls it malformed, and the file is whole when it is read once more."""
+    words = told(path, MALFORMED)
     assert "the disk failed (SQLITE_CORRUPT" in words
     assert "check the disk" in words
     assert "start again" in words
     assert "damaged (" not in words
     assert "the file is whole" in words
-    monkeypatch.setattr(sqlite_errors, "_read_trouble", lambda path: "[Errno 5] Input/output error")
-    path.write_bytes(bytes(100))
-    assert "the disk failed ([Errno 5] Input/output error)" in told(path, malformed)
 
 
 def test_a_file_that_cannot_be_read_to_its_end_is_the_disks_fault(tmp_path):
     """/proc/self/mem gives an I/O error at its beginning, as a bad sector does."""
     (tmp_path / "store.db").symlink_to("/proc/self/mem")
-    assert "Input/output error" in sqlite_errors._read_trouble(tmp_path / "store.db")
+    assert "the disk failed ([Errno 5] Input/output error)" in told(tmp_path / "store.db", MALFORMED)
 
 
 def test_a_damaged_file_is_told_as_damaged(path):
     path.write_bytes(path.read_bytes()[: 3 * 8192])
-    words = told(path, sqlite_error(sqlite3.SQLITE_CORRUPT, "SQLITE_CORRUPT"))
+    words = told(path, MALFORMED)
     assert "is damaged (" in words
     assert "backup" not in words
 

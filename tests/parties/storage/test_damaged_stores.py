@@ -11,6 +11,7 @@ import pytest
 from fsl_async.config import BlockModel, RoundConfig, ServerKeys
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.protocols import alignment, session, toss
+from fsl_async.protocols import round as protocol
 from fsl_async.ring import Ring
 from fsl_async.task import Dense, Sparse, Task
 from parties.client import state as client_state
@@ -22,17 +23,12 @@ from parties.compute import InlineLane
 from parties.identity.keys import Identity
 from parties.identity.registry import Registry
 from parties.outcome import Done, RoundReport
-from parties.server import admission as enrolment
-from parties.server import sessions
-from parties.server.admission import Enrolment, ListOnly
+from parties.server.admission import Enrolment, ListOnly, StoredEnrolment
 from parties.server.evidence import Evidence, EvidenceBook
 from parties.server.history import History, Progress, Restore
-from parties.server.round import records
-from parties.server.round import run as rounds
-from parties.server.round import toss as tossing
-from parties.server.round.records import RoundRecords, StoredSubmission
+from parties.server.round.records import RoundRecords, StoredRequest, StoredSubmission
 from parties.server.round.toss import TossRun
-from parties.server.sessions import Sessions
+from parties.server.sessions import Sessions, StoredOrigin
 from parties.status import PastRound
 from parties.storage.decoding import decode_stored
 from parties.storage.store import MemoryStore, Put, Record, Store
@@ -256,8 +252,9 @@ STORED = [
         StoredPlanting,
         session.Session,
     ),
-    *(toss.Half, rounds._EVENTS, tossing._Said, records._Request, sessions._Origin, enrolment._Enrolled),
-    *(client_state._Owner, client_state._StoredRetrieval, client_state._StoredSubmission),
+    *(event for _, event in protocol.TRANSITIONS),
+    *(toss.Half, toss.PeerTossCommitment, toss.PeerTossReveal, StoredRequest, StoredOrigin, StoredEnrolment),
+    *(client_state.StoredOwner, client_state.StoredRetrieval, client_state.StoredSubmission),
 ]
 
 

@@ -12,6 +12,7 @@ import sqlite3
 import stat
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import aclosing, closing, contextmanager
 from functools import partial
@@ -19,6 +20,7 @@ from itertools import takewhile
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import gettempdir
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -842,7 +844,8 @@ async def test_erased_bytes_wait_for_a_rest_also_after_a_long_one(path, monkeypa
     secret = random.Random(6).randbytes(64)
     async with aclosing(await SqliteStore.open(path)) as store:
         await store.commit(Keep("round/1/share", secret * 1_000))
-        store._writer._tidy_at -= 1_000  # nothing has been written since
+        now = time.monotonic
+        monkeypatch.setattr(sqlite_store, "time", SimpleNamespace(monotonic=lambda: now() + 1_000))
         await store.commit(Erase("round/1"))
         await trio.sleep(0.3)
         assert secret in path.with_name("store.db-wal").read_bytes()
