@@ -484,8 +484,8 @@ BUGS = (
         (
             Edit(
                 "parties.client.state:ClientState.store_receipt",
-                'await self._store.commit(_put("submission", _StoredPending(draft.stored())))',
-                'await self._store.commit(_put("submission", _StoredPending(draft.stored())), Erase("bulk/"))',
+                'await self._store.commit(_put("submission", StoredPending(draft.stored())))',
+                'await self._store.commit(_put("submission", StoredPending(draft.stored())), Erase("bulk/"))',
             ),
         ),
     ),
