@@ -44,10 +44,10 @@ async def connect(
         watch: hears of every message the client sends.
         token: to enrol with, as `fsl-async enrol` printed it; needed once, harmless later, empty where there is none.
         state: the file of what this client must not forget, made where there is none; a client that was killed, and
-            the next one with these keys, goes on from it. Left out: what the client's own file says, else a file beside
+            the next one with these keys, resumes from it. Left out: what the client's own file says, else a file beside
             its keys (`alice.key`: `alice.state`). None, and keys that come from no file: nothing is kept, and a client
             that is started again begins anew. Never copy it, nor put it back from a copy.
-        patience: seconds to go on when a server is away or does not answer; infinity goes on until the caller cancels.
+        patience: seconds to keep trying when a server is away or does not answer; infinity: until the caller cancels.
             Left out, a minute, or what the client's own file says.
 
     Raises:
