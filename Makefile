@@ -10,8 +10,14 @@ SEEDS ?= 2000
 RUNS ?= 1000000
 WORKERS ?= auto
 SPREAD := -n $(WORKERS) --dist worksteal
-FAST := tests/transport $(filter-out tests/fsl_async/kernels,$(wildcard tests/fsl_async/*)) \
-	$(addprefix tests/parties/,client files identity operator server settings storage)
+# Left out of test-fast: kernels on every instruction set, browsers, sockets that wait, and many rounds in one test.
+LONG := tests/fsl_async/kernels/% tests/fsl_async/costs/% $(addprefix tests/fsl_async/test_,bin_count.py end_to_end.py \
+	model_numbers.py plain_union_rounds.py property_primitives.py) $(addprefix tests/fsl_async/protocols/test_, \
+	transitions.py two_servers.py) $(addprefix tests/transport/test_,pace.py tampering.py) \
+	$(addprefix tests/parties/client/test_,bad_input.py blocking.py reconnect.py) tests/parties/server/test_restart.py \
+	$(addprefix tests/parties/operator/test_,log_under_load.py page.py) tests/parties/storage/test_sqlite_store.py
+FAST := $(filter-out $(LONG),$(wildcard tests/fsl_async/test_*.py tests/fsl_async/*/test_*.py tests/transport/test_*.py \
+	$(addprefix tests/parties/,$(addsuffix /test_*.py,client files identity operator server server/* settings storage))))
 
 .PHONY: demo test test-all test-fast security hosts soak simulate reach fuzz lint docs bench clean
 
