@@ -15,6 +15,7 @@ import gc
 import logging
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -90,7 +91,7 @@ async def serve(config: Path, *, stop_seconds: float | None = None) -> Served:
     file = ServerFile.load(config)
     log = Log(f"S{file.server}", form=file.log.format, level=file.log.level)
     wind_up = file.rounds.wind_up if stop_seconds is None else stop_seconds
-    with log.installed(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
+    with log.installed(), _late_hangups_ignored(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
         await trio.to_thread.run_sync(_load_kernels)
         setup = await _unless_stopped(signals, partial(server_setup, config, file=file))
         observer = OperatorObserver(ObserverSetup(file.server, setup.task.name, log, partial(_store_problem, file)))
@@ -99,6 +100,16 @@ async def serve(config: Path, *, stop_seconds: float | None = None) -> Served:
             return await _Runner(config, file, server, observer, wind_up).run(signals)
         finally:
             await _close(setup.store)
+
+
+@contextmanager
+def _late_hangups_ignored() -> Iterator[None]:
+    """Ignore a SIGHUP that comes while the server ends: trio raises it again if nobody took it, which would kill us."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 async def _unless_stopped(signals: AsyncIterator[int], set_up: Callable[[], Awaitable[ServerSetup]]) -> ServerSetup:

@@ -147,7 +147,7 @@ async def serve(path: Path, steps: Steps) -> None:
     keep_freed_memory()
     file = ServerFile.load(path)
     seconds = Counter[str]()
-    setup = await server_setup(file)
+    setup = await server_setup(path, file=file)
     store = SteppingStore(setup.store, steps, seconds)
     lane = TimedLane(setup.lane, seconds)
     server = Server(replace(setup, store=store, lane=lane, watch=Witness(steps), observe=Reporter(seconds, steps)))
