@@ -22,8 +22,8 @@ from fsl_async.digests import Domain, derive_key, digest
 from fsl_async.geometry import geometry_of
 from fsl_async.kernels import Permutation, hash_blocks, key_schedule, keystream
 from fsl_async.protocols import toss
-from fsl_async.protocols.round.side_effects import share_commitment
-from fsl_async.protocols.round.states import Terms
+from fsl_async.protocols.ssa.side_effects import share_commitment
+from fsl_async.protocols.ssa.states import Terms
 from fsl_async.randomness import SeededSource
 from fsl_async.server.aggregation import Aggregate, Submission
 from fsl_async.union import pack_union

@@ -63,7 +63,7 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         toss: both servers' commitments to this round's halves of the toss.
         servers: S0's and S1's public keys.
         model: what both hold.
-        phase: "main", or "union": a round that finds the union for the ones after it.
+        protocol: what it runs: "ssa", with retrievals; or "psu", which finds the union for the rounds after it.
         union: by sparse block, the union that the round is aligned on; empty where it is not aligned.
         plain: what both hold of the blocks that move plainly: of their union's rows alone.
     """
@@ -76,7 +76,7 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     toss: tuple[bytes, bytes]
     servers: tuple[ServerKeys, ServerKeys]
     model: tuple[BlockModel, ...]
-    phase: Literal["main", "union"] = "main"
+    protocol: Literal["ssa", "psu"] = "ssa"
     union: tuple[UnionBlock, ...] = ()
     plain: tuple[BlockModel, ...] = ()
 
@@ -110,11 +110,11 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def shape(self) -> Task:
         """The task as this round works on it: changed in a union round, and where the round is aligned on a union."""
-        return shape_of_round(self.task, self.phase, self.union, self.model)
+        return shape_of_round(self.task, self.protocol, self.union, self.model)
 
     def in_ranks(self, name: str) -> bool:
         """Whether this round has only a block's union, its rows named by their rank in it."""
-        if self.phase == "union" or not self.union:
+        if self.protocol == "psu" or not self.union:
             return False
         block = self.shape.block(name)
         return isinstance(block, Plain) or (isinstance(block, Sparse) and self.task.selection == "adaptive")
@@ -177,10 +177,10 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def shape_of_round(
-    task: Task, phase: Literal["main", "union"], union: tuple[UnionBlock, ...], model: tuple[BlockModel, ...]
+    task: Task, protocol: Literal["ssa", "psu"], union: tuple[UnionBlock, ...], model: tuple[BlockModel, ...]
 ) -> Task:
-    """The task as a round of that phase works on it, aligned on that union if there is one."""
-    if phase == "union":
+    """The task as a round of that protocol works on it, aligned on that union if there is one."""
+    if protocol == "psu":
         return union_task(task)
     return aligned_task(task, union, tuple(entry.weight_bytes for entry in model)) if union else task
 

@@ -55,7 +55,7 @@ class RoundOpened(ServerEvent, frozen=True, kw_only=True):
 
     number: int
     round_id: bytes
-    phase: str
+    protocol: str
     closes_at: float
 
 

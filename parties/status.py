@@ -16,14 +16,14 @@ class PastRound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     Attributes:
         report: the public report of its outcome.
-        phase: main or union.
+        protocol: ssa or psu.
         opened_at: when it opened, in seconds since 1970.
         settled_at: when it was settled, in seconds since 1970.
         evaluating: seconds that the evaluation of all its submissions took together.
     """
 
     report: RoundReport
-    phase: str
+    protocol: str
     opened_at: float
     settled_at: float
     evaluating: float
@@ -40,7 +40,7 @@ class RoundStatus(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         number: its number.
         round_id: the identifier that every message of the round carries.
-        phase: main or union.
+        protocol: ssa or psu.
         state: the state of its machine (see docs/machines.md).
         opened_at: when it opened, in seconds since 1970.
         closes_at: when it closes, in seconds since 1970; infinity: when enough clients have submitted.
@@ -53,7 +53,7 @@ class RoundStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int
     round_id: bytes
-    phase: str
+    protocol: str
     state: str
     opened_at: float
     closes_at: float

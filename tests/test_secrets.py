@@ -14,7 +14,7 @@ import pytest
 import fsl_async
 import parties
 import transport
-from fsl_async.protocols import round as protocol
+from fsl_async.protocols import ssa
 from fsl_async.secrecy import Discreet
 from fsl_async.wire.messages import Share
 
@@ -82,9 +82,9 @@ def test_the_classes_that_hold_secrets_are_found():
 @pytest.mark.parametrize(
     "holder",
     [
-        protocol.Committed({}, {}, {}, {}, b"name", b"secret" * 6, {}),
-        protocol.Summed(b"name", b"secret" * 6),
-        protocol.PeerShare(b"name", b"secret" * 6),
+        ssa.Committed({}, {}, {}, {}, b"name", b"secret" * 6, {}),
+        ssa.Summed(b"name", b"secret" * 6),
+        ssa.PeerShare(b"name", b"secret" * 6),
         Share(b"round", b"secret" * 6),
     ],
     ids=lambda holder: type(holder).__name__,

@@ -331,7 +331,7 @@ def _main_round(question: Question, aligned: RoundConfig, *, listed: bool, sessi
 
 def _union_round(aligned: RoundConfig, found: tuple[UnionBlock, ...], setting: Setting) -> RoundCosts:
     """The round that finds the union: a submission of 64-bit numbers on trees of its own."""
-    config = replaced(aligned, phase="union", union=(), plain=())
+    config = replaced(aligned, protocol="psu", union=(), plain=())
     submitted = costs.submission(config.shape, Trees.OWN, setting)
     return RoundCosts(
         phases={"unite": costs.entering(config, known=False) + submitted + costs.outcome(setting, union=found)},

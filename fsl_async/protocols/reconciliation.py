@@ -23,7 +23,7 @@ from enum import IntEnum
 from typing import TypeAlias
 
 from fsl_async.digests import Domain, digest
-from fsl_async.protocols import round as rounds
+from fsl_async.protocols import ssa
 from fsl_async.protocols import toss as tosses
 from fsl_async.wire.client_digests import pack_digests
 from fsl_async.wire.messages import Known
@@ -76,29 +76,29 @@ class Apart:
 
 Verdict: TypeAlias = Agreed | Behind | PeerBehind | Apart
 
-_SAID: dict[type[rounds.Round], Word] = {
-    rounds.Open: Word.TOSS_REVEAL,
-    rounds.Closing: Word.TOSS_REVEAL,
-    rounds.Closed: Word.ROSTER,
-    rounds.Rostered: Word.ROSTER,
-    rounds.Proved: Word.PROOFS,
-    rounds.Verified: Word.PROOFS,
-    rounds.Committed: Word.COMMITMENT,
-    rounds.Revealed: Word.SHARE,
-    rounds.Combined: Word.SHARE,
-    rounds.Concluded: Word.CONCLUSION,
-    rounds.Done: Word.CONCLUSION,
-    rounds.Aborted: Word.CONCLUSION,
+_SAID: dict[type[ssa.Round], Word] = {
+    ssa.Open: Word.TOSS_REVEAL,
+    ssa.Closing: Word.TOSS_REVEAL,
+    ssa.Closed: Word.ROSTER,
+    ssa.Rostered: Word.ROSTER,
+    ssa.Proved: Word.PROOFS,
+    ssa.Verified: Word.PROOFS,
+    ssa.Committed: Word.COMMITMENT,
+    ssa.Revealed: Word.SHARE,
+    ssa.Combined: Word.SHARE,
+    ssa.Concluded: Word.CONCLUSION,
+    ssa.Done: Word.CONCLUSION,
+    ssa.Aborted: Word.CONCLUSION,
 }
 
 _HEARD: dict[str, Word] = {
     tosses.PeerTossCommitment.said: Word.TOSS_COMMITMENT,
     tosses.PeerTossReveal.said: Word.TOSS_REVEAL,
-    rounds.PeerRoster.said: Word.ROSTER,
-    rounds.PeerProofs.said: Word.PROOFS,
-    rounds.PeerCommitment.said: Word.COMMITMENT,
-    rounds.PeerShare.said: Word.SHARE,
-    rounds.PeerConclusion.said: Word.CONCLUSION,
+    ssa.PeerRoster.said: Word.ROSTER,
+    ssa.PeerProofs.said: Word.PROOFS,
+    ssa.PeerCommitment.said: Word.COMMITMENT,
+    ssa.PeerShare.said: Word.SHARE,
+    ssa.PeerConclusion.said: Word.CONCLUSION,
 }
 
 
@@ -120,9 +120,9 @@ def known_of_toss(toss: tosses.Toss) -> Known:
     )
 
 
-def known_of_round(toss: tosses.Toss, state: rounds.Round, round_id: bytes) -> Known:
+def known_of_round(toss: tosses.Toss, state: ssa.Round, round_id: bytes) -> Known:
     """What is known of the current round; the caller adds how the rounds before it ended."""
-    before, heard = known_of_toss(toss), rounds.heard_in(state)
+    before, heard = known_of_toss(toss), ssa.heard_in(state)
     return Known(
         present=round_id,
         said=_SAID[type(state)],
@@ -130,14 +130,14 @@ def known_of_round(toss: tosses.Toss, state: rounds.Round, round_id: bytes) -> K
         toss=before.toss,
         peer_toss=before.peer_toss,
         roster=_roster_sent(state),
-        peer_roster=heard.get(rounds.PeerRoster.said, b""),
+        peer_roster=heard.get(ssa.PeerRoster.said, b""),
     )
 
 
-def _roster_sent(state: rounds.Round) -> bytes:
+def _roster_sent(state: ssa.Round) -> bytes:
     """The digest of the list that was sent; empty before, and once the state does not need the list any more."""
     match state:
-        case rounds.Closed() | rounds.Rostered() | rounds.Proved() | rounds.Verified() | rounds.Committed():
+        case ssa.Closed() | ssa.Rostered() | ssa.Proved() | ssa.Verified() | ssa.Committed():
             return digest(Domain.ROSTER, pack_digests(state.entries))
         case _:
             return b""

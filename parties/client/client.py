@@ -35,7 +35,7 @@ from parties.client.outcomes import Outcomes
 from parties.client.participation import Participation
 from parties.client.requests import Requests
 from parties.client.retrieval import Retriever
-from parties.client.round_entry import Phase, RoundEntry
+from parties.client.round_entry import Protocol, RoundEntry
 from parties.client.setup import ClientSetup
 from parties.client.state import ClientState, Pending
 from parties.client.submission import LastSubmission, fresh_marks, update_mark
@@ -170,7 +170,7 @@ class Client:
             ChannelError: a connection was lost, and patience is over.
         """
         wanted, dense = wanted_rows(self.task, rows)
-        async with self._in_round("main", wait=wait) as config:
+        async with self._in_round("ssa", wait=wait) as config:
             arrays: dict[str, npt.NDArray[Any]] = {}
             if wanted:
                 arrays, self.deferred = await self._retriever.retrieve(config, wanted)
@@ -213,9 +213,9 @@ class Client:
             StorageError: the submission could not be stored; nothing was sent.
         """
         sparse, dense = encoded_updates(self.task, updates)
-        async with self._in_round("main", wait=wait) as config:
+        async with self._in_round("ssa", wait=wait) as config:
             refuse_fractions(config, sparse, dense)
-            mark = update_mark(self.setup.identity, "main", sparse, dense)
+            mark = update_mark(self.setup.identity, "ssa", sparse, dense)
             return await self._submitter.submit(config, sparse, dense, mark)
 
     async def unite(self, rows: Mapping[str, npt.ArrayLike], *, wait: bool = False) -> SubmissionReceipt:
@@ -239,7 +239,7 @@ class Client:
         if self.task.alignment != "union":
             raise MisuseError('this task is aligned on all rows; only one with alignment="union" has union rounds')
         wanted = rows_by_block(self.task, rows)
-        async with self._in_round("union", wait=wait) as config:
+        async with self._in_round("psu", wait=wait) as config:
             draw = self.setup.randomness
             marks = {index: (chosen, fresh_marks(len(chosen), draw)) for index, chosen in wanted.items()}
             return await self._submitter.submit(config, marks, {}, self._mark_of(wanted))
@@ -282,7 +282,7 @@ class Client:
 
     def mark(self, updates: Mapping[str, Any]) -> bytes:
         """A digest by which this client alone recognises an update: compare `untold.mark`."""
-        return update_mark(self.setup.identity, "main", *encoded_updates(self.task, updates))
+        return update_mark(self.setup.identity, "ssa", *encoded_updates(self.task, updates))
 
     def mark_of_rows(self, rows: Mapping[str, npt.ArrayLike]) -> bytes:
         """The same for the rows that `unite` is given."""
@@ -290,7 +290,7 @@ class Client:
 
     def _mark_of(self, rows: Mapping[int, npt.NDArray[np.uint32]]) -> bytes:
         chosen = {index: (array, array) for index, array in rows.items()}
-        return update_mark(self.setup.identity, "union", chosen, {})
+        return update_mark(self.setup.identity, "psu", chosen, {})
 
     async def note_told(self) -> None:
         """Note that the caller knows what became of the last submission; see `untold`."""
@@ -309,12 +309,12 @@ class Client:
             await self._participation.forget_rounds()
 
     @asynccontextmanager
-    async def _in_round(self, phase: Phase, *, wait: bool) -> AsyncIterator[RoundConfig]:
-        """Take a turn in an open round of a phase; a round that turns out to be closed is left."""
+    async def _in_round(self, wanted: Protocol, *, wait: bool) -> AsyncIterator[RoundConfig]:
+        """Take a turn in an open round of the wanted protocol; a round that turns out to be closed is left."""
         here = self._participation
         async with self._turn:
             try:
-                yield await self._entry.enter(phase, wait=wait)
+                yield await self._entry.enter(wanted, wait=wait)
             except RoundClosedError:
                 if isinstance(here.round, protocol.Inside | protocol.Retrieving | protocol.Holding):
                     await here.leave(protocol.RoundGone())

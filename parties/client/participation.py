@@ -1,6 +1,6 @@
 """Where a client is: its round, its session and its last submission.
 
-The rules of a round are in `fsl_async.protocols.client`, those of a session in `fsl_async.protocols.session`; what is
+The rules of a round are in `fsl_async.protocols.client`, those of a session in `fsl_async.protocols.epochs`; what is
 stored, and when it is erased, in `parties.client.state`. Here the three change together. A change of the submission, or
 of the session with it, is stored before it is adopted, and a call that is cancelled finishes it, so that the store and
 the memory do not disagree.

@@ -16,7 +16,7 @@ from parties.client.session import TreeSession
 from parties.client.state import Pending
 from parties.client.submission import Draft
 
-Phase: TypeAlias = Literal["main", "union"]
+Protocol: TypeAlias = Literal["ssa", "psu"]
 
 
 class RoundEntry:
@@ -36,24 +36,24 @@ class RoundEntry:
         self._downloads = downloads
         self._outcomes = outcomes
 
-    async def enter(self, phase: Phase, *, wait: bool) -> RoundConfig:
-        """Be in an open round of a phase, with its unions downloaded.
+    async def enter(self, wanted: Protocol, *, wait: bool) -> RoundConfig:
+        """Be in an open round of the wanted protocol, with its unions downloaded.
 
         Args:
-            phase: which.
+            wanted: the protocol that the round must run.
             wait: whether to wait for the next round where the open one is not for this call.
 
         Raises:
-            MisuseError: the open round is of the other phase, or this client has submitted to it.
+            MisuseError: the open round is of another protocol, or this client has submitted to it.
             AlreadyCountedError: a pending submission was counted.
             FslError: as `Outcomes.learn`, of a pending submission; or as `Announcements.announced`.
         """
         while True:
             config = await self._enter_next(wait=wait)
-            if config.phase == phase:
+            if config.protocol == wanted:
                 await self._downloads.unions(config)
                 return config
-            if phase == "main":
+            if wanted == "ssa":
                 raise MisuseError(f"round {config.number} finds the union first: call `unite` with this client's rows")
             if self._task.selection == "fixed":
                 raise MisuseError("the union of this session has been found; retrieve and submit rows that are in it")

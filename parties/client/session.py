@@ -1,6 +1,6 @@
 """A client's own side of its session: the trees that outlive their round, where the task's selection is fixed.
 
-What may be hinted when is the machine of `fsl_async.protocols.session`; a value here pairs its state with the trees.
+What may be hinted when is the machine of `fsl_async.protocols.epochs`; a value here pairs its state with the trees.
 Values are never changed: the next one is in the client's store before it replaces this one.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from fsl_async.protocols import session as protocol
+from fsl_async.protocols import epochs
 from fsl_async.protocols.machine import Event
 from fsl_async.secrecy import Discreet
 from fsl_async.wire.messages import NO_RETRIEVAL
@@ -26,7 +26,7 @@ class NoSession:
 class StoredSession(Discreet, frozen=True, forbid_unknown_fields=True):
     """What is stored of a session: the machine's state, what its trees are planted from, and their commitments."""
 
-    state: protocol.Planted | protocol.Established
+    state: epochs.Planted | epochs.Established
     planting: StoredPlanting
     commitments: tuple[bytes, bytes]
 
@@ -41,14 +41,14 @@ class TreeSession:
         commitments: to their master seeds, as they came.
     """
 
-    state: protocol.Planted | protocol.Established
+    state: epochs.Planted | epochs.Established
     planting: Planting
     commitments: tuple[bytes, bytes] = field(repr=False)
 
     @property
     def stands(self) -> bool:
         """Whether a submission may hint at these trees."""
-        return isinstance(self.state, protocol.Established)
+        return isinstance(self.state, epochs.Established)
 
     def source(self) -> TreeSource:
         """These trees, for a submission."""
@@ -72,10 +72,10 @@ def submitted(session: OwnSession, draft: Draft, source: TreeSource) -> OwnSessi
         return NoSession()
     epoch, hint = draft.config.epoch, draft.header.public_digest
     if isinstance(session, TreeSession) and session.stands:
-        return _step(session, protocol.Hinted(epoch, hint), draft.client)
-    before = session.state if isinstance(session, TreeSession) else protocol.Absent()
-    match protocol.step(before, protocol.Brought(epoch, hint), draft.client):
-        case protocol.Absent():
+        return _step(session, epochs.Hinted(epoch, hint), draft.client)
+    before = session.state if isinstance(session, TreeSession) else epochs.Absent()
+    match epochs.step(before, epochs.Brought(epoch, hint), draft.client):
+        case epochs.Absent():
             return NoSession()
         case state:
             return TreeSession(state, source.planting, source.commitments)
@@ -85,12 +85,12 @@ def settled(session: OwnSession, epoch: int, client: str, *, counted: bool) -> O
     """The session after a round: trees that were counted in it may be hinted at from now on."""
     if isinstance(session, NoSession):
         return session
-    return _step(session, protocol.Counted(epoch) if counted else protocol.Dropped(epoch), client)
+    return _step(session, epochs.Counted(epoch) if counted else epochs.Dropped(epoch), client)
 
 
 def _step(session: TreeSession, event: Event, client: str) -> OwnSession:
-    match protocol.step(session.state, event, client):
-        case protocol.Absent():
+    match epochs.step(session.state, event, client):
+        case epochs.Absent():
             return NoSession()
         case state:
             return replace(session, state=state)

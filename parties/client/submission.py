@@ -211,10 +211,10 @@ def draft_submission(
 
 
 def update_mark(
-    identity: Identity, phase: str, sparse: Mapping[int, SparseUpdate], dense: Mapping[int, Elements]
+    identity: Identity, protocol: str, sparse: Mapping[int, SparseUpdate], dense: Mapping[int, Elements]
 ) -> bytes:
     """A keyed digest by which a client recognises an update that it has submitted; it tells nobody else anything."""
-    parts: list[Buffer] = [phase.encode()]
+    parts: list[Buffer] = [protocol.encode()]
     for index, (rows, elements) in sorted(sparse.items()):
         order = np.argsort(rows)
         parts += [b"sparse %d" % index, rows[order].astype("<u4").tobytes(), elements[order].tobytes()]

@@ -89,7 +89,7 @@ def _reasons(value: Any) -> dict[str, str]:
 
 FIELDS: Mapping[str, Guard] = {
     **dict.fromkeys(("time", "level", "logger", "server", "client", "party", "origin"), _name),
-    **dict.fromkeys(("event", "explanation", "exception", "phase", "state", "kind", "reason", "about"), _text),
+    **dict.fromkeys(("event", "explanation", "exception", "protocol", "state", "kind", "reason", "about"), _text),
     **dict.fromkeys(("key", "round_id", "closes_at"), _text),
     **dict.fromkeys(("round", "total", "bytes", "limit", "counted", "not_counted", "part", "parts", "times"), _number),
     **dict.fromkeys(("seconds", "evaluating"), _number),

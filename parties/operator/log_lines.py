@@ -161,9 +161,9 @@ def _plain_line(event: ServerEvent) -> Line:
 
 def _round_line(event: RoundOpened | RoundMoved | Resumed | SubmissionIn | Evaluated) -> Line:
     match event:
-        case RoundOpened(number=number, round_id=round_id, phase=phase, closes_at=closes_at):
+        case RoundOpened(number=number, round_id=round_id, protocol=protocol, closes_at=closes_at):
             closes = {"closes_at": _utc(closes_at)} if math.isfinite(closes_at) else {}
-            fields = {"round": number, "round_id": round_id.hex()[:16], "phase": phase, **closes}
+            fields = {"round": number, "round_id": round_id.hex()[:16], "protocol": protocol, **closes}
             return Line(INFO, "round opened", fields)
         case RoundMoved(number=number, state=state):
             return Line(INFO, "round moved", {"round": number, "state": state})
@@ -184,7 +184,7 @@ def _settled(past: PastRound) -> Iterator[Line]:
     common = {
         "round": report.number,
         "round_id": report.round_id.hex()[:16],
-        "phase": past.phase,
+        "protocol": past.protocol,
         "counted": len(report.clients),
         "not_counted": len(report.excluded),
         "seconds": round(past.seconds, 6),

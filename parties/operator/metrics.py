@@ -25,7 +25,7 @@ from prometheus_client import (
 )
 
 from fsl_async.errors import FslError
-from fsl_async.protocols import round as protocol
+from fsl_async.protocols import ssa
 from fsl_async.wire.messages import FromClient, FromPeer, FromServer, Refused
 from parties.events import (
     BudgetMoved,
@@ -52,7 +52,7 @@ __all__ = ["CONTENT_TYPE", "EXCLUSIONS", "OTHER", "STATES", "WARNINGS", "Metrics
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OTHER = "other"
 TOSSING = "Tossing"
-STATES = (TOSSING, *(state.__name__ for state in protocol.ACCEPTS))
+STATES = (TOSSING, *(state.__name__ for state in ssa.ACCEPTS))
 EXCLUSIONS = ("only_s0", "only_s1", "mismatch", "proof")
 WARNINGS = ("clients", "configuration", "event-loop", "model", "operator-port", "peer", "store", "tokens")
 

@@ -48,7 +48,7 @@ class RunningView(TypedDict):
 
     number: Count
     round_id: str
-    phase: str
+    protocol: str
     state: str
     opened_at: Moment
     closes_at: Moment | None
@@ -122,7 +122,7 @@ class SummaryView(TypedDict):
     """A settled round in brief, without names."""
 
     number: Count
-    phase: str
+    protocol: str
     aborted: str
     refused: str
     counted: Count

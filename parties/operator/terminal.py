@@ -72,15 +72,15 @@ def status_screen(status: StatusView, rounds: Sequence[SummaryView], note: str =
 def rounds_table(rounds: Sequence[SummaryView]) -> Table:
     """Settled rounds, one per line."""
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("round", "phase", "counted", "not", "seconds", "evaluation", "settled"):
-        table.add_column(name, justify="left" if name in ("phase", "settled") else "right", no_wrap=True)
+    for name in ("round", "protocol", "counted", "not", "seconds", "evaluation", "settled"):
+        table.add_column(name, justify="left" if name in ("protocol", "settled") else "right", no_wrap=True)
     table.add_column("ended")
     for past in rounds:
         ended = Text("done")
         for how in (name for name in ("aborted", "refused") if past[name]):
             ended = Text(f"{'sum ' if how == 'refused' else ''}{how}: {printable(past[how])}", style="red")
         not_counted = sum(past["not_counted"].values())
-        figures = (past["phase"], past["counted"], not_counted, _span(past["seconds"]), _span(past["evaluating"]))
+        figures = (past["protocol"], past["counted"], not_counted, _span(past["seconds"]), _span(past["evaluating"]))
         table.add_row(*(Text(str(cell)) for cell in (past["number"], *figures, _moment(past["settled_at"]))), ended)
     return table
 
@@ -113,7 +113,7 @@ def _round_panel(status: StatusView) -> Panel:
     run = status["round"]
     if run is None:
         return Panel(Text(printable(status["waiting_for"])), title="between rounds", title_align="left")
-    title = Text(f"round {run['number']} ({printable(run['phase'])}): {printable(run['state'])}", style="bold")
+    title = Text(f"round {run['number']} ({printable(run['protocol'])}): {printable(run['state'])}", style="bold")
     bars = Table.grid(padding=(0, 1))
     bars.add_column(width=11)
     bars.add_column(ratio=1)

@@ -80,7 +80,7 @@ def _running_view(run: RoundStatus) -> RunningView:
     return {
         "number": run.number,
         "round_id": run.round_id.hex(),
-        "phase": run.phase,
+        "protocol": run.protocol,
         "state": run.state,
         "opened_at": run.opened_at,
         "closes_at": run.closes_at if math.isfinite(run.closes_at) else None,
@@ -96,7 +96,7 @@ def _summary(past: PastRound) -> SummaryView:
     report = past.report
     return {
         "number": report.number,
-        "phase": past.phase,
+        "protocol": past.protocol,
         "aborted": plain_text(report.explanation) if isinstance(report.ending, Aborted) else "",
         "refused": plain_text(report.explanation) if isinstance(report.ending, SumRefused) else "",
         "counted": len(report.clients),

@@ -20,7 +20,7 @@ from typing import assert_never
 import trio
 
 from fsl_async.errors import PeerViolationError
-from fsl_async.protocols import round as protocol
+from fsl_async.protocols import ssa
 from fsl_async.protocols.machine import Event
 from fsl_async.wire.codec import Received
 from fsl_async.wire.messages import (
@@ -126,15 +126,15 @@ class Actor:
         if run is None:
             return  # the round is over; a timer of its grace period, say, comes too late
         match event:
-            case protocol.Submitted(client=client) if not run.admits(client):
+            case ssa.Submitted(client=client) if not run.admits(client):
                 return  # the round closed in the meantime; the task that reported it finds out from the state
-            case protocol.CloseRound() if not isinstance(run.state, protocol.Open):
+            case ssa.CloseRound() if not isinstance(run.state, ssa.Open):
                 return
-            case protocol.GaveUp() if protocol.GaveUp not in protocol.ACCEPTS[type(run.state)]:
+            case ssa.GaveUp() if ssa.GaveUp not in ssa.ACCEPTS[type(run.state)]:
                 return  # too late: what was awaited has come
         await run.take(event)
         if run.is_full:
-            await run.take(protocol.CloseRound())
+            await run.take(ssa.CloseRound())
 
     # ---- the peer
 

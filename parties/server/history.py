@@ -22,7 +22,7 @@ from fsl_async.config import MODEL_DTYPES, ServerKeys
 from fsl_async.differences import first_difference
 from fsl_async.digests import Buffer
 from fsl_async.errors import PeerViolationError, StorageError
-from fsl_async.protocols import alignment as aligning
+from fsl_async.protocols import psu
 from fsl_async.task import Task
 from fsl_async.union import UnionBlock
 from parties.outcome import Done, Model
@@ -66,20 +66,20 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     keys: ServerKeys
     settled: int = 0
     session: SessionSeed | None = None
-    alignment: aligning.Alignment
+    alignment: psu.Alignment
     done: int = 0
     aborted: int = 0
     forms: dict[str, ArrayForm] = {}
 
     @property
-    def phase(self) -> Literal["main", "union"]:
+    def protocol(self) -> Literal["ssa", "psu"]:
         """Of the next round."""
-        return "union" if isinstance(self.alignment, aligning.Seeking) else "main"
+        return "psu" if isinstance(self.alignment, psu.Seeking) else "ssa"
 
     @property
     def union(self) -> tuple[UnionBlock, ...]:
         """By sparse block, the union that the next round is aligned on; empty where it is not aligned."""
-        return self.alignment.union if isinstance(self.alignment, aligning.Aligned) else ()
+        return self.alignment.union if isinstance(self.alignment, psu.Aligned) else ()
 
 
 class Restore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

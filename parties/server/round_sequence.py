@@ -18,8 +18,7 @@ from fsl_async.config import RoundConfig, ServerKeys, describe_model, describe_p
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.model_numbers import check_numbers
-from fsl_async.protocols import alignment as aligning
-from fsl_async.protocols import round as protocol
+from fsl_async.protocols import psu, ssa
 from fsl_async.protocols import toss as tossing
 from fsl_async.protocols.machine import Event
 from fsl_async.server.sums import CellMemory
@@ -70,7 +69,7 @@ class RoundSequence:
             task=setup.task.canonical(),
             server=setup.index,
             keys=setup.identity.public.keys,
-            alignment=aligning.begin(setup.task),
+            alignment=psu.begin(setup.task),
         )
         self.model = dict(setup.model)
         self.settled_before = 0
@@ -213,10 +212,12 @@ class RoundSequence:
         self._rounds.stage = Running(toss, run)
         await self._warn_without_room(run)
         self._setup.observe(
-            RoundOpened(number=toss.number, round_id=run.round_id, phase=run.config.phase, closes_at=start.closes_at)
+            RoundOpened(
+                number=toss.number, round_id=run.round_id, protocol=run.config.protocol, closes_at=start.closes_at
+            )
         )
         await self._give_up_restored(run)
-        if not isinstance(run.state, protocol.Open) or run.status().submissions:
+        if not isinstance(run.state, ssa.Open) or run.status().submissions:
             self._setup.observe(Resumed(number=toss.number, state=type(run.state).__name__))
         self._rounds.opened.set()
 
@@ -230,7 +231,7 @@ class RoundSequence:
         own, peer = setup.identity.public.keys, setup.peer.keys
         servers: tuple[ServerKeys, ServerKeys] = (own, peer) if setup.index == 0 else (peer, own)
         progress = self.progress
-        shape = shape_of_round(setup.task, progress.phase, progress.union, self._described)
+        shape = shape_of_round(setup.task, progress.protocol, progress.union, self._described)
         config = RoundConfig(
             task=setup.task,
             number=number,
@@ -239,7 +240,7 @@ class RoundSequence:
             toss=tossed.commitments,
             servers=servers,
             model=self._described,
-            phase=progress.phase,
+            protocol=progress.protocol,
             union=progress.union,
             plain=describe_plain(shape, self.model, self._union),
         )
@@ -292,9 +293,9 @@ class RoundSequence:
 
     async def _give_up_restored(self, run: RoundRun) -> None:
         """Abort a round that had begun in the copy that became our store: another sum of it may have been opened."""
-        accepted = protocol.GaveUp in protocol.ACCEPTS[type(run.state)]
+        accepted = ssa.GaveUp in ssa.ACCEPTS[type(run.state)]
         if accepted and await self._records.history.gives_up(self.progress.settled):
-            await run.take(protocol.GaveUp("its store was made of a copy, which does not say what was said since"))
+            await run.take(ssa.GaveUp("its store was made of a copy, which does not say what was said since"))
 
     # ---- settle
 
@@ -303,18 +304,18 @@ class RoundSequence:
         run, setup, records = stage.run, self._setup, self._records
         past = run.past()
         done = isinstance(past.report.ending, Done)
-        union = run.union if run.config.phase == "union" and done else self._union
+        union = run.union if run.config.protocol == "psu" and done else self._union
         progress = msgspec.structs.replace(
             self.progress,
             settled=run.config.number,
-            alignment=aligning.step(self.progress.alignment, self._alignment_event(run)),
+            alignment=psu.step(self.progress.alignment, self._alignment_event(run)),
             done=self.progress.done + done,
             aborted=self.progress.aborted + (not done),
         )
         changes = []
         if setup.task.selection == "fixed":
             changes = await records.sessions.settle(
-                run.config.epoch, run.config.phase, past.report.counted, run.records.submission
+                run.config.epoch, run.config.protocol, past.report.counted, run.records.submission
             )
         progress, settling = records.history.settle(progress, past, run.model, union, setup.schedule.retention)
         await records.store.commit(*changes, *settling, await stage.toss.remembered())
@@ -325,11 +326,11 @@ class RoundSequence:
         self._rounds.settled.set()
 
     def _alignment_event(self, run: RoundRun) -> Event:
-        if run.config.phase == "main":
-            return aligning.MainSettled()
+        if run.config.protocol == "ssa":
+            return psu.MainSettled()
         if isinstance(run.report().ending, Aborted):
-            return aligning.UnionLost()
-        return aligning.UnionFound(run.report().union, stays=self._setup.task.selection == "fixed")
+            return psu.UnionLost()
+        return psu.UnionFound(run.report().union, stays=self._setup.task.selection == "fixed")
 
 
 def _last_words(report: RoundReport) -> Conclusion | Abort:

@@ -20,7 +20,7 @@ import trio
 from fsl_async.error_groups import leaves
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.foreign_text import printable
-from fsl_async.protocols import round as protocol
+from fsl_async.protocols import ssa
 from parties.concurrency import RecurringEvent
 from parties.errors import SumRefusedError
 from parties.events import ClientLeft, ClientMet, ConnectionFailed, Warned
@@ -164,7 +164,7 @@ class Server:
             FslError: the round was aborted, or its sum refused; the message says why.
         """
         run = await self.next_round(0)
-        await self.actor.post_event(run.round_id, protocol.CloseRound())
+        await self.actor.post_event(run.round_id, ssa.CloseRound())
         return await self.settled_outcome(run)
 
     async def settled_outcome(self, run: RoundRun) -> RoundOutcome:
@@ -205,12 +205,12 @@ class Server:
         run = self.running
         if run is None or run.config.number != number:
             raise MisuseError(f"round {number} is not running; {self.setup.name} is at: {self.state_name()}")
-        if protocol.GaveUp not in protocol.ACCEPTS[type(run.state)]:
+        if ssa.GaveUp not in ssa.ACCEPTS[type(run.state)]:
             raise MisuseError(
                 f"round {number} is in state {type(run.state).__name__}: both servers may have committed to their "
                 "shares, and a server that has committed cannot abandon the round; it ends when both are connected"
             )
-        await self.actor.post_event(run.round_id, protocol.GaveUp(printable(explanation)))
+        await self.actor.post_event(run.round_id, ssa.GaveUp(printable(explanation)))
         return await self.actor.rounds.until_settled(run)
 
     async def wind_up(self, seconds: float) -> str:
@@ -224,7 +224,7 @@ class Server:
         """
         self.actor.sequence.wind_up()
         run = self.running
-        if run is not None and not isinstance(run.state, protocol.Open):
+        if run is not None and not isinstance(run.state, ssa.Open):
             with trio.move_on_after(seconds):
                 await self.actor.rounds.until_settled(run)
         return self.state_name()

@@ -1,6 +1,6 @@
 """The trees that outlive their round: one session per client, in tasks whose selection is fixed.
 
-Each client's session is the machine of `fsl_async.protocols.session`; the store has its state and its trees. A hint
+Each client's session is the machine of `fsl_async.protocols.epochs`; the store has its state and its trees. A hint
 that the machine refuses goes into the evidence, with the one that it contradicts.
 
     session/<client>/state              value: the machine's state
@@ -18,7 +18,7 @@ import msgspec
 
 from fsl_async.config import RoundConfig
 from fsl_async.errors import PeerViolationError
-from fsl_async.protocols import session as protocol
+from fsl_async.protocols import epochs
 from fsl_async.protocols.machine import Event, UnexpectedEvent
 from fsl_async.secrecy import Discreet
 from fsl_async.server.aggregation import Submission
@@ -41,7 +41,7 @@ class StoredOrigin(Discreet, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     commitments: tuple[bytes, bytes]
     tree: bytes
     trees: Trees
-    phase: Literal["main", "union"]
+    protocol: Literal["ssa", "psu"]
 
 
 class Sessions:
@@ -55,7 +55,7 @@ class Sessions:
     def __init__(self, task: Task, store: Store) -> None:
         self._task = task
         self._store = store
-        self._states: dict[str, protocol.Session] = {}
+        self._states: dict[str, epochs.Session] = {}
 
     async def restore(self) -> None:
         """Read back all sessions.
@@ -65,7 +65,7 @@ class Sessions:
         """
         for key in await self._store.keys("session/"):
             if key.endswith("/state"):
-                state = decode_stored(await self._store.blob(key), protocol.Session, key)
+                state = decode_stored(await self._store.blob(key), epochs.Session, key)
                 self._states[unquote(key.split("/")[1])] = state
 
     async def of(self, config: RoundConfig, client: str) -> Submission:
@@ -79,13 +79,13 @@ class Sessions:
             RequestRefusedError: it has no session here.
         """
         state = self._states.get(client)
-        if not isinstance(state, protocol.Established):
+        if not isinstance(state, epochs.Established):
             raise RequestRefusedError.because(
                 "no-session", "you have no session here: retrieve or submit with new trees, which begins one"
             )
         prefix = _tree_prefix(client, state.since)
         origin = decode_stored(await self._store.blob(f"{prefix}/origin"), StoredOrigin, f"{prefix}/origin")
-        shape = union_task(self._task) if origin.phase == "union" else config.shape
+        shape = union_task(self._task) if origin.protocol == "psu" else config.shape
         layout = Layout.retrieval(shape) if origin.trees is Trees.RETRIEVAL else Layout.submission(shape, origin.trees)
         return Submission(
             client=client,
@@ -97,7 +97,7 @@ class Sessions:
             dense=NOTHING,
         )
 
-    def take(self, client: str, event: protocol.Brought | protocol.Hinted) -> Put:
+    def take(self, client: str, event: epochs.Brought | epochs.Hinted) -> Put:
         """Take a submission; what is returned belongs in the commit that stores it.
 
         Raises:
@@ -107,7 +107,7 @@ class Sessions:
             return self._step(client, event)
         except PeerViolationError as error:
             known = self._states[client]
-            first = known.hint if isinstance(known, protocol.Planted | protocol.Established) else b""
+            first = known.hint if isinstance(known, epochs.Planted | epochs.Established) else b""
             raise ContradictionError("conflict", str(error), "two-hints", first, event.hint) from error
         except UnexpectedEvent as error:
             raise RequestRefusedError.because("no-session", str(error)) from error
@@ -115,7 +115,7 @@ class Sessions:
     async def settle(
         self,
         epoch: int,
-        phase: Literal["main", "union"],
+        protocol: Literal["ssa", "psu"],
         counted: Collection[str],
         fetch: Callable[[str], Awaitable[Submission]],
     ) -> list[Change]:
@@ -123,7 +123,7 @@ class Sessions:
 
         Args:
             epoch: the round's.
-            phase: the round's.
+            protocol: the round's.
             counted: the clients whose submissions were counted.
             fetch: reads a submission of the round.
 
@@ -135,22 +135,22 @@ class Sessions:
             if client not in counted:
                 changes += self._drop(client, epoch)
                 continue
-            if isinstance(state, protocol.Planted) and state.epoch == epoch:
+            if isinstance(state, epochs.Planted) and state.epoch == epoch:
                 replaced = await self._tree_prefixes(client) - {_tree_prefix(client, epoch)}
                 changes += [Erase(f"{prefix}/") for prefix in replaced]
-                await self._keep_trees(epoch, phase, await fetch(client))
-            changes.append(self._step(client, protocol.Counted(epoch)))
+                await self._keep_trees(epoch, protocol, await fetch(client))
+            changes.append(self._step(client, epochs.Counted(epoch)))
         return changes
 
     def _drop(self, client: str, epoch: int) -> list[Change]:
         before = self._states[client]
-        change = self._step(client, protocol.Dropped(epoch))
-        if isinstance(self._states[client], protocol.Absent):
+        change = self._step(client, epochs.Dropped(epoch))
+        if isinstance(self._states[client], epochs.Absent):
             del self._states[client]
             return [Erase(f"session/{client_key(client)}/")]
         return [change] if self._states[client] != before else []
 
-    async def _keep_trees(self, epoch: int, phase: Literal["main", "union"], submission: Submission) -> None:
+    async def _keep_trees(self, epoch: int, protocol: Literal["ssa", "psu"], submission: Submission) -> None:
         """Store trees beside those that they replace: the commit that settles the round decides which ones stay."""
         own = submission.trees.layout == submission.part.layout
         origin = StoredOrigin(
@@ -158,7 +158,7 @@ class Sessions:
             commitments=submission.commitments,
             tree=submission.tree,
             trees=Trees.OWN if own else Trees.RETRIEVAL,
-            phase=phase,
+            protocol=protocol,
         )
         prefix = _tree_prefix(submission.client, epoch)
         await self._store.commit(
@@ -171,7 +171,7 @@ class Sessions:
         return {key.rpartition("/")[0] for key in keys if not key.endswith("/state")}
 
     def _step(self, client: str, event: Event) -> Put:
-        state = protocol.step(self._states.get(client, protocol.Absent()), event, client)
+        state = epochs.step(self._states.get(client, epochs.Absent()), event, client)
         self._states[client] = state
         return Put(f"session/{client_key(client)}/state", msgspec.msgpack.encode(state))
 

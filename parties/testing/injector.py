@@ -130,7 +130,7 @@ class Injector(NetworkConditions, DiskFaults):
 
     def hear(self, step: Step) -> None:
         """Remember a server's transition whose event is about to be committed."""
-        if step.transition.machine in ("round", "toss"):
+        if step.transition.machine in ("ssa", "toss"):
             self._stepped[step.life.process.name] = step
 
     def watch(self, sender: str, receiver: str, message: Message) -> None:

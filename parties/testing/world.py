@@ -22,7 +22,7 @@ from trio.testing import MockClock
 
 from fsl_async.error_groups import leaves, sole_error
 from fsl_async.errors import FslError, MisuseError
-from fsl_async.protocols import round as round_protocol
+from fsl_async.protocols import ssa
 from fsl_async.task import Task
 from fsl_async.wire.messages import Message
 from parties.client.client import Client
@@ -253,9 +253,7 @@ class World:
         run = server.running
         if run is not None:
             self.injector.strike(fault)
-            self._nursery.start_soon(
-                server.actor.post_event, run.round_id, round_protocol.GaveUp("the operator said so")
-            )
+            self._nursery.start_soon(server.actor.post_event, run.round_id, ssa.GaveUp("the operator said so"))
 
     # ---- records
 

@@ -51,7 +51,7 @@ def test_parse_inverts_canonical() -> None:
         config_of(9, session=4),
         config_of(union=UNION),
         config_of(**SMALL),
-        config_of(phase="union"),
+        config_of(protocol="psu"),
     ):
         again = RoundConfig.parse(config.canonical(), "S0")
         assert again == config
@@ -66,7 +66,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "toss": {"toss": (key(2), key(77))},
     "servers": {"servers": (CONFIG.servers[1], CONFIG.servers[0])},
     "model": {"model": (CONFIG.model[0], BlockModel("d", "f4", key(9)))},
-    "phase": {"phase": "union"},
+    "protocol": {"protocol": "psu"},
     "union": {"union": UNION},
     "plain": SMALL,
 }
@@ -106,7 +106,7 @@ HOSTILE: dict[str, bytes] = {
     "an object dtype": changed(model=[{"name": n, "dtype": "O", "digest": key(8)} for n in "ad"]),
     "a huge dtype": changed(model=[{"name": n, "dtype": "S2000000000", "digest": key(8)} for n in "ad"]),
     "a short model digest": changed(model=[{"name": n, "dtype": "f4", "digest": b""} for n in "ad"]),
-    "an unknown phase": changed(phase="other"),
+    "an unknown protocol": changed(protocol="other"),
     "a union of a dense block": changed(union=[{"name": "d", "size": 1, "digest": key(1)}]),
     "a union of an unknown block": changed(union=[{"name": "x", "size": 1, "digest": key(1)}]),
     "a union larger than its block": changed(union=[{"name": "a", "size": 9, "digest": key(1)}]),

@@ -8,8 +8,7 @@ from typing import Any
 
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.config import BlockModel, RoundConfig, ServerKeys
-from fsl_async.protocols import alignment, assembly, client, session, toss
-from fsl_async.protocols import round as round
+from fsl_async.protocols import assembly, client, epochs, psu, ssa, toss
 from fsl_async.protocols.machine import Event, State, Transitions
 from fsl_async.union import UnionBlock
 
@@ -110,41 +109,41 @@ def _assembly_scene() -> Scene:
 # ---- round
 
 ALICE, BOB, CAROL = key(10), key(11), key(12)
-TERMS = round.Terms(round_id=key(0), server=0, minimum=2, verified=True)
-SEMI_HONEST = round.Terms(round_id=key(0), server=0, minimum=2, verified=False)
+TERMS = ssa.Terms(round_id=key(0), server=0, minimum=2, verified=True)
+SEMI_HONEST = ssa.Terms(round_id=key(0), server=0, minimum=2, verified=False)
 ENTRIES = {"alice": ALICE, "bob": BOB}
 PROOFS = {"alice": key(20), "bob": key(21)}
 SHARE, NONCE, PEER_SHARE, PEER_NONCE, OUTCOME = (key(number) for number in range(30, 35))
-PEER_COMMITMENT = round.share_commitment(TERMS, 1, ENTRIES, PEER_SHARE, PEER_NONCE)
+PEER_COMMITMENT = ssa.share_commitment(TERMS, 1, ENTRIES, PEER_SHARE, PEER_NONCE)
 
-SUBMITTED = round.Submitted("bob", BOB)
-PEER_ROSTER = round.PeerRoster(ENTRIES)
+SUBMITTED = ssa.Submitted("bob", BOB)
+PEER_ROSTER = ssa.PeerRoster(ENTRIES)
 HAPPY_PATH: tuple[Event, ...] = (
-    round.Submitted("alice", ALICE),
+    ssa.Submitted("alice", ALICE),
     SUBMITTED,
-    round.CloseRound(),
+    ssa.CloseRound(),
     PEER_ROSTER,
-    round.Evaluated(PROOFS),
-    round.PeerProofs(PROOFS),
-    round.Summed(SHARE, NONCE),
-    round.PeerCommitment(PEER_COMMITMENT),
-    round.PeerShare(PEER_SHARE, PEER_NONCE),
-    round.Applied(OUTCOME),
-    round.PeerConclusion(OUTCOME),
+    ssa.Evaluated(PROOFS),
+    ssa.PeerProofs(PROOFS),
+    ssa.Summed(SHARE, NONCE),
+    ssa.PeerCommitment(PEER_COMMITMENT),
+    ssa.PeerShare(PEER_SHARE, PEER_NONCE),
+    ssa.Applied(OUTCOME),
+    ssa.PeerConclusion(OUTCOME),
 )
 
 
 def states_of_a_round() -> list[Any]:
     """Every state of a verified round on S0."""
-    states: list[Any] = [round.Open()]
+    states: list[Any] = [ssa.Open()]
     for event in HAPPY_PATH:
-        states.append(round.step(states[-1], event, TERMS))
-    closing = round.step(round.Open({"alice": ALICE}), PEER_ROSTER, TERMS)
-    return [*states, closing, round.step(states[3], round.GaveUp("tired"), TERMS)]
+        states.append(ssa.step(states[-1], event, TERMS))
+    closing = ssa.step(ssa.Open({"alice": ALICE}), PEER_ROSTER, TERMS)
+    return [*states, closing, ssa.step(states[3], ssa.GaveUp("tired"), TERMS)]
 
 
-def _round_scene() -> Scene:
-    r = round
+def _ssa_scene() -> Scene:
+    r = ssa
     after_closing = (r.Rostered, r.Proved, r.Verified, r.Committed, r.Revealed, r.Combined, r.Concluded, r.Done)
     heard_in = {
         r.PeerRoster: (r.Closing, *after_closing),
@@ -159,7 +158,7 @@ def _round_scene() -> Scene:
         for state in (*heard_in[event], r.Aborted)
     }
     return Scene(
-        name="round",
+        name="ssa",
         table=r.ACCEPTS,
         transitions=r.TRANSITIONS,
         step=lambda state, event: r.step(state, event, TERMS),
@@ -229,10 +228,10 @@ def _client_scene() -> Scene:
 # ---- session and alignment
 
 
-def _session_scene() -> Scene:
-    s = session
+def _epochs_scene() -> Scene:
+    s = epochs
     return Scene(
-        name="session",
+        name="epochs",
         table=s.ACCEPTS,
         transitions=s.TRANSITIONS,
         step=lambda state, event: s.step(state, event, "alice"),
@@ -241,11 +240,11 @@ def _session_scene() -> Scene:
     )
 
 
-def _alignment_scene() -> Scene:
-    a = alignment
+def _psu_scene() -> Scene:
+    a = psu
     union = (UnionBlock("a", 3, key(1)),)
     return Scene(
-        name="alignment",
+        name="psu",
         table=a.ACCEPTS,
         transitions=a.TRANSITIONS,
         step=a.step,
@@ -254,4 +253,4 @@ def _alignment_scene() -> Scene:
     )
 
 
-SCENES = (_toss_scene(), _assembly_scene(), _round_scene(), _client_scene(), _session_scene(), _alignment_scene())
+SCENES = (_toss_scene(), _assembly_scene(), _ssa_scene(), _client_scene(), _epochs_scene(), _psu_scene())

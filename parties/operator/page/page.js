@@ -57,7 +57,7 @@ function mark(pill, look, words) {
 
 function showRound({ round, waiting_for }) {
   const state = round ? round.state : "Tossing";
-  at("round-title").replaceChildren(round ? `Round ${round.number}` : "Between rounds", ...(round ? [make("span", "tag", round.phase)] : []));
+  at("round-title").replaceChildren(round ? `Round ${round.number}` : "Between rounds", ...(round ? [make("span", "tag", round.protocol)] : []));
   say("state", STATES[state] ?? state);
   drawPath(state);
   closes = round && state === "Open" ? round.closes_at : null;
@@ -165,7 +165,7 @@ function rows(round) {
   button.type = "button";
   button.setAttribute("aria-expanded", unfolded.has(round.number));
   button.setAttribute("aria-label", `Round ${round.number}: who was counted`);
-  const number = make("td", "", button, ...(round.phase === "main" ? [] : [make("span", "tag", round.phase)]));
+  const number = make("td", "", button, ...(round.protocol === "ssa" ? [] : [make("span", "tag", round.protocol)]));
   const trouble = round.aborted ? `aborted: ${round.aborted}` : round.refused ? `sum refused: ${round.refused}` : "";
   const ended = make("td", trouble ? "ended poor-text" : "ended", trouble || "done");
   const others = make("td", "", String(notCounted(round)));

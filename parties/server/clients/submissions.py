@@ -11,8 +11,7 @@ import trio
 from fsl_async.derivation import dense_digest, submission_digest
 from fsl_async.digests import Domain, same
 from fsl_async.errors import StorageError
-from fsl_async.protocols import round as protocol
-from fsl_async.protocols import session as sessions
+from fsl_async.protocols import epochs, ssa
 from fsl_async.wire.messages import Hint, Receipt, Submit
 from fsl_async.wire.public_part import SALT_BYTES, Layout, Trees, dense_bytes
 from parties.server.actor import Actor
@@ -64,7 +63,7 @@ class Submissions:
             part=announced,
             dense_salt=message.dense_salt,
         )
-        return await self._receipt(run, submission, dense, sessions.Brought(run.config.epoch, announced))
+        return await self._receipt(run, submission, dense, epochs.Brought(run.config.epoch, announced))
 
     async def hint(self, run: RoundRun, client: str, message: Hint, bulk: memoryview) -> Reply:
         """Take a submission for the trees of the client's session.
@@ -88,7 +87,7 @@ class Submissions:
             part=announced,
             dense_salt=message.dense_salt,
         )
-        return await self._receipt(run, submission, dense, sessions.Hinted(run.config.epoch, announced))
+        return await self._receipt(run, submission, dense, epochs.Hinted(run.config.epoch, announced))
 
     def _name(
         self,
@@ -109,7 +108,7 @@ class Submissions:
         run: RoundRun,
         submission: StoredSubmission,
         dense: memoryview,
-        event: sessions.Brought | sessions.Hinted,
+        event: epochs.Brought | epochs.Hinted,
     ) -> Reply:
         """Enter a submission, once, however often it comes, and sign that it is in.
 
@@ -128,7 +127,7 @@ class Submissions:
                 except (StorageError, RequestRefusedError):
                     run.claims.give_back(client)
                     raise
-                await self._actor.post_event(run.round_id, protocol.Submitted(client, name))
+                await self._actor.post_event(run.round_id, ssa.Submitted(client, name))
         if not await run.claims.wait_entered(client):
             raise RequestRefusedError.because("round-closed", "the round closed before the submission was in")
         signature = self._actor.setup.identity.sign(Domain.RECEIPT, run.round_id, client.encode(), name)

@@ -10,7 +10,7 @@ import trio
 
 from fsl_async.config import restricted
 from fsl_async.digests import DIGEST_BYTES
-from fsl_async.protocols import round as protocol
+from fsl_async.protocols import ssa
 from fsl_async.server.aggregation import Aggregate
 from parties.events import Evaluated
 from parties.outcome import Model
@@ -20,7 +20,7 @@ from parties.server.round.records import RoundRecords
 from parties.server.round.retrieval import RetrievalBatcher
 from parties.server.round.start import RoundStart, Tools
 
-Computed: TypeAlias = protocol.Evaluate | protocol.Sum | protocol.Apply
+Computed: TypeAlias = ssa.Evaluate | ssa.Sum | ssa.Apply
 """The effects that are computations."""
 
 
@@ -73,16 +73,16 @@ class Computation:
         """Compute what the state asks for, and report what comes out."""
         start = self._tools.nursery.start_soon
         match effect:
-            case protocol.Evaluate(roster=roster):
+            case ssa.Evaluate(roster=roster):
                 start(self._evaluate, frozenset(roster))
-            case protocol.Sum(counted=counted):
+            case ssa.Sum(counted=counted):
                 start(self._form_share, frozenset(counted))
-            case protocol.Apply():
+            case ssa.Apply():
                 start(self._apply, effect)
             case _:
                 assert_never(effect)
 
-    async def open(self, effect: protocol.Apply) -> Opened:
+    async def open(self, effect: ssa.Apply) -> Opened:
         """Combine both shares; see `opened`.
 
         Raises:
@@ -97,16 +97,16 @@ class Computation:
 
     async def _evaluate(self, roster: frozenset[str]) -> None:
         proofs = await self._sum.proofs(roster)
-        await self._tools.report(self._round_id, protocol.Evaluated(proofs))
+        await self._tools.report(self._round_id, ssa.Evaluated(proofs))
 
     async def _form_share(self, counted: frozenset[str]) -> None:
         share = await self._sum.share(counted)
         nonce = self._tools.randomness(DIGEST_BYTES)
-        await self._tools.report(self._round_id, protocol.Summed(await self._records.keep_share(share), nonce))
+        await self._tools.report(self._round_id, ssa.Summed(await self._records.keep_share(share), nonce))
 
-    async def _apply(self, effect: protocol.Apply) -> None:
+    async def _apply(self, effect: ssa.Apply) -> None:
         opened = await self.open(effect)
-        await self._tools.report(self._round_id, protocol.Applied(opened.report(self._begun.config).digest()))
+        await self._tools.report(self._round_id, ssa.Applied(opened.report(self._begun.config).digest()))
 
     def _observe_added(self, client: str, seconds: float) -> None:
         number = self._begun.config.number

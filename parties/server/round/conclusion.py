@@ -14,7 +14,7 @@ from fsl_async.config import BlockModel, RoundConfig, describe_model
 from fsl_async.digests import Buffer
 from fsl_async.foreign_text import shortened
 from fsl_async.model_numbers import BeyondDtypeError
-from fsl_async.protocols import round as protocol
+from fsl_async.protocols import ssa
 from fsl_async.server.contributions import ExcessError
 from fsl_async.union import UnionBlock, describe_union
 from parties.outcome import Aborted, Done, Model, RoundOutcome, RoundReport, SumRefused
@@ -67,7 +67,7 @@ def aborted_report(config: RoundConfig, explanation: str) -> RoundReport:
     )
 
 
-async def conclude(begun: RoundStart, records: RoundRecords, tools: Tools, effect: protocol.Apply) -> Opened:
+async def conclude(begun: RoundStart, records: RoundRecords, tools: Tools, effect: ssa.Apply) -> Opened:
     """Combine both shares, and apply the sum or refuse it.
 
     A sum that is more than its clients can have contributed is evidence, too.
@@ -94,7 +94,7 @@ async def conclude(begun: RoundStart, records: RoundRecords, tools: Tools, effec
 
 def _found_union(config: RoundConfig, union: Model) -> tuple[UnionBlock, ...]:
     """The union that a union round has found, as configurations and outcomes describe it; empty in a main round."""
-    if config.phase == "main":
+    if config.protocol == "ssa":
         return ()
     return tuple(describe_union(block.name, union[block.name], block.rows) for _, block in config.task.sparse_blocks())
 
@@ -111,7 +111,7 @@ def _combined(
     return combined, describe_model(config.task, combined[-1]), None
 
 
-def _excess(begun: RoundStart, effect: protocol.Apply, refused: str) -> Evidence:
+def _excess(begun: RoundStart, effect: ssa.Apply, refused: str) -> Evidence:
     """Neither a server's share nor a client's values are proved, so anyone except this server may have lied."""
     peer = f"S{1 - begun.server}"
     return Evidence(

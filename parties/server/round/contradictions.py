@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from fsl_async.protocols import round as protocol
+from fsl_async.protocols import ssa
 from fsl_async.protocols.machine import Event
 from parties.events import EvidenceKind, Warned
 from parties.server.evidence import Evidence, either
@@ -18,7 +18,7 @@ TWO_DIGESTS = "the two servers hold different submissions: the client has sent t
 TWO_PROOFS = "the two servers' proof digests differ: the client's trees are not well formed, or {peer} has made its up"
 
 
-def seen_in(state: protocol.Round, event: Event, number: int, peer: str) -> Iterator[Evidence]:
+def seen_in(state: ssa.Round, event: Event, number: int, peer: str) -> Iterator[Evidence]:
     """The evidence about clients that an event brings: the peer's roster or proofs, or a submission after the roster.
 
     Args:
@@ -28,16 +28,16 @@ def seen_in(state: protocol.Round, event: Event, number: int, peer: str) -> Iter
         peer: the other server's name.
     """
     match state, event:
-        case protocol.Open() | protocol.Closed(), protocol.PeerRoster(entries=theirs):
+        case ssa.Open() | ssa.Closed(), ssa.PeerRoster(entries=theirs):
             yield from _differing(state.entries, theirs, number, "two-digests", peer)
-        case protocol.Closing(theirs=theirs), protocol.Submitted(client=client, digest=submission):
+        case ssa.Closing(theirs=theirs), ssa.Submitted(client=client, digest=submission):
             yield from _differing({client: submission}, theirs, number, "two-digests", peer)
-        case protocol.Proved(proofs=proofs), protocol.PeerProofs(proofs=theirs):
+        case ssa.Proved(proofs=proofs), ssa.PeerProofs(proofs=theirs):
             yield from _differing(proofs, theirs, number, "proof", peer)
 
 
 def strangers_in(
-    state: protocol.Round, event: Event, number: int, peer: str, known: Callable[[str], bool]
+    state: ssa.Round, event: Event, number: int, peer: str, known: Callable[[str], bool]
 ) -> Iterator[Warned]:
     """The warning about a roster with names that are not known here.
 
@@ -51,7 +51,7 @@ def strangers_in(
         known: whether a client of that name is known here.
     """
     match state, event:
-        case protocol.Open() | protocol.Closed(), protocol.PeerRoster(entries=theirs):
+        case ssa.Open() | ssa.Closed(), ssa.PeerRoster(entries=theirs):
             strangers = [client for client in theirs if not known(client)]
             if strangers:
                 explanation = (

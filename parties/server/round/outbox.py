@@ -14,7 +14,7 @@ import trio
 
 from fsl_async.digests import Buffer
 from fsl_async.errors import StorageError
-from fsl_async.protocols import round as protocol
+from fsl_async.protocols import ssa
 from fsl_async.wire.messages import Forward
 from parties.server.peer.link import PeerLink
 from parties.server.round.assembly import RequestKey
@@ -38,12 +38,12 @@ class Outbox:
         self._over = over
         self._forwards: dict[RequestKey, bytes] = {}
 
-    def send(self, effect: protocol.Send | protocol.SendShare) -> None:
+    def send(self, effect: ssa.Send | ssa.SendShare) -> None:
         """Send what the state says the peer may lack."""
         match effect:
-            case protocol.Send(message=message, bulk=bulk):
+            case ssa.Send(message=message, bulk=bulk):
                 self._link.post(message, bulk)
-            case protocol.SendShare(message=message, share=share):
+            case ssa.SendShare(message=message, share=share):
                 self._link.post_stored(message, partial(self._fetch, partial(self._records.share, share)))
             case _:
                 assert_never(effect)

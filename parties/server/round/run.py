@@ -1,4 +1,4 @@
-"""One round on one server: the machine of `fsl_async.protocols.round`, fed, recorded and obeyed.
+"""One round on one server: the machine of `fsl_async.protocols.ssa`, fed, recorded and obeyed.
 
 Rules: an event is recorded before the new state is adopted, and the state is adopted before its effects are performed;
 a peer's message that is ahead of us waits its turn; computations and timers run in tasks of the round's nursery and
@@ -15,8 +15,7 @@ import msgspec
 import trio
 
 from fsl_async.errors import MisuseError, PeerViolationError, StorageError
-from fsl_async.protocols import assembly
-from fsl_async.protocols import round as protocol
+from fsl_async.protocols import assembly, ssa
 from fsl_async.protocols.machine import Event, UnexpectedEvent, accepted_later, held_back
 from fsl_async.wire.client_digests import unpack_digests
 from fsl_async.wire.messages import Abort, Commitment, Conclusion, OfRound, Proofs, RosterList, Share
@@ -64,7 +63,7 @@ class RoundRun:
         self.config = config = begun.config
         self.round_id = config.round_id()
         self.records = records
-        self.terms = protocol.Terms(self.round_id, begun.server, config.task.min_clients, config.task.verified)
+        self.terms = ssa.Terms(self.round_id, begun.server, config.task.min_clients, config.task.verified)
         self.requests = RequestAssembly(
             self.terms.peer, config.task.max_clients, lambda client: config.carrier(client) != begun.server
         )
@@ -74,7 +73,7 @@ class RoundRun:
         self.outbox = Outbox(self.round_id, tools.link, records, self.settled)
         self._begun = begun
         self._tools = tools
-        self._state: protocol.Round = protocol.Open()
+        self._state: ssa.Round = ssa.Open()
         self._early: list[Event] = []
         self._computation = Computation(begun, records, tools, self.settled)
         self._timers = Timers(begun, records, tools, lambda: self._state)
@@ -83,7 +82,7 @@ class RoundRun:
     # ---- how it stands
 
     @property
-    def state(self) -> protocol.Round:
+    def state(self) -> ssa.Round:
         """The machine's state."""
         return self._state
 
@@ -107,14 +106,14 @@ class RoundRun:
     @property
     def is_full(self) -> bool:
         """Whether as many submissions are in as close the round at once."""
-        return isinstance(self._state, protocol.Open) and len(self._state.entries) >= self._begun.enough
+        return isinstance(self._state, ssa.Open) and len(self._state.entries) >= self._begun.enough
 
     def admits(self, client: str) -> bool:
         """Whether a submission of this client can still come in."""
         match self._state:
-            case protocol.Open():
+            case ssa.Open():
                 return True
-            case protocol.Closing(theirs=theirs):
+            case ssa.Closing(theirs=theirs):
                 return client in theirs
             case _:
                 return False
@@ -128,7 +127,7 @@ class RoundRun:
         return RoundStatus(
             number=self.config.number,
             round_id=self.round_id,
-            phase=self.config.phase,
+            protocol=self.config.protocol,
             state=type(self._state).__name__,
             opened_at=self._begun.opened_at,
             closes_at=self._begun.closes_at,
@@ -159,17 +158,17 @@ class RoundRun:
             UnexpectedEvent: it is not settled.
         """
         match self._state, self._computation.opened:
-            case protocol.Aborted(explanation=explanation), _:
+            case ssa.Aborted(explanation=explanation), _:
                 return aborted_report(self.config, explanation)
-            case protocol.Done(), opened if opened is not None:
+            case ssa.Done(), opened if opened is not None:
                 return opened.report(self.config)
-        raise UnexpectedEvent(self._state, protocol.CloseRound(), protocol.ACCEPTS)
+        raise UnexpectedEvent(self._state, ssa.CloseRound(), ssa.ACCEPTS)
 
     def past(self) -> PastRound:
         """A settled round, as it is remembered."""
         return PastRound(
             report=self.report(),
-            phase=self.config.phase,
+            protocol=self.config.protocol,
             opened_at=self._begun.opened_at,
             settled_at=self._tools.clock(),
             evaluating=self._computation.seconds,
@@ -203,9 +202,9 @@ class RoundRun:
         await self.replay()
         await self._restore_requests()
         self._computation.begin(_still_needed(self._state))
-        for effect in protocol.effects(self._state, self.terms):
+        for effect in ssa.effects(self._state, self.terms):
             self._perform(effect)
-        if isinstance(self._state, protocol.Open):
+        if isinstance(self._state, ssa.Open):
             self._timers.start_deadline()
         self._timers.watch_peer()
 
@@ -219,9 +218,9 @@ class RoundRun:
             before, event = self._state, decode_stored(entry, _EVENTS, self._journal)
             with replaying(self._journal):
                 self._adopt(event)
-            if isinstance(before, protocol.Combined):
-                for effect in protocol.effects(before, self.terms):
-                    if isinstance(effect, protocol.Apply):
+            if isinstance(before, ssa.Combined):
+                for effect in ssa.effects(before, self.terms):
+                    if isinstance(effect, ssa.Apply):
                         await self._computation.open(effect)
 
     async def take(self, event: Event) -> None:
@@ -233,13 +232,11 @@ class RoundRun:
             PeerViolationError: the peer broke the protocol.
             StorageError: the event could not be recorded; the state is as before.
         """
-        if type(event) not in protocol.ACCEPTS[type(self._state)] and accepted_later(
-            protocol.ACCEPTS, self._state, event
-        ):
+        if type(event) not in ssa.ACCEPTS[type(self._state)] and accepted_later(ssa.ACCEPTS, self._state, event):
             self._early = held_back(self._early, event, self.terms.peer)
             return
         before = self._state
-        if protocol.step(before, event, self.terms) == before:
+        if ssa.step(before, event, self.terms) == before:
             return
         for seen in seen_in(before, event, self.config.number, self.terms.peer):
             await self._tools.evidence.keep(seen)
@@ -266,67 +263,67 @@ class RoundRun:
     def resend(self) -> None:
         """Send again what the state says the peer may lack, because the servers have met anew."""
         self.outbox.resend_forwards()
-        for effect in protocol.effects(self._state, self.terms):
-            if isinstance(effect, protocol.Send | protocol.SendShare):
+        for effect in ssa.effects(self._state, self.terms):
+            if isinstance(effect, ssa.Send | ssa.SendShare):
                 self.outbox.send(effect)
 
     async def _take_said(self, message: OfRound, bulk: memoryview) -> None:
         match message:
             case RosterList():
                 entries = unpack_digests(bulk, self.config.task.max_clients, self.terms.peer)
-                await self.take(protocol.PeerRoster(entries))
+                await self.take(ssa.PeerRoster(entries))
             case Proofs():
                 proofs = unpack_digests(bulk, self.config.task.max_clients, self.terms.peer)
-                await self.take(protocol.PeerProofs(proofs))
+                await self.take(ssa.PeerProofs(proofs))
             case Commitment(commitment=commitment):
-                await self.take(protocol.PeerCommitment(commitment))
-            case Share() if isinstance(self._state, protocol.BEFORE_REVEALED):
+                await self.take(ssa.PeerCommitment(commitment))
+            case Share() if isinstance(self._state, ssa.BEFORE_REVEALED):
                 state = type(self._state).__name__
                 raise PeerViolationError(
                     self.terms.peer, f"revealed its share in state {state}, before both commitments were exchanged"
                 )
             case Share(nonce=nonce):
-                said = protocol.PeerShare(self.records.share_name(bulk, self.terms.peer), nonce)
-                if protocol.step(self._state, said, self.terms) != self._state:  # judged before it is stored
+                said = ssa.PeerShare(self.records.share_name(bulk, self.terms.peer), nonce)
+                if ssa.step(self._state, said, self.terms) != self._state:  # judged before it is stored
                     await self.records.keep_share(bulk)
                     await self.take(said)
             case Conclusion(outcome=outcome):
-                await self.take(protocol.PeerConclusion(outcome))
+                await self.take(ssa.PeerConclusion(outcome))
             case Abort(explanation=explanation):
-                await self.take(protocol.PeerAbort(explanation))
+                await self.take(ssa.PeerAbort(explanation))
             case _:
                 assert_never(message)
 
     def _adopt(self, event: Event) -> None:
-        self._state = protocol.step(self._state, event, self.terms)
-        if isinstance(event, protocol.Submitted):
+        self._state = ssa.step(self._state, event, self.terms)
+        if isinstance(event, ssa.Submitted):
             self.claims.enter(event.client, event.digest)
         self.claims.wake()
-        if not isinstance(self._state, protocol.Open | protocol.Closing):
+        if not isinstance(self._state, ssa.Open | ssa.Closing):
             self.requests.close(f"round {self.config.number} has closed")
-        if isinstance(self._state, protocol.Done | protocol.Aborted):
+        if isinstance(self._state, ssa.Done | ssa.Aborted):
             self.settled.set()
 
-    def _begin_effects(self, before: protocol.Round, event: Event) -> None:
+    def _begin_effects(self, before: ssa.Round, event: Event) -> None:
         number = self.config.number
-        if isinstance(event, protocol.Submitted):
+        if isinstance(event, ssa.Submitted):
             self._computation.add(event.client)
             self._tools.observe(SubmissionIn(number=number, client=event.client, total=self.claims.entered))
-        done = protocol.effects(before, self.terms)
-        for effect in protocol.effects(self._state, self.terms):
+        done = ssa.effects(before, self.terms)
+        for effect in ssa.effects(self._state, self.terms):
             if effect not in done:
                 self._perform(effect)
         if type(before) is not type(self._state):
             self._tools.observe(RoundMoved(number=number, state=type(self._state).__name__))
             self._timers.watch_peer()
 
-    def _perform(self, effect: protocol.Effect) -> None:
+    def _perform(self, effect: ssa.Effect) -> None:
         match effect:
-            case protocol.Send() | protocol.SendShare():
+            case ssa.Send() | ssa.SendShare():
                 self.outbox.send(effect)
-            case protocol.AwaitGrace():
+            case ssa.AwaitGrace():
                 self._timers.start_grace()
-            case protocol.Evaluate() | protocol.Sum() | protocol.Apply():
+            case ssa.Evaluate() | ssa.Sum() | ssa.Apply():
                 self._computation.perform(effect)
             case _:
                 assert_never(effect)
@@ -348,15 +345,15 @@ class RoundRun:
                 self.records.await_part(key, part)
 
 
-_EVENTS: Any = Union[tuple(dict.fromkeys(event for _, event in protocol.TRANSITIONS))]  # noqa: UP007 - made from a table
+_EVENTS: Any = Union[tuple(dict.fromkeys(event for _, event in ssa.TRANSITIONS))]  # noqa: UP007 - made from a table
 
 
-def _still_needed(state: protocol.Round) -> Iterable[str]:
+def _still_needed(state: ssa.Round) -> Iterable[str]:
     """Whose submissions must be in the sum, or may come to be."""
     match state:
-        case protocol.Open(entries=clients) | protocol.Closed(entries=clients) | protocol.Closing(entries=clients):
+        case ssa.Open(entries=clients) | ssa.Closed(entries=clients) | ssa.Closing(entries=clients):
             return clients
-        case protocol.Rostered(roster=clients) | protocol.Proved(roster=clients) | protocol.Verified(counted=clients):
+        case ssa.Rostered(roster=clients) | ssa.Proved(roster=clients) | ssa.Verified(counted=clients):
             return clients
         case _:
             return ()

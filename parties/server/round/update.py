@@ -36,7 +36,7 @@ def combine(config: RoundConfig, model: Model, union: Model, ours: Buffer, their
         BeyondDtypeError: a block of the model cannot hold the result.
     """
     update, elements = _sums(config, ours, theirs)
-    if config.phase == "union":
+    if config.protocol == "psu":
         return {}, {}, {name: union_rows(sums) for name, sums in elements.items()}, model
     blocks = {block.name: block for _, block in config.task.sparse_blocks() if config.in_ranks(block.name)}
     update, elements = (

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-from fsl_async.protocols import round as protocol
+from fsl_async.protocols import ssa
 
 FORWARDED_AGAIN = "submissions that {peer} forwards again"
 
 WAITING = {
-    protocol.Open: "clients",
-    protocol.Closing: "submissions that {peer} has",
-    protocol.Closed: "{peer}'s list of submissions",
-    protocol.Rostered: "evaluation",
-    protocol.Proved: "{peer}'s proof digests",
-    protocol.Verified: "our share of the sum",
-    protocol.Committed: "{peer}'s commitment",
-    protocol.Revealed: "{peer}'s share",
-    protocol.Combined: "the update",
-    protocol.Concluded: "{peer}'s outcome",
+    ssa.Open: "clients",
+    ssa.Closing: "submissions that {peer} has",
+    ssa.Closed: "{peer}'s list of submissions",
+    ssa.Rostered: "evaluation",
+    ssa.Proved: "{peer}'s proof digests",
+    ssa.Verified: "our share of the sum",
+    ssa.Committed: "{peer}'s commitment",
+    ssa.Revealed: "{peer}'s share",
+    ssa.Combined: "the update",
+    ssa.Concluded: "{peer}'s outcome",
 }
 
 
-def awaits_peer(state: protocol.Round, lacks_parts: bool) -> bool:
+def awaits_peer(state: ssa.Round, lacks_parts: bool) -> bool:
     """Whether the round cannot continue before the peer sends something, and may still be aborted.
 
     Args:
         state: the round's.
         lacks_parts: whether a restart has lost public parts that the peer has yet to forward again.
     """
-    return isinstance(state, protocol.Closed | protocol.Proved) or _cannot_evaluate(state, lacks_parts)
+    return isinstance(state, ssa.Closed | ssa.Proved) or _cannot_evaluate(state, lacks_parts)
 
 
-def waiting_for(state: protocol.Round, lacks_parts: bool, peer: str) -> str:
+def waiting_for(state: ssa.Round, lacks_parts: bool, peer: str) -> str:
     """What has to come before the round continues; empty if the round is over.
 
     Args:
@@ -42,5 +42,5 @@ def waiting_for(state: protocol.Round, lacks_parts: bool, peer: str) -> str:
     return awaited.format(peer=peer)
 
 
-def _cannot_evaluate(state: protocol.Round, lacks_parts: bool) -> bool:
-    return lacks_parts and isinstance(state, protocol.Rostered | protocol.Verified)
+def _cannot_evaluate(state: ssa.Round, lacks_parts: bool) -> bool:
+    return lacks_parts and isinstance(state, ssa.Rostered | ssa.Verified)

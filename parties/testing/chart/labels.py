@@ -98,8 +98,8 @@ def _label(message: Message) -> str:
 
 def _server_event(event: ServerEvent) -> tuple[Look, str]:
     match event:
-        case server_events.RoundOpened(number=number, phase=phase):
-            return Look.ROUND, f"round {number} opens" if phase == "main" else f"round {number} opens, {phase}"
+        case server_events.RoundOpened(number=number, protocol=protocol):
+            return Look.ROUND, f"round {number} opens" if protocol == "ssa" else f"round {number} opens, {protocol}"
         case server_events.RoundMoved(number=number, state=state):
             return Look.STATE, state
         case server_events.Resumed(number=number, state=state):

@@ -117,7 +117,7 @@ def _down(rng: Random) -> float:
 
 def _crash_at_transition(rng: Random, scenario: Scenario) -> Iterator[Fault]:
     party = _server(rng)
-    at = rng.choice(declared(rng.choice(("round", "round", "round", "round", "round", "toss"))))
+    at = rng.choice(declared(rng.choice(("ssa", "ssa", "ssa", "ssa", "ssa", "toss"))))
     occurrence = 1 if rng.random() < 0.8 else rng.randint(2, 4)
     yield Crash(party, AtTransition(*at, rng.choice(MOMENTS), occurrence), _down(rng))
     yield from _leading_to(at, party, rng, scenario)
@@ -137,7 +137,7 @@ def _leading_to(at: Transition, party: str, rng: Random, scenario: Scenario) -> 
 
 
 def _abort_in(state: str, party: str, rng: Random) -> Iterator[Fault]:
-    ways = [at for at in declared("round") if at.after == state != at.state]
+    ways = [at for at in declared("ssa") if at.after == state != at.state]
     if ways:
         yield AbortRound(party, AtTransition(*rng.choice(ways), "after write"))
     else:
@@ -226,13 +226,13 @@ def _straggle(rng: Random, scenario: Scenario) -> Iterator[Fault]:
     if rng.random() < 0.6:
         yield Late(missing, submission, 2 * scenario.seconds)
     if rng.random() < 0.6:
-        at = rng.choice([at for at in declared("round") if at.state in AFTER_THE_LISTS])
+        at = rng.choice([at for at in declared("ssa") if at.state in AFTER_THE_LISTS])
         yield Crash(server, AtTransition(*at, rng.choice(MOMENTS)), _down(rng))
 
 
 def _abort_too_late(rng: Random, scenario: Scenario) -> Iterator[Fault]:
     """An operator tries to abort a round to which both servers have committed."""
-    at = rng.choice([at for at in declared("round") if at.after in COMMITTED and at.state != at.after])
+    at = rng.choice([at for at in declared("ssa") if at.after in COMMITTED and at.state != at.after])
     yield AbortRound(_server(rng), AtTransition(*at, "after write"))
 
 
@@ -246,7 +246,7 @@ def _crash_while_settling(rng: Random, scenario: Scenario) -> Iterator[Fault]:
 
 def _forget_the_peer(rng: Random, scenario: Scenario) -> Iterator[Fault]:
     """A server dies before it has committed what the other said, which has continued by then."""
-    at = rng.choice([at for at in declared("round") if at.event.startswith("Peer")])
+    at = rng.choice([at for at in declared("ssa") if at.event.startswith("Peer")])
     party, moment = _server(rng), rng.choice(MOMENTS[:2])
     yield Crash(party, AtTransition(*at, moment), _down(rng))
     yield from _leading_to(at, party, rng, scenario)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fsl_async.errors import MisuseError, PeerViolationError
-from fsl_async.protocols import round as protocol
+from fsl_async.protocols import ssa
 from fsl_async.wire.messages import Share
 from parties.errors import RequestDeniedError
 from parties.events import RoundOpened
@@ -93,7 +93,7 @@ def nothing_below_the_minimum(case: Case) -> Iterator[str]:
     rosters: dict[tuple[str, bytes], set[frozenset[str]]] = {}
     for step in case.world.steps:
         name = step.life.process.name
-        if isinstance(step.after, protocol.Committed) and SERVERS.index(name) in case.honest:
+        if isinstance(step.after, ssa.Committed) and SERVERS.index(name) in case.honest:
             clients = frozenset(step.after.counted)
             rosters.setdefault((name, step.after.nonce), set()).add(clients)
             if len(clients) < case.world.task.min_clients:
@@ -104,13 +104,13 @@ def shares_as_committed(case: Case) -> Iterator[str]:
     """No server accepts a share that is not the one to which its peer has committed."""
     for step in case.world.steps:
         match step.state, step.event:
-            case protocol.Revealed() as state, protocol.PeerShare() as share:
+            case ssa.Revealed() as state, ssa.PeerShare() as share:
                 name = step.life.process.name
                 if SERVERS.index(name) in case.honest and not _is_as_committed(case, name, state, share):
                     yield f"{name} accepted a share that is not the one to which its peer has committed"
 
 
-def _is_as_committed(case: Case, name: str, state: protocol.Revealed, share: protocol.PeerShare) -> bool:
+def _is_as_committed(case: Case, name: str, state: ssa.Revealed, share: ssa.PeerShare) -> bool:
     """Whether the share opens the commitment, in any of the rounds that the server has opened."""
     task, server = case.world.task, SERVERS.index(name)
     rounds = {
@@ -119,8 +119,8 @@ def _is_as_committed(case: Case, name: str, state: protocol.Revealed, share: pro
         if reporter == name and isinstance(event, RoundOpened)
     }
     expected = (
-        protocol.share_commitment(
-            protocol.Terms(round_id, server, task.min_clients, task.verified),
+        ssa.share_commitment(
+            ssa.Terms(round_id, server, task.min_clients, task.verified),
             1 - server,
             state.counted,
             share.share,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async import Dense
-from fsl_async.protocols import round as protocol
+from fsl_async.protocols import ssa
 from fsl_async.wire.messages import Share
 from parties.outcome import RoundReport
 from parties.simulation.network import SERVERS
@@ -67,7 +67,7 @@ def values_in_one_sum(case: Case) -> Iterator[str]:
     """No plan of an honest client is in two sums that an honest server has opened, whatever was reported of them."""
     counted: dict[tuple[str, bytes], frozenset[str]] = {}
     for step in case.world.steps:
-        if isinstance(step.after, protocol.Committed):
+        if isinstance(step.after, ssa.Committed):
             counted[step.life.process.name, step.after.nonce] = frozenset(step.after.counted)
     opened: dict[bytes, frozenset[str]] = {}
     for _, note in case.world.transcript:

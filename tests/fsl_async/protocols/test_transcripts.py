@@ -10,7 +10,7 @@ import pytest
 
 from fsl_async import Dense, MisuseError, PeerViolationError, Ring, Task
 from fsl_async.config import ServerKeys
-from fsl_async.protocols import alignment, assembly, client, session, toss
+from fsl_async.protocols import assembly, client, epochs, psu, toss
 from fsl_async.protocols.machine import Event, UnexpectedEvent
 from fsl_async.wire.messages import TossCommitment, TossReveal
 from tests.support.machine_scenes import ALICE, BOB, CAROL, config_of, key, toss_halves
@@ -265,72 +265,72 @@ def test_a_round_half_entered_may_be_tried_again() -> None:
 # ---- session
 
 
-def live(state: session.Session, *events: Event) -> session.Session:
+def live(state: epochs.Session, *events: Event) -> epochs.Session:
     for event in events:
-        state = session.step(state, event, "alice")
+        state = epochs.step(state, event, "alice")
     return state
 
 
 def test_a_session() -> None:
-    state = live(session.Absent(), session.Brought(1, ALICE))
-    assert state == session.Planted(1, ALICE)
-    state = live(state, session.Counted(1))
-    assert state == session.Established(1, 1, ALICE)
-    state = live(state, session.Hinted(2, BOB), session.Counted(2), session.Hinted(5, CAROL))
-    assert state == session.Established(1, 5, CAROL)
-    assert live(state, session.Dropped(5)) == state  # the trees stay, and so does the epoch
-    assert live(state, session.Brought(6, ALICE)) == session.Planted(6, ALICE)
+    state = live(epochs.Absent(), epochs.Brought(1, ALICE))
+    assert state == epochs.Planted(1, ALICE)
+    state = live(state, epochs.Counted(1))
+    assert state == epochs.Established(1, 1, ALICE)
+    state = live(state, epochs.Hinted(2, BOB), epochs.Counted(2), epochs.Hinted(5, CAROL))
+    assert state == epochs.Established(1, 5, CAROL)
+    assert live(state, epochs.Dropped(5)) == state  # the trees stay, and so does the epoch
+    assert live(state, epochs.Brought(6, ALICE)) == epochs.Planted(6, ALICE)
 
 
 def test_trees_that_were_not_counted_are_gone() -> None:
-    assert live(session.Absent(), session.Brought(3, ALICE), session.Dropped(3)) == session.Absent()
+    assert live(epochs.Absent(), epochs.Brought(3, ALICE), epochs.Dropped(3)) == epochs.Absent()
 
 
 def test_a_hint_needs_a_session() -> None:
-    for state in (session.Absent(), session.Planted(3, ALICE)):
+    for state in (epochs.Absent(), epochs.Planted(3, ALICE)):
         with pytest.raises(UnexpectedEvent):
-            live(state, session.Hinted(4, BOB))
+            live(state, epochs.Hinted(4, BOB))
 
 
 @pytest.mark.parametrize(
     ("state", "event"),
     [
-        (session.Established(1, 4, ALICE), session.Hinted(4, BOB)),
-        (session.Established(1, 4, ALICE), session.Brought(4, BOB)),
-        (session.Planted(4, ALICE), session.Brought(4, BOB)),
+        (epochs.Established(1, 4, ALICE), epochs.Hinted(4, BOB)),
+        (epochs.Established(1, 4, ALICE), epochs.Brought(4, BOB)),
+        (epochs.Planted(4, ALICE), epochs.Brought(4, BOB)),
     ],
 )
-def test_two_hints_for_one_epoch_are_named(state: session.Session, event: Event) -> None:
+def test_two_hints_for_one_epoch_are_named(state: epochs.Session, event: Event) -> None:
     with pytest.raises(PeerViolationError, match=r"^alice: gave two different hints for epoch 4: 0a0a.* and 0b0b"):
         live(state, event)
 
 
-@pytest.mark.parametrize("event", [session.Hinted(3, ALICE), session.Brought(3, ALICE)])
+@pytest.mark.parametrize("event", [epochs.Hinted(3, ALICE), epochs.Brought(3, ALICE)])
 def test_epochs_only_rise(event: Event) -> None:
     with pytest.raises(PeerViolationError, match="gave a hint for epoch 3 after one for epoch 4; epochs only rise"):
-        live(session.Established(1, 4, ALICE), event)
+        live(epochs.Established(1, 4, ALICE), event)
 
 
 def test_the_same_hint_again_is_harmless() -> None:
-    standing = session.Established(1, 4, ALICE)
-    assert live(standing, session.Hinted(4, ALICE)) == standing
+    standing = epochs.Established(1, 4, ALICE)
+    assert live(standing, epochs.Hinted(4, ALICE)) == standing
 
 
 def test_trees_cannot_come_in_an_epoch_that_was_hinted_in() -> None:
     """Nobody but a malicious client sends them: an honest one's repeat is known by its digest before it comes here."""
     with pytest.raises(PeerViolationError, match="brought trees in epoch 4 after a hint for it"):
-        live(session.Established(1, 4, ALICE), session.Brought(4, ALICE))
+        live(epochs.Established(1, 4, ALICE), epochs.Brought(4, ALICE))
 
 
 # ---- alignment
 
 
 def test_a_union_that_stays_and_one_that_does_not() -> None:
-    for stays, expected in ((True, alignment.Aligned((), True)), (False, alignment.Seeking())):
-        found = alignment.step(alignment.Seeking(), alignment.UnionFound((), stays))
-        assert alignment.step(found, alignment.MainSettled()) == expected
+    for stays, expected in ((True, psu.Aligned((), True)), (False, psu.Seeking())):
+        found = psu.step(psu.Seeking(), psu.UnionFound((), stays))
+        assert psu.step(found, psu.MainSettled()) == expected
 
 
 def test_where_a_task_begins() -> None:
-    assert alignment.begin(CONFIG.task) == alignment.Everything()
-    assert alignment.begin(msgspec.structs.replace(CONFIG.task, alignment="union")) == alignment.Seeking()
+    assert psu.begin(CONFIG.task) == psu.Everything()
+    assert psu.begin(msgspec.structs.replace(CONFIG.task, alignment="union")) == psu.Seeking()

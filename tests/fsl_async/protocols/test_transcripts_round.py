@@ -10,7 +10,7 @@ import pytest
 from fsl_async import PeerViolationError
 from fsl_async.errors import MisuseError
 from fsl_async.protocols.machine import Event, UnexpectedEvent
-from fsl_async.protocols.round import (
+from fsl_async.protocols.ssa import (
     Aborted,
     Applied,
     Apply,

@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 from fsl_async import FslError, Ring, Sparse, Task, protocols
-from fsl_async.protocols import alignment, assembly, client, session, toss
-from fsl_async.protocols import round as round
+from fsl_async.protocols import assembly, client, epochs, psu, ssa, toss
 from fsl_async.protocols.machine import Event, State
 from fsl_async.union import UnionBlock
 from parties import simulate
@@ -63,7 +62,7 @@ def assembly_walks() -> Iterator[Walk]:
     )
 
 
-def round_walks() -> Iterator[Walk]:
+def ssa_walks() -> Iterator[Walk]:
     proofs = {"alice": A, "bob": B, "carol": C}
     rosters = [
         {"alice": A, "bob": B},
@@ -73,28 +72,28 @@ def round_walks() -> Iterator[Walk]:
         {"alice": A, "bob": D, "carol": D},
     ]
     for verified in (True, False):
-        terms = round.Terms(round_id=D, server=1, minimum=2, verified=verified)
+        terms = ssa.Terms(round_id=D, server=1, minimum=2, verified=verified)
         frequent = [
-            *(round.Submitted(name, digest) for name, digest in proofs.items()),
-            round.Submitted("bob", D),
-            round.CloseRound(),
-            round.GraceOver(),
-            *(round.PeerRoster(roster) for roster in rosters),
-            *[round.Evaluated({name: proofs[name] for name in rosters[0]})] * 2,
-            *(round.PeerProofs({name: proofs[name] for name in roster}) for roster in rosters),
-            round.PeerProofs({"alice": A, "bob": D}),
-            round.Summed(A, B),
-            *[round.PeerCommitment(round.share_commitment(terms, 0, rosters[0], C, D))] * 3,
-            *[round.PeerShare(C, D)] * 2,
-            round.PeerShare(C, A),
-            round.Applied(A),
-            round.PeerConclusion(A),
-            round.PeerConclusion(B),
+            *(ssa.Submitted(name, digest) for name, digest in proofs.items()),
+            ssa.Submitted("bob", D),
+            ssa.CloseRound(),
+            ssa.GraceOver(),
+            *(ssa.PeerRoster(roster) for roster in rosters),
+            *[ssa.Evaluated({name: proofs[name] for name in rosters[0]})] * 2,
+            *(ssa.PeerProofs({name: proofs[name] for name in roster}) for roster in rosters),
+            ssa.PeerProofs({"alice": A, "bob": D}),
+            ssa.Summed(A, B),
+            *[ssa.PeerCommitment(ssa.share_commitment(terms, 0, rosters[0], C, D))] * 3,
+            *[ssa.PeerShare(C, D)] * 2,
+            ssa.PeerShare(C, A),
+            ssa.Applied(A),
+            ssa.PeerConclusion(A),
+            ssa.PeerConclusion(B),
         ]
         yield Walk(
-            round.Open(),
-            lambda state, event, terms=terms: round.step(state, event, terms),
-            [*frequent * 4, round.GaveUp("tired"), round.PeerAbort("S0 gave up: tired")],
+            ssa.Open(),
+            lambda state, event, terms=terms: ssa.step(state, event, terms),
+            [*frequent * 4, ssa.GaveUp("tired"), ssa.PeerAbort("S0 gave up: tired")],
         )
 
 
@@ -112,33 +111,33 @@ def client_walks() -> Iterator[Walk]:
     )
 
 
-def session_walks() -> Iterator[Walk]:
-    epochs = range(1, 8)
+def epochs_walks() -> Iterator[Walk]:
+    numbers = range(1, 8)
     yield Walk(
-        session.Absent(),
-        lambda state, event: session.step(state, event, "alice"),
+        epochs.Absent(),
+        lambda state, event: epochs.step(state, event, "alice"),
         [
-            *(kind(epoch, hint) for kind in (session.Brought, session.Hinted) for epoch in epochs for hint in (A, B)),
-            *(kind(epoch) for kind in (session.Counted, session.Dropped) for epoch in epochs),
+            *(kind(epoch, hint) for kind in (epochs.Brought, epochs.Hinted) for epoch in numbers for hint in (A, B)),
+            *(kind(epoch) for kind in (epochs.Counted, epochs.Dropped) for epoch in numbers),
         ],
     )
 
 
-def alignment_walks() -> Iterator[Walk]:
+def psu_walks() -> Iterator[Walk]:
     union = (UnionBlock("a", 3, A),)
     for rows in ("all", "union"):
         task = Task(name="t", blocks=(Sparse("a", rows=8, select=2),), ring=Ring(64), alignment=rows)
-        found = [alignment.UnionFound(union, stays) for stays in (True, False)]
-        yield Walk(alignment.begin(task), alignment.step, [*found, alignment.UnionLost(), alignment.MainSettled()])
+        found = [psu.UnionFound(union, stays) for stays in (True, False)]
+        yield Walk(psu.begin(task), psu.step, [*found, psu.UnionLost(), psu.MainSettled()])
 
 
 WALKS = {
     toss: toss_walks,
     assembly: assembly_walks,
-    round: round_walks,
+    ssa: ssa_walks,
     client: client_walks,
-    session: session_walks,
-    alignment: alignment_walks,
+    epochs: epochs_walks,
+    psu: psu_walks,
 }
 
 Triple = tuple[type[State], type[Event], type[State]]
@@ -221,8 +220,8 @@ async def test_parties_take_declared_transitions_only(selection: str, monkeypatc
     steps = {(machine, check(machine, before, event, after)) for machine, before, event, after in taken}
     for machine in MACHINES:
         exercised = {triple for owner, triple in steps if owner is machine}
-        assert exercised or (machine is session and selection == "adaptive"), machine
-    assert (round, (round.Concluded, round.PeerConclusion, round.Done)) in steps
+        assert exercised or (machine is epochs and selection == "adaptive"), machine
+    assert (ssa, (ssa.Concluded, ssa.PeerConclusion, ssa.Done)) in steps
     assert (client, (client.Submitted, client.Finish, client.Over)) in steps
 
 

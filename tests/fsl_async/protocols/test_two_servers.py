@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from fsl_async.digests import Domain, digest
 from fsl_async.protocols.machine import Event, accepted_later
-from fsl_async.protocols.round import (
+from fsl_async.protocols.ssa import (
     ACCEPTS,
     Aborted,
     Applied,

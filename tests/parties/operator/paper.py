@@ -31,8 +31,8 @@ from parties.operator.log import Log
 from tests.parties.operator.stage import settled_round
 
 SAMPLES: tuple[ServerEvent, ...] = (
-    RoundOpened(number=3, round_id=bytes(32), phase="main", closes_at=1e9),
-    RoundOpened(number=4, round_id=bytes(32), phase="union", closes_at=float("inf")),
+    RoundOpened(number=3, round_id=bytes(32), protocol="ssa", closes_at=1e9),
+    RoundOpened(number=4, round_id=bytes(32), protocol="psu", closes_at=float("inf")),
     RoundMoved(number=3, state="Closed"),
     Resumed(number=3, state="Rostered"),
     SubmissionIn(number=3, client="alice", total=1),

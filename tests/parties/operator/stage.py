@@ -106,7 +106,7 @@ class Stage:
         self.running = RoundStatus(
             number=number,
             round_id=number.to_bytes(32, "big"),
-            phase="main",
+            protocol="ssa",
             state="Open",
             opened_at=self.now,
             closes_at=self.now + seconds,
@@ -117,7 +117,7 @@ class Stage:
             waiting_for="clients",
         )
         self.tell(
-            RoundOpened(number=number, round_id=self.running.round_id, phase="main", closes_at=self.running.closes_at)
+            RoundOpened(number=number, round_id=self.running.round_id, protocol="ssa", closes_at=self.running.closes_at)
         )
 
     def submit(self, client: str) -> None:
@@ -163,7 +163,7 @@ def settled_round(
         excluded=excluded,
         model=(BlockModel("items", "f4", bytes(32)),),
     )
-    return PastRound(report=report, phase="main", opened_at=opened, settled_at=settled, evaluating=work)
+    return PastRound(report=report, protocol="ssa", opened_at=opened, settled_at=settled, evaluating=work)
 
 
 def play_day(stage: Stage, rounds: int = 24, seed: int = 5) -> None:

@@ -12,7 +12,7 @@ import trio.testing
 from prometheus_client.parser import text_string_to_metric_families
 from trio.testing import MockClock
 
-from fsl_async.protocols import round as protocol
+from fsl_async.protocols import ssa
 from parties.events import (
     BudgetMoved,
     ConnectionFailed,
@@ -68,7 +68,7 @@ def test_the_running_round_is_in_exactly_one_state(stage):
 
 
 def test_every_state_of_the_machine_is_known():
-    assert set(STATES) == {TOSSING, *(state.__name__ for state in protocol.ACCEPTS)}
+    assert set(STATES) == {TOSSING, *(state.__name__ for state in ssa.ACCEPTS)}
 
 
 def test_every_warning_that_is_given_has_a_label_of_its_own():

@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from fsl_async.errors import StorageError
-from fsl_async.protocols import round as protocol
+from fsl_async.protocols import ssa
 from parties.operator import serve_operator
 from parties.operator.metrics import EXCLUSIONS, STATES
 from tests import ROOT
@@ -324,5 +324,5 @@ def test_nothing_is_loaded_from_elsewhere_and_nothing_is_inline():
 
 def test_words_know_every_state_and_reason():
     words = (PAGE / "labels.js").read_text(encoding="utf-8")
-    for name in (*(state.__name__ for state in protocol.ACCEPTS), *EXCLUSIONS):
+    for name in (*(state.__name__ for state in ssa.ACCEPTS), *EXCLUSIONS):
         assert re.search(rf"^  {name}: ", words, re.MULTILINE), name

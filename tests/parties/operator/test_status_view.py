@@ -56,7 +56,7 @@ def test_the_status_shows_the_round_the_parties_and_what_went_wrong(stage):
     shown = as_text(status_screen(*views(stage)))
     for words in (
         "S0 goods  S1 connected  23 clients connected  22 rounds done, 2 aborted",
-        "round 25 (main): Open",
+        "round 25 (ssa): Open",
         "37, at most 100",
         "29 of 37",
         "closes in 3:24",
@@ -67,7 +67,7 @@ def test_the_status_shows_the_round_the_parties_and_what_went_wrong(stage):
         assert words in shown, f"{words!r} is not in\n{shown}"
     lines = shown.splitlines()
     assert max(map(len, lines)) <= 100
-    rounds = [line.split()[0] for line in lines if line.split()[1:2] == ["main"]]
+    rounds = [line.split()[0] for line in lines if line.split()[1:2] == ["ssa"]]
     assert rounds == [str(number) for number in range(17, 25)], "the latest ones"
 
 
@@ -155,7 +155,7 @@ async def test_the_live_view_follows_the_server_and_outlives_its_restart(stage, 
         async with trio.open_nursery() as again:
             await again.start(partial(serve_operator, stage.observer, stage, address, tmp_path / "token"))
             stage.open_round(2)
-            await shows("round 2 (main): Open")
+            await shows("round 2 (ssa): Open")
             again.cancel_scope.cancel()
         nursery.cancel_scope.cancel()
 
@@ -196,7 +196,7 @@ async def test_status_and_rounds_are_data_for_scripts(stage, tmp_path, capsys):
         code, found = await called(capsys, words("rounds", "show", config, 2, "--format", "json"))
         assert (code, found["result"]["clients"]) == (0, list(stage.past[1].report.clients))
         assert await trio.to_thread.run_sync(words("status", config)) == 0, "no terminal: shown once"
-        assert "round 5 (main): Open" in capsys.readouterr().out
+        assert "round 5 (ssa): Open" in capsys.readouterr().out
         assert await trio.to_thread.run_sync(words("rounds", "list", config)) == 0
         assert "round 5 is running: Open" in capsys.readouterr().out
 

@@ -14,7 +14,7 @@ import trio
 
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.errors import StorageError
-from fsl_async.protocols import round as protocol
+from fsl_async.protocols import ssa
 from parties.client.client import Client
 from parties.compute import InlineLane
 from parties.events import Resumed, ServerEvent
@@ -227,7 +227,7 @@ async def test_what_an_event_shows_about_a_client_is_stored_before_the_event(
         run, disk = home.server[0].running, home.disks[0]
         disk.kill_at_event, disk.kill_after = b"PeerRoster", True
         with pytest.raises(KilledError):
-            await run.take(protocol.PeerRoster({"anna": bytes(32)}))
+            await run.take(ssa.PeerRoster({"anna": bytes(32)}))
         (entry,) = await EvidenceBook(disk.kept).entries()
         assert (entry.kind, entry.about) == ("two-digests", "anna or S1")
 

@@ -16,7 +16,7 @@ import trio
 
 from fsl_async import Dense, FslError, MisuseError, PeerViolationError, Ring, Sparse, Task, geometry
 from fsl_async.error_groups import leaves
-from fsl_async.protocols import session
+from fsl_async.protocols import epochs
 from fsl_async.server.aggregation import Submission
 from fsl_async.union import union_rows
 from fsl_async.wire.codec import decode, encode
@@ -315,17 +315,17 @@ async def a_submission(client: str) -> Submission:
 async def test_a_server_takes_epochs_that_rise_and_one_hint_for_each() -> None:
     sessions = Sessions(task_of(selection="fixed"), MemoryStore())
     with pytest.raises(RequestRefusedError, match="Hinted in state Absent"):
-        sessions.take("ada", session.Hinted(4, b"first"))
-    sessions.take("ada", session.Brought(4, b"first"))
-    await sessions.settle(4, "main", ["ada"], a_submission)
-    sessions.take("ada", session.Hinted(6, b"second"))
-    sessions.take("ada", session.Hinted(6, b"second"))
+        sessions.take("ada", epochs.Hinted(4, b"first"))
+    sessions.take("ada", epochs.Brought(4, b"first"))
+    await sessions.settle(4, "ssa", ["ada"], a_submission)
+    sessions.take("ada", epochs.Hinted(6, b"second"))
+    sessions.take("ada", epochs.Hinted(6, b"second"))
     with pytest.raises(RequestRefusedError, match="gave two different hints for epoch 6"):
-        sessions.take("ada", session.Hinted(6, b"another"))
+        sessions.take("ada", epochs.Hinted(6, b"another"))
     for epoch in (4, 5):
         with pytest.raises(RequestRefusedError, match=f"for epoch {epoch} after one for epoch 6; epochs only rise"):
-            sessions.take("ada", session.Hinted(epoch, b"third"))
-    sessions.take("ada", session.Hinted(7, b"third"))
+            sessions.take("ada", epochs.Hinted(epoch, b"third"))
+    sessions.take("ada", epochs.Hinted(7, b"third"))
 
 
 async def test_a_selection_that_changed_in_a_session_is_refused_by_name() -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from fsl_async.config import BlockModel, RoundConfig, ServerKeys
 from fsl_async.errors import PeerViolationError, StorageError
-from fsl_async.protocols import alignment, session, toss
-from fsl_async.protocols import round as protocol
+from fsl_async.protocols import epochs, psu, ssa, toss
 from fsl_async.ring import Ring
 from fsl_async.task import Dense, Sparse, Task
 from parties.client import state as client_state
@@ -48,7 +47,7 @@ CONFIG = RoundConfig(
     model=(BlockModel("items", "f4", bytes(32)), BlockModel("head", "f4", bytes(32))),
 )
 MODEL = {"items": np.zeros((40, 1), np.float32), "head": np.zeros(2, np.float32)}
-FRESH = Progress(task=TASK.canonical(), server=0, keys=KEYS, alignment=alignment.Everything())
+FRESH = Progress(task=TASK.canonical(), server=0, keys=KEYS, alignment=psu.Everything())
 ROUND = "round-00000003"
 
 encode = msgspec.msgpack.encode
@@ -70,7 +69,7 @@ def _client(store: Store) -> Awaitable[object]:
 
 
 async def _origin(store: Store) -> None:
-    await store.commit(Put("session/alice/state", encode(session.Established(2, 3, bytes(32)))))
+    await store.commit(Put("session/alice/state", encode(epochs.Established(2, 3, bytes(32)))))
     sessions = Sessions(TASK, store)
     await sessions.restore()
     await sessions.of(CONFIG, "alice")
@@ -196,7 +195,7 @@ async def test_trees_of_another_task_are_the_stores_error():
 
 async def _with_session(planting) -> MemoryStore:
     store = await _owned()
-    kept = StoredSession(session.Established(3, 4, bytes(32)), planting, (bytes(32), bytes(32)))
+    kept = StoredSession(epochs.Established(3, 4, bytes(32)), planting, (bytes(32), bytes(32)))
     await store.commit(Put("session", encode(kept)))
     return store
 
@@ -250,9 +249,9 @@ STORED = [
         StoredSession,
         StoredDraft,
         StoredPlanting,
-        session.Session,
+        epochs.Session,
     ),
-    *(event for _, event in protocol.TRANSITIONS),
+    *(event for _, event in ssa.TRANSITIONS),
     *(toss.Half, toss.PeerTossCommitment, toss.PeerTossReveal, StoredRequest, StoredOrigin, StoredEnrolment),
     *(client_state.StoredOwner, client_state.StoredRetrieval, client_state.StoredSubmission),
 ]
@@ -310,5 +309,5 @@ def test_no_round_lasts_less_than_no_time():
     report = RoundReport(
         round_id=bytes(32), number=1, ending=Done(), clients=(), excluded={}, model=CONFIG.model, union=()
     )
-    past = PastRound(report=report, phase="main", opened_at=2e9, settled_at=8e8, evaluating=0.0)
+    past = PastRound(report=report, protocol="ssa", opened_at=2e9, settled_at=8e8, evaluating=0.0)
     assert past.seconds == 0.0

@@ -11,7 +11,7 @@ import trio
 
 from fsl_async.error_groups import leaves
 from fsl_async.errors import ChannelError, StorageError
-from fsl_async.protocols.round import Submitted
+from fsl_async.protocols.ssa import Submitted
 from fsl_async.wire.public_part import Layout, Trees, dense_bytes
 from parties import RequestDeniedError
 from parties.events import RequestRefused, ServerEvent, Warned

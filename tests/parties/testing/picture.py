@@ -25,7 +25,7 @@ TASK = Task(
 )
 FAULTS = [
     Cut("bob", connection=1, outward=True, after=60, lost=True),
-    Crash("S1", AtTransition("round", "Proved", "PeerProofs", "Verified", "after write"), down=1.5),
+    Crash("S1", AtTransition("ssa", "Proved", "PeerProofs", "Verified", "after write"), down=1.5),
 ]
 
 

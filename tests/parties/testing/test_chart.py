@@ -39,7 +39,7 @@ def story(*told: object) -> list[Entry]:
 
 
 def opened(number: int, round_id: bytes) -> RoundOpened:
-    return RoundOpened(number=number, round_id=round_id, phase="main", closes_at=float("inf"))
+    return RoundOpened(number=number, round_id=round_id, protocol="ssa", closes_at=float("inf"))
 
 
 # ---- what it shows

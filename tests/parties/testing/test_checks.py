@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fsl_async.errors import MisuseError, PeerViolationError, StorageError
-from fsl_async.protocols import round as protocol
+from fsl_async.protocols import ssa
 from fsl_async.wire.messages import Receipt, Refused, Share
 from parties.events import RoundOpened, RoundSettled
 from parties.outcome import Aborted, ClientOutcome, RoundReport
@@ -73,7 +73,7 @@ def a_server_changes_its_mind(case: Case) -> None:
 
 
 def two_rounds_of_one_number(case: Case) -> None:
-    opened = RoundOpened(number=1, round_id=OTHER, phase="main", closes_at=0.0)
+    opened = RoundOpened(number=1, round_id=OTHER, protocol="ssa", closes_at=0.0)
     case.world.events.append((9.0, "S1", opened))
 
 
@@ -101,17 +101,13 @@ def three_contents_acknowledged(case: Case) -> None:
 
 
 def a_sum_of_one(case: Case) -> None:
-    at, step = next(
-        (at, step) for at, step in enumerate(case.world.steps) if isinstance(step.after, protocol.Committed)
-    )
+    at, step = next((at, step) for at, step in enumerate(case.world.steps) if isinstance(step.after, ssa.Committed))
     counted = dict(list(dict(step.after.counted).items())[:1])
     case.world.steps[at] = step._replace(after=msgspec.structs.replace(step.after, counted=counted))
 
 
 def another_share_than_was_committed_to(case: Case) -> None:
-    at, step = next(
-        (at, step) for at, step in enumerate(case.world.steps) if isinstance(step.event, protocol.PeerShare)
-    )
+    at, step = next((at, step) for at, step in enumerate(case.world.steps) if isinstance(step.event, ssa.PeerShare))
     case.world.steps[at] = step._replace(event=msgspec.structs.replace(step.event, share=OTHER))
 
 

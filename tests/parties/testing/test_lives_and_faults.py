@@ -136,7 +136,7 @@ def test_the_machines_are_as_they_were() -> None:
 def test_all_that_is_heard_in_a_world_is_declared(crashed: World) -> None:
     heard = {step.transition for step in crashed.steps}
     assert heard <= {transition for name in MACHINES for transition in declared(name)}
-    assert {transition.machine for transition in heard} >= {"round", "toss", "client"}
+    assert {transition.machine for transition in heard} >= {"ssa", "toss", "client"}
 
 
 def test_steps_outside_all_processes_are_not_heard(crashed: World) -> None:
@@ -151,7 +151,7 @@ def test_steps_outside_all_processes_are_not_heard(crashed: World) -> None:
 
 
 def places() -> list[Crash]:
-    label = ("round", "Proved", "PeerProofs", "Verified")
+    label = ("ssa", "Proved", "PeerProofs", "Verified")
     return [
         Crash("S0", AtCommit(5, "before write"), down=0.5),
         Crash("S0", AtCommit(5, "before sync"), down=0.5),

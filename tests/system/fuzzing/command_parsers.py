@@ -109,7 +109,7 @@ def _answers() -> list[bytes]:
     run = RoundStatus(
         number=4,
         round_id=key(1),
-        phase="main",
+        protocol="ssa",
         state="Open",
         opened_at=1.0,
         closes_at=9.0,
@@ -129,7 +129,7 @@ def _answers() -> list[bytes]:
         rounds_done=3,
         rounds_aborted=1,
     )
-    past = PastRound(report=REPORT, phase="main", opened_at=1.0, settled_at=2.0, evaluating=0.5)
+    past = PastRound(report=REPORT, protocol="ssa", opened_at=1.0, settled_at=2.0, evaluating=0.5)
     views = (
         status_view(status, _observer()),
         rounds_view([past]),

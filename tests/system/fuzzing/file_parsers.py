@@ -160,7 +160,7 @@ class _Server:
         )
 
     async def past_rounds(self, most: int, before: int = 0) -> list[PastRound]:
-        return [PastRound(report=REPORT, phase="main", opened_at=1.0, settled_at=2.0, evaluating=0.5)]
+        return [PastRound(report=REPORT, protocol="ssa", opened_at=1.0, settled_at=2.0, evaluating=0.5)]
 
     async def abort_round(self, number: int, explanation: str) -> object:
         raise MisuseError(f"round {number} is not running")

@@ -13,8 +13,7 @@ from typing import Any, Union
 import msgspec
 
 from fsl_async.errors import PeerViolationError
-from fsl_async.protocols import assembly, session, toss
-from fsl_async.protocols import round as protocol
+from fsl_async.protocols import assembly, epochs, ssa, toss
 from fsl_async.protocols.machine import Event, UnexpectedEvent
 from fsl_async.wire.client_digests import unpack_digests
 from fsl_async.wire.codec import decode, encode
@@ -28,11 +27,11 @@ __all__ = ["PARSERS"]
 
 NAMES = ("alice", "bob", "carol")
 TERMS = (
-    protocol.Terms(round_id=key(0), server=0, minimum=2, verified=True),
-    protocol.Terms(round_id=key(0), server=1, minimum=2, verified=False),
+    ssa.Terms(round_id=key(0), server=0, minimum=2, verified=True),
+    ssa.Terms(round_id=key(0), server=1, minimum=2, verified=False),
 )
 REFUSALS = (PeerViolationError, UnexpectedEvent)
-EVENTS: Any = Union[tuple(dict.fromkeys(event for _, event in protocol.TRANSITIONS))]  # noqa: UP007 - from a table
+EVENTS: Any = Union[tuple(dict.fromkeys(event for _, event in ssa.TRANSITIONS))]  # noqa: UP007 - from a table
 
 
 class Bytes:
@@ -66,20 +65,20 @@ def _entries(variant: int) -> dict[str, bytes]:
     }
 
 
-def _counted(state: protocol.Round) -> dict[str, bytes]:
+def _counted(state: ssa.Round) -> dict[str, bytes]:
     return dict(getattr(state, "counted", {}))
 
 
-def _proofs(state: protocol.Round, variant: int) -> dict[str, bytes]:
+def _proofs(state: ssa.Round, variant: int) -> dict[str, bytes]:
     """A proof for each client of the roster; of some another one than the usual."""
     roster = sorted(getattr(state, "roster", {}))
     return {name: key(200 + (variant >> place & 1)) for place, name in enumerate(roster)}
 
 
-def _commitment(state: protocol.Round, terms: protocol.Terms, variant: int) -> bytes:
+def _commitment(state: ssa.Round, terms: ssa.Terms, variant: int) -> bytes:
     if variant % 4 == 3:
         return key(variant)
-    return protocol.share_commitment(terms, 1 - terms.server, _counted(state), key(variant % 4), key(1))
+    return ssa.share_commitment(terms, 1 - terms.server, _counted(state), key(variant % 4), key(1))
 
 
 def _said(data: bytes, peer: str) -> Event:
@@ -87,75 +86,75 @@ def _said(data: bytes, peer: str) -> Event:
     message, bulk = decode(data, FromPeer, peer)
     match message:
         case RosterList():
-            return protocol.PeerRoster(unpack_digests(bulk, 6, peer))
+            return ssa.PeerRoster(unpack_digests(bulk, 6, peer))
         case Proofs():
-            return protocol.PeerProofs(unpack_digests(bulk, 6, peer))
+            return ssa.PeerProofs(unpack_digests(bulk, 6, peer))
         case Commitment(commitment=commitment):
-            return protocol.PeerCommitment(commitment)
+            return ssa.PeerCommitment(commitment)
         case Share(nonce=nonce):
-            return protocol.PeerShare(bytes(bulk), nonce)
+            return ssa.PeerShare(bytes(bulk), nonce)
         case Conclusion(outcome=outcome):
-            return protocol.PeerConclusion(outcome)
+            return ssa.PeerConclusion(outcome)
         case Abort(explanation=explanation):
-            return protocol.PeerAbort(explanation)
+            return ssa.PeerAbort(explanation)
     raise PeerViolationError(peer, "says nothing that belongs to a round")
 
 
-def _round_event(state: protocol.Round, terms: protocol.Terms, source: Bytes) -> Event:
+def _round_event(state: ssa.Round, terms: ssa.Terms, source: Bytes) -> Event:
     kind, variant = source.take() % 14, source.take()
     match kind:
         case 0:
-            return protocol.Submitted(NAMES[variant % 3], key(100 + variant % 3 + (variant >> 7) * 10))
+            return ssa.Submitted(NAMES[variant % 3], key(100 + variant % 3 + (variant >> 7) * 10))
         case 1:
-            return protocol.CloseRound()
+            return ssa.CloseRound()
         case 2:
-            return protocol.GraceOver()
+            return ssa.GraceOver()
         case 3:
-            return protocol.PeerRoster(_entries(variant))
+            return ssa.PeerRoster(_entries(variant))
         case 4:
-            return protocol.Evaluated(_proofs(state, variant) if terms.verified else {})
+            return ssa.Evaluated(_proofs(state, variant) if terms.verified else {})
         case 5:
-            return protocol.PeerProofs(_proofs(state, variant) if variant < 128 else _entries(variant))
+            return ssa.PeerProofs(_proofs(state, variant) if variant < 128 else _entries(variant))
         case 6:
-            return protocol.Summed(key(40), key(41))
+            return ssa.Summed(key(40), key(41))
         case 7:
-            return protocol.PeerCommitment(_commitment(state, terms, variant))
+            return ssa.PeerCommitment(_commitment(state, terms, variant))
         case 8:
-            return protocol.PeerShare(key(variant % 4), key(1))
+            return ssa.PeerShare(key(variant % 4), key(1))
         case 9:
-            return protocol.Applied(key(50))
+            return ssa.Applied(key(50))
         case 10:
-            return protocol.PeerConclusion(key(50 + (variant & 1)))
+            return ssa.PeerConclusion(key(50 + (variant & 1)))
         case 11:
-            return protocol.GaveUp("tired" * variant)
+            return ssa.GaveUp("tired" * variant)
         case 12:
-            return protocol.PeerAbort("é" * variant)
+            return ssa.PeerAbort("é" * variant)
         case _:
             return _said(source.take_many(variant), terms.peer)
 
 
-RANK = {kind: place for place, kind in enumerate(protocol.ACCEPTS)}
+RANK = {kind: place for place, kind in enumerate(ssa.ACCEPTS)}
 
 
 class _Witness:
     """What one server lets the other one see of a round, and what may never be seen."""
 
-    def __init__(self, terms: protocol.Terms) -> None:
+    def __init__(self, terms: ssa.Terms) -> None:
         self._terms = terms
         self._sent: dict[str, bytes] = {}
 
-    def look(self, before: protocol.Round, after: protocol.Round) -> None:
-        assert RANK[type(after)] >= RANK[type(before)] or isinstance(before, protocol.Closing)
-        if isinstance(after, protocol.Aborted):
-            assert not isinstance(before, protocol.Revealed | protocol.Combined | protocol.Concluded | protocol.Done)
-        if isinstance(after, protocol.Revealed | protocol.Combined):
+    def look(self, before: ssa.Round, after: ssa.Round) -> None:
+        assert RANK[type(after)] >= RANK[type(before)] or isinstance(before, ssa.Closing)
+        if isinstance(after, ssa.Aborted):
+            assert not isinstance(before, ssa.Revealed | ssa.Combined | ssa.Concluded | ssa.Done)
+        if isinstance(after, ssa.Revealed | ssa.Combined):
             assert len(after.counted) >= self._terms.minimum
-        for effect in protocol.effects(after, self._terms):
+        for effect in ssa.effects(after, self._terms):
             match effect:
-                case protocol.Send(message=message, bulk=bulk):
+                case ssa.Send(message=message, bulk=bulk):
                     self._once(b"".join(encode(message, bulk)), type(message).__name__)
-                case protocol.SendShare(message=message, share=share):
-                    assert not isinstance(after, protocol.BEFORE_REVEALED)
+                case ssa.SendShare(message=message, share=share):
+                    assert not isinstance(after, ssa.BEFORE_REVEALED)
                     self._once(message.nonce + share, "share")
                 case _:
                     pass
@@ -167,12 +166,12 @@ class _Witness:
 def _run_round(data: bytes) -> None:
     source = Bytes(data)
     terms = TERMS[source.take() & 1]
-    state: protocol.Round = protocol.Open()
+    state: ssa.Round = ssa.Open()
     witness, journal = _Witness(terms), []
     while source:
         try:
             event = _round_event(state, terms, source)
-            after = protocol.step(state, event, terms)
+            after = ssa.step(state, event, terms)
         except REFUSALS:
             continue
         if after != state:
@@ -182,11 +181,11 @@ def _run_round(data: bytes) -> None:
     _replay(journal, state, terms)
 
 
-def _replay(journal: list[bytes], reached: protocol.Round, terms: protocol.Terms) -> None:
+def _replay(journal: list[bytes], reached: ssa.Round, terms: ssa.Terms) -> None:
     """A server that restarts comes to the state where it was."""
-    state: protocol.Round = protocol.Open()
+    state: ssa.Round = ssa.Open()
     for entry in journal:
-        state = protocol.step(state, msgspec.msgpack.decode(entry, type=EVENTS), terms)
+        state = ssa.step(state, msgspec.msgpack.decode(entry, type=EVENTS), terms)
     assert state == reached
 
 
@@ -257,17 +256,17 @@ def _session_event(source: Bytes) -> Event:
     kind, epoch = source.take() % 4, source.take() % 6
     match kind:
         case 0:
-            return session.Brought(epoch, key(source.take() % 3))
+            return epochs.Brought(epoch, key(source.take() % 3))
         case 1:
-            return session.Hinted(epoch, key(source.take() % 3))
+            return epochs.Hinted(epoch, key(source.take() % 3))
         case 2:
-            return session.Counted(epoch)
+            return epochs.Counted(epoch)
         case _:
-            return session.Dropped(epoch)
+            return epochs.Dropped(epoch)
 
 
-def _step_session(state: session.Session, event: Event) -> session.Session:
-    after = session.step(state, event, "alice")
+def _step_session(state: epochs.Session, event: Event) -> epochs.Session:
+    after = epochs.step(state, event, "alice")
     for epoch in _epochs(state):
         assert all(later >= epoch for later in _epochs(after))
     if _epochs(after) == _epochs(state) != []:
@@ -275,8 +274,8 @@ def _step_session(state: session.Session, event: Event) -> session.Session:
     return after
 
 
-def _epochs(state: session.Session) -> list[int]:
-    return [state.epoch] if isinstance(state, session.Planted | session.Established) else []
+def _epochs(state: epochs.Session) -> list[int]:
+    return [state.epoch] if isinstance(state, epochs.Planted | epochs.Established) else []
 
 
 def _pairs(*pairs: tuple[int, ...]) -> bytes:
@@ -301,7 +300,7 @@ PARSERS = (
     ),
     Parser(
         "session-machine",
-        _run(session.Absent, _step_session, _session_event),
+        _run(epochs.Absent, _step_session, _session_event),
         lambda: [_pairs((0, 1, 1), (2, 1), (1, 2, 2), (2, 2))],
         (),
         longest=128,

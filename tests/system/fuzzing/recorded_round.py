@@ -13,7 +13,7 @@ import numpy as np
 
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import StorageError
-from fsl_async.protocols import round as protocol
+from fsl_async.protocols import ssa
 from fsl_async.protocols.machine import Event
 from fsl_async.server.sums import CellMemory
 from fsl_async.wire.public_part import share_bytes
@@ -32,7 +32,7 @@ from .samples import CONFIG, key, repeating
 __all__ = ["PARSERS"]
 
 PREFIX = f"round-{CONFIG.number:08}"
-TERMS = protocol.Terms(CONFIG.round_id(), 0, CONFIG.task.min_clients, CONFIG.task.verified)
+TERMS = ssa.Terms(CONFIG.round_id(), 0, CONFIG.task.min_clients, CONFIG.task.verified)
 MODEL = {"items": np.zeros((40, 2), np.float32), "head": np.zeros(3, np.float32)}
 BEGUN = RoundStart(
     config=CONFIG,
@@ -100,10 +100,10 @@ def _read_events(data: bytes) -> None:
     at_once(store.commit(*shares, *(Record(f"{PREFIX}/events", entry) for entry in _entries(data))))
     run = RoundRun(BEGUN, RoundRecords(store, CONFIG, _no_session), _tools(store))
     at_once(run.replay())
-    assert protocol.effects(run.state, run.terms) is not None
-    if isinstance(run.state, protocol.Done | protocol.Aborted):
+    assert ssa.effects(run.state, run.terms) is not None
+    if isinstance(run.state, ssa.Done | ssa.Aborted):
         assert run.settled.is_set()
-        assert (run.report().ended == "aborted") == isinstance(run.state, protocol.Aborted)
+        assert (run.report().ended == "aborted") == isinstance(run.state, ssa.Aborted)
 
 
 def _written(events: Sequence[Event]) -> bytes:
@@ -115,21 +115,21 @@ def _journals() -> list[bytes]:
     """A round that is done, one that the peer closes first, and two that are given up."""
     clients = {"alice": key(100), "bob": key(101)}
     proofs = {client: key(200) for client in clients}
-    submitted = [protocol.Submitted(client, submission) for client, submission in clients.items()]
-    agreed = [*submitted, protocol.CloseRound(), protocol.PeerRoster(clients)]
+    submitted = [ssa.Submitted(client, submission) for client, submission in clients.items()]
+    agreed = [*submitted, ssa.CloseRound(), ssa.PeerRoster(clients)]
     done = [
         *agreed,
-        protocol.Evaluated(proofs),
-        protocol.PeerProofs(proofs),
-        protocol.Summed(NAMES[0], key(1)),
-        protocol.PeerCommitment(protocol.share_commitment(TERMS, 1, clients, NAMES[1], key(2))),
-        protocol.PeerShare(NAMES[1], key(2)),
-        protocol.Applied(key(50)),
-        protocol.PeerConclusion(key(50)),
+        ssa.Evaluated(proofs),
+        ssa.PeerProofs(proofs),
+        ssa.Summed(NAMES[0], key(1)),
+        ssa.PeerCommitment(ssa.share_commitment(TERMS, 1, clients, NAMES[1], key(2))),
+        ssa.PeerShare(NAMES[1], key(2)),
+        ssa.Applied(key(50)),
+        ssa.PeerConclusion(key(50)),
     ]
-    late = [submitted[0], protocol.PeerRoster(clients), submitted[1]]
-    given_up = [*agreed, protocol.GaveUp("no disk")]
-    return [_written(events) for events in (done, late, given_up, [protocol.PeerAbort("S1 gave up: no disk")])]
+    late = [submitted[0], ssa.PeerRoster(clients), submitted[1]]
+    given_up = [*agreed, ssa.GaveUp("no disk")]
+    return [_written(events) for events in (done, late, given_up, [ssa.PeerAbort("S1 gave up: no disk")])]
 
 
 PARSERS = (
@@ -140,6 +140,6 @@ PARSERS = (
         (StorageError,),
         source=PREFIX,
         share=10 * SLOW,
-        tokens=tuple(b"\xa4type" + msgspec.msgpack.encode(event.__name__) for _, event in protocol.TRANSITIONS),
+        tokens=tuple(b"\xa4type" + msgspec.msgpack.encode(event.__name__) for _, event in ssa.TRANSITIONS),
     ),
 )

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from fsl_async.errors import MisuseError, PeerViolationError, StorageError
-from fsl_async.protocols import alignment, session, toss
+from fsl_async.protocols import epochs, psu, toss
 from fsl_async.wire.public_part import Trees
 from parties.client.session import StoredSession
 from parties.client.state import ClientState
@@ -112,7 +112,7 @@ def _planting() -> Planting:
 
 
 def _sessions_of_client() -> list[bytes]:
-    state = session.Established(3, 4, key(1))
+    state = epochs.Established(3, 4, key(1))
     return [encode(StoredSession(state, _planting().stored(), (key(2), key(3))))]
 
 
@@ -126,11 +126,11 @@ FRESH = Progress(
     task=TASK.canonical(),
     server=0,
     keys=SERVERS[0].public.keys,
-    alignment=alignment.Everything(),
+    alignment=psu.Everything(),
     session=SessionSeed(number=2, hash_seed=key(8)),
 )
 MODEL = {"items": np.zeros((40, 2), np.float32), "head": np.zeros(3, np.float32)}
-PAST = PastRound(report=REPORT, phase="main", opened_at=1.0, settled_at=2.5, evaluating=0.25)
+PAST = PastRound(report=REPORT, protocol="ssa", opened_at=1.0, settled_at=2.5, evaluating=0.25)
 
 
 def _open_history(store: Store) -> Coroutine[Any, Any, object]:
@@ -201,7 +201,7 @@ STORED = StoredSubmission(
 ROUND = "round-00000003"
 PART = (Put(f"{ROUND}/parts/alice/submit-0/{key(5).hex()}", b"part"), Put(f"{ROUND}/dense/alice", b"dense"))
 SESSION = "session/alice"
-STANDING = session.Established(2, 3, key(1))
+STANDING = epochs.Established(2, 3, key(1))
 
 
 async def _session_state(store: Store) -> None:
@@ -219,7 +219,7 @@ ORIGIN = {
     "commitments": (key(1), key(2)),
     "tree": key(3),
     "trees": Trees.OWN,
-    "phase": "main",
+    "protocol": "ssa",
 }
 
 
@@ -316,7 +316,7 @@ PARSERS = (
     _parser("server-request", _entry(f"{ROUND}/requests", _requests), [("alice", "submit", 0, key(5), key(6))]),
     _parser("server-part-name", _read_part_name, lambda: [b"alice%2F/retrieve-1/" + b"ab" * 32], longest=128),
     _parser("server-submission", _value(f"{ROUND}/submissions/alice", _submission, *PART), [STORED]),
-    _parser("server-session", _value(f"{SESSION}/state", _session_state), [STANDING, session.Planted(3, key(1))]),
+    _parser("server-session", _value(f"{SESSION}/state", _session_state), [STANDING, epochs.Planted(3, key(1))]),
     _parser(
         "server-session-origin",
         _value(

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from fsl_async.protocols.machine import Event
-from fsl_async.protocols.round import Evaluated, PeerAbort, PeerProofs, PeerRoster, Submitted
+from fsl_async.protocols.ssa import Evaluated, PeerAbort, PeerProofs, PeerRoster, Submitted
 from transport.records import RecordType
 
 from .catalogue import PARSERS

@@ -21,7 +21,7 @@ from fsl_async.config import RoundConfig
 from fsl_async.digests import Domain
 from fsl_async.error_groups import leaves
 from fsl_async.errors import MisuseError
-from fsl_async.protocols import round as protocol
+from fsl_async.protocols import ssa
 from fsl_async.protocols import toss as tossing
 from fsl_async.protocols.machine import Event
 from fsl_async.wire.messages import Message
@@ -175,7 +175,7 @@ class Byzantine(Server):
 
     def note(self, event: Event) -> None:
         """Take note of a sum that it has seen."""
-        if isinstance(event, protocol.Applied):
+        if isinstance(event, ssa.Applied):
             with suppress(MisuseError):  # it is refused
                 self.sums[self.running.round_id] = self.running.outcome().elements
 
@@ -211,12 +211,12 @@ def flipped(data: bytes, place: int = 0) -> bytes:
     return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
 
 
-def with_error(server: Byzantine, event: protocol.Summed, places: slice, error: int) -> protocol.Summed:
+def with_error(server: Byzantine, event: ssa.Summed, places: slice, error: int) -> ssa.Summed:
     """A server's share with an error added to some of its elements."""
     records = server.running.records
     share = np.frombuffer(at_once(records.share(event.share)), "<u8").copy()
     share[places] += np.uint64(error)  # as a ring does, without a warning
-    return protocol.Summed(at_once(records.keep_share(share.tobytes())), event.nonce)
+    return ssa.Summed(at_once(records.keep_share(share.tobytes())), event.nonce)
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ import msgspec
 import trio
 
 from fsl_async.digests import Domain
-from fsl_async.protocols import round as protocol
+from fsl_async.protocols import ssa
 from fsl_async.protocols.machine import Event
 from fsl_async.wire.messages import (
     Abort,
@@ -45,7 +45,7 @@ class DropsLater(Byzantine):
     """Counts everybody in the first round, and not the victim in the next: what differs is the victim's."""
 
     def hear(self, event: Event) -> tuple[Event, ...]:
-        dropped = isinstance(event, protocol.Submitted) and event.client == VICTIM and self.number() > 1
+        dropped = isinstance(event, ssa.Submitted) and event.client == VICTIM and self.number() > 1
         return () if dropped else (event,)
 
 
@@ -182,7 +182,7 @@ class SpoilsTheSum(DropsLater):
     """Adds so much to its share that the sum, which it has seen by then, is good for nothing."""
 
     def hear(self, event: Event) -> tuple[Event, ...]:
-        if isinstance(event, protocol.Summed) and self.number() == 1:
+        if isinstance(event, ssa.Summed) and self.number() == 1:
             event = with_error(self, event, slice(0, 1), MARK)
         return super().hear(event)
 
@@ -194,7 +194,7 @@ class MarksARow(Byzantine):
     """Adds an error to its share at one row, before it commits, and then watches who stays away."""
 
     def hear(self, event: Event) -> tuple[Event, ...]:
-        if isinstance(event, protocol.Summed) and self.number() == 1:
+        if isinstance(event, ssa.Summed) and self.number() == 1:
             event = with_error(self, event, slice(2 * MARKED, 2 * MARKED + 1), MARK)
         return (event,)
 
@@ -203,9 +203,9 @@ class DropsFromTheUnion(Byzantine):
     """Leaves the victim out of every union, and then watches whether it stays away."""
 
     def hear(self, event: Event) -> tuple[Event, ...]:
-        unites = self.running is not None and self.running.config.phase == "union"
-        if isinstance(event, protocol.Submitted) and event.client == VICTIM and unites:
-            event = protocol.Submitted(VICTIM, flipped(event.digest))
+        unites = self.running is not None and self.running.config.protocol == "psu"
+        if isinstance(event, ssa.Submitted) and event.client == VICTIM and unites:
+            event = ssa.Submitted(VICTIM, flipped(event.digest))
         return (event,)
 
 

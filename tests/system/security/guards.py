@@ -70,9 +70,9 @@ class Guard:
 
 
 ROUND, EFFECTS, TOSS, ASSEMBLY = (
-    f"fsl_async/protocols/{name}.py" for name in ("round/transitions", "round/side_effects", "toss", "assembly")
+    f"fsl_async/protocols/{name}.py" for name in ("ssa/transitions", "ssa/side_effects", "toss", "assembly")
 )
-SESSION, MACHINE, CLIENT_MACHINE = (f"fsl_async/protocols/{name}.py" for name in ("session", "machine", "client"))
+SESSION, MACHINE, CLIENT_MACHINE = (f"fsl_async/protocols/{name}.py" for name in ("epochs", "machine", "client"))
 PARTS, SUBMISSIONS = (f"parties/server/clients/{name}.py" for name in ("parts", "submissions"))
 RUN, SERVER = (f"parties/server/{name}.py" for name in ("round/run", "server"))
 ACTOR, FORWARDING, REQUEST_ASSEMBLY = (
@@ -290,7 +290,7 @@ GUARDS = (
     Guard(
         "no share comes early",
         RUN,
-        "case Share() if isinstance(self._state, protocol.BEFORE_REVEALED):",
+        "case Share() if isinstance(self._state, ssa.BEFORE_REVEALED):",
         "case Share() if False:",
         (BYZANTINE,),
     ),
@@ -365,7 +365,7 @@ GUARDS = (
     Guard(
         "a share is judged before it is stored",
         RUN,
-        "if protocol.step(self._state, said, self.terms) != self._state:",
+        "if ssa.step(self._state, said, self.terms) != self._state:",
         "if True:",
         (STORED,),
     ),

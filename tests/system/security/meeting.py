@@ -9,7 +9,7 @@ import trio
 
 from fsl_async import FslError
 from fsl_async.error_groups import leaves
-from fsl_async.protocols import round as protocol
+from fsl_async.protocols import ssa
 from fsl_async.wire.messages import Share
 from parties.client.client import Client
 from parties.compute import InlineLane
@@ -61,7 +61,7 @@ async def meet(mutation: Mutation, index: int, seed: int) -> Account:
             await trio.sleep(PATIENCE)
             runs = [(server, server.running) for server in (account.honest, account.mutant) if server.running]
             for server, run in runs:
-                await server.actor.post_event(run.round_id, protocol.CloseRound())
+                await server.actor.post_event(run.round_id, ssa.CloseRound())
             await trio.sleep(PATIENCE)
             nursery.cancel_scope.cancel()
         account.report = [over.report for over in account.honest.actor.rounds.past if over.report.number == 1]

@@ -13,7 +13,7 @@ import numpy as np
 
 from fsl_async.config import RoundConfig
 from fsl_async.digests import Domain, digest
-from fsl_async.protocols import round as protocol
+from fsl_async.protocols import ssa
 from fsl_async.protocols.machine import Event
 from fsl_async.wire.client_digests import pack_digests, unpack_digests
 from fsl_async.wire.messages import (
@@ -44,13 +44,13 @@ ERROR = 7
 
 class DropsAClient(Byzantine):
     def hear(self, event: Event) -> tuple[Event, ...]:
-        dropped = isinstance(event, protocol.Submitted) and event.client == VICTIM
+        dropped = isinstance(event, ssa.Submitted) and event.client == VICTIM
         return () if dropped else (event,)
 
 
 class DropsAllButOne(Byzantine):
     def hear(self, event: Event) -> tuple[Event, ...]:
-        dropped = isinstance(event, protocol.Submitted) and event.client != VICTIM
+        dropped = isinstance(event, ssa.Submitted) and event.client != VICTIM
         return () if dropped else (event,)
 
 
@@ -58,9 +58,9 @@ class InsertsAClient(Byzantine):
     """Lists somebody who has submitted nothing, with a copy of what somebody else has."""
 
     def hear(self, event: Event) -> tuple[Event, ...]:
-        if isinstance(event, protocol.Submitted) and not self.fired:
+        if isinstance(event, ssa.Submitted) and not self.fired:
             self._copy(event.client, "mallory")
-            return event, protocol.Submitted("mallory", digest(Domain.SUBMISSION, b"nothing"))
+            return event, ssa.Submitted("mallory", digest(Domain.SUBMISSION, b"nothing"))
         return (event,)
 
     def _copy(self, client: str, other: str) -> None:
@@ -72,8 +72,8 @@ class InsertsAClient(Byzantine):
 
 class NamesAnotherSubmission(Byzantine):
     def hear(self, event: Event) -> tuple[Event, ...]:
-        if isinstance(event, protocol.Submitted) and event.client == VICTIM:
-            event = protocol.Submitted(VICTIM, flipped(event.digest))
+        if isinstance(event, ssa.Submitted) and event.client == VICTIM:
+            event = ssa.Submitted(VICTIM, flipped(event.digest))
         return (event,)
 
 
@@ -146,8 +146,8 @@ class SendsTwoRosters(Byzantine):
 
 class ExcludesByAFalseProof(Byzantine):
     def hear(self, event: Event) -> tuple[Event, ...]:
-        if isinstance(event, protocol.Evaluated):
-            event = protocol.Evaluated(event.proofs | {VICTIM: flipped(event.proofs[VICTIM])})
+        if isinstance(event, ssa.Evaluated):
+            event = ssa.Evaluated(event.proofs | {VICTIM: flipped(event.proofs[VICTIM])})
         return (event,)
 
 
@@ -236,7 +236,7 @@ class AddsAnError(Byzantine):
     """Adds to its share before it commits: what nobody can see."""
 
     def hear(self, event: Event) -> tuple[Event, ...]:
-        if isinstance(event, protocol.Summed):
+        if isinstance(event, ssa.Summed):
             event = with_error(self, event, slice(None), ERROR)
         return (event,)
 

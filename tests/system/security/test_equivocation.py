@@ -15,7 +15,7 @@ import trio
 from fsl_async.config import RoundConfig
 from fsl_async.derivation import dense_digest, seed_commitment
 from fsl_async.digests import Domain, digest
-from fsl_async.protocols import session as protocol
+from fsl_async.protocols import epochs
 from fsl_async.wire.messages import Message, Receipt, Refused
 from fsl_async.wire.public_part import Layout, Trees
 from parties import simulate
@@ -289,9 +289,9 @@ async def test_padding_is_refused_by_the_carrier_and_goes_no_further(seed, autoj
 
 def test_a_second_hint_for_an_epoch_is_refused_with_both_digests():
     sessions = Sessions(TASK, MemoryStore())
-    sessions.take(MALLORY, protocol.Brought(3, bytes(32)))
-    sessions.take(MALLORY, protocol.Brought(3, bytes(32)))
-    for event in (protocol.Brought(3, b"\x01" * 32), protocol.Brought(2, b"\x01" * 32)):
+    sessions.take(MALLORY, epochs.Brought(3, bytes(32)))
+    sessions.take(MALLORY, epochs.Brought(3, bytes(32)))
+    for event in (epochs.Brought(3, b"\x01" * 32), epochs.Brought(2, b"\x01" * 32)):
         with pytest.raises(ContradictionError) as caught:
             sessions.take(MALLORY, event)
         assert (caught.value.kind, caught.value.first, caught.value.second) == ("two-hints", bytes(32), b"\x01" * 32)

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from fsl_async import Dense, Ring, Sparse, Task
-from fsl_async.protocols import round as protocol
+from fsl_async.protocols import ssa
 from fsl_async.protocols.machine import Event
 from fsl_async.server.contributions import ExcessError, check_contributions
 from parties import SumRefusedError, simulate
@@ -28,7 +28,7 @@ class MarksARow(Byzantine):
     """Adds more to one row of its share than all clients together can submit."""
 
     def hear(self, event: Event) -> tuple[Event, ...]:
-        if isinstance(event, protocol.Summed):
+        if isinstance(event, ssa.Summed):
             event = with_error(self, event, slice(10, 11), 2**63)
         return (event,)
 

@@ -106,7 +106,7 @@ def _find(where: str) -> FunctionType:
 TAKE = "parties.server.round.run:RoundRun.take"
 RECORD = "await self.records.own.commit(Record(self._journal, msgspec.msgpack.encode(event)))"
 RECEIPT = "parties.server.clients.submissions:Submissions._receipt"
-ROUND = "fsl_async.protocols.round.transitions"
+ROUND = "fsl_async.protocols.ssa.transitions"
 STEP = "return MACHINE.step(state, event, terms)"
 SETTLE = "parties.server.round_sequence:RoundSequence._settle"
 SETTLING = "await records.store.commit(*changes, *settling, await stage.toss.remembered())"
@@ -126,7 +126,7 @@ BUGS = (
             Edit(
                 TAKE,
                 RECORD,
-                "if isinstance(event, protocol.Submitted):\n    self.claims.enter(event.client, event.digest)\n"
+                "if isinstance(event, ssa.Submitted):\n    self.claims.enter(event.client, event.digest)\n"
                 f"    self.claims.wake()\n{RECORD}",
             ),
         ),
@@ -138,7 +138,7 @@ BUGS = (
             Edit(
                 RECEIPT,
                 "try:\n    changes = ",
-                "await self._actor.post_event(run.round_id, protocol.Submitted(client, name))\ntry:\n    changes = ",
+                "await self._actor.post_event(run.round_id, ssa.Submitted(client, name))\ntry:\n    changes = ",
             ),
         ),
     ),
@@ -308,8 +308,8 @@ BUGS = (
         (
             Edit(
                 "parties.server.round.run:RoundRun.admits",
-                "case protocol.Open():",
-                "case protocol.Open() | protocol.Closed():",
+                "case ssa.Open():",
+                "case ssa.Open() | ssa.Closed():",
             ),
             Edit(
                 f"{ROUND}:step",
@@ -325,7 +325,7 @@ BUGS = (
         "a share is revealed only after the peer's commitment",
         (
             Edit(
-                "fsl_async.protocols.round.side_effects:effects",
+                "fsl_async.protocols.ssa.side_effects:effects",
                 "*_send_proofs(state.proofs, terms),\n_send_commitment(state, terms),",
                 "*_send_proofs(state.proofs, terms),\n_send_commitment(state, terms),\n"
                 "_send_share(state.share, state.nonce, terms),",
@@ -344,15 +344,15 @@ BUGS = (
         (
             Edit(
                 "parties.server.actor:Actor.take_own",
-                "case protocol.GaveUp() if protocol.GaveUp not in protocol.ACCEPTS[type(run.state)]:",
-                "case protocol.GaveUp() if protocol.GaveUp not in protocol.ACCEPTS[type(run.state)] "
-                "and not isinstance(run.state, protocol.Committed | protocol.Revealed):",
+                "case ssa.GaveUp() if ssa.GaveUp not in ssa.ACCEPTS[type(run.state)]:",
+                "case ssa.GaveUp() if ssa.GaveUp not in ssa.ACCEPTS[type(run.state)] "
+                "and not isinstance(run.state, ssa.Committed | ssa.Revealed):",
             ),
             Edit(
                 TAKE,
-                "if type(event) not in protocol.ACCEPTS[type(self._state)] and accepted_later(",
-                "if type(event) not in protocol.ACCEPTS[type(self._state)] and "
-                "not isinstance(event, protocol.GaveUp) and accepted_later(",
+                "if type(event) not in ssa.ACCEPTS[type(self._state)] and accepted_later(",
+                "if type(event) not in ssa.ACCEPTS[type(self._state)] and "
+                "not isinstance(event, ssa.GaveUp) and accepted_later(",
             ),
             Edit(
                 f"{ROUND}:step",
@@ -405,7 +405,7 @@ BUGS = (
         "a message stays among the effects until an answer proves that the peer has it",
         (
             Edit(
-                "fsl_async.protocols.round.side_effects:effects",
+                "fsl_async.protocols.ssa.side_effects:effects",
                 "case Committed():\n    return (\n        _send_roster(state.entries, terms),\n"
                 "        *_send_proofs(state.proofs, terms),\n",
                 "case Committed():\n    return (\n",
@@ -495,8 +495,8 @@ BUGS = (
         (
             Edit(
                 "parties.client.session:settled",
-                "protocol.Counted(epoch) if counted else protocol.Dropped(epoch)",
-                "protocol.Counted(epoch)",
+                "epochs.Counted(epoch) if counted else epochs.Dropped(epoch)",
+                "epochs.Counted(epoch)",
             ),
         ),
     ),
@@ -506,7 +506,7 @@ BUGS = (
         (
             Edit(
                 "parties.server.sessions:Sessions.settle",
-                "await self._keep_trees(epoch, phase, await fetch(client))",
+                "await self._keep_trees(epoch, protocol, await fetch(client))",
                 "pass",
             ),
         ),

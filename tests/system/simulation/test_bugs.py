@@ -78,8 +78,8 @@ class Plan:
         return [Trial(seed, scenario, self.faults) for seed in seeds]
 
 
-SUBMITTED = ("round", "Open", "Submitted", "Open")
-SUMMED = ("round", "Verified", "Summed", "Committed")
+SUBMITTED = ("ssa", "Open", "Submitted", "Open")
+SUMMED = ("ssa", "Verified", "Summed", "Committed")
 UNRECORDED = Plan(
     (
         SlowDisk("S0", begin=0.0, seconds=100.0, each=0.3),
@@ -102,12 +102,12 @@ DIRECTED = {
     ),
     "waits for stragglers for ever": Plan((Straggle("anna", 1, "S0", seconds=100.0),), seconds=20.0),
     "drops what is on its way when it is sent": Plan(
-        (Crash("S1", AtTransition("round", "Closed", "PeerRoster", "Rostered", "before sync"), 1.0),)
+        (Crash("S1", AtTransition("ssa", "Closed", "PeerRoster", "Rostered", "before sync"), 1.0),)
     ),
     "does not repeat its last words": Plan(
         (
             AbortRound("S0", AtTransition(*SUBMITTED, "after write")),
-            Crash("S0", AtTransition("round", "Open", "GaveUp", "Aborted", "after write"), 1.0),
+            Crash("S0", AtTransition("ssa", "Open", "GaveUp", "Aborted", "after write"), 1.0),
         ),
         rounds=2,
     ),

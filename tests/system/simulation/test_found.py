@@ -25,7 +25,7 @@ TASK = Task(
     min_clients=2,
     max_clients=5,
 )
-GIVEN_UP = AtTransition("round", "Open", "GaveUp", "Aborted", "after write")
+GIVEN_UP = AtTransition("ssa", "Open", "GaveUp", "Aborted", "after write")
 
 
 @pytest.mark.parametrize(("seed", "seconds"), [(41, 0.3), (20, 0.5)])

@@ -22,21 +22,21 @@ from .bugs import BUGS, planted
 from .malice import NOT_DRAWN, draw, run
 from .reaching import Goal, Search, as_text, crash_points, search, transitions, trial_for
 
-CLOSES = Transition("round", "Open", "CloseRound", "Closed")
+CLOSES = Transition("ssa", "Open", "CloseRound", "Closed")
 TRIES = range(12)
 
-DRAWN = "9006681d876020f07b9fda63a49136959ab006101147ccfa034c8b51ab92bc61"
+DRAWN = "0b746d16529970b1cc093c75acb628aa34f1cd348612ff5472e34d9a465db5b1"
 """A digest of the trials of the seeds 0 to 499."""
 
 GOALS: list[Goal] = [
     ("S0", CLOSES, "before write"),
     ("S1", Transition("toss", "Revealing", "PeerTossReveal", "Tossed"), "before send"),
-    ("S0", Transition("round", "Closing", "GraceOver", "Aborted"), "after send"),
-    ("S1", Transition("round", "Proved", "PeerProofs", "Aborted"), "before sync"),
-    ("S0", Transition("round", "Committed", "PeerAbort", "Aborted"), "after write"),
-    ("S1", Transition("round", "Revealed", "PeerShare", "Combined"), "after send"),
+    ("S0", Transition("ssa", "Closing", "GraceOver", "Aborted"), "after send"),
+    ("S1", Transition("ssa", "Proved", "PeerProofs", "Aborted"), "before sync"),
+    ("S0", Transition("ssa", "Committed", "PeerAbort", "Aborted"), "after write"),
+    ("S1", Transition("ssa", "Revealed", "PeerShare", "Combined"), "after send"),
     Transition("client", "Submitting", "Leave", "Outside"),
-    Transition("session", "Planted", "Brought", "Planted"),
+    Transition("epochs", "Planted", "Brought", "Planted"),
 ]
 
 
@@ -48,7 +48,7 @@ def test_a_goal_is_reached(goal: Goal) -> None:
 
 
 def test_there_is_a_way_to_every_transition_of_a_server() -> None:
-    assert sorted(ways.WAYS) == sorted([*declared("round"), *declared("toss")])
+    assert sorted(ways.WAYS) == sorted([*declared("ssa"), *declared("toss")])
     assert set(ways.SILENT) <= set(ways.WAYS)
     assert set(ways.OTHER_WAYS) <= set(transitions())
     assert len(set(crash_points())) == 5 * 2 * len(ways.WAYS)
@@ -61,7 +61,7 @@ def test_trials_are_the_same_each_time() -> None:
 
 def test_what_did_not_happen_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without what brings a transition about its crash never strikes, though it stands in the plan."""
-    transition = Transition("round", "Closing", "GraceOver", "Aborted")
+    transition = Transition("ssa", "Closing", "GraceOver", "Aborted")
     goal: Goal = ("S0", transition, "before write")
     monkeypatch.setitem(ways.WAYS, transition, ways.WAYS[CLOSES])
     ended = search(goal, range(2))
@@ -93,7 +93,7 @@ def test_seeds_give_the_trials_that_they_gave() -> None:
 
 
 def test_a_server_dies_as_its_peer_takes_a_transition() -> None:
-    crash = Crash("S1", AtPeerTransition("round", "Verified", "Summed", "Committed"), 0.5)
+    crash = Crash("S1", AtPeerTransition("ssa", "Verified", "Summed", "Committed"), 0.5)
     verdict = run(Trial(1, ways.Plan().scenario(), (crash,)))
     assert (verdict.violations, verdict.fired) == ((), (crash,))
     assert (verdict.case.world.process("S0").lives, verdict.case.world.process("S1").lives) == (1, 2)

@@ -97,7 +97,7 @@ Way: TypeAlias = Callable[[Chance], Plan]
 
 
 def _of_round(state: str, event: str, after: str) -> Transition:
-    return Transition("round", state, event, after)
+    return Transition("ssa", state, event, after)
 
 
 CLOSES = _of_round("Open", "CloseRound", "Closed")
@@ -382,13 +382,13 @@ OTHER_WAYS: Mapping[Transition, Way] = {
     Transition("client", "Submitting", "Leave", "Outside"): _forgotten_in_doubt,
     Transition("client", "Submitted", "Leave", "Outside"): _forgotten,
     Transition("assembly", "DirectOnly", "Public", "Mismatched"): _announces_another_part,
-    Transition("session", "Planted", "Brought", "Planted"): _stored_and_not_listed,
+    Transition("epochs", "Planted", "Brought", "Planted"): _stored_and_not_listed,
 }
 """The same for those transitions of other machines that do not come about by chance."""
 
 LIKELIER: Mapping[str, Mapping[str, str]] = {
-    "alignment": {"alignment": "union", "selection": "adaptive"},
+    "psu": {"alignment": "union", "selection": "adaptive"},
     "client": {"alignment": "union", "selection": "adaptive"},
-    "session": {"selection": "fixed"},
+    "epochs": {"selection": "fixed"},
 }
 """By machine, the tasks in which chance brings its other transitions about sooner."""

@@ -42,7 +42,7 @@ class Account(msgspec.Struct, frozen=True):
 
     number: int
     round_id: str
-    phase: str
+    protocol: str
     aborted: str
     clients: list[str]
     excluded: dict[str, str]
@@ -217,7 +217,7 @@ def _sums(case: Case, books: Mapping[str, _Book]) -> Iterator[Violation]:
     for account in case.accounts[0]:
         yield from _retrievals(account.number, model, books)
         plans = list(_counted_plans(account, books))
-        if account.phase == "union":
+        if account.protocol == "psu":
             yield from _union(case, account, plans)
             continue
         for plan in plans:

@@ -49,7 +49,7 @@ class Planned(_Entry, frozen=True, kw_only=True):
     """An update is about to be submitted; a number is never used for two."""
 
     update: int
-    phase: Literal["main", "union"]
+    protocol: Literal["ssa", "psu"]
     blocks: dict[str, Touched]
 
 

@@ -35,7 +35,7 @@ from .steps import Steps
 SPREAD = 2**10
 PATIENCE = 20.0
 
-Phase = Literal["main", "union"]
+Protocol = Literal["ssa", "psu"]
 
 
 @dataclass
@@ -103,26 +103,26 @@ class Member:
                 await self._hear(client, plan)
         except RoundClosedError as closed:
             for plan in self._open_plans:
-                self._note(TurnedAway(update=plan.update, explanation=str(closed), again=plan.phase == "main"))
+                self._note(TurnedAway(update=plan.update, explanation=str(closed), again=plan.protocol == "ssa"))
 
     async def _prepare(self, client: Client) -> Planned:
         await self._dawdle("thinking")
-        phase, rows = await self._retrieve(client)
+        protocol, rows = await self._retrieve(client)
         await self._dawdle("computing")
-        plan = self._plan(client, phase, rows)
+        plan = self._plan(client, protocol, rows)
         self._note(plan)
         return plan
 
-    async def _retrieve(self, client: Client) -> tuple[Phase, dict[str, npt.NDArray[np.uint32]]]:
-        """Retrieve some rows; which phase the round turned out to be in, and the rows."""
+    async def _retrieve(self, client: Client) -> tuple[Protocol, dict[str, npt.NDArray[np.uint32]]]:
+        """Retrieve some rows; which protocol the round turned out to be in, and the rows."""
         rows = self._rows(client)
         try:
             await self._retrieve_these(client, rows)
         except MisuseError as refused:
             if "union first" in str(refused):
-                return "union", self._choose(client)
+                return "psu", self._choose(client)
             raise
-        return "main", {name: _there(client, name, chosen) for name, chosen in rows.items()}
+        return "ssa", {name: _there(client, name, chosen) for name, chosen in rows.items()}
 
     async def _retrieve_these(self, client: Client, rows: dict[str, npt.NDArray[np.uint32]]) -> None:
         say(state="retrieving")
@@ -138,7 +138,7 @@ class Member:
     def _rows(self, client: Client) -> dict[str, npt.NDArray[np.uint32]]:
         """Which rows: in a union those this client has last put there; else a choice of its own."""
         if client.task.alignment == "union":
-            united = [entry for entry in self.ledger.entries if isinstance(entry, Planned) and entry.phase == "union"]
+            united = [entry for entry in self.ledger.entries if isinstance(entry, Planned) and entry.protocol == "psu"]
             last = united[-1].blocks if united else {}
             return {
                 block.name: np.array(last[block.name].rows if last else [], dtype=np.uint32)
@@ -156,27 +156,27 @@ class Member:
             if isinstance(block, Sparse)
         }
 
-    def _plan(self, client: Client, phase: Phase, rows: dict[str, npt.NDArray[np.uint32]]) -> Planned:
+    def _plan(self, client: Client, protocol: Protocol, rows: dict[str, npt.NDArray[np.uint32]]) -> Planned:
         rng = self._rng(self._next_update)
         blocks = {}
         for block in client.task.blocks:
             if isinstance(block, Sparse):
                 chosen = rows[block.name]
-                count = 0 if phase == "union" else len(chosen)
+                count = 0 if protocol == "psu" else len(chosen)
                 blocks[block.name] = Touched(_units(rng, count, block.width), chosen.tolist())
-            elif phase == "main":
+            elif protocol == "ssa":
                 blocks[block.name] = Touched(_units(rng, block.size, 1), None)
-        return Planned(update=self._next_update, phase=phase, blocks=blocks)
+        return Planned(update=self._next_update, protocol=protocol, blocks=blocks)
 
     async def _submit(self, client: Client, plan: Planned) -> bool:
         """Submit an update; False if the round does not take it."""
         say(state="submitting", update=plan.update)
         try:
-            if plan.phase == "union":
+            if plan.protocol == "psu":
                 receipt = await client.unite({name: touched.rows or [] for name, touched in plan.blocks.items()})
             else:
                 receipt = await client.submit(_as_update(plan))
-        except MisuseError as refused:  # the round it was meant for is over, and the next one is of the other phase
+        except MisuseError as refused:  # the round it was meant for is over, and the next one is of the other protocol
             self._note(TurnedAway(update=plan.update, explanation=str(refused), again=False))
             return False
         self._note(Acknowledged(update=plan.update, number=receipt.number))

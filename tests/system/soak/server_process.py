@@ -189,7 +189,7 @@ def _account(past: PastRound) -> Account:
     return Account(
         number=report.number,
         round_id=report.round_id.hex(),
-        phase=past.phase,
+        protocol=past.protocol,
         aborted=report.explanation if report.ended == "aborted" else "",
         clients=list(report.clients),
         excluded=report.excluded,

@@ -24,7 +24,7 @@ def plan(update: int, client: str) -> Planned:
     rows = rng.choice(ROWS, 3, replace=False)
     return Planned(
         update=update,
-        phase="main",
+        protocol="ssa",
         blocks={
             "items": Touched(rng.integers(1, 99, size=(3, 2)).tolist(), rows.tolist()),
             "head": Touched(rng.integers(1, 99, size=(SIZE, 1)).tolist(), None),
@@ -41,17 +41,17 @@ def rounds() -> list[Account]:
     """A union round, a round, one that was aborted, and one without cem, who was turned away and came too late."""
     union = {"items": "1,2,3,4"}
     return [
-        Account(1, "r1", "union", "", list(CLIENTS), {}, union),
-        Account(2, "r2", "main", "", list(CLIENTS), {}),
-        Account(3, "r3", "main", "too few", [], {}),
-        Account(4, "r4", "main", "", ["ada", "ben"], {"cem": "only_s0"}),
+        Account(1, "r1", "psu", "", list(CLIENTS), {}, union),
+        Account(2, "r2", "ssa", "", list(CLIENTS), {}),
+        Account(3, "r3", "ssa", "too few", [], {}),
+        Account(4, "r4", "ssa", "", ["ada", "ben"], {"cem": "only_s0"}),
     ]
 
 
 def ledger_of(client: str) -> list[Any]:
     """What a client writes that takes part in all of these rounds."""
     united = {"ada": [1, 2], "ben": [2, 3], "cem": [4]}[client]
-    entries: list[Any] = [Began(pid=1), Planned(update=1, phase="union", blocks={"items": Touched([], united)})]
+    entries: list[Any] = [Began(pid=1), Planned(update=1, protocol="psu", blocks={"items": Touched([], united)})]
     for account in rounds():
         number = account.number
         entries += [plan(number, client)] if number > 1 else []
@@ -75,7 +75,7 @@ def sound() -> Case:
     final = {name: array.copy() for name, array in start.items()}
     ledgers = {client: ledger_of(client) for client in CLIENTS}
     for account in rounds():
-        if account.phase == "main":
+        if account.protocol == "ssa":
             for client in account.clients:
                 add(final, plan(account.number, client))
         if account.number == 2:

@@ -19,7 +19,7 @@ The states and events are in `states`, the rules in `transitions`, what a server
 Source: paper §"Basic Protocols" (SSA); design §9.
 """
 
-from fsl_async.protocols.round.side_effects import (
+from fsl_async.protocols.ssa.side_effects import (
     Apply as Apply,
     AwaitGrace as AwaitGrace,
     Effect as Effect,
@@ -30,7 +30,7 @@ from fsl_async.protocols.round.side_effects import (
     effects as effects,
     share_commitment as share_commitment,
 )
-from fsl_async.protocols.round.states import (
+from fsl_async.protocols.ssa.states import (
     Aborted as Aborted,
     Applied as Applied,
     Closed as Closed,
@@ -60,7 +60,7 @@ from fsl_async.protocols.round.states import (
     Verified as Verified,
     heard_in as heard_in,
 )
-from fsl_async.protocols.round.transitions import (
+from fsl_async.protocols.ssa.transitions import (
     ACCEPTS as ACCEPTS,
     BEFORE_REVEALED as BEFORE_REVEALED,
     MACHINE as MACHINE,

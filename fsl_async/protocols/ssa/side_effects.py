@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
 from fsl_async.digests import Domain, digest
-from fsl_async.protocols.round.states import (
+from fsl_async.protocols.ssa.states import (
     Aborted,
     Closed,
     Closing,

@@ -8,8 +8,8 @@ from fsl_async.digests import same
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.foreign_text import shortened
 from fsl_async.protocols.machine import Event, Machine, UnexpectedEvent, recall
-from fsl_async.protocols.round.side_effects import share_commitment
-from fsl_async.protocols.round.states import (
+from fsl_async.protocols.ssa.side_effects import share_commitment
+from fsl_async.protocols.ssa.states import (
     Aborted,
     Applied,
     Closed,
