@@ -1,20 +1,19 @@
 """Write docs/machines.md: every protocol machine's rules, table and diagram, taken from the code itself.
 
-Run it with the environment's python (`make docs`). A machine is every module of `fsl_async.protocols` that has a table
-of accepted events, so a new one appears on the page by itself; tests/test_docs.py fails while the page is out of date.
+Run it with the environment's python (`make docs`). The machines are those of `fsl_async.protocols.catalogue`, so a new
+one appears on the page by itself; tests/test_docs.py fails while the page is out of date.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import pkgutil
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from fsl_async import protocols
+from fsl_async.protocols.catalogue import machines
 from fsl_async.protocols.machine import Event, PeerEvent, State
 
 PAGE = Path(__file__).with_name("machines.md")
@@ -33,17 +32,9 @@ other server, and at most one content of each is accepted in a round.
 """
 
 
-def machines() -> Iterator[ModuleType]:
-    """The modules of `fsl_async.protocols` that declare a table, by name."""
-    for found in pkgutil.iter_modules(protocols.__path__, f"{protocols.__name__}."):
-        module = importlib.import_module(found.name)
-        if hasattr(module, "ACCEPTS"):
-            yield module
-
-
 def page() -> str:
     """The whole page."""
-    return "\n".join([OPENING, *(section(module) for module in machines())])
+    return "\n".join([OPENING, *(section(name, module) for name, module in machines().items())])
 
 
 def _file(module: ModuleType) -> str:
@@ -52,9 +43,8 @@ def _file(module: ModuleType) -> str:
     return table.__name__.replace(".", "/") + ".py"
 
 
-def section(module: ModuleType) -> str:
+def section(name: str, module: ModuleType) -> str:
     """One machine: its prose, its diagram, its states and its events."""
-    name = module.__name__.rpartition(".")[2]
     path = _file(module)
     parts = [
         f"## {name}",

@@ -23,7 +23,8 @@ Rules:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar, get_args, get_type_hints
 
 from fsl_async.errors import FslError, PeerViolationError
@@ -56,6 +57,9 @@ Table: TypeAlias = dict[type[State], frozenset[type[Event]]]
 Transitions: TypeAlias = dict[Pair, frozenset[type[State]]]
 """By state and accepted event, the states it may lead to."""
 
+Observe: TypeAlias = Callable[[Any, Event, Any], None]
+"""Called with a state, an event, and the state to which it has led."""
+
 StateT = TypeVar("StateT", bound=State)
 Rule = TypeVar("Rule", bound=Callable[..., Any])
 
@@ -81,6 +85,7 @@ class Machine(Generic[StateT]):
         self.accepts: Table = dict.fromkeys(get_args(states), frozenset())
         self._rules: dict[Pair, Callable[..., StateT]] = {}
         self._repetitions: dict[Pair, Callable[..., bool]] = {}
+        self._observers: list[Observe] = []
 
     def transition(self, rule: Rule) -> Rule:
         """Take a rule for the states and events that its first two parameters name; it returns the next state.
@@ -109,10 +114,22 @@ class Machine(Generic[StateT]):
         """
         pair = type(state), type(event)
         if pair in self._rules:
-            return self._rules[pair](state, event, *context)
+            after = self._rules[pair](state, event, *context)
+            for observe in self._observers:
+                observe(state, event, after)
+            return after
         if pair in self._repetitions and self._repetitions[pair](state, event, *context):
             return state
         raise UnexpectedEvent(state, event, self.accepts)
+
+    @contextmanager
+    def observed(self, observe: Observe) -> Iterator[None]:
+        """Within this context `observe` is called with every transition: the state, the event, and the next state."""
+        self._observers.append(observe)
+        try:
+            yield
+        finally:
+            self._observers.remove(observe)
 
 
 def _register(rule: Callable[..., Any], rules: dict[Pair, Any]) -> list[Pair]:

@@ -78,9 +78,14 @@ class Injector(NetworkConditions, DiskFaults):
     def __init__(self, seed: int, faults: Sequence[Fault]) -> None:
         self._seed = seed
         self._faults = _by_party(faults)
+        self._at_peers = [
+            (fault, fault.point)
+            for fault in faults
+            if isinstance(fault, Crash) and isinstance(fault.point, AtPeerTransition)
+        ]
         self._began = 0.0
         self._latency: dict[Connection, Random] = {}
-        self._stepped: dict[str, Step] = {}
+        self._stepped: dict[str, dict[str, Step]] = {}
         self._committing: dict[str, Transition] = {}
         self._announced: dict[str, Transition] = {}
         self._occurred: Counter[tuple[str, Transition]] = Counter()
@@ -129,9 +134,8 @@ class Injector(NetworkConditions, DiskFaults):
             self.tell(fault)
 
     def hear(self, step: Step) -> None:
-        """Remember a server's transition whose event is about to be committed."""
-        if step.transition.machine in ("ssa", "toss"):
-            self._stepped[step.life.process.name] = step
+        """Remember a transition whose event may be about to be committed."""
+        self._stepped.setdefault(step.life.process.name, {})[step.transition.machine] = step
 
     def watch(self, sender: str, receiver: str, message: Message) -> None:
         """Observe a message that is about to leave; a client's submission may be one that a fault delays."""
@@ -160,10 +164,10 @@ class Injector(NetworkConditions, DiskFaults):
         """See `DiskFaults.before_write`."""
         name = life.process.name
         self._committing.pop(name, None)
-        step = self._stepped.get(name)
-        if step is not None and any(_records(change, step) for change in changes):
-            self._committing[name] = step.transition
-            self._occurred[name, step.transition] += 1
+        for step in self._stepped.get(name, {}).values():
+            if any(_records(change, step) for change in changes):
+                self._committing[name] = step.transition
+                self._occurred[name, step.transition] += 1
         self._count_writes(name, changes)
         self._crash_at_commit(life, "before write")
         for slow in self._during(SlowDisk, name):
@@ -215,9 +219,9 @@ class Injector(NetworkConditions, DiskFaults):
                         self._crash(life, crash, label, moment)
 
     def _crash_peer(self, name: str, label: Transition) -> None:
-        """Kill the other server, if the plan says so for this server's committed transition."""
-        for crash in self._of(Crash, SERVERS[1 - SERVERS.index(name)]):
-            due = isinstance(crash.point, AtPeerTransition) and self._is_at(name, crash.point, label)
+        """Kill another party, if the plan says so for this party's committed transition."""
+        for crash, point in self._at_peers:
+            due = crash.party != name and self._is_at(name, point, label)
             if due and not self.calm and crash not in self.fired:
                 self.strike(crash)
                 self.kill(crash)

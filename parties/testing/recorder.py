@@ -1,23 +1,18 @@
-"""Records which transitions the protocol machines take, and in which process.
-
-Within `listening`, the `step` functions of the machines are wrapped so that every step is reported. Nothing else in the
-laboratory reaches into the machines, and the machines do not know that they are observed.
-"""
+"""Records which transitions the protocol machines take, and in which process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import ModuleType
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
-from fsl_async import protocols
-from fsl_async.protocols.machine import Event, State
+from fsl_async.protocols.catalogue import machines
+from fsl_async.protocols.machine import Event, Machine, Observe, State
 from parties.testing.processes import Life, current_life
 
 __all__ = ["MACHINES", "Step", "Transition", "declared", "listening"]
 
-MACHINES: dict[str, ModuleType] = {name: getattr(protocols, name) for name in protocols.__all__ if name != "machine"}
+MACHINES: dict[str, Machine[Any]] = {name: module.MACHINE for name, module in machines().items()}
 
 
 class Transition(NamedTuple):
@@ -44,38 +39,27 @@ class Step(NamedTuple):
 
 def declared(machine: str) -> list[Transition]:
     """All transitions in a machine's table, sorted."""
-    table = MACHINES[machine].TRANSITIONS
     return sorted(
         Transition(machine, state.__name__, event.__name__, after.__name__)
-        for (state, event), targets in table.items()
+        for (state, event), targets in MACHINES[machine].transitions.items()
         for after in targets
     )
 
 
 @contextmanager
-def listening(hear: Callable[[Step], None]) -> Iterator[None]:
-    """Within this context, `hear` is called with every step that the machines' tables declare."""
-    before = {name: machine.step for name, machine in MACHINES.items()}
-    for name, machine in MACHINES.items():
-        machine.step = _heard(name, machine, before[name], hear)  # type: ignore[attr-defined]
-    try:
+def listening(hear: Callable[[Step], None], observed: Mapping[str, Machine[Any]] = MACHINES) -> Iterator[None]:
+    """Within this context, `hear` is called with every transition that a process takes in one of the machines."""
+    with ExitStack() as stack:
+        for name, machine in observed.items():
+            stack.enter_context(machine.observed(_heard(name, hear)))
         yield
-    finally:
-        for name, machine in MACHINES.items():
-            machine.step = before[name]  # type: ignore[attr-defined]
 
 
-def _heard(
-    name: str, machine: ModuleType, step: Callable[..., State], hear: Callable[[Step], None]
-) -> Callable[..., State]:
-    transitions = machine.TRANSITIONS
-
-    def heard(state: State, event: Event, *rest: Any) -> State:
-        after = step(state, event, *rest)
+def _heard(name: str, hear: Callable[[Step], None]) -> Observe:
+    def heard(state: State, event: Event, after: State) -> None:
         life = current_life()
-        if life is not None and life.alive and (type(state), type(event)) in transitions:
+        if life is not None and life.alive:
             transition = Transition(name, type(state).__name__, type(event).__name__, type(after).__name__)
             hear(Step(life, transition, state, event, after))
-        return after
 
     return heard

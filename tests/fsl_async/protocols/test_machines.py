@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from fsl_async import protocols
+from fsl_async.protocols.catalogue import machines
 from fsl_async.protocols.machine import Event, Machine, State, UnexpectedEvent, accepted_later
 from tests.support.machine_scenes import SCENES, Scene
 
-MACHINES = [name for name in protocols.__all__ if name != "machine"]
+MACHINES = machines()
 OUTSIDE = [
     pytest.param(scene, state, event, id=f"{scene.name}-{state.__name__}-{event.__name__}")
     for scene in SCENES
@@ -45,7 +45,7 @@ def test_every_machine_has_a_scene() -> None:
 
 
 def test_the_table_speaks_of_every_state_and_event(scene: Scene) -> None:
-    module = getattr(protocols, scene.name)
+    module = MACHINES[scene.name]
     assert set(scene.table) == members(module, State) == set(scene.states)
     assert set().union(*scene.table.values()) == members(module, Event) == set(scene.events)
 
@@ -138,6 +138,25 @@ def test_a_rule_s_signature_is_its_entry_in_the_table() -> None:
     for state, event in ((On(), Hold(1)), (Off(), Hold(2))):
         with pytest.raises(UnexpectedEvent, match=f"Hold in state {type(state).__name__}, which accepts Press"):
             machine.step(state, event)
+
+
+def test_an_observer_hears_transitions_and_nothing_else() -> None:
+    machine, heard = switch(), []
+
+    @machine.transition
+    def turn_off(state: On, event: Press) -> Off:
+        return Off()
+
+    @machine.repetition
+    def is_off(state: Off, event: Press) -> bool:
+        return True
+
+    with machine.observed(lambda *step: heard.append(step)):
+        machine.step(machine.step(On(), Press()), Press())
+        with pytest.raises(UnexpectedEvent):
+            machine.step(On(), Hold(1))
+    machine.step(On(), Press())
+    assert heard == [(On(), Press(), Off())]
 
 
 def test_two_rules_for_one_event_in_one_state_are_refused() -> None:

@@ -15,14 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fsl_async import FslError, Ring, Sparse, Task, protocols
+from fsl_async import FslError, Ring, Sparse, Task
 from fsl_async.protocols import assembly, client, epochs, psu, ssa, toss
+from fsl_async.protocols.catalogue import machines
 from fsl_async.protocols.machine import Event, State
 from fsl_async.union import UnionBlock
 from parties import simulate
 from tests.support.machine_scenes import config_of, key
 
-MACHINES = [getattr(protocols, name) for name in protocols.__all__ if name != "machine"]
+MACHINES = list(machines().values())
+NAMES = list(machines())
 A, B, C, D = (key(number) for number in range(4))
 
 Step = Callable[[Any, Event], Any]
@@ -157,7 +159,7 @@ def check(machine: ModuleType, before: State, event: Event, after: State) -> Tri
     return None
 
 
-@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.__name__.rpartition(".")[2])
+@pytest.mark.parametrize("machine", MACHINES, ids=NAMES)
 def test_random_walks_take_all_declared_transitions_and_no_others(machine: ModuleType) -> None:
     seed = 1
     rng, taken = random.Random(seed), set()
@@ -175,7 +177,7 @@ def test_random_walks_take_all_declared_transitions_and_no_others(machine: Modul
     assert declared(machine) - taken == set(), f"declared, but never taken with seed {seed}"
 
 
-@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.__name__.rpartition(".")[2])
+@pytest.mark.parametrize("machine", MACHINES, ids=NAMES)
 def test_every_state_can_be_reached(machine: ModuleType) -> None:
     reached = set(machine.MACHINE.initial)
     for _ in machine.ACCEPTS:

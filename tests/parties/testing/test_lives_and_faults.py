@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextvars import copy_context
 from random import Random
 
 import pytest
 import trio
 
 from fsl_async.errors import StorageError
+from fsl_async.protocols.machine import Event, Machine, State
 from parties.events import RoundSettled
 from parties.simulation.network import Note
 from parties.storage.store import DiskFullError, Record
@@ -28,7 +30,7 @@ from parties.testing import (
 )
 from parties.testing.injector import Injector
 from parties.testing.processes import KilledError, Life, Process, current_life
-from parties.testing.recorder import MACHINES, Transition, declared, listening
+from parties.testing.recorder import MACHINES, Step, Transition, declared, listening
 from parties.testing.story import Began, Failed, Killed, Left
 from tests.parties.testing import small_world
 
@@ -121,16 +123,37 @@ def test_what_stops_with_the_world_is_no_part_of_its_story(crashed: World) -> No
 # ---- the recorder
 
 
-def test_the_machines_are_as_they_were() -> None:
-    before = {name: module.step for name, module in MACHINES.items()}
-    with listening(lambda step: None):
-        assert all(MACHINES[name].step is not step for name, step in before.items())
-        with listening(lambda step: None):
-            pass
-    assert {name: module.step for name, module in MACHINES.items()} == before
-    with pytest.raises(LookupError), listening(lambda step: None):
-        raise LookupError
-    assert {name: module.step for name, module in MACHINES.items()} == before
+class Off(State, frozen=True):
+    """Not lit."""
+
+
+class On(State, frozen=True):
+    """Lit."""
+
+
+class Press(Event, frozen=True):
+    """The switch is pressed."""
+
+
+def test_steps_are_heard_by_their_machine_s_name_while_somebody_listens() -> None:
+    machine: Machine[On | Off] = Machine(On | Off, initial=(Off,))
+    heard: list[Step] = []
+
+    @machine.transition
+    def toggle(state: On | Off, event: Press) -> On | Off:
+        return Off() if isinstance(state, On) else On()
+
+    def press(state: On | Off) -> On | Off:
+        Process("ann", Random(1)).begin().enter()
+        return machine.step(state, Press())
+
+    with listening(heard.append, {"lamp": machine}):
+        assert copy_context().run(press, Off()) == On()
+        with pytest.raises(LookupError), listening(heard.append, {"lamp": machine}):
+            raise LookupError
+    copy_context().run(press, On())
+    assert [str(step.transition) for step in heard] == ["lamp: Off ──Press──> On"]
+    assert heard[0].life.process.name == "ann"
 
 
 def test_all_that_is_heard_in_a_world_is_declared(crashed: World) -> None:
