@@ -59,7 +59,9 @@ class Public(Event, frozen=True):
     public_digest: bytes
 
 
-MACHINE: Machine[Assembly] = Machine(Assembly, initial=(Expecting,))
+AssemblyEvent: TypeAlias = Direct | Public
+
+MACHINE: Machine[Assembly] = Machine(Assembly, AssemblyEvent, initial=(Expecting,), final=(Assembled, Mismatched))
 TRANSITIONS, ACCEPTS = MACHINE.transitions, MACHINE.accepts
 
 
@@ -123,3 +125,6 @@ def known_digest(state: Assembly) -> bytes:
 
 def _compare(announced: bytes, received: bytes) -> Assembled | Mismatched:
     return Assembled(announced) if same(announced, received) else Mismatched(announced, received)
+
+
+MACHINE.complete()

@@ -141,7 +141,9 @@ class Leave(Event, frozen=True):
     """The client leaves this round for the next one."""
 
 
-MACHINE: Machine[ClientRound] = Machine(ClientRound, initial=(Outside,))
+ClientEvent: TypeAlias = Announced | Ask | Recollect | Answered | Submit | Receipted | Finish | RoundGone | Leave
+
+MACHINE: Machine[ClientRound] = Machine(ClientRound, ClientEvent, initial=(Outside,))
 TRANSITIONS, ACCEPTS = MACHINE.transitions, MACHINE.accepts
 
 
@@ -282,3 +284,6 @@ def _last_number(state: Inside | Retrieving | Holding) -> int:
 
 def _named(query: QueryId) -> str:
     return f"query {query}" if isinstance(query, int) else "the session's query"
+
+
+MACHINE.complete()

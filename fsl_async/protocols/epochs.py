@@ -67,7 +67,9 @@ class Dropped(Event, frozen=True):
     epoch: int
 
 
-MACHINE: Machine[Session] = Machine(Session, initial=(Absent,))
+SessionEvent: TypeAlias = Brought | Hinted | Counted | Dropped
+
+MACHINE: Machine[Session] = Machine(Session, SessionEvent, initial=(Absent,))
 TRANSITIONS, ACCEPTS = MACHINE.transitions, MACHINE.accepts
 
 
@@ -144,3 +146,6 @@ def _check_repeated(state: Planted | Established, event: Brought | Hinted, clien
             client,
             f"gave two different hints for epoch {state.epoch}: {state.hint.hex()[:16]} and {event.hint.hex()[:16]}",
         )
+
+
+MACHINE.complete()

@@ -4,13 +4,17 @@ A machine is a module with states, events, a `MACHINE` and its rules, `step` (st
 acts on its own, `effects` (state → what to do). `TRANSITIONS` (where each event may lead from each state) and `ACCEPTS`
 (which events a state takes) follow from the signatures of the rules, and so does docs/machines.md:
 
-    MACHINE = Machine(Toss, initial=(Committing,))
+    MACHINE = Machine(Toss, TossEvent, initial=(Committing,), final=(Tossed,))
 
     @MACHINE.transition
     def _learn_commitment(state: Committing, event: PeerTossCommitment, peer: str) -> Revealing: ...
 
     @MACHINE.repetition
     def _said_before(state: Revealing | Tossed, event: PeerTossCommitment | PeerTossReveal, peer: str) -> bool: ...
+
+    MACHINE.complete()
+
+A machine of your own is built in the same way. A case that its table lacks is refused when its module is imported.
 
 Rules:
 
@@ -22,6 +26,7 @@ Rules:
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +34,21 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar, get_args, get_typ
 
 from fsl_async.errors import FslError, PeerViolationError
 from fsl_async.secrecy import Discreet
+
+__all__ = [
+    "Event",
+    "Machine",
+    "Observe",
+    "Pair",
+    "PeerEvent",
+    "State",
+    "Table",
+    "Transitions",
+    "UnexpectedEvent",
+    "accepted_later",
+    "held_back",
+    "recall",
+]
 
 
 class State(Discreet, frozen=True, tag=True, forbid_unknown_fields=True):
@@ -67,52 +87,119 @@ Rule = TypeVar("Rule", bound=Callable[..., Any])
 class Machine(Generic[StateT]):
     """The rules of one machine, by state and event.
 
+        MACHINE = Machine(Toss, TossEvent, initial=(Committing,), final=(Tossed,))
+
+        @MACHINE.transition
+        def _take_half(state: Revealing, event: PeerTossReveal, peer: str) -> Tossed: ...
+
+        MACHINE.complete()      # the last line of the module
+
+    Mistakes in a table are refused where they are written, when the module is imported: with its decorator a rule whose
+    annotations are missing, or name what is not in the unions; by `complete` a case that is lacking.
+
     Attributes:
         initial: the states in which it begins.
+        final: the states in which it ends: they accept nothing more.
         transitions: its table, in the order in which the rules are written.
         accepts: the same by state.
+        states: all states, in the order of their union.
+        events: all events, in the order of their union.
     """
 
-    def __init__(self, states: Any, initial: Sequence[type[StateT]]) -> None:
+    def __init__(
+        self, states: Any, events: Any, initial: Sequence[type[StateT]], final: Sequence[type[StateT]] = ()
+    ) -> None:
         """Start without rules.
 
         Args:
             states: the union of the machine's states.
-            initial: those in which it begins.
+            events: the union of its events.
+            initial: the states in which it begins, one at least.
+            final: those in which it ends.
+
+        Raises:
+            TypeError: a member of the unions is no state or no event, or the machine begins or ends in none of them.
         """
-        self.initial = tuple(initial)
+        self.states: tuple[type[StateT], ...] = _members(states)
+        self.events: tuple[type[Event], ...] = _members(events)
+        self.initial, self.final = tuple(initial), tuple(final)
+        _require(self.states, State, "a state", "derive it from `State`, frozen=True")
+        _require(self.events, Event, "an event", "derive it from `Event` or `PeerEvent`, frozen=True")
+        if not initial:
+            raise TypeError("a machine begins somewhere: name at least one state in initial=(…,)")
+        for state in (*initial, *final):
+            self._require_known(state, self.states, "state")
         self.transitions: Transitions = {}
-        self.accepts: Table = dict.fromkeys(get_args(states), frozenset())
+        self.accepts: Table = dict.fromkeys(self.states, frozenset())
         self._rules: dict[Pair, Callable[..., StateT]] = {}
         self._repetitions: dict[Pair, Callable[..., bool]] = {}
         self._observers: list[Observe] = []
+        self._complete = False
 
     def transition(self, rule: Rule) -> Rule:
         """Take a rule for the states and events that its first two parameters name; it returns the next state.
 
         The rule's return annotation is what the table says of it, and the type checker holds the rule to it.
+
+        Raises:
+            TypeError: an annotation is missing or names what is not of this machine, or there is such a rule already.
         """
-        targets = frozenset(_members(get_type_hints(rule)["return"]))
-        for state, event in _register(rule, self._rules):
-            self.transitions[state, event] = targets
-            self.accepts[state] |= {event}
+        pairs, returned = self._read(rule)
+        for state in returned:
+            self._require_known(state, self.states, "state", rule)
+        _register(rule, pairs, self._rules)
+        for pair in pairs:
+            self.transitions[pair] = frozenset(returned)
+            self.accepts[pair[0]] |= {pair[1]}
         return rule
 
     def repetition(self, rule: Rule) -> Rule:
         """Take a rule that tells whether an event, which is no transition, repeats what the state knows already.
 
         Such an event changes nothing; where the rule returns false, the event is unexpected.
+
+        Raises:
+            TypeError: as for `transition`, or the rule is not declared to return a bool.
         """
-        _register(rule, self._repetitions)
+        pairs, returned = self._read(rule)
+        if returned != (bool,):
+            raise TypeError(f"{_place(rule)}: a repetition tells whether the event is one; declare `-> bool`")
+        _register(rule, pairs, self._repetitions)
         return rule
+
+    def complete(self) -> None:
+        """Declare that all rules are written, and check that no case is lacking: the last line of a machine's module.
+
+        Raises:
+            TypeError: a state accepts nothing and is not final, a final one accepts something, no rule leads to a
+                state, or no state accepts an event; the message names all of them.
+        """
+        reached = set(self.initial).union(*self.transitions.values())
+        taken = {event for _, event in self.transitions}
+        lacking = [
+            *(
+                f"{state.__name__} accepts no event: write a rule, or name it in final=(…,)"
+                for state in self.states
+                if not self.accepts[state] and state not in self.final
+            ),
+            *(f"{state.__name__} is final and has rules" for state in self.final if self.accepts[state]),
+            *(f"no rule leads to {state.__name__}" for state in self.states if state not in reached),
+            *(f"no state accepts {event.__name__}" for event in self.events if event not in taken),
+        ]
+        if lacking:
+            raise TypeError(f"the machine in {self.states[0].__module__} lacks cases: {'; '.join(lacking)}")
+        self._complete = True
 
     def step(self, state: StateT, event: Event, *context: Any) -> StateT:
         """Take one event; the context is handed to the rule.
 
         Raises:
             UnexpectedEvent: the state does not accept the event.
+            TypeError: the machine was not declared complete.
         """
         pair = type(state), type(event)
+        if not self._complete:
+            raise TypeError(f"end {self.states[0].__module__} with a call of the machine's `complete()`")
         if pair in self._rules:
             after = self._rules[pair](state, event, *context)
             for observe in self._observers:
@@ -131,20 +218,52 @@ class Machine(Generic[StateT]):
         finally:
             self._observers.remove(observe)
 
+    def _read(self, rule: Callable[..., Any]) -> tuple[list[Pair], tuple[Any, ...]]:
+        """The states and events that a rule is for, and the types that it returns."""
+        parameters, hints = list(inspect.signature(rule).parameters), get_type_hints(rule)
+        if len(parameters) < 2:
+            raise TypeError(f"{_place(rule)}: a rule takes a state, an event, and after them its context")
+        for name in (*parameters[:2], "return"):
+            if name not in hints:
+                what = "what it returns" if name == "return" else f"the parameter {name!r}"
+                raise TypeError(f"{_place(rule)}: annotate {what}; the machine's table is made from annotations")
+        states, events, returned = (_members(hints[name]) for name in (*parameters[:2], "return"))
+        for state in states:
+            self._require_known(state, self.states, "state", rule)
+        for event in events:
+            self._require_known(event, self.events, "event", rule)
+        return list(itertools.product(states, events)), returned
 
-def _register(rule: Callable[..., Any], rules: dict[Pair, Any]) -> list[Pair]:
-    """Add a rule for the states and events that its first two parameters name, and return these."""
-    states, events, *_ = get_type_hints(rule).values()
-    pairs = list(itertools.product(_members(states), _members(events)))
+    @staticmethod
+    def _require_known(kind: Any, known: Sequence[type], word: str, rule: Callable[..., Any] | None = None) -> None:
+        if kind not in known:
+            name, names = getattr(kind, "__name__", repr(kind)), " | ".join(each.__name__ for each in known)
+            where = f"{_place(rule)}: " if rule else ""
+            raise TypeError(f"{where}{name} is no {word} of this machine, whose {word}s are {names}")
+
+
+def _register(rule: Callable[..., Any], pairs: Sequence[Pair], rules: dict[Pair, Any]) -> None:
     for state, event in pairs:
         if (state, event) in rules:
-            raise TypeError(f"two rules for {event.__name__} in state {state.__name__}")
+            raise TypeError(
+                f"{_place(rule)}: two rules for {event.__name__} in state {state.__name__}; "
+                f"the other is {rules[state, event].__name__}"
+            )
         rules[state, event] = rule
-    return pairs
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation) or (annotation,)
+
+
+def _require(kinds: Sequence[Any], base: type, word: str, remedy: str) -> None:
+    for kind in kinds:
+        if not (isinstance(kind, type) and issubclass(kind, base)):
+            raise TypeError(f"{getattr(kind, '__name__', kind)} is not {word}; {remedy}")
+
+
+def _place(rule: Callable[..., Any]) -> str:
+    return f"{rule.__module__}.{rule.__qualname__}"
 
 
 class UnexpectedEvent(FslError):  # noqa: N818 - an event is what it is about, as in the state machines' prose

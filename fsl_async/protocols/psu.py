@@ -51,7 +51,9 @@ class MainSettled(Event, frozen=True):
     """A main round is done or aborted."""
 
 
-MACHINE: Machine[Alignment] = Machine(Alignment, initial=(Everything, Seeking))
+AlignmentEvent: TypeAlias = UnionFound | UnionLost | MainSettled
+
+MACHINE: Machine[Alignment] = Machine(Alignment, AlignmentEvent, initial=(Everything, Seeking))
 TRANSITIONS, ACCEPTS = MACHINE.transitions, MACHINE.accepts
 
 
@@ -87,3 +89,6 @@ def _seek_again(state: Seeking, event: UnionLost) -> Seeking:
 @MACHINE.transition
 def _settle(state: Aligned, event: MainSettled) -> Aligned | Seeking:
     return state if state.stays else Seeking()
+
+
+MACHINE.complete()

@@ -85,7 +85,9 @@ class PeerTossReveal(PeerEvent, frozen=True):
         return digest(Domain.TOSS_COMMITMENT, self.seed, self.nonce)
 
 
-MACHINE: Machine[Toss] = Machine(Toss, initial=(Committing,))
+TossEvent: TypeAlias = PeerTossCommitment | PeerTossReveal
+
+MACHINE: Machine[Toss] = Machine(Toss, TossEvent, initial=(Committing,), final=(Tossed,))
 TRANSITIONS, ACCEPTS = MACHINE.transitions, MACHINE.accepts
 
 
@@ -164,3 +166,6 @@ def _tossed(half: Half, peer_commitment: bytes, peer_seed: bytes, heard: dict[st
 
 def _commit(server: int, number: int, seed: bytes, nonce: bytes) -> bytes:
     return digest(Domain.TOSS_COMMITMENT, bytes([server]), number.to_bytes(8, "little"), seed, nonce)
+
+
+MACHINE.complete()

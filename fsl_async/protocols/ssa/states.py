@@ -275,3 +275,20 @@ class PeerAbort(Event, frozen=True):
     """The peer has aborted the round."""
 
     explanation: str
+
+
+RoundEvent: TypeAlias = (
+    Submitted
+    | CloseRound
+    | GraceOver
+    | Evaluated
+    | Summed
+    | Applied
+    | GaveUp
+    | PeerRoster
+    | PeerProofs
+    | PeerCommitment
+    | PeerShare
+    | PeerConclusion
+    | PeerAbort
+)

@@ -34,6 +34,7 @@ from fsl_async.protocols.ssa.states import (
     Revealed,
     Rostered,
     Round,
+    RoundEvent,
     Submitted,
     Summed,
     Terms,
@@ -41,7 +42,7 @@ from fsl_async.protocols.ssa.states import (
 )
 from fsl_async.wire.client_digests import ClientDigests
 
-MACHINE: Machine[Round] = Machine(Round, initial=(Open,))
+MACHINE: Machine[Round] = Machine(Round, RoundEvent, initial=(Open,), final=(Done, Aborted))
 TRANSITIONS, ACCEPTS = MACHINE.transitions, MACHINE.accepts
 
 BeforeCommitted: TypeAlias = Open | Closed | Closing | Rostered | Proved | Verified
@@ -219,3 +220,6 @@ def _excluded(ours: ClientDigests, theirs: ClientDigests, server: int) -> dict[s
     reasons |= dict.fromkeys(ours.keys() - theirs.keys(), f"only_s{server}")
     reasons |= dict.fromkeys(theirs.keys() - ours.keys(), f"only_s{1 - server}")
     return dict(sorted(reasons.items()))
+
+
+MACHINE.complete()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -118,54 +119,144 @@ class Hold(Event, frozen=True):
 
 
 def switch() -> Machine[On | Off]:
-    return Machine(On | Off, initial=(Off,))
+    return Machine(On | Off, Press | Hold, initial=(Off,))
+
+
+def press(state: On | Off, event: Press) -> On | Off:
+    return Off() if isinstance(state, On) else On()
+
+
+def hold(state: On, event: Hold) -> On:
+    return state
 
 
 def test_a_rule_s_signature_is_its_entry_in_the_table() -> None:
     machine = switch()
-
-    @machine.transition
-    def toggle(state: On | Off, event: Press) -> On | Off:
-        return Off() if isinstance(state, On) else On()
+    machine.transition(press)
+    machine.transition(hold)
 
     @machine.repetition
-    def held_long(state: On, event: Hold) -> bool:
+    def held_long(state: Off, event: Hold) -> bool:
         return event.seconds > 1
 
-    assert machine.transitions == {(On, Press): {On, Off}, (Off, Press): {On, Off}}
-    assert machine.accepts == {On: {Press}, Off: {Press}}
-    assert machine.step(machine.step(Off(), Press()), Hold(2)) == On()
-    for state, event in ((On(), Hold(1)), (Off(), Hold(2))):
-        with pytest.raises(UnexpectedEvent, match=f"Hold in state {type(state).__name__}, which accepts Press"):
-            machine.step(state, event)
+    machine.complete()
+    assert machine.transitions == {(On, Press): {On, Off}, (Off, Press): {On, Off}, (On, Hold): {On}}
+    assert machine.accepts == {On: {Press, Hold}, Off: {Press}}
+    assert machine.step(machine.step(On(), Press()), Hold(2)) == Off()
+    with pytest.raises(UnexpectedEvent, match="Hold in state Off, which accepts Press"):
+        machine.step(Off(), Hold(1))
 
 
 def test_an_observer_hears_transitions_and_nothing_else() -> None:
     machine, heard = switch(), []
-
-    @machine.transition
-    def turn_off(state: On, event: Press) -> Off:
-        return Off()
+    machine.transition(press)
+    machine.transition(hold)
 
     @machine.repetition
-    def is_off(state: Off, event: Press) -> bool:
-        return True
+    def is_off(state: Off, event: Hold) -> bool:
+        return event.seconds > 1
 
+    machine.complete()
     with machine.observed(lambda *step: heard.append(step)):
-        machine.step(machine.step(On(), Press()), Press())
+        machine.step(machine.step(On(), Press()), Hold(2))
         with pytest.raises(UnexpectedEvent):
-            machine.step(On(), Hold(1))
+            machine.step(Off(), Hold(1))
     machine.step(On(), Press())
     assert heard == [(On(), Press(), Off())]
+
+
+# ---- a table that lacks a case
 
 
 def test_two_rules_for_one_event_in_one_state_are_refused() -> None:
     machine = switch()
 
-    def rule(state: On | Off, event: Press) -> On:
-        return On()
+    def is_pressed(state: On | Off, event: Press) -> bool:
+        return True
 
-    for add in (machine.transition, machine.repetition):
+    for add, rule in ((machine.transition, press), (machine.repetition, is_pressed)):
         add(rule)
-        with pytest.raises(TypeError, match="two rules for Press in state On"):
+        with pytest.raises(TypeError, match=f"two rules for Press in state On; the other is {rule.__name__}"):
             add(rule)
+
+
+def unannotated(state: On, event: Press):  # type: ignore[no-untyped-def]
+    return Off()
+
+
+def alone(state: On) -> Off:
+    return Off()
+
+
+def untyped(state: On, event) -> Off:  # type: ignore[no-untyped-def]
+    return Off()
+
+
+def perhaps(state: On, event: Press) -> Off | None:
+    return None
+
+
+def nowhere(state: On, event: Press) -> Press:
+    return event
+
+
+def strange(state: Press, event: Press) -> On:
+    return On()
+
+
+def backwards(state: On, event: On) -> On:
+    return event
+
+
+RULES = [
+    (unannotated, "annotate what it returns"),
+    (untyped, "annotate the parameter 'event'"),
+    (alone, "takes a state, an event, and after them its context"),
+    (perhaps, "NoneType is no state of this machine, whose states are On | Off"),
+    (nowhere, "Press is no state of this machine, whose states are On | Off"),
+    (strange, "Press is no state of this machine"),
+    (backwards, "On is no event of this machine, whose events are Press | Hold"),
+]
+
+
+@pytest.mark.parametrize(("rule", "reason"), RULES, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_rule_that_is_no_entry_of_the_table_is_refused_at_its_decorator(rule: Any, reason: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(reason)) as refused:
+        switch().transition(rule)
+    assert str(refused.value).startswith(f"{__name__}.{rule.__name__}: ")
+
+
+def test_a_repetition_says_yes_or_no() -> None:
+    with pytest.raises(TypeError, match="declare `-> bool`"):
+        switch().repetition(press)
+
+
+def test_all_cases_that_a_table_lacks_are_named() -> None:
+    machine: Machine[On | Off] = Machine(On | Off, Press | Hold, initial=(On,), final=(On,))
+    machine.transition(hold)
+    lacking = [
+        "Off accepts no event: write a rule, or name it in final=(…,)",
+        "On is final and has rules",
+        "no rule leads to Off",
+        "no state accepts Press",
+    ]
+    with pytest.raises(TypeError, match=re.escape(f"the machine in {__name__} lacks cases: {'; '.join(lacking)}")):
+        machine.complete()
+
+
+def test_a_machine_takes_no_step_before_its_table_is_complete() -> None:
+    machine = switch()
+    machine.transition(press)
+    with pytest.raises(TypeError, match=rf"end {__name__} with a call of the machine's `complete\(\)`"):
+        machine.step(On(), Press())
+
+
+def test_unions_are_of_states_and_of_events() -> None:
+    with pytest.raises(TypeError, match="Press is not a state; derive it from `State`"):
+        Machine(On | Press, Press, initial=(On,))
+    with pytest.raises(TypeError, match="On is not an event; derive it from `Event`"):
+        Machine(On | Off, Press | On, initial=(On,))
+    with pytest.raises(TypeError, match="Off is no state of this machine, whose states are On"):
+        Machine(On, Press, initial=(On,), final=(Off,))
+    with pytest.raises(TypeError, match="a machine begins somewhere"):
+        Machine(On, Press, initial=())

@@ -136,12 +136,14 @@ class Press(Event, frozen=True):
 
 
 def test_steps_are_heard_by_their_machine_s_name_while_somebody_listens() -> None:
-    machine: Machine[On | Off] = Machine(On | Off, initial=(Off,))
+    machine: Machine[On | Off] = Machine(On | Off, Press, initial=(Off,))
     heard: list[Step] = []
 
     @machine.transition
     def toggle(state: On | Off, event: Press) -> On | Off:
         return Off() if isinstance(state, On) else On()
+
+    machine.complete()
 
     def press(state: On | Off) -> On | Off:
         Process("ann", Random(1)).begin().enter()
