@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from parties.settings.host_file import WRITTEN, TaskTable
 from parties.settings.party_file import ClientFile, ServerFile
 from parties.settings.reading import PREFIX, Setting, StoreSetting, settings
 
@@ -61,6 +62,47 @@ listen = "127.0.0.1:9470"
 ```
 """
 
+SEVERAL = """\
+### [[tasks]]
+
+A server with several tasks has one process, one address and one identity for all of them. What is of one task stands in
+a table of its own, {own}, with the same defaults; everything else stands at the top, for all tasks.
+
+```toml
+# s0.toml
+server = 0
+identity = "s0.key"
+listen = "0.0.0.0:7000"
+
+[operator]
+listen = "127.0.0.1:9470"
+
+[[tasks]]
+task = "shop/task.toml"
+clients = "shop/clients.toml"
+model = "shop/model.npz"
+store = "shop/s0.sqlite"
+
+[[tasks]]
+task = "town/task.toml"
+clients = "town/clients.toml"
+model = "town/model.npz"
+store = "town/s0.sqlite"
+memory_bytes = 1_000_000_000
+
+[tasks.rounds]
+seconds = 3600
+```
+
+- `memory_bytes` is {memory}.
+- The task files name the same two servers, at the same addresses with the same keys; each task has a name and a digest
+  of its own. `clients` and `model` may be the same file for several tasks; {written} may not.
+- Environment variables override what stands at the top. One that would override a key of a task is refused: it would
+  hold for every task. Without `[[tasks]]`, all keys stand at the top, and variables override each.
+- On SIGHUP a running server reads the tables again: new ones start, those that are gone are drained, and changed ones
+  take effect when the task is drained and started again ([operating](operating.md#several-tasks)).
+"""
+
 CLIENT = """\
 ## A client's file
 
@@ -79,7 +121,16 @@ COLUMNS = "| key | is | default | meaning |\n|---|---|---|---|\n"
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([OPENING, SERVER, *tables(ServerFile), CLIENT, *tables(ClientFile)]).rstrip() + "\n"
+    return "\n".join([OPENING, SERVER, *tables(ServerFile), several(), CLIENT, *tables(ClientFile)]).rstrip() + "\n"
+
+
+def several() -> str:
+    """The section about several tasks; its keys are those of the server's own file."""
+    keys = {found.section or found.name: bool(found.section) for found in settings(TaskTable)}
+    own = ", ".join(f"`[tasks.{key}]`" if table else f"`{key}`" for key, table in keys.items())
+    (memory,) = (found.about.description for found in settings(TaskTable) if found.name == "memory_bytes")
+    written = " and ".join(", ".join(f"`{key}`" for key in WRITTEN).rsplit(", ", 1))
+    return SEVERAL.format(own=own, memory=memory, written=written)
 
 
 def tables(kind: type[msgspec.Struct]) -> list[str]:

@@ -66,6 +66,7 @@ class Domain(Enum):
     UPDATE = b"fsl.update"
     ENROLMENT = b"fsl.enrolment"
     VOUCHER = b"fsl.voucher"
+    SERVED = b"fsl.served"
     TOKEN = b"fsl.token"
     STORED = b"fsl.stored"
     SIMULATION = b"fsl.simulation"

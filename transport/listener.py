@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -37,6 +37,21 @@ Observe = Callable[[str, FslError], None]
 """Called with the address of a connection that failed, and the error."""
 
 
+Payload = Callable[[], bytes]
+"""Says what this endpoint tells the next client of itself, instead of `HandshakeSettings.payload`."""
+
+Place = Callable[[bytes, bytes], bytes]
+"""The name under which an admitted connection takes its place, given its static key and its payload.
+
+`Limits.per_key` is the number of places of one name, `Limits.per_key_exceptions` names some with another number.
+"""
+
+
+def place_of_key(key: bytes, payload: bytes) -> bytes:
+    """The static key: all connections with one key have their places together."""
+    return key
+
+
 def log_failure(origin: str, error: FslError) -> None:
     """Writes one line to the logger `transport`."""
     _log.warning("connection from %s: %s: %s", origin, type(error).__name__, error)
@@ -52,6 +67,9 @@ class Service:
         handler: serves each admitted one.
         limits: what strangers are allowed.
         observe: called for every connection that failed.
+        payload: says what each client is told of this endpoint, where that changes while it listens; None: what
+            `settings` say.
+        place: the name under which an admitted connection takes its place.
     """
 
     settings: HandshakeSettings
@@ -59,6 +77,12 @@ class Service:
     handler: Handler
     limits: Limits = field(default_factory=Limits)
     observe: Observe = log_failure
+    payload: Payload | None = None
+    place: Place = place_of_key
+
+    def present_settings(self) -> HandshakeSettings:
+        """What this endpoint brings to the next handshake."""
+        return self.settings if self.payload is None else replace(self.settings, payload=self.payload())
 
 
 Accept: TypeAlias = Callable[[], Awaitable[tuple[trio.abc.Stream, str]]]
@@ -117,7 +141,7 @@ class Listener:
         deadline = self._service.settings.deadline
         with trio.CancelScope() as yielding, self._handshakes.entered(origin, yielding):
             with trio.move_on_after(deadline):
-                return await respond(Wire(stream), self._service.settings, partial(self._admit, taken))
+                return await respond(Wire(stream), self._service.present_settings(), partial(self._admit, taken))
             raise HandshakeTimeoutError(f"the client did not finish its handshake within {deadline:g} s")
         raise TurnedAwayError("its handshake hung while newer ones waited; it was the oldest where there were most")
 
@@ -125,8 +149,9 @@ class Listener:
         answer = await self._service.admit(key, payload)
         if isinstance(answer, Refusal):
             return answer
-        shortage = self._places.shortage(key)
+        place = self._service.place(key, payload)
+        shortage = self._places.shortage(place)
         if shortage is not None:
             return NoPlace(shortage)
-        taken.enter_context(self._places.entered(key))
+        taken.enter_context(self._places.entered(place))
         return answer

@@ -10,27 +10,28 @@ again in the same bytes.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import assert_never
 
 import trio
 
 from fsl_async.error_groups import leaves
-from fsl_async.errors import FslError, MisuseError
+from fsl_async.errors import ChannelError, FslError, MisuseError
 from fsl_async.foreign_text import printable
 from fsl_async.protocols import ssa
 from parties.concurrency import RecurringEvent
 from parties.errors import SumRefusedError
 from parties.events import ClientLeft, ClientMet, ConnectionFailed, Warned
 from parties.identity.keys import PublicIdentity
+from parties.identity.served import are_marks, serves
 from parties.outcome import Aborted, Done, Model, RoundOutcome, RoundReport, SumRefused
 from parties.server.actor import Actor
 from parties.server.admission import DismissedError, Enrolment
 from parties.server.clients.connection import ClientConnections
 from parties.server.clients.requests import RequestHandler
 from parties.server.evidence import EvidenceBook
+from parties.server.reception import Listening, Reception
 from parties.server.round.run import RoundRun
 from parties.server.setup import ServerSetup
 from parties.server.traffic import Traffic
@@ -41,12 +42,11 @@ from transport import (
     ForeignPeerError,
     HandshakeSettings,
     KindMismatchError,
-    Limits,
     NoPlace,
     Refusal,
+    RefusedError,
     Role,
     RoleMismatchError,
-    Service,
     VersionMismatchError,
     WrongServerKeyError,
 )
@@ -55,9 +55,6 @@ _log = logging.getLogger("parties.server")
 
 LASTING = (VersionMismatchError, KindMismatchError, RoleMismatchError, WrongServerKeyError, ForeignPeerError)
 """Why servers do not meet, where waiting does not help: an operator has to do something."""
-
-PEER_CONNECTIONS = 2
-"""One in use, and one that is about to end it."""
 
 
 class Server:
@@ -101,6 +98,34 @@ class Server:
             PeerViolationError: the other server broke the protocol; nothing was revealed that it should not see.
             StorageError: the store cannot be read, or cannot be written any more.
         """
+        reception = Reception(Listening.of(self.setup, self.handshake()), self._tell_failure)
+        async with self._at_work() as nursery:
+            with reception.serving(self):
+                address = await nursery.start(reception.listen)
+                self._meet_peer(nursery, self._dial_peer)
+                task_status.started(address)
+                await trio.sleep_forever()
+
+    async def run_behind(
+        self, reception: Reception, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve until cancelled, as one of several: connections come from a reception that listens for all.
+
+        Where the peer does not serve this task, or not yet, this server waits for it.
+
+        Raises:
+            PeerViolationError: as `run` does.
+            StorageError: as `run` does.
+        """
+        async with self._at_work() as nursery:
+            with reception.serving(self):
+                self._meet_peer(nursery, self._dial_patiently)
+                task_status.started()
+                await trio.sleep_forever()
+
+    @asynccontextmanager
+    async def _at_work(self) -> AsyncIterator[trio.Nursery]:
+        """Read the store back, and let rounds run in a nursery for as long as the block lasts."""
         await self.actor.restore()
         if self.enrolment.warning:
             _log.warning("%s: %s", self.setup.name, self.enrolment.warning)
@@ -108,15 +133,13 @@ class Server:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._end_with_the_store)
                 await self.actor.begin(nursery)
-                service = Service(
-                    self.handshake(), self._admit_in_sight, self._serve_in_sight, self._limits(), self._tell_failure
-                )
-                address = await nursery.start(self.setup.transport.listen, self.setup.address, service)
-                if self.setup.index == 1:
-                    nursery.start_soon(self.actor.link.keep_dialling, self._dial_peer)
-                task_status.started(address)
+                yield nursery
         except* StoreLostError as lost:  # several tasks may have met it: one error is enough
             raise leaves(lost)[0] from None
+
+    def _meet_peer(self, nursery: trio.Nursery, dial: Callable[[], Awaitable[Channel]]) -> None:
+        if self.setup.index == 1:
+            nursery.start_soon(self.actor.link.keep_dialling, dial)
 
     # ---- what it is
 
@@ -293,11 +316,13 @@ class Server:
                 self._store_failed.send_nowait(StoreLostError(str(leaves(lost)[0])))
             raise
 
-    async def _serve_in_sight(self, channel: Channel) -> None:
+    async def serve_in_sight(self, channel: Channel) -> None:
+        """Serve one connection until it is closed; a lost store ends the server too."""
         with self._in_sight():
             await self._serve(channel)
 
-    async def _admit_in_sight(self, key: bytes, payload: bytes) -> bytes | Refusal:
+    async def admit_in_sight(self, key: bytes, payload: bytes) -> bytes | Refusal:
+        """Decide about the holder of an authenticated channel key; a lost store ends the server."""
         with self._in_sight():
             try:
                 return await self.admit(key, payload)
@@ -317,16 +342,36 @@ class Server:
             self.actor.meeting.cannot_meet(f"{self.setup.peer_name} cannot be met: {error}")
             raise
 
+    async def _dial_patiently(self) -> Channel:
+        """Dial a peer that may begin to serve this task later.
+
+        Raises:
+            ChannelError: it does not serve it now.
+        """
+        try:
+            return await self._dial_peer()
+        except MisuseError as error:
+            self.actor.meeting.cannot_meet(f"{error}; {self.setup.name} waits until it does")
+            raise ChannelError(str(error)) from error
+        except RefusedError as error:
+            self.actor.meeting.cannot_meet(f"{self.setup.peer_name} refuses the link: {error.reason}")
+            raise
+
     def check_peer(self, payload: bytes) -> None:
         """Judge what the peer says of itself when this server dials it.
 
         Raises:
             MisuseError: it runs another task.
         """
-        if payload != self.setup.task.digest():
+        if not serves(payload, self.setup.task.digest()):
             raise MisuseError(self._other_task(payload))
 
     def _other_task(self, payload: bytes) -> str:
+        if are_marks(payload):
+            return (
+                f"{self.setup.peer_name} does not serve task {self.setup.task.name!r}, whose digest is "
+                f"{self.setup.task.digest().hex()[:16]}…, among its tasks; give both servers the same task file"
+            )
         return (
             f"{self.setup.peer_name} serves another task: its digest is {payload.hex()[:16]}…, ours is "
             f"{self.setup.task.digest().hex()[:16]}…; give both servers the same task file"
@@ -354,11 +399,6 @@ class Server:
         """
         refusal = await self.enrolment.dismissed(client)
         raise DismissedError(f"{client.name!r} is disconnected: {refusal.reason}")
-
-    def _limits(self) -> Limits:
-        """What strangers are allowed; the peer has places of its own, so that clients cannot keep it out."""
-        own = {self.setup.peer.channel: PEER_CONNECTIONS}
-        return replace(self.setup.limits, per_key_exceptions=own | dict(self.setup.limits.per_key_exceptions))
 
     async def admit(self, key: bytes, payload: bytes) -> bytes | Refusal:
         """Decide about the holder of an authenticated channel key; the answer is its name, or why not."""

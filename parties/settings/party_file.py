@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -24,10 +24,10 @@ __all__ = [
     "LimitsTable",
     "LogTable",
     "OperatorTable",
-    "PartyFile",
     "RoundsTable",
     "ServerFile",
-    "load_party",
+    "check_enrolment",
+    "refuse_task_file",
 ]
 
 HOUR, DAY, YEAR = 3_600, 86_400, 31_536_000
@@ -231,13 +231,10 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     def from_table(table: dict[str, Any], path: Path, environment: Mapping[str, str] = os.environ) -> ServerFile:
         """The same as `load`, for a file that has been read already."""
         refuse_strange_variables(KINDS, environment)
+        if "tasks" in table:
+            raise MisuseError(f"{path} has tables [[tasks]]; here the file of a server with one task is expected")
         file = from_table(table, path, ServerFile, environment)
-        if file.enrolment == "list" and file.clients is None:
-            raise MisuseError(f'{path}: enrolment = "list" needs clients = "FILE", the list')
-        if (file.enrolment == "token") != (file.tokens is not None):
-            raise MisuseError(
-                f'{path}: tokens = "FILE" belongs to enrolment = "token", and neither goes without the other'
-            )
+        check_enrolment(file, str(path))
         return file
 
 
@@ -279,28 +276,33 @@ class ClientFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     def from_table(table: dict[str, Any], path: Path, environment: Mapping[str, str] = os.environ) -> ClientFile:
         """The same as `load`, for a file that has been read already."""
         refuse_strange_variables(KINDS, environment)
-        _refuse_task_file(path, table)
+        refuse_task_file(path, table)
         return from_table(table, path, ClientFile, environment)
 
-
-PartyFile: TypeAlias = ServerFile | ClientFile
 
 KINDS = (ServerFile, ClientFile)
 
 
-def load_party(path: Path, environment: Mapping[str, str] = os.environ) -> PartyFile:
-    """Read the file of a server or of a client.
+def check_enrolment(file: ServerFile, where: str) -> None:
+    """Refuse settings of which one is missing without the other.
 
     Raises:
-        MisuseError: it cannot be read, is neither, or has a mistake in it.
+        MisuseError: the list of clients or the file of tokens is missing, or the latter is of no use.
     """
-    table = read_toml(path)
-    _refuse_task_file(path, table)
-    kind = ServerFile if table.keys() & {"server", "listen", "store", "model"} else ClientFile
-    return kind.from_table(table, path, environment)
+    if file.enrolment == "list" and file.clients is None:
+        raise MisuseError(f'{where}: enrolment = "list" needs clients = "FILE", the list')
+    if (file.enrolment == "token") != (file.tokens is not None):
+        raise MisuseError(
+            f'{where}: tokens = "FILE" belongs to enrolment = "token", and neither goes without the other'
+        )
 
 
-def _refuse_task_file(path: Path, table: Mapping[str, Any]) -> None:
+def refuse_task_file(path: Path, table: Mapping[str, Any]) -> None:
+    """Refuse the task file where a party's own file is expected.
+
+    Raises:
+        MisuseError: it is the task file.
+    """
     if isinstance(table.get("task"), dict) or "servers" in table:
         raise MisuseError(
             f"{path} is a task file, which all parties share; give the party's own file, or add --identity with the "

@@ -186,9 +186,21 @@ def load(path: Path, kind: type[StructT], environment: Mapping[str, str] = os.en
 
 
 def from_table(
-    table: dict[str, Any], path: Path, kind: type[StructT], environment: Mapping[str, str] = os.environ
+    table: dict[str, Any],
+    path: Path,
+    kind: type[StructT],
+    environment: Mapping[str, str] = os.environ,
+    *,
+    where: str = "",
 ) -> StructT:
     """Check and convert what was read of a file, as `load` does; relative paths in it are relative to `path`.
+
+    Args:
+        table: what was read.
+        path: the file.
+        kind: the struct.
+        environment: its variables take precedence.
+        where: what messages call the place, if it is not the whole file.
 
     Raises:
         MisuseError: a key is unknown, missing, out of range or a secret.
@@ -199,13 +211,14 @@ def from_table(
         inner = table.setdefault(found.section, {}) if found.section else table
         if isinstance(inner, dict):
             inner[found.name] = value
-    _refuse_secrets(table, str(path))
-    _refuse_unknown(table, kind, str(path))
-    _check_values(table, kind, path)
+    where = where or str(path)
+    _refuse_secrets(table, where)
+    _refuse_unknown(table, kind, where)
+    _check_values(table, kind, where)
     try:
         return msgspec.convert(table, kind, dec_hook=_paths_relative_to(path.parent))
     except msgspec.ValidationError as error:
-        raise MisuseError(f"{path}: {str(error).replace('`$.', '`')}") from error
+        raise MisuseError(f"{where}: {str(error).replace('`$.', '`')}") from error
 
 
 def overrides(kind: type[msgspec.Struct], environment: Mapping[str, str]) -> list[tuple[Setting, str]]:
@@ -246,15 +259,15 @@ def _paths_relative_to(folder: Path) -> Any:
     return convert
 
 
-def _check_values(table: Mapping[str, Any], kind: type[msgspec.Struct], path: Path) -> None:
+def _check_values(table: Mapping[str, Any], kind: type[msgspec.Struct], where: str) -> None:
     for found in settings(kind):
         inner = table.get(found.section, {}) if found.section else table
         if not isinstance(inner, dict):
-            raise MisuseError(f"{path}: [{found.section}] must be a table, not {inner!r}")
+            raise MisuseError(f"{where}: [{found.section}] must be a table, not {inner!r}")
         if found.name in inner:
-            found.check(inner[found.name], f"{path}: {found.key}")
+            found.check(inner[found.name], f"{where}: {found.key}")
         elif found.default is msgspec.NODEFAULT:
-            raise MisuseError(f"{path}: {found.key} is missing: {found.about.description}")
+            raise MisuseError(f"{where}: {found.key} is missing: {found.about.description}")
 
 
 def _refuse_secrets(value: Any, where: str) -> None:

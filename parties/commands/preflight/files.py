@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 from fsl_async.config import describe_model
@@ -28,6 +29,7 @@ __all__ = [
     "admission",
     "client_keys",
     "disk",
+    "disk_for_all",
     "is_running",
     "key_folder",
     "model",
@@ -199,8 +201,7 @@ async def state(path: Path) -> str:
 def disk(file: ServerFile, task: Task) -> str:
     """There is room for all submissions of a round, and for the models."""
     clients = file.rounds.clients or task.max_clients
-    submissions = round_bytes(task, clients) + clients * client_bytes(task) * file.rounds.retention
-    models = model_bytes(task) * MODEL_COPIES
+    submissions, models = _stored_bytes(file, task)
     if isinstance(file.store, OnDisk):
         check_room(file.store.path.absolute(), submissions + models)
     if file.checkpoints is not None:
@@ -208,3 +209,23 @@ def disk(file: ServerFile, task: Task) -> str:
     return (
         f"room for {clients} submissions, {submissions / 1e6:,.0f} MB, and the model, and what must stay free besides"
     )
+
+
+def disk_for_all(tasks: Sequence[tuple[ServerFile, Task]]) -> str:
+    """There is room for the stores of all tasks at once, where they lie on one disk."""
+    needed: dict[int, tuple[Path, int]] = {}
+    for file, task in tasks:
+        if isinstance(file.store, OnDisk) and exists(file.store.path.absolute().parent):
+            place = file.store.path.absolute()
+            device = place.parent.stat().st_dev
+            needed[device] = (place, needed.get(device, (place, 0))[1] + sum(_stored_bytes(file, task)))
+    for place, size in needed.values():
+        check_room(place, size)
+    return f"room for rounds of {len(tasks)} tasks at once, {sum(size for _, size in needed.values()) / 1e6:,.0f} MB"
+
+
+def _stored_bytes(file: ServerFile, task: Task) -> tuple[int, int]:
+    """The bytes that a store has of submissions and of models."""
+    clients = file.rounds.clients or task.max_clients
+    submissions = round_bytes(task, clients) + clients * client_bytes(task) * file.rounds.retention
+    return submissions, model_bytes(task) * MODEL_COPIES

@@ -6,6 +6,7 @@ import ctypes
 import os
 import resource
 import struct
+from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from fsl_async.errors import FslError, MisuseError
 from fsl_async.task import Task
 from parties.commands.preflight.files import is_running
 from parties.commands.preflight.findings import Doubt
-from parties.deployment.memory_need import message_bytes, server_bytes
+from parties.deployment.memory_need import PROCESS_BYTES, message_bytes, server_bytes
 from parties.files.models import load_model
 from parties.settings.party_file import ServerFile
 from transport import UnreachableError
@@ -32,10 +33,11 @@ CLOCK_ERROR = 5  # TIME_ERROR of adjtimex(2): the clock is not synchronised
 GREATEST_ERROR = 3 * struct.calcsize("@l")  # where struct timex has maxerror, in microseconds
 
 
-async def listening(file: ServerFile, expected: str) -> str:
+async def listening(tasks: Sequence[tuple[ServerFile, Task]], expected: str) -> str:
     """The server can listen where its file says; `expected` is where the task file says that it does."""
+    file = tasks[0][0]
     port = host_and_port(file.listen)[1]
-    if is_running(file.store):
+    if any(is_running(each.store) for each, _ in tasks):
         return f"{file.listen} is the running server's"
     await _try_to_listen(file.listen, "listen")
     if port == 0:
@@ -48,12 +50,12 @@ async def listening(file: ServerFile, expected: str) -> str:
     return f"{file.listen} is free"
 
 
-async def operator_port(file: ServerFile) -> str:
+async def operator_port(tasks: Sequence[tuple[ServerFile, Task]]) -> str:
     """The server can listen at the operator's port, and others cannot reach it."""
-    address = file.operator.listen
+    address = tasks[0][0].operator.listen
     if not address:
         raise Doubt('none: there is no /metrics, no /readyz and no page; set [operator] listen = "127.0.0.1:9470"')
-    if is_running(file.store):
+    if any(is_running(each.store) for each, _ in tasks):
         return f"{address} is the running server's"
     await _try_to_listen(address, "operator.listen")
     host = host_and_port(address)[0]
@@ -79,14 +81,18 @@ def clock() -> str:
     )
 
 
-def memory(file: ServerFile, task: Task) -> str:
-    """There is enough memory for the model and for messages."""
-    model = _blocks(file, task)
-    needed = server_bytes(task, model, message_bytes(task, model, file.limits.memory_bytes or None))
+def memory(tasks: Sequence[tuple[ServerFile, Task]]) -> str:
+    """There is enough memory for the models and for messages, of all tasks at once."""
+    needed = PROCESS_BYTES
+    for file, task in tasks:
+        model = _blocks(file, task)
+        held = server_bytes(task, model, message_bytes(task, model, file.limits.memory_bytes or None))
+        needed += held - PROCESS_BYTES
     there, free = total_and_free_memory()
     if needed > there:
+        whose = "this task" if len(tasks) == 1 else f"these {len(tasks)} tasks"
         raise MisuseError(
-            f"{needed / 1e6:,.0f} MB are needed for rounds of this task and for messages, and there are "
+            f"{needed / 1e6:,.0f} MB are needed for rounds of {whose} and for messages, and there are "
             f"{there / 1e6:,.0f} in all; take a larger machine or a smaller task, or lower limits.memory_bytes"
         )
     if needed > free:

@@ -8,12 +8,12 @@ from ipaddress import ip_address
 
 import trio
 
-from fsl_async.digests import same
 from fsl_async.errors import ChannelError, FslError, MisuseError
 from parties.commands.preflight.findings import Doubt
 from parties.commands.preflight.host import host_and_port
 from parties.deployment.connecting import connect
 from parties.identity.keys import Identity
+from parties.identity.served import are_marks, serves
 from parties.settings.party_file import ClientFile
 from parties.settings.task_file import Deployment
 from transport import HandshakeSettings, HandshakeTimeoutError, Kind, Role, TcpTransport, UnreachableError
@@ -38,7 +38,12 @@ async def server(deployment: Deployment, number: int) -> str:
     address, ours = deployment.addresses[number], deployment.task.digest()
 
     def check(payload: bytes) -> None:
-        if not same(payload, ours):
+        if are_marks(payload) and not serves(payload, ours):
+            raise MisuseError(
+                f"S{number} at {address} does not serve this task, whose digest is {ours.hex()[:16]}…, among its "
+                "tasks; compare `sha256sum task.toml` with its operator"
+            )
+        if not serves(payload, ours):
             raise MisuseError(
                 f"S{number} at {address} runs another task: its digest is {payload.hex()[:16]}…, ours is "
                 f"{ours.hex()[:16]}…; compare `sha256sum task.toml` with its operator"

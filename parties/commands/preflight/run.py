@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import trio
 
+from fsl_async.task import Task
 from parties.commands.preflight import files, host, others
 from parties.commands.preflight.findings import Check, Doubt, Finding, found, loaded
 from parties.deployment.client_state import state_beside
-from parties.settings.party_file import ClientFile, PartyFile, ServerFile, load_party
+from parties.settings.host_file import HostFile, PartyFile, load_party
+from parties.settings.party_file import ClientFile, ServerFile
 from parties.settings.reading import overrides
 from parties.settings.task_file import Deployment
 
@@ -30,17 +33,60 @@ async def preflight(config: Path, environment: Mapping[str, str] = os.environ) -
     finding, file = loaded("configuration", partial(load_party, config, environment), partial(_kind_of_file, config))
     if file is None:
         return [finding]
-    task_finding, deployment = loaded("task", partial(Deployment.load, file.task), partial(_task, file.task))
-    findings = [finding, task_finding]
-    if deployment is not None:
-        findings.append(await found("environment", _plain(_environment, type(file), environment)))
-        checks = _of_server(file, deployment) if isinstance(file, ServerFile) else _of_client(file, deployment)
-        findings += [await found(name, check) for name, check in checks]
+    if isinstance(file, ClientFile):
+        return [finding, *await _client(file, environment)]
+    return [finding, *await (_several(file, environment) if file.listed else _single(file.common, environment))]
+
+
+async def _client(file: ClientFile, environment: Mapping[str, str]) -> list[Finding]:
+    task, deployment = _task_of(file.task)
+    if deployment is None:
+        return [task]
+    return [task, await _overridden(ClientFile, environment), *await _all(_of_client(file, deployment))]
+
+
+async def _single(file: ServerFile, environment: Mapping[str, str]) -> list[Finding]:
+    """Of a server with one task."""
+    task, deployment = _task_of(file.task)
+    if deployment is None:
+        return [task]
+    return [task, await _overridden(ServerFile, environment), *await _all(_of_server(file, deployment))]
+
+
+async def _several(host_file: HostFile, environment: Mapping[str, str]) -> list[Finding]:
+    """Of a server with several tasks: what they share once, and the rest for each, after its name."""
+    together, pairs = loaded("tasks", host_file.deployments, partial(_names))
+    if pairs is None:
+        return [together]
+    file, deployment = pairs[0]
+    findings = [together, await _overridden(host_file.kind, environment)]
+    findings += await _all(_of_address(file, deployment, [(each, other.task) for each, other in pairs]))
+    for own, other in pairs:
+        checks = _of_task(own, other)
+        findings += await _all([(f"{other.task.name}: {name}", check) for name, check in checks])
     return findings
 
 
+def _task_of(path: Path) -> tuple[Finding, Deployment | None]:
+    return loaded("task", partial(Deployment.load, path), partial(_task, path))
+
+
+async def _overridden(kind: type[msgspec.Struct], environment: Mapping[str, str]) -> Finding:
+    return await found("environment", _plain(_environment, kind, environment))
+
+
+async def _all(checks: Iterable[tuple[str, Check]]) -> list[Finding]:
+    return [await found(name, check) for name, check in checks]
+
+
 def _kind_of_file(config: Path, file: PartyFile) -> str:
-    return f"{config} is a {'server' if isinstance(file, ServerFile) else 'client'}'s file without mistakes"
+    return f"{config} is a {'server' if isinstance(file, HostFile) else 'client'}'s file without mistakes"
+
+
+def _names(pairs: list[tuple[ServerFile, Deployment]]) -> str:
+    """The tasks of a server in short; the keys in their files are checked when they are read."""
+    each = [f"{deployment.task.name!r}, digest {deployment.task.digest().hex()[:16]}…" for _, deployment in pairs]
+    return f"{len(each)}: {'; '.join(each)}"
 
 
 def _task(path: Path, deployment: Deployment) -> str:
@@ -54,22 +100,52 @@ def _task(path: Path, deployment: Deployment) -> str:
 
 
 def _of_server(file: ServerFile, deployment: Deployment) -> list[tuple[str, Check]]:
-    task, peer = deployment.task, 1 - file.server
     return [
         ("keys", _plain(files.own_keys, file, deployment)),
         ("key folder", _plain(files.key_folder, file.identity, deployment)),
-        ("clients", _plain(files.admission, file, task)),
-        ("model", _plain(files.model, file, task)),
+        ("clients", _plain(files.admission, file, deployment.task)),
+        ("model", _plain(files.model, file, deployment.task)),
         ("store", partial(files.store, file.store)),
-        ("disk", _plain(files.disk, file, task)),
-        ("memory", _plain(host.memory, file, task)),
+        ("disk", _plain(files.disk, file, deployment.task)),
+        *_of_host(file, deployment, [(file, deployment.task)]),
+        ("other server", partial(others.reachable, deployment, 1 - file.server)),
+    ]
+
+
+def _of_address(
+    file: ServerFile, deployment: Deployment, tasks: Sequence[tuple[ServerFile, Task]]
+) -> list[tuple[str, Check]]:
+    """What several tasks share."""
+    return [
+        ("keys", _plain(files.own_keys, file, deployment)),
+        ("key folder", _plain(files.key_folder, file.identity, deployment)),
+        ("disk", _plain(files.disk_for_all, tasks)),
+        *_of_host(file, deployment, tasks),
+    ]
+
+
+def _of_host(
+    file: ServerFile, deployment: Deployment, tasks: Sequence[tuple[ServerFile, Task]]
+) -> list[tuple[str, Check]]:
+    return [
+        ("memory", _plain(host.memory, tasks)),
         ("descriptors", _plain(host.descriptors, file)),
         ("clock", _plain(host.clock)),
-        ("port", partial(host.listening, file, deployment.addresses[file.server])),
-        ("operator's port", partial(host.operator_port, file)),
+        ("port", partial(host.listening, tasks, deployment.addresses[file.server])),
+        ("operator's port", partial(host.operator_port, tasks)),
         ("two hosts", partial(others.separation, deployment)),
         ("two operators", partial(others.operators, deployment)),
-        ("other server", partial(others.reachable, deployment, peer)),
+    ]
+
+
+def _of_task(file: ServerFile, deployment: Deployment) -> list[tuple[str, Check]]:
+    """What each of several tasks has for itself."""
+    return [
+        ("clients", _plain(files.admission, file, deployment.task)),
+        ("model", _plain(files.model, file, deployment.task)),
+        ("store", partial(files.store, file.store)),
+        ("disk", _plain(files.disk, file, deployment.task)),
+        ("other server", partial(others.reachable, deployment, 1 - file.server)),
     ]
 
 
@@ -93,7 +169,7 @@ def _plain(check: Callable[..., str], *arguments: Any) -> Check:
     return partial(trio.to_thread.run_sync, check, *arguments)
 
 
-def _environment(kind: type[PartyFile], environment: Mapping[str, str]) -> str:
+def _environment(kind: type[msgspec.Struct], environment: Mapping[str, str]) -> str:
     """No environment variable overrides a setting of the file."""
     named = [f"{setting.variable} overrides {setting.key}" for setting, _ in overrides(kind, environment)]
     if named:

@@ -11,8 +11,9 @@ from fsl_async.errors import MisuseError
 from parties.identity.keys import Identity, PublicIdentity
 from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook
+from parties.settings.host_file import load_party
 from parties.settings.lists import add_clients, list_clients
-from parties.settings.party_file import ClientFile, ServerFile, load_party
+from parties.settings.party_file import ClientFile, ServerFile
 from parties.settings.task_file import Deployment
 
 SERVER = """\

@@ -22,8 +22,9 @@ from parties.operator import Log, ObserverSetup, OperatorObserver
 from parties.operator.http import HttpLimits, serve_connection
 from parties.operator.resources import Resources
 from parties.operator.token import OperatorToken
+from parties.settings.host_file import load_party
 from parties.settings.lists import add_clients, list_clients, revoke_client
-from parties.settings.party_file import ClientFile, ServerFile, load_party
+from parties.settings.party_file import ClientFile, ServerFile
 from parties.settings.task_file import Deployment
 from parties.settings.writing import write_deployment
 from parties.status import PastRound, ServerStatus
