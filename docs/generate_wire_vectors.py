@@ -35,6 +35,7 @@ from parties.identity.credentials import Credentials
 from parties.identity.keys import Identity
 from parties.identity.tokens import voucher
 from parties.outcome import Aborted, Done, RoundReport
+from parties.statement import Statement
 from transport.noise import CipherState, HandshakeState, KeyPair
 from transport.preamble import PROTOCOL_VERSION, Kind, Preamble, Role, prologue
 from transport.records import REKEY_INTERVAL, RecordWriter
@@ -174,7 +175,7 @@ def _messages() -> dict[str, Any]:
         (messages.Answer(round_id=round_id, query=1), b"rows"),
         (messages.Block(round_id=round_id, block="head"), b"block"),
         (messages.Receipt(round_id=round_id, digest=part, signature=part + part), b""),
-        (messages.Finished(round_id=round_id, signature=part + part), b"outcome"),
+        (messages.Finished(round_id=round_id, signature=part + part), b"statement"),
         (messages.Refused(reason="busy", explanation="come again", retry_after=5), b""),
         (messages.Known(settled=2, last=round_id, said=7), b""),
         (messages.TossCommitment(number=3, commitment=part, model=round_id), b""),
@@ -392,6 +393,10 @@ def _statements() -> dict[str, Any]:
     aborted = RoundReport(
         round_id=config.round_id(), number=5, ending=Aborted("too few"), clients=(), excluded={}, model=config.model
     )
+    counted = Statement.of(report, CLIENT, included=True, named=False)
+    left_out = Statement.of(report, "carol", included=False, named=False)
+    nobody = Statement.of(aborted, CLIENT, included=False, named=False)
+    named = Statement.of(report, CLIENT, included=True, named=True)
     return {
         "name": CLIENT,
         "channel key": alice.public.channel,
@@ -405,9 +410,13 @@ def _statements() -> dict[str, Any]:
         "submission digest": fixed("submission"),
         "receipt": server.sign(Domain.RECEIPT, config.round_id(), CLIENT.encode(), fixed("submission")),
         "outcome": report.canonical(),
-        "outcome's signature": server.sign(Domain.OUTCOME, report.canonical()),
         "outcome's digest": report.digest(),
         "outcome of an aborted round": aborted.canonical(),
+        "statement": counted.canonical(),
+        "statement's signature": server.sign(Domain.STATEMENT, counted.canonical()),
+        "statement for a client that was left out": left_out.canonical(),
+        "statement of an aborted round": nobody.canonical(),
+        "statement with names": named.canonical(),
     }
 
 

@@ -52,6 +52,7 @@ class Domain(Enum):
     SHARE_COMMITMENT = b"fsl.share-commit"
     ROSTER = b"fsl.roster"
     OUTCOME = b"fsl.outcome"
+    STATEMENT = b"fsl.statement"
     RECEIPT = b"fsl.receipt"
     EXPAND_LEFT = b"fsl.left"
     EXPAND_RIGHT = b"fsl.right"

@@ -144,6 +144,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             allows. A round whose sum exceeds what its clients can have contributed is refused, so the smaller this is,
             the less harm a wrong share does.
         retrievals: how often a client may retrieve in one round; a server needs memory for the trees of all of them.
+        participants: what clients learn of each other: "count", how many were counted; or "names", also who.
 
     Raises:
         MisuseError: a field is out of its range, or the fields contradict each other.
@@ -160,6 +161,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_clients: int = 1000
     largest: float | None = None
     retrievals: int = 8
+    participants: Literal["count", "names"] = "count"
 
     def __post_init__(self) -> None:
         _check_name("task", self.name)
@@ -287,6 +289,7 @@ _CHOICES = {
     "updates": ("retrieved", "any"),
     "alignment": ("all", "union"),
     "security": ("verified", "semi-honest"),
+    "participants": ("count", "names"),
 }
 
 

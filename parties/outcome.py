@@ -1,4 +1,7 @@
-"""How a round ended, as every party is told: who was counted, who was not and why, and what the model is now."""
+"""How a round ended: the account that both servers keep, and what a client or a program is told of it.
+
+What a client gets to read is a statement of its own; see `parties.statement`.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,6 @@ import numpy.typing as npt
 
 from fsl_async.config import BlockModel
 from fsl_async.digests import Domain, digest
-from fsl_async.errors import PeerViolationError
-from fsl_async.foreign_text import is_name
 from fsl_async.union import UnionBlock
 
 __all__ = [
@@ -33,6 +34,9 @@ __all__ = [
 
 ENTRY_BYTES = 320
 """More than a client's entry in a roster, a list of proofs or a report can take: a name of 64 characters, a digest."""
+
+NAMES_SHOWN = 3
+"""How many names of a list are printed."""
 
 BY_OUTCOME = b""
 """Stands for the receipt of a server that never sent one, of a submission that both servers' outcome lists."""
@@ -76,7 +80,7 @@ Ending: TypeAlias = Done | Aborted | SumRefused
 
 
 class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The public account of a round, equal on both servers.
+    """The account of a round, equal on both servers; operators read it, and clients get a `Statement` made of it.
 
     Attributes:
         round_id: which round.
@@ -120,36 +124,12 @@ class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return self.clients if isinstance(self.ending, Done) else ()
 
     def canonical(self) -> bytes:
-        """The bytes that travel and that are signed."""
+        """The bytes that are hashed, so that both servers can compare what they have arrived at."""
         return bytes(msgpack.packb(msgspec.to_builtins(self, builtin_types=(bytes,))))
 
     def digest(self) -> bytes:
         """BLAKE2b-256 of the canonical bytes."""
         return digest(Domain.OUTCOME, self.canonical())
-
-    @staticmethod
-    def parse(data: bytes | memoryview, clients: int, sender: str) -> RoundReport:
-        """Read canonical bytes of a round with at most so many clients.
-
-        Raises:
-            PeerViolationError: the bytes are not a report.
-        """
-        try:
-            # Read as what it must be: a reader of anything would make room for every list that is declared in a list.
-            report = msgspec.msgpack.decode(data, type=RoundReport)
-        except (UnicodeDecodeError, msgspec.MsgspecError) as error:
-            raise PeerViolationError(sender, f"sent a round's outcome that cannot be read: {error}") from error
-        most = 2 * clients  # each server may hold as many that the other one does not
-        if len(report.clients) > clients or len(report.excluded) > most:
-            raise PeerViolationError(
-                sender,
-                f"sent the outcome of a round with {len(report.clients)} clients and {len(report.excluded)} more that "
-                f"were not counted; the task has at most {clients}",
-            )
-        for name in (*report.clients, *report.excluded):
-            if not is_name(name):
-                raise PeerViolationError(sender, f"sent a round's outcome with a client called {name!r}")
-        return report
 
 
 class RoundOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,6 +152,17 @@ class RoundOutcome(msgspec.Struct, frozen=True, kw_only=True):
     elements: dict[str, npt.NDArray[Any]]
     union: dict[str, npt.NDArray[np.uint32]] = {}
 
+    def __repr__(self) -> str:
+        arrays = "".join(
+            f", {name}={{{', '.join(f'{block!r}: {_form(array)}' for block, array in blocks.items())}}}"
+            for name, blocks in (("update", self.update), ("union", self.union))
+            if blocks
+        )
+        return (
+            f"RoundOutcome(number={self.number}{_few('clients', self.clients)}"
+            f"{_few('excluded', tuple(self.excluded))}{arrays})"
+        )
+
 
 class ClientOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a client learns about its submission.
@@ -180,19 +171,29 @@ class ClientOutcome(msgspec.Struct, frozen=True, kw_only=True):
         number: the round's number.
         counted: whether the submission is in the sum that was applied.
         reason: why not; empty where it is.
-        clients: everybody who was counted.
+        participants: how many clients are in the sum; 0 where the round was aborted.
         opened: whether the submission is in a sum that was opened, and refused: both servers know the sum, so the same
             values must not be submitted again. `Client.outcome` then raises `SumRefusedError`.
+        names: who is in the sum, sorted, in a task with `participants="names"`; otherwise empty.
     """
 
     number: int
     counted: bool
     reason: str
-    clients: tuple[str, ...]
+    participants: int
     opened: bool = False
+    names: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        told = f", reason={self.reason!r}" if self.reason else ""
+        opened = ", opened=True" if self.opened else ""
+        return (
+            f"ClientOutcome(number={self.number}, counted={self.counted}{told}, participants={self.participants}"
+            f"{opened}{_few('names', self.names)})"
+        )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SubmissionReceipt:
     """Both servers' word that a submission is stored.
 
@@ -210,4 +211,25 @@ class SubmissionReceipt:
     digest: bytes
     signatures: tuple[bytes, bytes]
     bytes_sent: int
-    left_out: Mapping[str, Sequence[int]] = field(default_factory=dict, repr=False)
+    left_out: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        signed = " and ".join(f"S{server}" for server, signature in enumerate(self.signatures) if signature)
+        left_out = "".join(f", {len(rows)} rows of {block!r} left out" for block, rows in self.left_out.items() if rows)
+        return (
+            f"SubmissionReceipt(number={self.number}, digest={self.digest.hex()[:16]}…, "
+            f"signed by {signed or 'both in the outcome'}, bytes_sent={self.bytes_sent:,}{left_out})"
+        )
+
+
+def _few(label: str, names: Sequence[str]) -> str:
+    """How many names there are, and the first of them; empty where there are none."""
+    if not names:
+        return ""
+    more = ", …" if len(names) > NAMES_SHOWN else ""
+    return f", {label}={len(names)} ({', '.join(names[:NAMES_SHOWN])}{more})"
+
+
+def _form(array: npt.NDArray[Any]) -> str:
+    """An array's shape and type, in place of its values."""
+    return f"{array.shape} {array.dtype}"

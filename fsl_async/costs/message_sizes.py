@@ -73,13 +73,13 @@ class Setting:
         clients: the names of all that take part; the first is the one whose costs are told.
         dtype: the model's, as in a round's configuration: f2, f4, f8, …
         number: the round's.
-        report_bytes: the public account of the round that every client is given at its end.
+        statement_bytes: the statement that a client is given at the end of the round, without a union.
     """
 
     clients: tuple[str, ...]
     dtype: str = "f4"
     number: int = 1
-    report_bytes: int = 0
+    statement_bytes: int = 0
 
     @property
     def weight_bytes(self) -> int:
@@ -221,7 +221,7 @@ def submission(task: Task, trees: Trees, setting: Setting) -> Traffic:
 def outcome(setting: Setting, *, union: tuple[UnionBlock, ...] = ()) -> Traffic:
     """A client is told how the round ended, and after a union round what it found."""
     found = sum(len(msgpack.packb(msgspec.to_builtins(entry, builtin_types=(bytes,)))) for entry in union)
-    finished = message_bytes(Finished(round_id=DIGEST, signature=SIGNATURE), setting.report_bytes + found)
+    finished = message_bytes(Finished(round_id=DIGEST, signature=SIGNATURE), setting.statement_bytes + found)
     return Traffic(up=(message_bytes(AskOutcome(DIGEST)),) * 2, down=(finished,) * 2)
 
 

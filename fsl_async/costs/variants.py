@@ -64,7 +64,7 @@ class Question:
         security: as a task's.
         union: how many rows all clients of a round select together.
         dtype: the model's.
-        report_bytes: the public account of a round, as every client is given it.
+        statement_bytes: the statement that a client is given at the end of a round, without a union.
         given: the task that the block is part of, if it is; its other blocks are included in the costs.
         block: the block's name.
     """
@@ -78,7 +78,7 @@ class Question:
     security: Literal["verified", "semi-honest"]
     union: int
     dtype: str = "f4"
-    report_bytes: int = 0
+    statement_bytes: int = 0
     given: Task | None = None
     block: str = BLOCK
 
@@ -98,7 +98,7 @@ class Question:
         """The round of that number, with as many clients as asked."""
         digits = len(str(self.clients))
         names = tuple(f"client-{index:0{digits}}" for index in range(self.clients))
-        return Setting(clients=names, dtype=self.dtype, number=number, report_bytes=self.report_bytes)
+        return Setting(clients=names, dtype=self.dtype, number=number, statement_bytes=self.statement_bytes)
 
     @property
     def asked(self) -> Task:

@@ -146,7 +146,7 @@ class Receipt(Message, frozen=True, tag="receipt", kw_only=True):
 
 
 class Finished(Message, frozen=True, tag="finished", kw_only=True):
-    """How a round ended, signed; the bulk is the canonical outcome."""
+    """How a round ended, signed for the client that asked; the bulk is the canonical statement."""
 
     round_id: bytes
     signature: bytes

@@ -41,7 +41,7 @@ from parties.client.setup import ClientSetup, never
 from parties.errors import RequestDeniedError, RoundClosedError, ServerBusyError
 from parties.identity.credentials import NO_VOUCHER, Credentials
 from parties.identity.tokens import voucher
-from parties.outcome import ENTRY_BYTES
+from parties.statement import longest_statement
 from transport import Channel, HandshakeSettings, HandshakeTimeoutError, Role, UnansweredError
 
 ResultT = TypeVar("ResultT")
@@ -176,7 +176,7 @@ class Requests:
         task = self._setup.task
         widest = {index: 8 * block.width for index, block in task.sparse_blocks()}
         blocks = max(8 * block.weights for block in task.blocks)
-        return bulk_overhead() + max(answer_bytes(task, widest), blocks, 3 * ENTRY_BYTES * task.max_clients)
+        return bulk_overhead() + max(answer_bytes(task, widest), blocks, longest_statement(task))
 
     # ---- connecting
 

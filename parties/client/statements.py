@@ -1,4 +1,4 @@
-"""How a round ended, as a client learns it: from both servers' signed accounts, which must be the same."""
+"""How a round ended, as a client learns it: from both servers' statements, signed for it alone, which must agree."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from parties.errors import (
     ServerBusyError,
 )
 from parties.identity.keys import verify
-from parties.outcome import Aborted, ClientOutcome, Done, RoundReport, SumRefused
+from parties.outcome import Aborted, ClientOutcome, Done, SumRefused
+from parties.statement import Statement
 
 
 async def learn_outcome(setup: ClientSetup, requests: Requests, config: RoundConfig) -> ClientOutcome:
@@ -39,13 +40,13 @@ async def learn_outcome(setup: ClientSetup, requests: Requests, config: RoundCon
         PeerViolationError: a signature is wrong.
     """
     told = await requests.both(partial(_account, setup, requests, config))
-    reports = {server: account for server, account in enumerate(told) if isinstance(account, RoundReport)}
-    accounts = {server: _outcome(report, setup.identity.name) for server, report in reports.items()}
+    statements = {server: account for server, account in enumerate(told) if isinstance(account, Statement)}
+    accounts = {server: _outcome(statement) for server, statement in statements.items()}
     if len(accounts) < 2:
-        denials = {server: account for server, account in enumerate(told) if not isinstance(account, RoundReport)}
+        denials = {server: account for server, account in enumerate(told) if not isinstance(account, Statement)}
         raise OutcomeUnknownError(_unknown(config.number, denials, accounts), config.number, accounts)
-    if not _same_ending(reports[0], reports[1]):
-        field_name, first, second = first_difference(reports[0], reports[1]) or ("", "", "")
+    if not _same_ending(statements[0], statements[1]):
+        field_name, first, second = first_difference(statements[0], statements[1]) or ("", "", "")
         raise OutcomesDifferError(
             "S0 and S1",
             f"have signed different outcomes of round {config.number}: {field_name} is {first} and {second}",
@@ -67,42 +68,46 @@ def check_receipt(setup: ClientSetup, server: int, draft: Draft, receipt: Receip
 
 async def _account(
     setup: ClientSetup, requests: Requests, config: RoundConfig, server: int
-) -> RoundReport | RoundClosedError | RequestDeniedError:
-    """A server's signed account of a round, or its refusal to give one; "busy" is neither, and raised."""
+) -> Statement | RoundClosedError | RequestDeniedError:
+    """A server's signed statement of a round, or its refusal to make one; "busy" is neither, and raised."""
     try:
-        return await _report(setup, requests, config, server)
+        return await _statement(setup, requests, config, server)
     except ServerBusyError:
         raise
     except (RoundClosedError, RequestDeniedError) as denial:
         return denial
 
 
-async def _report(setup: ClientSetup, requests: Requests, config: RoundConfig, server: int) -> RoundReport:
+async def _statement(setup: ClientSetup, requests: Requests, config: RoundConfig, server: int) -> Statement:
     finished = await requests.ask(server, AskOutcome(config.round_id()), (), Finished)
     key = setup.servers[server].statement
-    if not verify(key, finished.message.signature, Domain.OUTCOME, bytes(finished.bulk)):
+    if not verify(key, finished.message.signature, Domain.STATEMENT, bytes(finished.bulk)):
         raise PeerViolationError(f"S{server}", "signed the outcome with another key than the pinned one")
-    report = RoundReport.parse(finished.bulk, setup.task.max_clients, f"S{server}")
-    if report.round_id != config.round_id():
+    statement = Statement.parse(finished.bulk, setup.task, setup.identity.name, f"S{server}")
+    if statement.round_id != config.round_id():
         raise PeerViolationError(f"S{server}", "answered with another round's outcome")
-    return report
+    return statement
 
 
-def _outcome(report: RoundReport, name: str) -> ClientOutcome:
-    """What a report says of one client."""
-    within, reason = name in report.clients, report.excluded.get(name, "not submitted in time")
-    match report.ending:
+def _outcome(statement: Statement) -> ClientOutcome:
+    """What a statement tells its client."""
+    reason = "" if statement.included else statement.excluded or "not submitted in time"
+    match statement.ending:
         case Done():
-            reason = "" if within else reason
+            pass
         case Aborted(explanation=explanation):
             reason = explanation
         case SumRefused(explanation=explanation):
-            reason = explanation if within else reason
+            reason = reason or explanation
         case _:
-            assert_never(report.ending)
-    counted, opened = name in report.counted, within and isinstance(report.ending, SumRefused)
+            assert_never(statement.ending)
     return ClientOutcome(
-        number=report.number, counted=counted, reason=printable(reason), clients=report.clients, opened=opened
+        number=statement.number,
+        counted=statement.counted,
+        reason=printable(reason),
+        participants=statement.participants,
+        opened=statement.opened,
+        names=statement.names,
     )
 
 
@@ -115,7 +120,7 @@ def _unknown(number: int, denials: Mapping[int, FslError], accounts: Mapping[int
     return f"whether the submission to round {number} was counted cannot be learnt any more: {'; '.join(parts)}"
 
 
-def _same_ending(first: RoundReport, second: RoundReport) -> bool:
+def _same_ending(first: Statement, second: Statement) -> bool:
     """Whether two servers give the same account of a round; the explanations of an abort may differ."""
     if isinstance(first.ending, Aborted) and isinstance(second.ending, Aborted):
         return first == msgspec.structs.replace(second, ending=first.ending)

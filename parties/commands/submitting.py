@@ -274,4 +274,5 @@ async def _outcome_so_far(client: Client) -> ClientOutcome | None:
 
 def _counted(ended: ClientOutcome) -> tuple[str, dict[str, Any]]:
     text = "counted" if ended.counted else f"not counted: {ended.reason}"
-    return text, {"counted": ended.counted, "reason": ended.reason, "clients": list(ended.clients)}
+    named = {"names": list(ended.names)} if ended.names else {}
+    return text, {"counted": ended.counted, "reason": ended.reason, "participants": ended.participants} | named

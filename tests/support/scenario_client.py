@@ -39,7 +39,7 @@ async def take_part(client: Client, plan: dict[str, Any]) -> dict[str, Any]:
     return {
         "number": outcome.number,
         "counted": outcome.counted,
-        "clients": outcome.clients,
+        "participants": outcome.participants,
         "found": {block: array.tolist() for block, array in found.items()},
         "sent": sent,
     }

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from fsl_async.config import MODEL_DTYPES
+from fsl_async.config import MODEL_DTYPES, RoundConfig
 from fsl_async.costs.message_sizes import Setting, Shape, specimen_config
 from fsl_async.costs.variants import Name, Question, RoundCosts, Variant, build, largest_select, names_of
 from fsl_async.digests import DIGEST_BYTES
@@ -25,6 +25,7 @@ from parties.commands.plan.advice import SETTINGS, Advice
 from parties.commands.plan.calibration import TYPICAL
 from parties.commands.plan.figures import Assumptions, Crossover, Figures
 from parties.outcome import Done, RoundReport
+from parties.statement import Statement
 from transport.records import wire_size
 
 __all__ = [
@@ -38,8 +39,8 @@ __all__ = [
     "make_plan",
     "question_about",
     "question_of",
-    "report_bytes",
     "result_of",
+    "statement_bytes",
 ]
 
 Security = Literal["verified", "semi-honest"]
@@ -276,23 +277,23 @@ def _check_dtype(dtype: str) -> None:
 
 def _reported(question: Question) -> Question:
     setting = question.setting()
-    model = specimen_config(
-        question.task(rows=question.rows, select=question.select, width=question.width), setting
-    ).model
-    return replace(question, report_bytes=report_bytes(setting, model))
+    config = specimen_config(question.task(rows=question.rows, select=question.select, width=question.width), setting)
+    return replace(question, statement_bytes=statement_bytes(setting, config))
 
 
-def report_bytes(setting: Setting, model: Any) -> int:
-    """The size in bytes of the report of a round in which all clients were counted."""
+def statement_bytes(setting: Setting, config: RoundConfig) -> int:
+    """The bytes of a client's statement of a round in which all clients were counted."""
+    first, *_ = setting.clients
     report = RoundReport(
         round_id=bytes(DIGEST_BYTES),
         number=setting.number,
         ending=Done(),
         clients=setting.clients,
         excluded={},
-        model=model,
+        model=config.model,
     )
-    return len(report.canonical())
+    named = config.task.participants == "names"
+    return len(Statement.of(report, first, included=True, named=named).canonical())
 
 
 def result_of(plan: Plan) -> dict[str, Any]:

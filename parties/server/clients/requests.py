@@ -13,7 +13,6 @@ from typing import Any, TypeAlias, assert_never
 import numpy as np
 
 from fsl_async.derivation import answer_bytes
-from fsl_async.digests import Domain
 from fsl_async.errors import StorageError
 from fsl_async.task import Task
 from fsl_async.union import union_task
@@ -22,7 +21,6 @@ from fsl_async.wire.messages import (
     AskTask,
     Download,
     Enter,
-    Finished,
     FromClient,
     Hint,
     Opened,
@@ -36,6 +34,7 @@ from parties.events import Warned
 from parties.server.actor import Actor
 from parties.server.clients.answerer import NOTHING, Reply, Room
 from parties.server.clients.retrievals import Retrievals
+from parties.server.clients.statements import Statements
 from parties.server.clients.submissions import Submissions
 from parties.server.evidence import Evidence, either
 from parties.server.refusals import ContradictionError, RequestRefusedError
@@ -74,7 +73,7 @@ class RequestHandler:
         self.longest_answer = max(answer_bytes(shape, rows) for shape in (known, self._task))
         self._retrievals = Retrievals(actor.records, self.longest_answer)
         self._submissions = Submissions(actor)
-        self._outcomes: dict[bytes, Reply] = {}
+        self._statements = Statements(self._task, self._setup.identity)
 
     def bulk_sizes(self) -> frozenset[int]:
         """The exact sizes of a request's bulk, in the running round and in the last one, whose clients may be late."""
@@ -101,7 +100,7 @@ class RequestHandler:
                     run = await self._rounds.next_round(0 if strange else after)
                     return Opened(run.config.canonical(), strange), NOTHING
                 case AskOutcome(round_id=round_id):
-                    return await self._outcome(round_id)
+                    return self._statements.sign(await self._rounds.settled_report(round_id), client)
                 case Retrieve() | Recall() | Download() | Submit() | Hint():
                     return await self._counted(client, message, bulk, room)
                 case _:
@@ -154,14 +153,6 @@ class RequestHandler:
                 return await self._submissions.hint(run, client, message, bulk)
             case _:
                 assert_never(message)
-
-    async def _outcome(self, round_id: bytes) -> Reply:
-        report = await self._rounds.settled_report(round_id)
-        if round_id not in self._outcomes:  # a thousand clients ask at once, and all get the same bytes
-            content = report.canonical()
-            signature = self._setup.identity.sign(Domain.OUTCOME, content)
-            self._outcomes = {round_id: (Finished(round_id=round_id, signature=signature), content)}
-        return self._outcomes[round_id]
 
 
 def _evidence(run: RoundRun, client: str, seen: ContradictionError) -> Evidence:

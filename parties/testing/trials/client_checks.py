@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsl_async.wire.messages import Receipt
-from parties.outcome import Aborted
+from parties.outcome import Aborted, RoundReport
 from parties.simulation.network import SERVERS
 from parties.testing.trials.case import Case
 
@@ -44,8 +44,16 @@ def told_the_truth(case: Case) -> Iterator[str]:
         for number, outcomes in ledger.outcomes.items():
             report = reports.get(number)
             for outcome in outcomes:
-                if report is None or outcome.counted != (client in report.clients) or outcome.clients != report.clients:
+                if report is None or (outcome.counted, outcome.participants, outcome.names) != _told(
+                    case, report, client
+                ):
                     yield f"{client} got the outcome {outcome} of round {number}; the report is {report}"
+
+
+def _told(case: Case, report: RoundReport, client: str) -> tuple[bool, int, tuple[str, ...]]:
+    """What a report means for one client."""
+    names = report.clients if case.world.task.participants == "names" else ()
+    return client in report.clients, len(report.clients), names
 
 
 def spoiled_is_not_counted(case: Case) -> Iterator[str]:

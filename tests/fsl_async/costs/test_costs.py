@@ -29,7 +29,7 @@ from fsl_async.union import pack_union
 from fsl_async.wire.messages import TossCommitment, TossReveal
 from fsl_async.wire.public_part import Trees
 from parties import Network, simulate
-from parties.commands.plan.plan import framed, question_of, report_bytes
+from parties.commands.plan.plan import framed, question_of, statement_bytes
 from tests import ROOT
 from transport.noise import CipherState
 from transport.records import RecordWriter, wire_size
@@ -49,7 +49,7 @@ def model_of(task: Task, dtype: str) -> dict[str, np.ndarray]:
 
 def setting_of(task: Task, dtype: str, number: int, clients: tuple[str, ...] = NAMES) -> Setting:
     setting = Setting(clients=clients, dtype=dtype, number=number)
-    return replace(setting, report_bytes=report_bytes(setting, costs.specimen_config(task, setting).model))
+    return replace(setting, statement_bytes=statement_bytes(setting, costs.specimen_config(task, setting)))
 
 
 class Meter:

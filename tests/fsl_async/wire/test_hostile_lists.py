@@ -5,20 +5,43 @@ from __future__ import annotations
 import tracemalloc
 
 import msgpack
+import msgspec
+import numpy as np
 import pytest
 
+from fsl_async import Dense, Ring, Task
+from fsl_async.config import describe_model
 from fsl_async.errors import PeerViolationError
+from fsl_async.task import LARGEST_BLOCKS
+from fsl_async.union import UnionBlock
 from fsl_async.wire.client_digests import pack_digests, unpack_digests
-from parties.outcome import Done, RoundReport
+from parties.outcome import Done, SumRefused
+from parties.statement import Statement, longest_statement
 
 MANY = 100_000
 NESTED = (b"\xdd" + MANY.to_bytes(4, "big")) * 1_000
 """Five thousand bytes: lists of a hundred thousand, each the first item of the one before."""
 
-REPORT = RoundReport(round_id=bytes(32), number=1, ending=Done(), clients=("a", "b"), excluded={"c": "proof"}, model=())
+TASK = Task(name="told", blocks=[Dense("head", size=1)], ring=Ring(64), min_clients=2, max_clients=3)
+NAMING = msgspec.structs.replace(TASK, participants="names")
+STATEMENT = Statement(
+    client="a",
+    round_id=bytes(32),
+    number=1,
+    ending=Done(),
+    participants=2,
+    included=True,
+    excluded="",
+    model=(),
+)
+NAMED = msgspec.structs.replace(STATEMENT, names=("a", "b"))
 
 
-@pytest.mark.parametrize("read", [unpack_digests, RoundReport.parse], ids=["entries", "report"])
+def read_statement(data: bytes, most: int, sender: str) -> Statement:
+    return Statement.parse(data, msgspec.structs.replace(NAMING, max_clients=most), "a", sender)
+
+
+@pytest.mark.parametrize("read", [unpack_digests, read_statement], ids=["entries", "statement"])
 def test_lists_in_lists_take_no_memory(read):
     tracemalloc.start()
     try:
@@ -36,22 +59,46 @@ def test_a_name_longer_than_any_client_has_is_refused():
         unpack_digests(pack_digests({"é" * 65: bytes(32)}), 1, "S1")
 
 
-def test_a_report_of_more_clients_than_the_task_has_is_refused():
-    assert RoundReport.parse(REPORT.canonical(), 2, "S1") == REPORT
-    with pytest.raises(PeerViolationError, match=r"with 2 clients and 1 more .*; the task has at most 1"):
-        RoundReport.parse(REPORT.canonical(), 1, "S1")
+def test_a_statement_comes_back_as_it_was_written():
+    assert Statement.parse(STATEMENT.canonical(), TASK, "a", "S1") == STATEMENT
+    assert Statement.parse(NAMED.canonical(), NAMING, "a", "S1") == NAMED
 
 
-@pytest.mark.parametrize("field", ["ending", "clients", "excluded"])
-def test_a_report_of_endless_words_is_refused(field):
-    plain = msgpack.unpackb(REPORT.canonical())
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"client": "b"}, "signed for another client than 'a'"),
+        ({"participants": 4}, "with 4 clients in its sum; the task has at most 3"),
+        ({"participants": 0}, "with 0 clients in its sum"),
+        ({"participants": -1}, "cannot be read"),
+        ({"excluded": "proof"}, "both counts this client and does not"),
+        ({"names": ["a", "b"]}, "for which the task does not ask"),
+    ],
+)
+def test_a_statement_that_no_honest_server_signs_is_refused(changes, match):
+    plain = msgpack.unpackb(STATEMENT.canonical()) | changes
+    with pytest.raises(PeerViolationError, match=match):
+        Statement.parse(msgpack.packb(plain), TASK, "a", "S1")
+
+
+@pytest.mark.parametrize("names", [[], ["a"], ["b", "c"], ["a", "b", "c"], ["a", "b\n"]])
+def test_names_that_are_not_the_counted_ones_are_refused(names):
+    plain = msgpack.unpackb(NAMED.canonical()) | {"names": names}
+    with pytest.raises(PeerViolationError, match=r"names, which are not|a client called"):
+        Statement.parse(msgpack.packb(plain), NAMING, "a", "S1")
+
+
+@pytest.mark.parametrize("field", ["ending", "client", "excluded", "names"])
+def test_a_statement_of_endless_words_is_refused(field):
+    plain = msgpack.unpackb(STATEMENT.canonical())
     plain[field] = {
         "ending": {"type": "aborted", "explanation": "x" * 257},
-        "clients": ["x" * 65],
-        "excluded": {"c": "x" * 257},
+        "client": "x" * 65,
+        "excluded": "x" * 257,
+        "names": ["x" * 65],
     }[field]
     with pytest.raises(PeerViolationError, match="length"):
-        RoundReport.parse(msgpack.packb(plain), 2, "S1")
+        Statement.parse(msgpack.packb(plain), NAMING, "a", "S1")
 
 
 @pytest.mark.parametrize(
@@ -65,7 +112,28 @@ def test_a_report_of_endless_words_is_refused(field):
         {"type": "done", "explanation": "x"},
     ],
 )
-def test_a_report_of_an_ending_that_there_is_not_is_refused(ending):
-    plain = msgpack.unpackb(REPORT.canonical()) | {"ending": ending}
+def test_a_statement_of_an_ending_that_there_is_not_is_refused(ending):
+    plain = msgpack.unpackb(STATEMENT.canonical()) | {"ending": ending}
     with pytest.raises(PeerViolationError, match="outcome that cannot be read"):
-        RoundReport.parse(msgpack.packb(plain), 2, "S1")
+        Statement.parse(msgpack.packb(plain), TASK, "a", "S1")
+
+
+def test_no_statement_is_longer_than_the_limit():
+    blocks = [Dense("é" * 62 + f"{index:02}", size=1) for index in range(LARGEST_BLOCKS)]
+    task = Task(name="long", blocks=blocks, ring=Ring(64), max_clients=1000, participants="names")
+    names = tuple("\U0001f600" * 60 + f"{index:04}" for index in range(1000))
+    longest = Statement(
+        client=names[0],
+        round_id=bytes(32),
+        number=2**32,
+        ending=SumRefused("é" * 256),
+        participants=1000,
+        included=True,
+        excluded="",
+        model=describe_model(task, {block.name: np.zeros(1) for block in blocks}),
+        union=tuple(UnionBlock(block.name, 2**31, bytes(32)) for block in blocks),
+        names=names,
+    )
+    assert len(longest.canonical()) <= longest_statement(task)
+    short = msgspec.structs.replace(longest, names=())
+    assert len(short.canonical()) <= longest_statement(msgspec.structs.replace(task, participants="count"))

@@ -126,7 +126,7 @@ def an_acknowledged_client_is_lost(case: Case) -> None:
 
 
 def a_client_is_lied_to(case: Case) -> None:
-    told = ClientOutcome(number=1, counted=False, reason="because", clients=())
+    told = ClientOutcome(number=1, counted=False, reason="because", participants=0)
     case.ledgers[CLIENT].outcomes[1].append(told)
 
 

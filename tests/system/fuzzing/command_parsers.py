@@ -30,9 +30,8 @@ from parties.settings.party_file import ServerFile
 from parties.status import PastRound, RoundStatus, ServerStatus
 
 from .file_parsers import SERVER_TOML
-from .message_parsers import REPORT
 from .parser import SLOW, Parser
-from .samples import TASK, key, workplace
+from .samples import REPORT, TASK, key, workplace
 
 __all__ = ["PARSERS"]
 

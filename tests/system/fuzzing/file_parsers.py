@@ -29,9 +29,8 @@ from parties.settings.task_file import Deployment
 from parties.settings.writing import write_deployment
 from parties.status import PastRound, ServerStatus
 
-from .message_parsers import REPORT
 from .parser import HEAVY, SLOW, Parser
-from .samples import ALICE, SERVERS, TASK, workplace
+from .samples import ALICE, REPORT, SERVERS, TASK, workplace
 
 __all__ = ["PARSERS"]
 

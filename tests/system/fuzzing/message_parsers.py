@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from fsl_async import Ring, udpf
@@ -50,23 +51,28 @@ from fsl_async.wire.public_part import Layout, Trees, first_padding
 from parties.identity.credentials import Credentials
 from parties.identity.keys import verify
 from parties.identity.tokens import read_token
-from parties.outcome import Done, RoundReport
+from parties.outcome import Done
+from parties.statement import Statement
 
 from .parser import SLOW, Parser
 from .samples import ALICE, CONFIG, TASK, UNION_CONFIG, key, repeating
 
-__all__ = ["PARSERS", "PEER_MESSAGES", "REPORT"]
+__all__ = ["PARSERS", "PEER_MESSAGES", "STATEMENT"]
 
 PAIR = (key(1), key(2))
-REPORT = RoundReport(
+STATEMENT = Statement(
+    client="alice",
     round_id=CONFIG.round_id(),
     number=3,
     ending=Done(),
-    clients=("alice", "bob"),
-    excluded={"carol": "only_s0"},
+    participants=2,
+    included=True,
+    excluded="",
     model=CONFIG.model,
     union=(UnionBlock("items", 5, key(3)),),
+    names=("alice", "bob"),
 )
+NAMING = msgspec.structs.replace(TASK, participants="names", max_clients=100_000)
 
 CLIENT_MESSAGES: tuple[tuple[Message, bytes], ...] = (
     (AskTask(), b""),
@@ -88,7 +94,7 @@ SERVER_MESSAGES: tuple[tuple[Message, bytes], ...] = (
     (Answer(round_id=key(1), query=1), bytes(48)),
     (Block(round_id=key(1), block="head"), bytes(12)),
     (Receipt(round_id=key(1), digest=key(2), signature=bytes(64)), b""),
-    (Finished(round_id=key(1), signature=bytes(64)), REPORT.canonical()),
+    (Finished(round_id=key(1), signature=bytes(64)), STATEMENT.canonical()),
     (Refused(reason="busy", explanation="come back", retry_after=30), b""),
 )
 PEER_MESSAGES: tuple[tuple[Message, bytes], ...] = (
@@ -155,9 +161,10 @@ def _read_task(data: bytes) -> None:
     assert task.largest_integer * task.max_clients < 2 ** (task.ring.bits - 1)
 
 
-def _read_report(data: bytes) -> None:
-    report = RoundReport.parse(data, 100_000, "S1")
-    assert RoundReport.parse(report.canonical(), 100_000, "S1") == report
+def _read_statement(data: bytes) -> None:
+    statement = Statement.parse(data, NAMING, "alice", "S1")
+    assert Statement.parse(statement.canonical(), NAMING, "alice", "S1") == statement
+    assert len(statement.names) == statement.participants
 
 
 def _read_credentials(data: bytes) -> None:
@@ -251,7 +258,7 @@ PARSERS = (
         tokens=EXTREMES,
     ),
     Parser("task", _read_task, lambda: [TASK.canonical(), UNION_CONFIG.task.canonical()], PEER, "S1", tokens=EXTREMES),
-    Parser("report", _read_report, lambda: [REPORT.canonical()], PEER, "S1", tokens=EXTREMES),
+    Parser("statement", _read_statement, lambda: [STATEMENT.canonical()], PEER, "S1", tokens=EXTREMES),
     Parser(
         "credentials",
         _read_credentials,

@@ -10,8 +10,9 @@ from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.config import BlockModel, RoundConfig
 from fsl_async.union import UnionBlock
 from parties.identity.keys import Identity
+from parties.outcome import Done, RoundReport
 
-__all__ = ["ALICE", "CONFIG", "SERVERS", "TASK", "UNION_CONFIG", "key", "repeating", "workplace"]
+__all__ = ["ALICE", "CONFIG", "REPORT", "SERVERS", "TASK", "UNION_CONFIG", "key", "repeating", "workplace"]
 
 
 def key(number: int) -> bytes:
@@ -74,3 +75,13 @@ def workplace() -> Path:
 
 
 _KEPT: list[tempfile.TemporaryDirectory[str]] = []
+
+REPORT = RoundReport(
+    round_id=CONFIG.round_id(),
+    number=3,
+    ending=Done(),
+    clients=("alice", "bob"),
+    excluded={"carol": "only_s0"},
+    model=CONFIG.model,
+    union=(UnionBlock("items", 5, key(3)),),
+)

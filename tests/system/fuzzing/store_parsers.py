@@ -34,9 +34,8 @@ from parties.storage.sqlite_connections import Commit, ReadConnection, WriteConn
 from parties.storage.store import Keep, MemoryStore, Put, Record, Store
 
 from .channel_parsers import at_once
-from .message_parsers import REPORT
 from .parser import HEAVY, SLOW, Parser
-from .samples import ALICE, CONFIG, SERVERS, TASK, key, repeating, workplace
+from .samples import ALICE, CONFIG, REPORT, SERVERS, TASK, key, repeating, workplace
 
 __all__ = ["PARSERS"]
 

@@ -42,7 +42,7 @@ FINDINGS = {
     "a port of too many digits": ("address", b"host:" + b"9" * 5_000),
     "nothing but a bracket": ("address", b"[:0"),
     "lists in lists of clients": ("entries", b"\xdd\x00\x01\x86\xa0" * 800),
-    "lists in lists in a report": ("report", b"\xdd\x00\x01\x86\xa0" * 800),
+    "lists in lists in a statement": ("statement", b"\xdd\x00\x01\x86\xa0" * 800),
     "a client on a list twice": (
         "client-list",
         PARSERS["client-list"].samples[0].replace(b'"bob"', b'"alice"').replace(b"[[revoked]]", b"[[clients]]")

@@ -25,9 +25,9 @@ from fsl_async.wire.messages import (
     Share,
     Submit,
 )
-from parties.outcome import RoundReport
 from parties.server.clients.answerer import Reply
 from parties.server.setup import ServerSetup
+from parties.statement import Statement
 
 from .byzantine import CLIENTS, VICTIM, Byzantine, Said, flipped, with_error
 
@@ -114,10 +114,10 @@ class TellsOneAnother(DropsLater):
 
     def _not_counted(self, client: str, told: bytes) -> Reply:
 
-        report = RoundReport.parse(told, self.setup.task.max_clients, "the test")
-        others = tuple(name for name in report.clients if name != client)
-        lie = msgspec.structs.replace(report, clients=others, excluded={client: "only_s0"}).canonical()
-        return Finished(round_id=report.round_id, signature=self.setup.identity.sign(Domain.OUTCOME, lie)), lie
+        statement = Statement.parse(told, self.setup.task, client, "the test")
+        fewer = statement.participants - statement.included
+        lie = msgspec.structs.replace(statement, participants=fewer, included=False, excluded="only_s0").canonical()
+        return Finished(round_id=statement.round_id, signature=self.setup.identity.sign(Domain.STATEMENT, lie)), lie
 
 
 class ReplaysAnOldOutcome(DropsLater):
@@ -125,14 +125,29 @@ class ReplaysAnOldOutcome(DropsLater):
 
     def __init__(self, setup: ServerSetup) -> None:
         super().__init__(setup)
-        self._first: Reply | None = None
+        self._first: dict[str, Reply] = {}
 
     async def answer(self, client: str, message: Message, reply: Reply) -> Reply:
         if not isinstance(reply[0], Finished):
             return reply
-        self._first = self._first or (reply[0], bytes(reply[1]))
-        self.fired |= self._first[1] != bytes(reply[1])
-        return self._first
+        first = self._first.setdefault(client, (reply[0], bytes(reply[1])))
+        self.fired |= first[1] != bytes(reply[1])
+        return first
+
+
+class TellsEverybodyTheFirst(DropsLater):
+    """Gives every client what it has signed for the one that asked first."""
+
+    def __init__(self, setup: ServerSetup) -> None:
+        super().__init__(setup)
+        self._first: dict[bytes, Reply] = {}
+
+    async def answer(self, client: str, message: Message, reply: Reply) -> Reply:
+        if not isinstance(reply[0], Finished):
+            return reply
+        first = self._first.setdefault(reply[0].round_id, (reply[0], bytes(reply[1])))
+        self.fired |= first[1] != bytes(reply[1])
+        return first
 
 
 class SignsLate(DropsLater):
@@ -218,6 +233,7 @@ LIES_TO_CLIENTS: dict[str, type[Byzantine]] = {
     "answers round-closed and denies the outcome": ClosesAndDenies,
     "tells one client that it was not counted": TellsOneAnother,
     "replays an old outcome": ReplaysAnOldOutcome,
+    "tells everybody what it signed for the first": TellsEverybodyTheFirst,
     "signs an outcome late": SignsLate,
     "gives up after the hints": GivesUpAfterTheHints,
     "denies a retrieval": DeniesARetrieval,

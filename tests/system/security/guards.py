@@ -417,7 +417,7 @@ GUARDS = (
     Guard(
         "outcomes told are equal",
         STATEMENTS,
-        "if not _same_ending(reports[0], reports[1]):",
+        "if not _same_ending(statements[0], statements[1]):",
         "if False:",
         (BYZANTINE, REPEATED),
     ),

@@ -332,7 +332,7 @@ class SignsNothing(Byzantine):
 
 class SignsOutcomesWrongly(Byzantine):
     def write(self, domain: Domain, signature: bytes) -> bytes:
-        return flipped(signature) if domain is Domain.OUTCOME else signature
+        return flipped(signature) if domain is Domain.STATEMENT else signature
 
 
 class TellsAnotherOutcome(Byzantine):

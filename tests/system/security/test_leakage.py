@@ -6,6 +6,7 @@ Shape is what the protocol makes public: the task, which calls a client makes, a
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,10 @@ from fsl_async.client.planting import MasterSeeds, plant
 from fsl_async.client.upload import dense_shares, retrieval_part, submission_part
 from fsl_async.derivation import dense_mask
 from fsl_async.digests import Domain
+from fsl_async.errors import FslError
+from fsl_async.protocols import psu
 from fsl_async.server.retrieval import PermutedModel, Query
+from fsl_async.wire.messages import Message, Submit
 from fsl_async.wire.public_part import ForestKey, Layout, Part, Trees, forests_of
 from parties import Client, simulate
 from parties.simulation.network import Network
@@ -153,6 +157,77 @@ async def test_two_inputs_of_one_shape_are_seen_alike(name: str, seed: int, auto
     assert {"Submit", "Receipt"} <= {call[2] for call in first["calls"]}
     for kind, view in views.items():
         assert view == first, f"{name}: {kind!r} is seen otherwise than 'full and large'"
+
+
+# ---- the others
+
+
+OTHERS = ("benedict of the north", "carolina of the south")
+LATE = "dorothea who reached one server"
+
+
+async def received(changes: dict[str, Any], seed: int, *, aborted: bool = False) -> list[bytes]:
+    """Everything that is sent to one client over two rounds with others, one of whom is left out with a reason."""
+    task, got = Task(**SHAPE | changes), []
+
+    async def note(address: str, message: Message, data: bytes) -> bytes:
+        got.append(data)
+        return data
+
+    async def stall(address: str, message: Message, data: bytes) -> bytes:
+        if isinstance(message, Submit) and address == "S1":
+            await trio.sleep_forever()
+        return data
+
+    model = {"words": np.zeros((ROWS, 2)), "tags": np.zeros(40), "head": np.zeros(4)}
+    async with (
+        simulate(task, model, seed) as network,
+        meddled(network.client("alice"), incoming=note) as alice,
+        network.client(OTHERS[0]) as ben,
+        network.client(OTHERS[1]) as carol,
+        meddled(network.client(LATE), outgoing=stall) as late,
+    ):
+        for _ in range(2):
+            if "alignment" in changes and isinstance(network.servers[0].actor.sequence.progress.alignment, psu.Seeking):
+                for client in (alice, ben, carol):
+                    await client.unite(COVER)
+                await network.finish_union()
+            with trio.move_on_after(1):
+                await late.submit({})
+            for client in (alice,) if aborted else (ben, alice, carol):
+                await client.retrieve(COVER)
+                await client.submit({"words": (COVER["words"], np.ones((6, 2)))})
+            with suppress(FslError):
+                await network.finish_round()
+            assert (await alice.outcome()).counted is not aborted
+    return got
+
+
+WORLDS: dict[str, dict[str, Any]] = {
+    "adaptive": {},
+    "semi-honest": {"security": "semi-honest"},
+    "a session": {"selection": "fixed"},
+    "a union": {"alignment": "union"},
+}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+async def test_no_client_is_sent_the_name_of_another(name: str, seed: int, autojump_clock) -> None:
+    messages = await received(WORLDS[name], seed)
+    assert sum(b"included" in message for message in messages) == 4  # both servers' statements of two rounds
+    for message in messages:
+        for other in (*OTHERS, LATE):
+            assert other.encode() not in message
+
+
+async def test_nor_where_the_round_is_aborted(seed: int, autojump_clock) -> None:
+    messages = await received({}, seed, aborted=True)
+    assert not any(other.encode() in message for message in messages for other in (*OTHERS, LATE))
+
+
+async def test_a_task_that_asks_for_names_gets_those_of_the_counted_alone(seed: int, autojump_clock) -> None:
+    messages = await received({"participants": "names"}, seed)
+    assert [sum(other.encode() in message for message in messages) for other in (*OTHERS, LATE)] == [4, 4, 0]
 
 
 # ---- bytes

@@ -23,7 +23,8 @@ from parties import AlreadyCountedError, Client, Network, RequestDeniedError, Ro
 from parties.client.retries import PATIENCE
 from parties.commands.report import ExitCode, exit_code
 from parties.errors import OutcomeUnknownError
-from parties.outcome import Aborted, RoundReport
+from parties.outcome import Aborted
+from parties.statement import Statement
 from tests.support.shop import TASK, Hook, meddled, model, pass_on, take_part
 from transport import ConnectionLostError
 
@@ -105,7 +106,7 @@ async def test_one_server_s_denial_does_not_hide_what_the_other_has_signed(autoj
 async def test_that_one_server_alone_has_signed_a_dismissal_proves_nothing(autojump_clock: trio.abc.Clock) -> None:
     """The honest server has lost its store; the other one, which has the sum, says that nobody was counted."""
     async with lied_to(outgoing=denying("S1")) as (network, carol, _):
-        carol.setup.transport.incoming = signing(network, ending=Aborted("I gave up"), clients=(), excluded={})
+        carol.setup.transport.incoming = signing(network, ending=Aborted("I gave up"), participants=0, included=False)
         await take_part(carol)
         assert "carol" in (await network.finish_round()).clients
         with pytest.raises(OutcomeUnknownError, match=r"S0 alone has signed that it was not \(I gave up\)") as caught:
@@ -116,10 +117,10 @@ async def test_that_one_server_alone_has_signed_a_dismissal_proves_nothing(autoj
 
 async def test_two_signed_outcomes_that_differ_are_no_leave_to_repeat(autojump_clock: trio.abc.Clock) -> None:
     async with lied_to() as (network, carol, _):
-        carol.setup.transport.incoming = signing(network, refusing("round-closed"), clients=("anna", "ben"))
+        carol.setup.transport.incoming = signing(network, refusing("round-closed"), participants=2, included=False)
         error = await ended_with(network, carol)
         assert isinstance(error, PeerViolationError)
-        assert "have signed different outcomes of round 1: clients" in str(error)
+        assert "have signed different outcomes of round 1: participants" in str(error)
         assert (error.in_doubt, exit_code(error)) == (1, ExitCode.SENT)
         await goes_on(network, carol)
 
@@ -210,9 +211,9 @@ def signing(network: Network, refuse: Hook = pass_on, **changes: object) -> Hook
     async def forge(address: str, message: Message, data: bytes) -> bytes | None:
         if address != LIAR or not isinstance(message, Finished):
             return await refuse(address, message, data)
-        report = RoundReport.parse(decode(data, FromServer, LIAR).bulk, TASK.max_clients, LIAR)
-        content = msgspec.structs.replace(report, **changes).canonical()
-        signature = network.servers[0].setup.identity.sign(Domain.OUTCOME, content)
+        told = Statement.parse(decode(data, FromServer, LIAR).bulk, TASK, "carol", LIAR)
+        content = msgspec.structs.replace(told, **changes).canonical()
+        signature = network.servers[0].setup.identity.sign(Domain.STATEMENT, content)
         return b"".join(encode(Finished(round_id=message.round_id, signature=signature), content))
 
     return forge

@@ -12,10 +12,12 @@ from fsl_async.wire.messages import Answer, Finished, FromServer, Message, Recei
 from parties import simulate
 from parties.client.requests import refusal
 from parties.commands.report import Report
-from parties.outcome import Aborted, RoundReport
+from parties.outcome import Aborted
+from parties.statement import Statement
 from tests.support.shop import TASK, meddled, model, pass_on, take_part
 from transport import RefusedError
 
+NAMING = msgspec.structs.replace(TASK, participants="names")
 EVIL = "\x1b[2J\x1b]0;you are counted\x07\r\nS1: all is well\u202e"
 SHOWN = r"\x1b[2J\x1b]0;you are counted\x07\r\nS1: all is well\u202e"
 
@@ -37,9 +39,9 @@ async def test_so_are_an_aborted_round_s_reason_and_an_error_that_tells_of_it() 
         async def forge(address: str, message: Message, data: bytes) -> bytes | None:
             if not isinstance(message, Finished):
                 return await pass_on(address, message, data)
-            report = RoundReport.parse(decode(data, FromServer, address).bulk, TASK.max_clients, address)
-            content = msgspec.structs.replace(report, ending=Aborted(EVIL), clients=()).canonical()
-            signature = network.servers[int(address[1])].setup.identity.sign(Domain.OUTCOME, content)
+            told = Statement.parse(decode(data, FromServer, address).bulk, TASK, "carol", address)
+            content = msgspec.structs.replace(told, ending=Aborted(EVIL)).canonical()
+            signature = network.servers[int(address[1])].setup.identity.sign(Domain.STATEMENT, content)
             return b"".join(encode(Finished(round_id=message.round_id, signature=signature), content))
 
         async with meddled(network.client("carol"), incoming=forge) as carol:
@@ -50,14 +52,14 @@ async def test_so_are_an_aborted_round_s_reason_and_an_error_that_tells_of_it() 
 
 
 async def test_a_name_that_nobody_can_have_is_refused() -> None:
-    async with simulate(TASK, model(), seed=1) as network:
+    async with simulate(NAMING, model(), seed=1) as network:
 
         async def forge(address: str, message: Message, data: bytes) -> bytes | None:
             if not isinstance(message, Finished):
                 return data
-            report = RoundReport.parse(decode(data, FromServer, address).bulk, TASK.max_clients, address)
-            content = msgspec.structs.replace(report, clients=(EVIL,)).canonical()
-            signature = network.servers[int(address[1])].setup.identity.sign(Domain.OUTCOME, content)
+            told = Statement.parse(decode(data, FromServer, address).bulk, NAMING, "carol", address)
+            content = msgspec.structs.replace(told, participants=1, names=(EVIL,)).canonical()
+            signature = network.servers[int(address[1])].setup.identity.sign(Domain.STATEMENT, content)
             return b"".join(encode(Finished(round_id=message.round_id, signature=signature), content))
 
         async with meddled(network.client("carol"), incoming=forge) as carol:

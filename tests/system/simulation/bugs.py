@@ -514,7 +514,13 @@ BUGS = (
     Bug(
         "believes one server's account",
         "an outcome counts only if both servers tell it",
-        (Edit("parties.client.statements:learn_outcome", "if not _same_ending(reports[0], reports[1]):", "if False:"),),
+        (
+            Edit(
+                "parties.client.statements:learn_outcome",
+                "if not _same_ending(statements[0], statements[1]):",
+                "if False:",
+            ),
+        ),
         alone=False,
     ),
 )

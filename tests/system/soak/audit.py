@@ -188,7 +188,7 @@ def _told(case: Case, books: Mapping[str, _Book]) -> Iterator[Violation]:
             account = rounds.get(told.number)
             if account is None:
                 continue  # said elsewhere: an account is missing
-            if told.counted != (client in account.clients) or sorted(told.clients) != sorted(account.clients):
+            if told.counted != (client in account.clients) or told.participants != len(account.clients):
                 yield Violation("told wrong", f"{client} heard of round {told.number}: {told}; the account: {account}")
         for entry in book.turned_away:
             for round_id, updates in book.sent.items():
@@ -198,7 +198,7 @@ def _told(case: Case, books: Mapping[str, _Book]) -> Iterator[Violation]:
                     if _after_last_send(book, entry, case.ledgers[client]):
                         yield Violation("told wrong", f"{text}, in round {account.number}")
         for number, answers in itertools.groupby(sorted(book.told, key=lambda told: told.number), lambda t: t.number):
-            if len({(told.counted, told.clients) for told in answers}) > 1:
+            if len({(told.counted, told.participants) for told in answers}) > 1:
                 yield Violation("told wrong", f"{client} was told two outcomes of round {number}")
 
 

@@ -84,7 +84,7 @@ class Told(_Entry, frozen=True, kw_only=True):
     number: int
     counted: bool
     reason: str
-    clients: tuple[str, ...]
+    participants: int
 
 
 class Retrieved(_Entry, frozen=True, kw_only=True):

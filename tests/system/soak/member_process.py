@@ -209,7 +209,7 @@ class Member:
                 number=outcome.number,
                 counted=outcome.counted,
                 reason=outcome.reason,
-                clients=outcome.clients,
+                participants=outcome.participants,
             )
         )
         return True

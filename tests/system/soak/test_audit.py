@@ -64,7 +64,7 @@ def ledger_of(client: str) -> list[Any]:
             number=number,
             counted=client in account.clients,
             reason="",
-            clients=tuple(account.clients),
+            participants=len(account.clients),
         )
         entries += [Acknowledged(update=number, number=number), told]
     return entries
@@ -108,7 +108,7 @@ def without_acknowledged(case: Case) -> Case:
             case,
             client,
             Told,
-            lambda t, counted=counted: [change(t, counted=counted, clients=("ada", "ben"))] if t.number == 2 else [t],
+            lambda t, counted=counted: [change(t, counted=counted, participants=2)] if t.number == 2 else [t],
         )
     finals = tuple({name: array.copy() for name, array in final.items()} for final in case.finals)
     for final in finals:

@@ -1,0 +1,140 @@
+"""What a server signs for one client once a round is over: how it ended, how many were counted, and whether it was.
+
+Rules: a statement is for one client alone and names no other, unless the task asks for the list
+(`Task.participants = "names"`); why others were not counted is told to nobody but them and the operators. Apart from
+`client`, `included` and `excluded`, every client of a round is told the same.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import msgpack
+import msgspec
+
+from fsl_async.config import BlockModel
+from fsl_async.errors import PeerViolationError
+from fsl_async.foreign_text import is_name
+from fsl_async.task import Task
+from fsl_async.union import UnionBlock
+from parties.outcome import Done, Ending, Name, RoundReport
+
+__all__ = ["NAME_BYTES", "STATEMENT_BYTES", "Statement", "longest_statement"]
+
+STATEMENT_BYTES = 32 * 1024
+"""More than a statement can take without a list of names: two entries for each of a task's 32 blocks, and a text."""
+
+NAME_BYTES = 260
+"""More than a name in a statement's list can take: 64 characters."""
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+Reason: TypeAlias = Annotated[str, msgspec.Meta(max_length=256)]
+
+
+class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A server's account of a round for one client.
+
+    Attributes:
+        client: whom it is for.
+        round_id: which round.
+        number: its number.
+        ending: how it ended.
+        participants: how many clients are in the sum; 0 where the round was aborted.
+        included: whether this client is one of them.
+        excluded: why it is not: only_s0, only_s1, mismatch or proof; empty where it is, where nobody is, and where
+            neither server had a submission of this client in time.
+        model: the model after the round.
+        union: in a union round, what it found.
+        names: who is in the sum, sorted, if the task asks for that; otherwise empty.
+    """
+
+    client: Name
+    round_id: bytes
+    number: int
+    ending: Ending
+    participants: Count
+    included: bool
+    excluded: Reason
+    model: tuple[BlockModel, ...]
+    union: tuple[UnionBlock, ...] = ()
+    names: tuple[Name, ...] = ()
+
+    @staticmethod
+    def of(report: RoundReport, client: str, *, included: bool, named: bool) -> Statement:
+        """What a report says to one client.
+
+        Args:
+            report: the full account.
+            client: the client.
+            included: whether the report has it in the sum; the caller knows that for many clients at once.
+            named: whether the task asks for the list of names.
+        """
+        return Statement(
+            client=client,
+            round_id=report.round_id,
+            number=report.number,
+            ending=report.ending,
+            participants=len(report.clients),
+            included=included,
+            excluded=report.excluded.get(client, ""),
+            model=report.model,
+            union=report.union,
+            names=report.clients if named else (),
+        )
+
+    @property
+    def counted(self) -> bool:
+        """Whether the client's submission is in the model."""
+        return self.included and isinstance(self.ending, Done)
+
+    @property
+    def opened(self) -> bool:
+        """Whether the client's submission is in a sum that was opened and not applied."""
+        return self.included and not isinstance(self.ending, Done)
+
+    def canonical(self) -> bytes:
+        """The bytes that travel and that are signed."""
+        return bytes(msgpack.packb(msgspec.to_builtins(self, builtin_types=(bytes,))))
+
+    @staticmethod
+    def parse(data: bytes | memoryview, task: Task, client: str, sender: str) -> Statement:
+        """Read the canonical bytes of a statement of that task for that client.
+
+        Raises:
+            PeerViolationError: the bytes are not a statement, or it is another client's, or contradicts itself.
+        """
+        try:
+            # Read as what it must be: a reader of anything would make room for every list that is declared in a list.
+            statement = msgspec.msgpack.decode(data, type=Statement)
+        except (UnicodeDecodeError, msgspec.MsgspecError) as error:
+            raise PeerViolationError(sender, f"sent a round's outcome that cannot be read: {error}") from error
+        if wrong := statement._wrong(task, client):
+            raise PeerViolationError(sender, f"sent a round's outcome {wrong}")
+        return statement
+
+    def _wrong(self, task: Task, client: str) -> str:
+        """What makes it no statement that an honest server signs for this client; empty if nothing does."""
+        if self.client != client:
+            return f"that was signed for another client than {client!r}"
+        if not self.included <= self.participants <= task.max_clients:
+            return f"with {self.participants} clients in its sum; the task has at most {task.max_clients}"
+        if self.included and self.excluded:
+            return f"that both counts this client and does not ({self.excluded!r})"
+        if self.names and task.participants != "names":
+            return "with names of participants, for which the task does not ask"
+        if task.participants == "names":
+            return self._wrong_names()
+        return ""
+
+    def _wrong_names(self) -> str:
+        if len(self.names) != self.participants or (self.client in self.names) != self.included:
+            return f"with {len(self.names)} names, which are not those of the {self.participants} clients in its sum"
+        for name in self.names:
+            if not is_name(name):
+                return f"with a client called {name!r}"
+        return ""
+
+
+def longest_statement(task: Task) -> int:
+    """The bytes that no statement of a task exceeds."""
+    return STATEMENT_BYTES + (NAME_BYTES * task.max_clients if task.participants == "names" else 0)
