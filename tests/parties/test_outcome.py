@@ -50,12 +50,22 @@ def test_a_receipt_shows_the_beginning_of_its_digest_and_who_has_signed():
 async def test_clients_learn_how_many_and_names_where_the_task_asks_for_them():
     for participants, names in (("count", ()), ("names", ("anna", "ben"))):
         blocks = [Sparse("items", rows=20, select=2), Dense("head", size=2)]
-        task = Task(name="told", blocks=blocks, ring=Ring(64), min_clients=2, max_clients=5, participants=participants)
-        async with simulate(task, {"items": np.zeros(20), "head": np.zeros(2)}, seed=1) as net:
-            async with net.client("anna") as anna, net.client("ben") as ben:
-                await anna.submit({"head": np.ones(2)})
-                await ben.submit({"items": ([3], np.ones((1, 1)))})
-                assert (await net.finish_round()).clients == ("anna", "ben")
-                for client in (anna, ben):
-                    outcome = await client.outcome()
-                    assert (outcome.counted, outcome.participants, outcome.names) == (True, 2, names)
+        task = Task(
+            name="told",
+            blocks=blocks,
+            ring=Ring(64, fraction_bits=8),
+            min_clients=2,
+            max_clients=5,
+            participants=participants,
+        )
+        async with (
+            simulate(task, {"items": np.zeros(20), "head": np.zeros(2)}, seed=1) as net,
+            net.client("anna") as anna,
+            net.client("ben") as ben,
+        ):
+            await anna.submit({"head": np.ones(2)})
+            await ben.submit({"items": ([3], np.ones((1, 1)))})
+            assert (await net.finish_round()).clients == ("anna", "ben")
+            for client in (anna, ben):
+                outcome = await client.outcome()
+                assert (outcome.counted, outcome.participants, outcome.names) == (True, 2, names)
