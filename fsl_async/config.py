@@ -6,7 +6,7 @@ digest of the bytes and is in every message of the round; nothing here is secret
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgpack
 import msgspec
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fsl_async.digests import DIGEST_BYTES, Domain, derive_key, digest
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.geometry import RowNumbers
-from fsl_async.task import Block, Plain, Sparse, Task
+from fsl_async.task import Block, Plain, ProtocolName, Sparse, Task
 from fsl_async.union import UnionBlock, aligned_task, union_task
 
 VERSION = 1
@@ -63,9 +63,11 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         toss: both servers' commitments to this round's halves of the toss.
         servers: S0's and S1's public keys.
         model: what both hold.
-        protocol: what it runs: "ssa", with retrievals; or "psu", which finds the union for the rounds after it.
+        protocol: what it runs: "ssa", submissions, with retrievals; "psr", retrievals alone; or "psu", which finds a
+            union.
         union: by sparse block, the union that the round is aligned on; empty where it is not aligned.
         plain: what both hold of the blocks that move plainly: of their union's rows alone.
+        found: the id of the round that found the last union for clients to read; empty where there is none.
     """
 
     version: int = VERSION
@@ -76,9 +78,10 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     toss: tuple[bytes, bytes]
     servers: tuple[ServerKeys, ServerKeys]
     model: tuple[BlockModel, ...]
-    protocol: Literal["ssa", "psu"] = "ssa"
+    protocol: ProtocolName = "ssa"
     union: tuple[UnionBlock, ...] = ()
     plain: tuple[BlockModel, ...] = ()
+    found: bytes = b""
 
     def __post_init__(self) -> None:
         if self.version != VERSION:
@@ -88,7 +91,14 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 f"round: 1 ≤ session ≤ number ≤ {LAST_ROUND} expected, got session {self.session}, number {self.number}"
             )
         _check_sizes("hash seed or toss", self.hash_seed, *self.toss)
-        _check_names("model", [block.name for block in self.task.blocks], [entry.name for entry in self.model])
+        if self.protocol not in self.task.round_protocols:
+            raise MisuseError(
+                f"round: a protocol of {list(self.task.round_protocols)} expected, as the task has it, got "
+                f"{self.protocol!r}"
+            )
+        if self.found:
+            _check_sizes("round that found a union", self.found)
+        _check_names("model", [block.name for block in self.task.model_blocks], [entry.name for entry in self.model])
         if self.union:
             self._check_union([block for _, block in self.task.sparse_blocks()])
         plain = [block.name for _, block in self.shape.plain_blocks()]
@@ -177,7 +187,7 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def shape_of_round(
-    task: Task, protocol: Literal["ssa", "psu"], union: tuple[UnionBlock, ...], model: tuple[BlockModel, ...]
+    task: Task, protocol: ProtocolName, union: tuple[UnionBlock, ...], model: tuple[BlockModel, ...]
 ) -> Task:
     """The task as a round of that protocol works on it, aligned on that union if there is one."""
     if protocol == "psu":
@@ -210,10 +220,10 @@ def describe_model(task: Task, model: dict[str, npt.NDArray[Any]]) -> tuple[Bloc
     Raises:
         MisuseError: a block is missing or unknown, or has another shape or an unsupported dtype.
     """
-    names = {block.name for block in task.blocks}
+    names = {block.name for block in task.model_blocks}
     if names != set(model):
         raise MisuseError(f"model: blocks {sorted(names)} expected, got {sorted(model)}")
-    return tuple(_describe_block(block.name, _shapes(block), model[block.name]) for block in task.blocks)
+    return tuple(_describe_block(block.name, _shapes(block), model[block.name]) for block in task.model_blocks)
 
 
 def _check_sizes(what: str, *values: bytes) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import ldexp
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 import msgpack
 import msgspec
@@ -22,6 +22,10 @@ LARGEST_CLIENTS = 100_000
 LARGEST_WIDTH = 2**20
 LARGEST_BLOCKS = 32
 LARGEST_RETRIEVALS = 1_000
+ORDINARY_QUORUM = 16
+
+ProtocolName: TypeAlias = Literal["ssa", "psr", "psu"]
+"""What a round runs: secure submodel aggregation, private submodel retrieval, private set union."""
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -129,21 +133,32 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         )
         task.largest_value      # the largest absolute value of one update of one weight
 
+    A task that only retrieves has rounds without submissions, and so without a minimum of clients; a task that only
+    finds unions has no model. Neither has updates, and so no ring of its own:
+
+        Task(name="lookup", protocol="psr", blocks=[Sparse("items", rows=10_000, width=8, select=50)], retrievals=20)
+        Task(name="seen", protocol="psu", blocks=[Sparse("items", rows=10_000, select=50)], min_clients=5)
+
     Args:
         name: what the task is called.
-        blocks: the model's blocks, in the order in which they travel.
-        ring: the ring of all updates.
+        blocks: the model's blocks, in the order in which they travel; where only unions are found, sparse ones, whose
+            width says nothing.
+        ring: the ring of all updates; none in a task without updates.
+        protocol: what its rounds run: "ssa", retrievals and submissions, which are summed; "psr", retrievals alone,
+            until the round's time is over; or "psu", unions alone (which reveals them).
         selection: "adaptive", rows may change every round; or "fixed", one tree per session and a hint per round.
         updates: "retrieved", updated rows are among the retrieved ones and share their tree; or "any", a tree of their
             own.
         alignment: "all" rows; or "union", a private set union first (which reveals the union).
         security: "verified" against malicious clients; or "semi-honest".
-        min_clients: a round with fewer is aborted before anything is revealed.
+        min_clients: a round with fewer is aborted before anything is revealed; 16 if it is not given. A task that only
+            retrieves has none.
         max_clients: no more are admitted; bounds the largest value so that a sum cannot wrap.
         largest: the largest absolute value of one client's update of one weight; by default as large as the ring
             allows. A round whose sum exceeds what its clients can have contributed is refused, so the smaller this is,
             the less harm a wrong share does.
-        retrievals: how often a client may retrieve in one round; a server needs memory for the trees of all of them.
+        retrievals: how often a client may retrieve in one round, 8 if it is not given; one more is refused until the
+            next round opens. A server needs memory for the trees of all of them.
         participants: what clients learn of each other: "count", how many were counted; or "names", also who.
 
     Raises:
@@ -152,12 +167,13 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     name: str
     blocks: tuple[Block, ...]
-    ring: Ring
+    ring: Ring = cast(Ring, None)
+    protocol: ProtocolName = "ssa"
     selection: Literal["adaptive", "fixed"] = "adaptive"
     updates: Literal["retrieved", "any"] = "retrieved"
     alignment: Literal["all", "union"] = "all"
     security: Literal["verified", "semi-honest"] = "verified"
-    min_clients: int = 16
+    min_clients: int | None = None
     max_clients: int = 1000
     largest: float | None = None
     retrievals: int = 8
@@ -166,15 +182,33 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def __post_init__(self) -> None:
         _check_name("task", self.name)
         self._check_blocks()
-        if not isinstance(self.ring, Ring):
-            raise MisuseError(f"task: ring must be a Ring, not {self.ring!r}")
         for field, allowed in _CHOICES.items():
             if getattr(self, field) not in allowed:
                 raise MisuseError(f"task: {field} must be one of {allowed}, not {getattr(self, field)!r}")
-        _check_range("task", "min_clients", self.min_clients, 2, LARGEST_CLIENTS)
-        _check_range("task", "max_clients", self.max_clients, self.min_clients, LARGEST_CLIENTS)
+        if self.protocol != "ssa":
+            self._check_alone()
+        if not isinstance(self.ring, Ring):
+            raise MisuseError(f"task: ring must be a Ring, not {self.ring!r}")
+        if self.min_clients is None and self.protocol != "psr":
+            msgspec.structs.force_setattr(self, "min_clients", ORDINARY_QUORUM)
+        if self.min_clients is not None:
+            _check_range("task", "min_clients", self.min_clients, 2, LARGEST_CLIENTS)
+        _check_range("task", "max_clients", self.max_clients, max(1, self.quorum), LARGEST_CLIENTS)
         _check_range("task", "retrievals", self.retrievals, 1, LARGEST_RETRIEVALS)
         self._check_largest()
+
+    def _check_alone(self) -> None:
+        """What a task cannot say that has no updates; see `_CONTRADICTIONS`."""
+        if self.ring is None:
+            msgspec.structs.force_setattr(self, "ring", NO_UPDATES)
+        for field, (only, why) in (_WITHOUT_UPDATES | _CONTRADICTIONS[self.protocol]).items():
+            if (value := getattr(self, field)) != only:
+                raise MisuseError(f"task: {field}={value!r} contradicts protocol={self.protocol!r}: {why}")
+        sparse = [isinstance(block, Sparse) for block in self.blocks]
+        if self.protocol == "psr" and not any(sparse):
+            raise MisuseError("task: protocol='psr' needs a sparse block: a dense one is read whole, and nothing hides")
+        if self.protocol == "psu" and not all(sparse):
+            raise MisuseError("task: protocol='psu' takes sparse blocks alone: every client touches all of a dense one")
 
     def _check_blocks(self) -> None:
         if not isinstance(self.blocks, list | tuple):
@@ -226,8 +260,28 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def verified(self) -> bool:
-        """Whether the trees of this task carry a proof."""
-        return self.security == "verified"
+        """Whether the trees of this task carry a proof; where nothing is submitted, there is nothing to prove."""
+        return self.security == "verified" and self.protocol != "psr"
+
+    @property
+    def quorum(self) -> int:
+        """How many clients a round needs; none where it only serves retrievals."""
+        return self.min_clients or 0
+
+    @property
+    def finds_unions(self) -> bool:
+        """Whether some of its rounds find a union, or all of them do."""
+        return self.protocol == "psu" or self.alignment == "union"
+
+    @property
+    def round_protocols(self) -> tuple[ProtocolName, ...]:
+        """What its rounds may run."""
+        return ("psu", "ssa") if self.protocol == "ssa" and self.alignment == "union" else (self.protocol,)
+
+    @property
+    def model_blocks(self) -> tuple[Block, ...]:
+        """The blocks that have a model: none where only unions are found."""
+        return () if self.protocol == "psu" else self.blocks
 
     def sparse_blocks(self) -> Iterator[tuple[int, Sparse]]:
         """The sparse blocks by number, from 0; a block that a round moves plainly is left out but keeps its number."""
@@ -284,13 +338,37 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return digest(Domain.TASK, self.canonical())
 
 
+NO_UPDATES = Ring(64)
+"""In the ring's place where a task has no updates: unions are found in this ring, and retrievals need none."""
+
 _CHOICES = {
+    "protocol": ("ssa", "psr", "psu"),
     "selection": ("adaptive", "fixed"),
     "updates": ("retrieved", "any"),
     "alignment": ("all", "union"),
     "security": ("verified", "semi-honest"),
     "participants": ("count", "names"),
 }
+
+
+_WITHOUT_UPDATES: dict[str, tuple[object, str]] = {
+    "ring": (NO_UPDATES, "there are no updates; leave the ring out"),
+    "updates": ("retrieved", "there are no updates; leave it out"),
+    "largest": (None, "there are no updates; leave it out"),
+}
+
+_CONTRADICTIONS: dict[str, dict[str, tuple[object, str]]] = {
+    "psr": {
+        "min_clients": (None, "its rounds end when their time is over, however many clients come; leave it out"),
+        "alignment": ("all", "a union is found from submissions, and its rounds take none"),
+        "selection": ("adaptive", "a session begins with a submission, and its rounds take none"),
+    },
+    "psu": {
+        "alignment": ("all", "its rounds find unions already, and no other rounds follow; leave it out"),
+        "selection": ("adaptive", "rows that stay fixed have the same union in every round"),
+    },
+}
+"""By protocol, the only value that a field may have, and why."""
 
 
 def _check_name(kind: str, name: str) -> None:

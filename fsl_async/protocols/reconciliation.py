@@ -23,7 +23,7 @@ from enum import IntEnum
 from typing import TypeAlias
 
 from fsl_async.digests import Domain, digest
-from fsl_async.protocols import ssa
+from fsl_async.protocols import psr, ssa
 from fsl_async.protocols import toss as tosses
 from fsl_async.wire.client_digests import pack_digests
 from fsl_async.wire.messages import Known
@@ -35,11 +35,12 @@ class Word(IntEnum):
     NOTHING = 0
     TOSS_COMMITMENT = 1
     TOSS_REVEAL = 2
-    ROSTER = 3
-    PROOFS = 4
-    COMMITMENT = 5
-    SHARE = 6
-    CONCLUSION = 7
+    CLOSING = 3
+    ROSTER = 4
+    PROOFS = 5
+    COMMITMENT = 6
+    SHARE = 7
+    CONCLUSION = 8
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,10 @@ class Apart:
 
 Verdict: TypeAlias = Agreed | Behind | PeerBehind | Apart
 
-_SAID: dict[type[ssa.Round], Word] = {
+Round: TypeAlias = ssa.Round | psr.Round
+"""The state of a round, whichever protocol it runs."""
+
+_SAID: dict[type[Round], Word] = {
     ssa.Open: Word.TOSS_REVEAL,
     ssa.Closing: Word.TOSS_REVEAL,
     ssa.Closed: Word.ROSTER,
@@ -89,11 +93,17 @@ _SAID: dict[type[ssa.Round], Word] = {
     ssa.Concluded: Word.CONCLUSION,
     ssa.Done: Word.CONCLUSION,
     ssa.Aborted: Word.CONCLUSION,
+    psr.Open: Word.TOSS_REVEAL,
+    psr.Closed: Word.CLOSING,
+    psr.Concluded: Word.CONCLUSION,
+    psr.Done: Word.CONCLUSION,
+    psr.Aborted: Word.CONCLUSION,
 }
 
 _HEARD: dict[str, Word] = {
     tosses.PeerTossCommitment.said: Word.TOSS_COMMITMENT,
     tosses.PeerTossReveal.said: Word.TOSS_REVEAL,
+    psr.PeerClosed.said: Word.CLOSING,
     ssa.PeerRoster.said: Word.ROSTER,
     ssa.PeerProofs.said: Word.PROOFS,
     ssa.PeerCommitment.said: Word.COMMITMENT,
@@ -120,9 +130,10 @@ def known_of_toss(toss: tosses.Toss) -> Known:
     )
 
 
-def known_of_round(toss: tosses.Toss, state: ssa.Round, round_id: bytes) -> Known:
+def known_of_round(toss: tosses.Toss, state: Round, round_id: bytes) -> Known:
     """What is known of the current round; the caller adds how the rounds before it ended."""
-    before, heard = known_of_toss(toss), ssa.heard_in(state)
+    before = known_of_toss(toss)
+    heard = psr.heard_in(state) if isinstance(state, psr.Round) else ssa.heard_in(state)
     return Known(
         present=round_id,
         said=_SAID[type(state)],
@@ -134,7 +145,7 @@ def known_of_round(toss: tosses.Toss, state: ssa.Round, round_id: bytes) -> Know
     )
 
 
-def _roster_sent(state: ssa.Round) -> bytes:
+def _roster_sent(state: Round) -> bytes:
     """The digest of the list that was sent; empty before, and once the state does not need the list any more."""
     match state:
         case ssa.Closed() | ssa.Rostered() | ssa.Proved() | ssa.Verified() | ssa.Committed():

@@ -6,7 +6,8 @@ client can never be made to read a server's internal message, nor a server a loc
 
     client → server    AskTask Enter Retrieve Recall Download Submit Hint AskOutcome
     server → client    TaskIs Opened Answer Block Receipt Finished Refused
-    server → server    TossCommitment TossReveal Forward RosterList Proofs Commitment Share Conclusion Abort
+    server → server    Known TossCommitment TossReveal Forward Closing RosterList Proofs Commitment Share Conclusion
+                       Abort
 """
 
 from __future__ import annotations
@@ -180,8 +181,8 @@ class Known(Message, frozen=True, tag="known", kw_only=True, omit_defaults=True)
     last: bytes = b""
     aborted: bool = False
     present: bytes = b""
-    said: Annotated[int, msgspec.Meta(ge=0, le=7)] = 0
-    heard: Annotated[int, msgspec.Meta(ge=0, le=7)] = 0
+    said: Annotated[int, msgspec.Meta(ge=0, le=8)] = 0
+    heard: Annotated[int, msgspec.Meta(ge=0, le=8)] = 0
     toss: bytes = b""
     peer_toss: bytes = b""
     roster: bytes = b""
@@ -213,6 +214,12 @@ class Forward(Message, frozen=True, tag="forward", kw_only=True):
     client: str
     purpose: Literal["retrieve", "submit"]
     query: int
+
+
+class Closing(Message, frozen=True, tag="closing"):
+    """In a round that only serves retrievals: this server answers no more of them."""
+
+    round_id: bytes
 
 
 class RosterList(Message, frozen=True, tag="roster"):
@@ -258,7 +265,7 @@ class Abort(Message, frozen=True, tag="abort"):
 
 FromClient: TypeAlias = AskTask | Enter | Retrieve | Recall | Download | Submit | Hint | AskOutcome
 FromServer: TypeAlias = TaskIs | Opened | Answer | Block | Receipt | Finished | Refused
-OfRound: TypeAlias = RosterList | Proofs | Commitment | Share | Conclusion | Abort
+OfRound: TypeAlias = Closing | RosterList | Proofs | Commitment | Share | Conclusion | Abort
 """What the servers say to each other in an open round, besides what they forward."""
 
 FromPeer: TypeAlias = Known | TossCommitment | TossReveal | Forward | OfRound

@@ -25,6 +25,7 @@ from fsl_async.protocols.machine import Event
 from fsl_async.wire.codec import Received
 from fsl_async.wire.messages import (
     Abort,
+    Closing,
     Commitment,
     Conclusion,
     Forward,
@@ -179,7 +180,7 @@ class Actor:
                 await self.meeting.take(self.sequence.known(), message)
             case TossCommitment() | TossReveal():
                 await self.sequence.take_toss(message)
-            case RosterList() | Proofs() | Commitment() | Share() | Conclusion() | Abort():
+            case Closing() | RosterList() | Proofs() | Commitment() | Share() | Conclusion() | Abort():
                 run = self.rounds.find(message.round_id)
                 if run is None:
                     self.sequence.check_known(message.round_id)

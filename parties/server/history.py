@@ -13,7 +13,7 @@ one server and one task for good.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -24,7 +24,6 @@ from fsl_async.digests import Buffer
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.protocols import psu
 from fsl_async.task import Task
-from fsl_async.union import UnionBlock
 from parties.outcome import Done, Model
 from parties.server.store_layout import PROGRESS, RESTORES, round_prefix
 from parties.status import PastRound
@@ -70,16 +69,6 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     done: int = 0
     aborted: int = 0
     forms: dict[str, ArrayForm] = {}
-
-    @property
-    def protocol(self) -> Literal["ssa", "psu"]:
-        """Of the next round."""
-        return "psu" if isinstance(self.alignment, psu.Seeking) else "ssa"
-
-    @property
-    def union(self) -> tuple[UnionBlock, ...]:
-        """By sparse block, the union that the next round is aligned on; empty where it is not aligned."""
-        return self.alignment.union if isinstance(self.alignment, psu.Aligned) else ()
 
 
 class Restore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -230,8 +230,8 @@ class RoundSequence:
             self.progress = msgspec.structs.replace(self.progress, session=session)
         own, peer = setup.identity.public.keys, setup.peer.keys
         servers: tuple[ServerKeys, ServerKeys] = (own, peer) if setup.index == 0 else (peer, own)
-        progress = self.progress
-        shape = shape_of_round(setup.task, progress.protocol, progress.union, self._described)
+        coming = psu.effects(self.progress.alignment, setup.task)
+        shape = shape_of_round(setup.task, coming.protocol, coming.union, self._described)
         config = RoundConfig(
             task=setup.task,
             number=number,
@@ -240,9 +240,10 @@ class RoundSequence:
             toss=tossed.commitments,
             servers=servers,
             model=self._described,
-            protocol=progress.protocol,
-            union=progress.union,
+            protocol=coming.protocol,
+            union=coming.union,
             plain=describe_plain(shape, self.model, self._union),
+            found=coming.found,
         )
         opened_at = await self._records.history.opened_at(number, setup.clock())
         return RoundStart(
@@ -326,10 +327,12 @@ class RoundSequence:
         self._rounds.settled.set()
 
     def _alignment_event(self, run: RoundRun) -> Event:
-        if run.config.protocol == "ssa":
+        if run.config.protocol != "psu":
             return psu.MainSettled()
         if isinstance(run.report().ending, Aborted):
             return psu.UnionLost()
+        if self._setup.task.protocol == "psu":
+            return psu.UnionPublished(run.round_id)
         return psu.UnionFound(run.report().union, stays=self._setup.task.selection == "fixed")
 
 

@@ -11,7 +11,7 @@ that the machine refuses goes into the evidence, with the one that it contradict
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
-from typing import ClassVar, Literal
+from typing import ClassVar
 from urllib.parse import unquote
 
 import msgspec
@@ -22,7 +22,7 @@ from fsl_async.protocols import epochs
 from fsl_async.protocols.machine import Event, UnexpectedEvent
 from fsl_async.secrecy import Discreet
 from fsl_async.server.aggregation import Submission
-from fsl_async.task import Task
+from fsl_async.task import ProtocolName, Task
 from fsl_async.union import union_task
 from fsl_async.wire.public_part import Layout, Part, Trees
 from parties.server.refusals import ContradictionError, RequestRefusedError
@@ -41,7 +41,7 @@ class StoredOrigin(Discreet, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     commitments: tuple[bytes, bytes]
     tree: bytes
     trees: Trees
-    protocol: Literal["ssa", "psu"]
+    protocol: ProtocolName
 
 
 class Sessions:
@@ -115,7 +115,7 @@ class Sessions:
     async def settle(
         self,
         epoch: int,
-        protocol: Literal["ssa", "psu"],
+        protocol: ProtocolName,
         counted: Collection[str],
         fetch: Callable[[str], Awaitable[Submission]],
     ) -> list[Change]:
@@ -150,7 +150,7 @@ class Sessions:
             return [Erase(f"session/{client_key(client)}/")]
         return [change] if self._states[client] != before else []
 
-    async def _keep_trees(self, epoch: int, protocol: Literal["ssa", "psu"], submission: Submission) -> None:
+    async def _keep_trees(self, epoch: int, protocol: ProtocolName, submission: Submission) -> None:
         """Store trees beside those that they replace: the commit that settles the round decides which ones stay."""
         own = submission.trees.layout == submission.part.layout
         origin = StoredOrigin(

@@ -8,7 +8,7 @@ from typing import Any
 
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.config import BlockModel, RoundConfig, ServerKeys
-from fsl_async.protocols import assembly, client, epochs, psu, ssa, toss
+from fsl_async.protocols import assembly, client, epochs, psr, psu, ssa, toss
 from fsl_async.protocols.machine import Event, State, Transitions
 from fsl_async.union import UnionBlock
 
@@ -172,13 +172,52 @@ def _ssa_scene() -> Scene:
     )
 
 
+RETRIEVALS = psr.Terms(round_id=key(0), server=0, outcome=OUTCOME)
+
+
+def _psr_scene() -> Scene:
+    r = psr
+    closed = r.step(r.Open(), r.CloseRound(), RETRIEVALS)
+    concluded = r.step(closed, r.PeerClosed(), RETRIEVALS)
+    done = r.step(concluded, r.PeerConclusion(OUTCOME), RETRIEVALS)
+    aborted = r.step(closed, r.GaveUp("tired"), RETRIEVALS)
+    return Scene(
+        name="psr",
+        table=r.ACCEPTS,
+        transitions=r.TRANSITIONS,
+        step=lambda state, event: r.step(state, event, RETRIEVALS),
+        states=_by_type((r.Open(), closed, concluded, done, aborted)),
+        events=_by_type(
+            (
+                r.CloseRound(),
+                r.PeerClosed(),
+                r.PeerConclusion(OUTCOME),
+                r.GaveUp("tired"),
+                r.PeerAbort("S1 gave up: tired"),
+            )
+        ),
+        harmless=frozenset(
+            {
+                (r.Concluded, r.PeerClosed),
+                (r.Done, r.PeerClosed),
+                (r.Done, r.PeerConclusion),
+                (r.Aborted, r.PeerClosed),
+                (r.Aborted, r.PeerConclusion),
+                (r.Aborted, r.PeerAbort),
+            }
+        ),
+    )
+
+
 # ---- client
 
 
 def config_of(number: int = 4, **changes: Any) -> RoundConfig:
     """A small round."""
     fields: dict[str, Any] = {
-        "task": Task(name="t", blocks=(Sparse("a", rows=8, select=2), Dense("d", size=3)), ring=Ring(64)),
+        "task": Task(
+            name="t", blocks=(Sparse("a", rows=8, select=2), Dense("d", size=3)), ring=Ring(64), alignment="union"
+        ),
         "number": number,
         "session": number,
         "hash_seed": key(1),
@@ -248,9 +287,17 @@ def _psu_scene() -> Scene:
         table=a.ACCEPTS,
         transitions=a.TRANSITIONS,
         step=a.step,
-        states=_by_type((a.Everything(), a.Seeking(), a.Aligned(union, stays=False))),
-        events=_by_type((a.UnionFound(union, stays=False), a.UnionLost(), a.MainSettled())),
+        states=_by_type((a.Everything(), a.Seeking(), a.Aligned(union, stays=False), a.Found(key(2)))),
+        events=_by_type((a.UnionFound(union, stays=False), a.UnionPublished(key(2)), a.UnionLost(), a.MainSettled())),
     )
 
 
-SCENES = (_toss_scene(), _assembly_scene(), _ssa_scene(), _client_scene(), _epochs_scene(), _psu_scene())
+SCENES = (
+    _toss_scene(),
+    _assembly_scene(),
+    _ssa_scene(),
+    _psr_scene(),
+    _psu_scene(),
+    _client_scene(),
+    _epochs_scene(),
+)

@@ -19,6 +19,12 @@ The states and events are in `states`, the rules in `transitions`, what a server
 Source: paper §"Basic Protocols" (SSA); design §9.
 """
 
+from fsl_async.protocols.ending import (
+    CloseRound as CloseRound,
+    GaveUp as GaveUp,
+    PeerAbort as PeerAbort,
+    PeerConclusion as PeerConclusion,
+)
 from fsl_async.protocols.ssa.side_effects import (
     Apply as Apply,
     AwaitGrace as AwaitGrace,
@@ -34,19 +40,15 @@ from fsl_async.protocols.ssa.states import (
     Aborted as Aborted,
     Applied as Applied,
     Closed as Closed,
-    CloseRound as CloseRound,
     Closing as Closing,
     Combined as Combined,
     Committed as Committed,
     Concluded as Concluded,
     Done as Done,
     Evaluated as Evaluated,
-    GaveUp as GaveUp,
     GraceOver as GraceOver,
     Open as Open,
-    PeerAbort as PeerAbort,
     PeerCommitment as PeerCommitment,
-    PeerConclusion as PeerConclusion,
     PeerProofs as PeerProofs,
     PeerRoster as PeerRoster,
     PeerShare as PeerShare,

@@ -11,6 +11,7 @@ from typing import ClassVar, TypeAlias
 import msgspec
 
 from fsl_async.digests import Domain, digest
+from fsl_async.protocols.ending import CloseRound, GaveUp, PeerAbort, PeerConclusion
 from fsl_async.protocols.machine import Event, PeerEvent, State
 from fsl_async.wire.client_digests import ClientDigests, pack_digests
 
@@ -180,10 +181,6 @@ class Submitted(Event, frozen=True):
     digest: bytes
 
 
-class CloseRound(Event, frozen=True):
-    """The deadline has passed, or every expected client has submitted."""
-
-
 class GraceOver(Event, frozen=True):
     """The grace period for submissions that only the peer holds is over."""
 
@@ -206,12 +203,6 @@ class Applied(Event, frozen=True):
     """The update is applied; the digest of the outcome."""
 
     outcome: bytes
-
-
-class GaveUp(Event, frozen=True):
-    """This server aborts the round: its operator asked for it, or the agreed time is over."""
-
-    explanation: str
 
 
 class PeerRoster(PeerEvent, frozen=True):
@@ -258,23 +249,6 @@ class PeerShare(PeerEvent, frozen=True):
     def content(self) -> bytes:
         """The digest and the nonce."""
         return digest(Domain.SHARE, self.share, self.nonce)
-
-
-class PeerConclusion(PeerEvent, frozen=True):
-    """The digest of the peer's outcome."""
-
-    said: ClassVar[str] = "conclusion"
-    outcome: bytes
-
-    def content(self) -> bytes:
-        """The digest."""
-        return self.outcome
-
-
-class PeerAbort(Event, frozen=True):
-    """The peer has aborted the round."""
-
-    explanation: str
 
 
 RoundEvent: TypeAlias = (

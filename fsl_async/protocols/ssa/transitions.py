@@ -7,26 +7,23 @@ from typing import TypeAlias, get_args
 from fsl_async.digests import same
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.foreign_text import shortened
+from fsl_async.protocols.ending import CloseRound, GaveUp, PeerAbort, PeerConclusion
 from fsl_async.protocols.machine import Event, Machine, UnexpectedEvent, recall
 from fsl_async.protocols.ssa.side_effects import share_commitment
 from fsl_async.protocols.ssa.states import (
     Aborted,
     Applied,
     Closed,
-    CloseRound,
     Closing,
     Combined,
     Committed,
     Concluded,
     Done,
     Evaluated,
-    GaveUp,
     GraceOver,
     Heard,
     Open,
-    PeerAbort,
     PeerCommitment,
-    PeerConclusion,
     PeerProofs,
     PeerRoster,
     PeerShare,

@@ -56,7 +56,7 @@ def din_suite(options: Options) -> Iterator[Result]:
         ring=Ring(options.bits or BITS, fraction_bits=16),
         min_clients=2,
     )
-    clients = max(task.min_clients, options.clients or CLIENTS)
+    clients = max(task.quorum, options.clients or CLIENTS)
     account = RoundFigures()
     trio.run(_rounds, task, clients, account, instruments=(account.clock,), strict_exception_groups=True)
     yield from _figures(task, clients, account)

@@ -249,7 +249,7 @@ def question_about(task: Task, *, clients: int, rounds: int, union: int, dtype: 
         raise MisuseError(
             f"task {task.name!r} has only dense blocks: it is the trivial protocol, and there is nothing to choose"
         )
-    clients = clients or max(task.min_clients, min(100, task.max_clients))
+    clients = clients or max(task.quorum, min(100, task.max_clients))
     if clients > task.max_clients:
         raise MisuseError(f"clients: the task admits at most max_clients={task.max_clients}, got {clients}")
     block = max((block for _, block in task.sparse_blocks()), key=lambda block: block.weights)

@@ -104,17 +104,19 @@ def admission(file: ServerFile, task: Task) -> str:
         raise Doubt(OPEN_WARNING)
     if file.tokens is not None:
         return f"{len(registry)} clients listed, {len(TokenBook.load(file.tokens, file.server))} tokens"
-    if len(registry) < task.min_clients:
+    if task.protocol == "psr":
+        return f"{len(registry)} clients listed; a round that only serves retrievals needs none"
+    if len(registry) < task.quorum:
         raise Doubt(
-            f"{file.clients} lists {len(registry)} clients, and no round is done with fewer than {task.min_clients}; "
+            f"{file.clients} lists {len(registry)} clients, and no round is done with fewer than {task.quorum}; "
             "`fsl-async clients add` them, at both servers"
         )
-    if task.min_clients < ORDINARY_MINIMUM:
+    if task.quorum < ORDINARY_MINIMUM:
         raise Doubt(
-            f"{len(registry)} clients listed; but a sum of min_clients = {task.min_clients} says much about each; "
+            f"{len(registry)} clients listed; but a sum of min_clients = {task.quorum} says much about each; "
             f"{ORDINARY_MINIMUM} or more are usual"
         )
-    return f"{len(registry)} clients listed, a round needs {task.min_clients}"
+    return f"{len(registry)} clients listed, a round needs {task.quorum}"
 
 
 # ---- the model

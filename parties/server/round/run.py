@@ -18,7 +18,7 @@ from fsl_async.errors import MisuseError, PeerViolationError, StorageError
 from fsl_async.protocols import assembly, ssa
 from fsl_async.protocols.machine import Event, UnexpectedEvent, accepted_later, held_back
 from fsl_async.wire.client_digests import unpack_digests
-from fsl_async.wire.messages import Abort, Commitment, Conclusion, OfRound, Proofs, RosterList, Share
+from fsl_async.wire.messages import Abort, Closing, Commitment, Conclusion, OfRound, Proofs, RosterList, Share
 from parties.events import RoundMoved, SubmissionIn
 from parties.outcome import Model, RoundOutcome, RoundReport, SumRefused
 from parties.server.refusals import RequestRefusedError
@@ -63,7 +63,7 @@ class RoundRun:
         self.config = config = begun.config
         self.round_id = config.round_id()
         self.records = records
-        self.terms = ssa.Terms(self.round_id, begun.server, config.task.min_clients, config.task.verified)
+        self.terms = ssa.Terms(self.round_id, begun.server, config.task.quorum, config.task.verified)
         self.requests = RequestAssembly(
             self.terms.peer, config.task.max_clients, lambda client: config.carrier(client) != begun.server
         )
@@ -133,7 +133,7 @@ class RoundRun:
             closes_at=self._begun.closes_at,
             submissions=self.claims.entered,
             evaluated=self._computation.added,
-            minimum=self.config.task.min_clients,
+            minimum=self.config.task.quorum,
             maximum=self._begun.enough,
             waiting_for=waiting_for(self._state, self.records.awaits_any, self.terms.peer),
         )
@@ -291,6 +291,8 @@ class RoundRun:
                 await self.take(ssa.PeerConclusion(outcome))
             case Abort(explanation=explanation):
                 await self.take(ssa.PeerAbort(explanation))
+            case Closing():
+                raise PeerViolationError(self.terms.peer, "closes a round of submissions as one of retrievals")
             case _:
                 assert_never(message)
 

@@ -96,7 +96,7 @@ def nothing_below_the_minimum(case: Case) -> Iterator[str]:
         if isinstance(step.after, ssa.Committed) and SERVERS.index(name) in case.honest:
             clients = frozenset(step.after.counted)
             rosters.setdefault((name, step.after.nonce), set()).add(clients)
-            if len(clients) < case.world.task.min_clients:
+            if len(clients) < case.world.task.quorum:
                 yield f"{name} committed to the sum of {sorted(clients)}, which is fewer than the minimum"
 
 
@@ -120,7 +120,7 @@ def _is_as_committed(case: Case, name: str, state: ssa.Revealed, share: ssa.Peer
     }
     expected = (
         ssa.share_commitment(
-            ssa.Terms(round_id, server, task.min_clients, task.verified),
+            ssa.Terms(round_id, server, task.quorum, task.verified),
             1 - server,
             state.counted,
             share.share,

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fsl_async.protocols import ending
 from fsl_async.protocols.catalogue import machines
 from fsl_async.protocols.machine import Event, Machine, State, UnexpectedEvent, accepted_later
 from tests.support.machine_scenes import SCENES, Scene
@@ -33,11 +34,12 @@ def frozen(value: Any) -> bytes:
 
 
 def members(module: Any, base: type) -> set[type]:
-    """The states or events that a machine's module or package defines."""
+    """The states or events that a machine's module or package defines, or shares with those of other rounds."""
+    places = (module.__name__, ending.__name__)
     return {
         value
         for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, base) and value.__module__.startswith(module.__name__)
+        if isinstance(value, type) and issubclass(value, base) and value.__module__.startswith(places)
     }
 
 

@@ -332,5 +332,5 @@ def test_a_union_that_stays_and_one_that_does_not() -> None:
 
 
 def test_where_a_task_begins() -> None:
-    assert psu.begin(CONFIG.task) == psu.Everything()
+    assert psu.begin(msgspec.structs.replace(CONFIG.task, alignment="all")) == psu.Everything()
     assert psu.begin(msgspec.structs.replace(CONFIG.task, alignment="union")) == psu.Seeking()

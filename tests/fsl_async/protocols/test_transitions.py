@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from fsl_async import FslError, Ring, Sparse, Task
-from fsl_async.protocols import assembly, client, epochs, psu, ssa, toss
+from fsl_async.protocols import assembly, client, epochs, psr, psu, ssa, toss
 from fsl_async.protocols.catalogue import machines
 from fsl_async.protocols.machine import Event, State
 from fsl_async.union import UnionBlock
@@ -99,6 +99,17 @@ def ssa_walks() -> Iterator[Walk]:
         )
 
 
+def psr_walks() -> Iterator[Walk]:
+    for server in (0, 1):
+        terms = psr.Terms(round_id=D, server=server, outcome=A)
+        events = [psr.CloseRound(), psr.PeerClosed(), psr.PeerConclusion(A), psr.PeerConclusion(B)]
+        yield Walk(
+            psr.Open(),
+            lambda state, event, terms=terms: psr.step(state, event, terms),
+            [*events * 2, psr.GaveUp("tired"), psr.PeerAbort("S0 gave up: tired"), psr.PeerAbort("")],
+        )
+
+
 def client_walks() -> Iterator[Walk]:
     configs = [config_of(4), config_of(5), config_of(5, hash_seed=D)]
     yield Walk(
@@ -130,7 +141,8 @@ def psu_walks() -> Iterator[Walk]:
     for rows in ("all", "union"):
         task = Task(name="t", blocks=(Sparse("a", rows=8, select=2),), ring=Ring(64), alignment=rows)
         found = [psu.UnionFound(union, stays) for stays in (True, False)]
-        yield Walk(psu.begin(task), psu.step, [*found, psu.UnionLost(), psu.MainSettled()])
+        others = [psu.UnionPublished(A), psu.UnionLost(), psu.MainSettled()]
+        yield Walk(psu.begin(task), psu.step, [*found, *others])
 
 
 WALKS = {
@@ -139,6 +151,7 @@ WALKS = {
     ssa: ssa_walks,
     client: client_walks,
     epochs: epochs_walks,
+    psr: psr_walks,
     psu: psu_walks,
 }
 
@@ -222,7 +235,7 @@ async def test_parties_take_declared_transitions_only(selection: str, monkeypatc
     steps = {(machine, check(machine, before, event, after)) for machine, before, event, after in taken}
     for machine in MACHINES:
         exercised = {triple for owner, triple in steps if owner is machine}
-        assert exercised or (machine is epochs and selection == "adaptive"), machine
+        assert exercised or machine is psr or (machine is epochs and selection == "adaptive"), machine
     assert (ssa, (ssa.Concluded, ssa.PeerConclusion, ssa.Done)) in steps
     assert (client, (client.Submitted, client.Finish, client.Over)) in steps
 
