@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from parties.errors import (
         AlreadyCountedError as AlreadyCountedError,
         BeganAnewError as BeganAnewError,
+        ClientEndedError as ClientEndedError,
         OutcomeUnknownError as OutcomeUnknownError,
         OutcomesDifferError as OutcomesDifferError,
         RequestDeniedError as RequestDeniedError,
@@ -66,8 +67,8 @@ else:
             "parties.deployment.connecting": "connect connect_blocking",
             "parties.deployment.server": "server_setup",
             "parties.errors": (
-                "AlreadyCountedError BeganAnewError OutcomeUnknownError OutcomesDifferError RequestDeniedError "
-                "RoundClosedError ServerBusyError SumRefusedError"
+                "AlreadyCountedError BeganAnewError ClientEndedError OutcomeUnknownError OutcomesDifferError "
+                "RequestDeniedError RoundClosedError ServerBusyError SumRefusedError"
             ),
             "parties.files.models": "load_model save_model",
             "parties.identity.keys": "Identity PublicIdentity",

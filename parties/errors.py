@@ -4,6 +4,7 @@
     ├── RoundClosedError            the round closed first and nothing of this client is in it; call again
     ├── AlreadyCountedError         an earlier submission was counted; this call sent nothing
     ├── SumRefusedError             the sum that a submission is in was opened and refused
+    ├── ClientEndedError            an earlier call met a lost store or a defect, and the client has ended
     ├── OutcomeUnknownError         a server denies a submission's round; whether it was counted cannot be learnt
     ├── RequestDeniedError          a server refused a request; the message says which server and why
     │   └── ServerBusyError         it has no room for the request now, and says when to ask again
@@ -26,6 +27,7 @@ from parties.outcome import ClientOutcome, SubmissionReceipt
 __all__ = [
     "AlreadyCountedError",
     "BeganAnewError",
+    "ClientEndedError",
     "OutcomeUnknownError",
     "OutcomesDifferError",
     "RequestDeniedError",
@@ -83,6 +85,20 @@ class SumRefusedError(FslError):
 
     def __str__(self) -> str:
         return Exception.__str__(self)
+
+
+class ClientEndedError(FslError):
+    """The client has ended, because an earlier call met what nobody can go on from: a lost store, or a defect.
+
+    The caller of that call got the error itself, whose class and message are in this one. A client that is made anew
+    resumes from what was stored.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"this client has ended, because an earlier call failed ({why}); make it anew, and it resumes from what is "
+            "stored"
+        )
 
 
 class OutcomeUnknownError(FslError):

@@ -1,8 +1,10 @@
 """A client: retrieves its rows and submits its updates, privately, with both servers.
 
 The calls below are the whole interface; the order in which a round allows them is `fsl_async.protocols.client`. The
-same code runs in memory (`parties.simulate`) and over TCP (`parties.connect`). Each concern has a module of its own:
+same code runs in memory (`parties.simulate`) and over TCP (`parties.connect`). A client is an actor: its calls are
+posted to the inbox of the task `Client.run`, which carries them out. Each concern has a module of its own:
 
+    inbox           what can be asked for, and how a caller waits for it; actor: the task that does it
     participation   which round, session and submission the client is in; state: how that is stored
     round_entry     entering a round; announcements: what servers announce, and whether it is believed
     retrieval       private retrievals; downloads: what is fetched openly
@@ -16,7 +18,7 @@ before the first of them is sent, and the same in every repeat; a server's state
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,23 +27,16 @@ import numpy.typing as npt
 import trio
 
 from fsl_async.client.planting import rows_by_block
-from fsl_async.config import RoundConfig
+from fsl_async.error_groups import sole_error
 from fsl_async.errors import MisuseError
 from fsl_async.protocols import client as protocol
-from parties.client.announcements import Announcements
-from parties.client.arguments import Rows, encoded_updates, refuse_fractions, wanted_rows
-from parties.client.downloads import Downloads
-from parties.client.outcomes import Outcomes
-from parties.client.participation import Participation
-from parties.client.requests import Requests
-from parties.client.retrieval import Retriever
-from parties.client.round_entry import Protocol, RoundEntry
+from parties.client import inbox
+from parties.client.actor import Actor, mark_of_rows
+from parties.client.arguments import Rows, encoded_updates, wanted_rows
+from parties.client.inbox import Asking, ResultT
 from parties.client.setup import ClientSetup
-from parties.client.state import ClientState, Pending
-from parties.client.submission import LastSubmission, fresh_marks, update_mark
-from parties.client.submitting import Submitter
-from parties.client.trees import Planter
-from parties.errors import RoundClosedError
+from parties.client.state import Pending
+from parties.client.submission import LastSubmission, update_mark
 from parties.outcome import ClientOutcome, SubmissionReceipt
 
 
@@ -52,36 +47,41 @@ class Client:
         await client.submit({"items": ([3, 14], delta), "head": change})
         outcome = await client.outcome()                                    # once the round is over
 
+    A client is a task, `run`, that both forms start in a nursery of the caller's:
+
+        async with client: ...                      # opens the nursery, and closes it with the client
+
+        async with trio.open_nursery() as nursery:
+            await nursery.start(client.run)
+            ...
+            await client.aclose()
+
     A connection that is lost is made anew, and what was asked over it is asked again with the same bytes, for as long
-    as `ClientSetup.patience` says. Every call may be cancelled at any point, and the next one resumes from there.
+    as `ClientSetup.patience` says. Every call may be cancelled at any point, and the next one resumes from there. Calls
+    from several tasks take turns. Once the client is closed, every call raises `MisuseError`; where its store was lost,
+    or a call failed for a reason that is no `FslError`, the client has ended, and every later call raises
+    `ClientEndedError`.
 
     Attributes:
         setup: what it is made of.
         task: what is learnt.
         name: its own.
-        deferred: by sparse block, the rows of the last retrieval that found no place, or are outside the round's union.
     """
 
     def __init__(self, setup: ClientSetup) -> None:
         self.setup = setup
         self.task = setup.task
         self.name = setup.identity.name
-        self.deferred: dict[str, npt.NDArray[np.uint32]] = {}
-        self._turn = trio.Lock()
-        self._requests = requests = Requests(setup)
-        state = ClientState(setup.store, setup.identity.public, setup.task, setup.lane)
-        self._participation = here = Participation(self.name, state)
-        self._downloads = Downloads(setup.task, self.name, requests)
-        self._planter = Planter(setup.lane, setup.randomness)
-        self._outcomes = Outcomes(setup, requests, here)
-        self._entry = RoundEntry(setup.task, here, Announcements(setup, requests), self._downloads, self._outcomes)
-        self._retriever = Retriever(setup, requests, here, self._downloads, self._planter)
-        self._submitter = Submitter(setup, requests, here, self._downloads, self._planter, self._outcomes)
+        self._actor = Actor(setup)
+        self._life = AsyncExitStack()
 
     # ---- life
 
-    async def open(self) -> None:
-        """Load the stored state, connect to both servers, and check that they run the same task.
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Be this client, until it is closed or cancelled: `await nursery.start(client.run)`.
+
+        It has started once the stored state is loaded, and both servers are connected and run the same task. Errors of
+        calls go to their callers, and not to the nursery.
 
         Raises:
             ChannelError: a server could not be reached, or does not know this client; the class says which.
@@ -89,58 +89,72 @@ class Client:
                 another client's.
             StorageError: what is stored cannot be read.
         """
-        existed = await self._participation.load()
-        try:
-            await self._requests.open(met_before=existed)
-            await self._participation.claim()
-        except BaseException:
-            await self.aclose()
-            raise
+        await self._actor.run(task_status=task_status)
 
     async def aclose(self) -> None:
-        """Close both connections."""
-        await self._requests.aclose()
+        """End `run`, and close both connections; calls that are not done raise `MisuseError`."""
+        await self._actor.aclose()
 
     async def __aenter__(self) -> Self:
-        await self.open()
+        await self._life.enter_async_context(self._running())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.aclose()
+        await self._life.__aexit__(kind, error, traceback)
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[None]:
+        """Run within a nursery; what the caller's body raises is none of its errors, and stays as it is."""
+        raised: BaseException | None = None
+        with sole_error():
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self.run)
+                try:
+                    yield
+                except BaseException as error:
+                    raised = error
+                await self.aclose()
+        if raised is not None:
+            raise raised
+
+    @property
+    def deferred(self) -> dict[str, npt.NDArray[np.uint32]]:
+        """By sparse block, the rows of the last retrieval that found no place, or are outside the round's union."""
+        return self._actor.deferred
 
     @property
     def bytes_sent(self) -> int:
         """Bytes sent to both servers so far: handshakes, framing and all."""
-        return self._requests.bytes_sent
+        return self._actor.requests.bytes_sent
 
     @property
     def bytes_received(self) -> int:
         """Bytes received from both servers so far: handshakes, framing and all."""
-        return self._requests.bytes_received
+        return self._actor.requests.bytes_received
 
     @property
     def round_number(self) -> int:
         """The number of the round this client is in; 0 outside."""
-        return self._participation.number
+        return self._actor.participation.number
 
     @property
     def pending(self) -> int:
         """The round of a submission that is on its way, lacks a receipt, and can be finished with `resume`; else 0."""
-        submission = self._participation.submission
+        submission = self._actor.participation.submission
         return submission.draft.config.number if isinstance(submission, Pending) else 0
 
     @property
     def undecided(self) -> int:
         """The round of the last submission, as long as this client is in it and does not know its end; else 0."""
-        undecided = isinstance(self._participation.round, protocol.Submitting | protocol.Submitted)
+        undecided = isinstance(self._actor.participation.round, protocol.Submitting | protocol.Submitted)
         return self.round_number if undecided else 0
 
     @property
     def left_out(self) -> Mapping[str, Sequence[int]]:
         """By sparse block, the rows that the pending submission does not carry; see `SubmissionReceipt.left_out`."""
-        submission = self._participation.submission
+        submission = self._actor.participation.submission
         return submission.draft.left_out if isinstance(submission, Pending) else {}
 
     # ---- the calls
@@ -170,11 +184,7 @@ class Client:
             ChannelError: a connection was lost, and patience is over.
         """
         wanted, dense = wanted_rows(self.task, rows)
-        async with self._in_round("ssa", wait=wait) as config:
-            arrays: dict[str, npt.NDArray[Any]] = {}
-            if wanted:
-                arrays, self.deferred = await self._retriever.retrieve(config, wanted)
-            return arrays | {name: await self._downloads.dense(config, name) for name in dense}
+        return await self._ask(inbox.Retrieve(wanted, dense, wait))
 
     async def submit(self, updates: Mapping[str, Any], *, wait: bool = False) -> SubmissionReceipt:
         """Add updates to the round's sum; the only submission of this client in this round.
@@ -213,10 +223,7 @@ class Client:
             StorageError: the submission could not be stored; nothing was sent.
         """
         sparse, dense = encoded_updates(self.task, updates)
-        async with self._in_round("ssa", wait=wait) as config:
-            refuse_fractions(config, sparse, dense)
-            mark = update_mark(self.setup.identity, "ssa", sparse, dense)
-            return await self._submitter.submit(config, sparse, dense, mark)
+        return await self._ask(inbox.Submit(sparse, dense, wait))
 
     async def unite(self, rows: Mapping[str, npt.ArrayLike], *, wait: bool = False) -> SubmissionReceipt:
         """Take part in finding the union of all clients' rows, in a task with `alignment="union"`.
@@ -238,11 +245,7 @@ class Client:
         """
         if self.task.alignment != "union":
             raise MisuseError('this task is aligned on all rows; only one with alignment="union" has union rounds')
-        wanted = rows_by_block(self.task, rows)
-        async with self._in_round("psu", wait=wait) as config:
-            draw = self.setup.randomness
-            marks = {index: (chosen, fresh_marks(len(chosen), draw)) for index, chosen in wanted.items()}
-            return await self._submitter.submit(config, marks, {}, self._mark_of(wanted))
+        return await self._ask(inbox.Unite(rows_by_block(self.task, rows), wait))
 
     async def resume(self) -> SubmissionReceipt:
         """Finish the pending submission: send its bytes, as they were, to each server that owes its receipt.
@@ -255,12 +258,7 @@ class Client:
             RoundClosedError: its round has ended without it, as both servers have signed; it counts nowhere.
             FslError: as for `submit`.
         """
-        async with self._turn:
-            match self._participation.submission:
-                case Pending(draft=draft):
-                    return await self._submitter.deliver(draft)
-                case _:
-                    raise MisuseError("no submission is pending: there is nothing to resume")
+        return await self._ask(inbox.Resume())
 
     async def outcome(self) -> ClientOutcome:
         """Wait until the round of the last submission has ended, and tell whether it was counted.
@@ -272,13 +270,12 @@ class Client:
             PeerViolationError: the servers tell different outcomes, or a signature is wrong.
             ChannelError: a connection was lost, and patience is over.
         """
-        async with self._turn:
-            return await self._outcomes.learn()
+        return await self._ask(inbox.AskOutcome())
 
     @property
     def untold(self) -> LastSubmission | None:
         """What an earlier process of this client submitted, if its caller may not know what became of it."""
-        return self._participation.untold
+        return self._actor.participation.untold
 
     def mark(self, updates: Mapping[str, Any]) -> bytes:
         """A digest by which this client alone recognises an update: compare `untold.mark`."""
@@ -286,36 +283,22 @@ class Client:
 
     def mark_of_rows(self, rows: Mapping[str, npt.ArrayLike]) -> bytes:
         """The same for the rows that `unite` is given."""
-        return self._mark_of(rows_by_block(self.task, rows))
-
-    def _mark_of(self, rows: Mapping[int, npt.NDArray[np.uint32]]) -> bytes:
-        chosen = {index: (array, array) for index, array in rows.items()}
-        return update_mark(self.setup.identity, "psu", chosen, {})
+        return mark_of_rows(self.setup, rows_by_block(self.task, rows))
 
     async def note_told(self) -> None:
         """Note that the caller knows what became of the last submission; see `untold`."""
-        await self._participation.note_told()
+        await self._ask(inbox.NoteTold())
 
     def forget_session(self) -> None:
         """Begin anew: the next retrieval or submission brings new trees, and may select other rows."""
-        self._participation.forget_session()
+        self._actor.post(inbox.ForgetSession())
 
     async def forget_rounds(self) -> None:
         """Forget every round, session and submission, a pending one among them: the servers have begun anew.
 
         What has been submitted may be in a sum that a server knows: do not submit the same values again.
         """
-        async with self._turn:
-            await self._participation.forget_rounds()
+        await self._ask(inbox.ForgetRounds())
 
-    @asynccontextmanager
-    async def _in_round(self, wanted: Protocol, *, wait: bool) -> AsyncIterator[RoundConfig]:
-        """Take a turn in an open round of the wanted protocol; a round that turns out to be closed is left."""
-        here = self._participation
-        async with self._turn:
-            try:
-                yield await self._entry.enter(wanted, wait=wait)
-            except RoundClosedError:
-                if isinstance(here.round, protocol.Inside | protocol.Retrieving | protocol.Holding):
-                    await here.leave(protocol.RoundGone())
-                raise
+    async def _ask(self, request: Asking[ResultT]) -> ResultT:
+        return await self._actor.post(request).result()

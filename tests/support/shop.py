@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -314,10 +314,7 @@ class Shop:
 @asynccontextmanager
 async def opened(*clients: Client) -> AsyncIterator[tuple[Client, ...]]:
     """Several clients, connected for as long as the block lasts."""
-    for client in clients:
-        await client.open()
-    try:
-        yield clients
-    finally:
+    async with AsyncExitStack() as stack:
         for client in clients:
-            await client.aclose()
+            await stack.enter_async_context(client)
+        yield clients

@@ -19,7 +19,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.geometry import geometry_of
 from fsl_async.wire.public_part import Layout
-from parties.client.client import Client
 from parties.commands.demo.corpus import Corpus, load
 from parties.commands.demo.learner import (
     BLOCKS,
@@ -76,7 +75,9 @@ async def _in_memory(corpus: Corpus, clients: int, rounds: int, seed: int, progr
         simulate(demo_task(clients), initial_model(), seed, InlineLane()) as network,
         trio.open_nursery() as nursery,
     ):
-        parties = [await _opened(network.client(f"client-{number:02}")) for number in range(clients)]
+        parties = [network.client(f"client-{number:02}") for number in range(clients)]
+        for client in parties:
+            await nursery.start(client.run)
         learners = [Learner(shard, clients) for shard in corpus.shards]
         for round_number in range(rounds):
             for client, learner in zip(parties, learners, strict=True):
@@ -93,11 +94,6 @@ async def _in_memory(corpus: Corpus, clients: int, rounds: int, seed: int, progr
     for phase in PHASES[:3]:
         summary.seconds[phase] /= clients
     return summary
-
-
-async def _opened(client: Client) -> Client:
-    await client.open()
-    return client
 
 
 def _in_the_clear(corpus: Corpus, clients: int, rounds: int) -> Model:

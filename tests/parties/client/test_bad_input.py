@@ -334,7 +334,7 @@ async def test_an_unknown_client_is_refused_with_its_key():
         stranger = Identity.generate("stranger")
         client = Client(replace(network.client("anna").setup, identity=stranger))
         with pytest.raises(RefusedError, match=f"unknown client: key {key_prefix(stranger.public.channel)}"):
-            await client.open()
+            await client.run()
         await honest_round(network)
 
 
@@ -343,7 +343,7 @@ async def test_a_wrong_server_key_is_refused_before_the_client_says_who_it_is():
         setup = network.client("carol").setup
         for swapped in (setup.servers[::-1], (setup.servers[0], Identity.generate("S1").public)):
             with pytest.raises(WrongServerKeyError, match="pinned key"):
-                await Client(replace(setup, servers=swapped)).open()
+                await Client(replace(setup, servers=swapped)).run()
         await honest_round(network)
 
 
@@ -351,7 +351,7 @@ async def test_a_server_that_is_not_there_is_named_by_its_address():
     async with simulate(TASK, model(), seed=13) as network:
         setup = network.client("carol").setup
         with pytest.raises(UnreachableError, match="nothing listens at 'S7'"):
-            await Client(replace(setup, addresses=("S0", "S7"))).open()
+            await Client(replace(setup, addresses=("S0", "S7"))).run()
         await honest_round(network)
 
 
@@ -369,7 +369,7 @@ async def test_another_task_is_refused_by_field_and_both_values(field):
     task = msgspec.structs.replace(TASK, **fields)
     async with simulate(TASK, model(), seed=14) as network:
         with pytest.raises(MisuseError, match=f"S0 runs another task: .*{pattern}"):
-            await Client(replace(network.client("carol").setup, task=task)).open()
+            await Client(replace(network.client("carol").setup, task=task)).run()
         await honest_round(network)
 
 

@@ -166,7 +166,7 @@ async def test_a_server_that_was_never_there_is_not_waited_for(autojump_clock):
     async with simulate(TASK, model(), seed=1) as network:
         carol = cut(network.client("carol"), until=float("inf"))
         with pytest.raises(UnreachableError, match=r"^S0 \(S0\): nothing listens at S0"):
-            await carol.open()
+            await carol.run()
         assert trio.current_time() == 0
         assert carol.setup.transport.dialled == ["S0"]
 
@@ -324,7 +324,7 @@ async def test_what_will_be_the_same_next_time_is_told_at_once(kind, autojump_cl
             replace(strangers(network.client("carol").setup)[kind], transport=transport, patience=float("inf"))
         )
         with pytest.raises(kind, match="S0"):
-            await client.open()
+            await client.run()
         assert transport.dialled == ["S0"] * (2 if kind is WrongServerKeyError else 1)
         assert trio.current_time() < 1
 

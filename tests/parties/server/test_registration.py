@@ -99,15 +99,13 @@ async def test_two_who_race_with_one_token_are_never_both_counted(gates, autojum
 
     async def rush(client) -> None:
         with suppress(RefusedError):
-            await client.open()
-            opened.append(client.name)
+            async with client:
+                opened.append(client.name)
 
     async with trio.open_nursery() as nursery:
         for rival in rivals:
             nursery.start_soon(rush, rival)
     assert len(opened) == 1  # everybody goes to S0 first
-    for rival in rivals:
-        await rival.aclose()
     assert shop.failures == []
 
 
@@ -118,7 +116,7 @@ async def test_after_a_restart_of_both_servers_a_used_token_stays_used(gates):
         pass
     second = await gates(restarted=first, policies=(tokens(0), tokens(1)), stores=stores)
     with pytest.raises(RefusedError, match="has been used"):
-        await second.client("mallory", token=TOKEN).open()
+        await second.client("mallory", token=TOKEN).run()
     async with second.client("anna") as anna, second.client("ben", token=OTHER_TOKEN) as ben:  # no token needed again
         await take_part(anna)
         await take_part(ben)
@@ -136,7 +134,7 @@ async def test_a_client_on_one_list_only_cannot_take_part_and_stops_nobody(gates
     eve = shop.client(name)
     shop.lists[0].add(shop.known[name].public)
     with pytest.raises(RefusedError, match=r"unknown client.*S1's list"):
-        await eve.open()
+        await eve.run()
     async with connected(eve, 0) as channel:  # not honest any more: all that S0 can be made to do with her
         assert isinstance(await ask(channel, submission(config, name), 0), Receipt)
         async with shop.client("anna") as anna, shop.client("ben") as ben:
@@ -175,7 +173,7 @@ async def test_one_name_with_different_keys_at_the_two_servers_is_never_merged(g
     if policy == "open":
         for server in (0, 1):  # whichever face comes honestly, it is told what to do
             with pytest.raises(RefusedError, match=f"'anna' belongs to somebody else at S{1 - server}.*keygen --name"):
-                await shop.client("anna", identity=faces[server]).open()
+                await shop.client("anna", identity=faces[server]).run()
     async with shop.client("ben") as ben, shop.client("carl") as carl:
         await take_part(ben)
         await take_part(carl)

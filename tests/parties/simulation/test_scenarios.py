@@ -39,7 +39,7 @@ from tests.support.plaintext import (
     shape_of,
     some,
 )
-from tests.support.shop import copy_of, meddled
+from tests.support.shop import copy_of, meddled, opened
 
 EXAMPLES = ROOT / "examples"
 NAMES = ("ada", "bob", "cyd", "dan")
@@ -91,16 +91,13 @@ class Play:
         self._rows = self._selections()
 
     async def run(self) -> None:
-        for client in self._clients:
-            await client.open()
-        for number in range(ROUNDS):
-            if number and self._task.selection == "adaptive":
-                self._rows = self._selections()
-            if self._task.alignment == "union" and (number == 0 or self._task.selection == "adaptive"):
-                await self._unite()
-            await self._round(first=number == 0)
-        for client in self._clients:
-            await client.aclose()
+        async with opened(*self._clients):
+            for number in range(ROUNDS):
+                if number and self._task.selection == "adaptive":
+                    self._rows = self._selections()
+                if self._task.alignment == "union" and (number == 0 or self._task.selection == "adaptive"):
+                    await self._unite()
+                await self._round(first=number == 0)
 
     def _selections(self) -> dict[str, Rows]:
         return {client.name: random_rows(self._rng, self._task) for client in self._clients}
@@ -174,20 +171,19 @@ async def test_a_union_is_what_the_selections_have_together(case: str, selection
     clear = Clear(task, {"items": np.arange(120.0).reshape(60, 2)})
     async with simulate(task, clear.model, seed=1) as network:
         clients = [network.client(name) for name in NAMES[:3]]
-        for client, rows in zip(clients, UNIONS[case], strict=True):
-            await client.open()
-            await client.unite({"items": rows})
-        found = (await network.finish_union())["items"]
-        assert found.tolist() == sorted({row for rows in UNIONS[case] for row in rows})
-        for client, rows in zip(clients, UNIONS[case], strict=True):
-            outside = next((row for row in range(60) if row not in found), None)
-            if outside is not None:
-                assert not (await client.retrieve({"items": [outside]}))["items"].any()
-                assert client.deferred["items"].tolist() == [outside]
-            update = {"items": (np.array(rows, dtype=int), np.ones((len(rows), 2)))}
-            await carry_out(Plan(client, {"items": np.array(rows, dtype=int)}, update), clear.model)
-            clear.add(update)
-            await client.aclose()
+        async with opened(*clients):
+            for client, rows in zip(clients, UNIONS[case], strict=True):
+                await client.unite({"items": rows})
+            found = (await network.finish_union())["items"]
+            assert found.tolist() == sorted({row for rows in UNIONS[case] for row in rows})
+            for client, rows in zip(clients, UNIONS[case], strict=True):
+                outside = next((row for row in range(60) if row not in found), None)
+                if outside is not None:
+                    assert not (await client.retrieve({"items": [outside]}))["items"].any()
+                    assert client.deferred["items"].tolist() == [outside]
+                update = {"items": (np.array(rows, dtype=int), np.ones((len(rows), 2)))}
+                await carry_out(Plan(client, {"items": np.array(rows, dtype=int)}, update), clear.model)
+                clear.add(update)
         outcome = await network.finish_round()
     sums, _ = clear.settle()
     assert np.array_equal(outcome.elements["items"], sums["items"])

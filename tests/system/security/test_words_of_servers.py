@@ -93,7 +93,7 @@ async def test_why_a_server_lets_nobody_in_is_printable(monkeypatch: pytest.Monk
 
         monkeypatch.setattr(network.servers[0].enrolment, "admit", admit, raising=True)
         with pytest.raises(RefusedError) as caught:
-            await network.client("carol").open()
+            await network.client("carol").run()
     assert str(caught.value).isprintable()
     assert caught.value.reason == SHOWN
 

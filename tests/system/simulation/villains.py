@@ -31,14 +31,9 @@ from fsl_async.ring import Elements
 from fsl_async.wire.messages import Receipt
 from fsl_async.wire.public_part import Layout, Trees, forests_of
 from parties.client.client import Client
-from parties.client.downloads import Downloads
-from parties.client.outcomes import Outcomes
-from parties.client.participation import Participation
-from parties.client.requests import Requests
 from parties.client.setup import ClientSetup
 from parties.client.submission import Draft
 from parties.client.submitting import Submitter
-from parties.client.trees import Planter
 from parties.errors import RoundClosedError
 from parties.outcome import SubmissionReceipt
 from parties.testing.trials import Member
@@ -90,28 +85,21 @@ class _Spoiler(Client):
     def __init__(self, setup: ClientSetup, villain: Villain) -> None:
         super().__init__(setup)
         self.chance = np.random.default_rng(list(setup.randomness(16)))
-        self._submitter = _SpoiledSubmissions(
-            setup,
-            self._requests,
-            self._participation,
-            self._downloads,
-            self._planter,
-            self._outcomes,
-            partial(self._deliver, villain),
-        )
+        self._actor.submitter = _SpoiledSubmissions(self._actor.submitter, partial(self._deliver, villain))
 
     async def _deliver(self, villain: Villain, draft: Draft) -> SubmissionReceipt:
         villainy = VILLAINIES[villain.name_of_villainy]
         if villainy.must_not_count:
             villain.spoiled.add(draft.config.round_id())
-        self._participation.round = protocol.Outside(draft.config.number)
-        await self._participation.settle(draft.summary(), protocol.Leave(), counted=False)
-        self.forget_session()
+        here = self._actor.participation
+        here.round = protocol.Outside(draft.config.number)
+        await here.settle(draft.summary(), protocol.Leave(), counted=False)
+        here.forget_session()
         if villainy.babbles:
             await self._babble()
         for server, spoiled in villainy.spoil(self, draft):
             try:
-                await self._requests.ask(server, spoiled.message(server), spoiled.bulk(server), Receipt)
+                await self._actor.requests.ask(server, spoiled.message(server), spoiled.bulk(server), Receipt)
             except (RoundClosedError, ChannelError):
                 break
             except FslError:
@@ -122,7 +110,7 @@ class _Spoiler(Client):
         """Send random bytes where messages belong, until the server has had enough."""
         for server in (0, 1):
             with suppress(ChannelError):
-                async with await self._requests._dial(server) as channel:
+                async with await self._actor.requests._dial(server) as channel:
                     await channel.send(self.chance.bytes(int(self.chance.integers(1, 3000))))
                     await channel.receive(LONGEST_ANSWER)
 
@@ -130,17 +118,8 @@ class _Spoiler(Client):
 class _SpoiledSubmissions(Submitter):
     """Submissions with trees of their own, delivered in another way."""
 
-    def __init__(
-        self,
-        setup: ClientSetup,
-        requests: Requests,
-        participation: Participation,
-        downloads: Downloads,
-        planter: Planter,
-        outcomes: Outcomes,
-        deliver: Callable[[Draft], Awaitable[SubmissionReceipt]],
-    ) -> None:
-        super().__init__(setup, requests, participation, downloads, planter, outcomes)
+    def __init__(self, honest: Submitter, deliver: Callable[[Draft], Awaitable[SubmissionReceipt]]) -> None:
+        self.__dict__.update(vars(honest))
         self._deliver = deliver
 
     async def submit(

@@ -1,0 +1,249 @@
+"""A client's actor: only it changes where the client is.
+
+Its inbox takes the calls of the client's users, one after the other, so calls from several tasks take turns. One
+coroutine carries them out and drives the machines; the tasks that talk to the two servers report what they hear to it.
+
+    calls ──> inbox ──> actor ──> machines, store
+                          ▲ │
+                  replies │ ▼ requests
+                        S0, S1
+
+Rules: an error that a person can do something about goes to the caller that asked, and the next call is taken. A lost
+store and a defect end the actor: the caller that asked gets the error, and every other one, now and later, is told that
+the client has ended. Nobody waits for an actor that has ended or is being closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias, assert_never
+
+import numpy as np
+import numpy.typing as npt
+import trio
+
+from fsl_async.config import RoundConfig
+from fsl_async.errors import FslError, MisuseError
+from fsl_async.protocols import client as protocol
+from parties.client import inbox
+from parties.client.announcements import Announcements
+from parties.client.arguments import refuse_fractions
+from parties.client.downloads import Downloads
+from parties.client.inbox import Asking, Call, ResultT, RowsByBlock
+from parties.client.outcomes import Outcomes
+from parties.client.participation import Participation
+from parties.client.requests import Requests
+from parties.client.retrieval import Retriever
+from parties.client.round_entry import Protocol, RoundEntry
+from parties.client.setup import ClientSetup
+from parties.client.state import ClientState, Pending
+from parties.client.submission import fresh_marks, update_mark
+from parties.client.submitting import Submitter
+from parties.client.trees import Planter
+from parties.errors import ClientEndedError, RoundClosedError
+from parties.outcome import SubmissionReceipt
+
+
+@dataclass(frozen=True)
+class _Closed:
+    """It takes nothing; `why` is what callers are told, made anew for each."""
+
+    why: type[MisuseError] | type[ClientEndedError]
+    words: str
+
+    def error(self) -> FslError:
+        return self.why(self.words)
+
+
+@dataclass(frozen=True)
+class _Alive:
+    """It takes calls until its scope is cancelled."""
+
+    calls: trio.MemorySendChannel[Call[Any]]
+    scope: trio.CancelScope
+    over: trio.Event
+
+
+_State: TypeAlias = _Closed | _Alive
+
+_NOT_CONNECTED = _Closed(MisuseError, "not connected; use the client inside `async with`, or start its `run`")
+_CLOSED = _Closed(MisuseError, "the client was closed before this call was done; what was begun can be resumed")
+
+
+class Actor:
+    """The one task of a client that changes anything.
+
+    Args:
+        setup: what the client is made of.
+
+    Attributes:
+        setup: what the client is made of.
+        participation: where the client is.
+        requests: the connections to both servers.
+        submitter: makes and delivers its submissions.
+        deferred: by sparse block, the rows of the last retrieval that found no place.
+    """
+
+    def __init__(self, setup: ClientSetup) -> None:
+        self.setup = setup
+        self.requests = requests = Requests(setup)
+        state = ClientState(setup.store, setup.identity.public, setup.task, setup.lane)
+        self.participation = here = Participation(setup.identity.name, state)
+        self.deferred: dict[str, npt.NDArray[np.uint32]] = {}
+        self._downloads = downloads = Downloads(setup.task, setup.identity.name, requests)
+        self._planter = Planter(setup.lane, setup.randomness)
+        self._outcomes = Outcomes(setup, requests, here)
+        self._entry = RoundEntry(setup.task, here, Announcements(setup, requests), downloads, self._outcomes)
+        self._retriever = Retriever(setup, requests, here, downloads, self._planter)
+        self.submitter = Submitter(setup, requests, here, downloads, self._planter, self._outcomes)
+        self._state: _State = _NOT_CONNECTED
+
+    # ---- for callers
+
+    def post(self, request: Asking[ResultT]) -> Call[ResultT]:
+        """Put a request into the inbox.
+
+        Raises:
+            MisuseError: the client is not connected, or was closed.
+            ClientEndedError: it has ended.
+        """
+        match self._state:
+            case _Closed() as closed:
+                raise closed.error()
+            case _Alive(calls=calls):
+                call = Call(request)
+                calls.send_nowait(call)
+                return call
+            case _:
+                assert_never(self._state)
+
+    async def aclose(self) -> None:
+        """End it, and wait until both connections are closed; what is under way is cancelled."""
+        match self._state:
+            case _Alive(scope=scope, over=over):
+                self._state = _CLOSED
+                scope.cancel()
+                await over.wait()
+            case _Closed():
+                pass
+            case _:
+                assert_never(self._state)
+
+    # ---- life
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Load what is stored, connect to both servers, and take calls until closed; see `Client.run`."""
+        if isinstance(self._state, _Alive):
+            raise MisuseError("this client is running already")
+        calls, taken = trio.open_memory_channel[Call[Any]](float("inf"))
+        alive = self._state = _Alive(calls, trio.CancelScope(), trio.Event())
+        try:
+            with alive.scope:
+                existed = await self.participation.load()
+                await self.requests.open(met_before=existed)
+                await self.participation.claim()
+                task_status.started()
+                await self._serve(taken)
+        finally:
+            if self._state is alive:
+                self._state = _CLOSED
+            self._refuse_all(taken)
+            try:
+                await self.requests.aclose()
+            finally:
+                alive.over.set()
+
+    async def _serve(self, calls: trio.MemoryReceiveChannel[Call[Any]]) -> None:
+        async for call in calls:
+            try:
+                await call.carry_out(self._take)
+            except trio.Cancelled:
+                raise
+            except BaseException as error:  # a lost store, an interrupt, or a defect: its caller has it
+                self._state = _Closed(ClientEndedError, f"{type(error).__name__}: {error}")
+                return
+            finally:
+                call.refuse(self._refusal())
+
+    def _refuse_all(self, calls: trio.MemoryReceiveChannel[Call[Any]]) -> None:
+        try:
+            while True:
+                calls.receive_nowait().refuse(self._refusal())
+        except trio.WouldBlock:
+            calls.close()
+
+    def _refusal(self) -> FslError:
+        """What to tell those whose call will not be done."""
+        error = self._state.error() if isinstance(self._state, _Closed) else _CLOSED.error()
+        if isinstance(self.participation.submission, Pending):
+            error.in_doubt = self.participation.submission.draft.config.number
+        return error
+
+    # ---- the calls, one at a time
+
+    async def _take(self, request: inbox.Request) -> Any:
+        match request:
+            case inbox.Retrieve(rows=rows, dense=dense, wait=wait):
+                async with self._in_round("ssa", wait=wait) as config:
+                    return await self._retrieve(config, rows, dense)
+            case inbox.Submit(sparse=sparse, dense=dense, wait=wait):
+                async with self._in_round("ssa", wait=wait) as config:
+                    refuse_fractions(config, sparse, dense)
+                    mark = update_mark(self.setup.identity, "ssa", sparse, dense)
+                    return await self.submitter.submit(config, sparse, dense, mark)
+            case inbox.Unite(rows=rows, wait=wait):
+                async with self._in_round("psu", wait=wait) as config:
+                    return await self._unite(config, rows)
+            case inbox.Resume():
+                return await self._resume()
+            case inbox.AskOutcome():
+                return await self._outcomes.learn()
+            case inbox.NoteTold():
+                await self.participation.note_told()
+            case inbox.ForgetSession():
+                self.participation.forget_session()
+            case inbox.ForgetRounds():
+                await self.participation.forget_rounds()
+            case _:
+                assert_never(request)
+        return None
+
+    async def _retrieve(
+        self, config: RoundConfig, wanted: RowsByBlock, dense: Sequence[str]
+    ) -> dict[str, npt.NDArray[Any]]:
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        if wanted:
+            arrays, deferred = await self._retriever.retrieve(config, wanted)
+            self.deferred = deferred
+        return arrays | {name: await self._downloads.dense(config, name) for name in dense}
+
+    async def _unite(self, config: RoundConfig, wanted: RowsByBlock) -> SubmissionReceipt:
+        draw = self.setup.randomness
+        marks = {index: (chosen, fresh_marks(len(chosen), draw)) for index, chosen in wanted.items()}
+        return await self.submitter.submit(config, marks, {}, mark_of_rows(self.setup, wanted))
+
+    async def _resume(self) -> SubmissionReceipt:
+        match self.participation.submission:
+            case Pending(draft=draft):
+                return await self.submitter.deliver(draft)
+            case _:
+                raise MisuseError("no submission is pending: there is nothing to resume")
+
+    @asynccontextmanager
+    async def _in_round(self, wanted: Protocol, *, wait: bool) -> AsyncIterator[RoundConfig]:
+        """Be in an open round of the wanted protocol; a round that turns out to be closed is left."""
+        here = self.participation
+        try:
+            yield await self._entry.enter(wanted, wait=wait)
+        except RoundClosedError:
+            if isinstance(here.round, protocol.Inside | protocol.Retrieving | protocol.Holding):
+                await here.leave(protocol.RoundGone())
+            raise
+
+
+def mark_of_rows(setup: ClientSetup, rows: RowsByBlock) -> bytes:
+    """A digest by which this client alone recognises the rows that it has submitted to a union."""
+    chosen = {index: (array, array) for index, array in rows.items()}
+    return update_mark(setup.identity, "psu", chosen, {})
