@@ -43,7 +43,6 @@ class Participation:
         self._client = client
         self._state = state
         self._answered_trees: dict[int, Planting] = {}
-        self._receipting = trio.Lock()
 
     async def load(self) -> bool:
         """Resume where an earlier process of this client was; tells whether there was one.
@@ -140,12 +139,11 @@ class Participation:
             PeerViolationError: it has acknowledged another one.
         """
         with trio.CancelScope(shield=True):
-            async with self._receipting:  # the two servers' receipts come at the same time
-                after = protocol.step(self.round, event)
-                if isinstance(self.submission, Pending):
-                    submission = self.submission.receipted(event.server, signature)
-                    await self._state.store_receipt(submission)
-                    self.round, self.submission = after, submission
+            after = protocol.step(self.round, event)
+            if isinstance(self.submission, Pending):
+                submission = self.submission.receipted(event.server, signature)
+                await self._state.store_receipt(submission)
+                self.round, self.submission = after, submission
 
     async def settle(self, last: LastSubmission, event: protocol.Finish | protocol.Leave, *, counted: bool) -> None:
         """A submission's round has ended; what was stored for it is erased."""
@@ -181,7 +179,7 @@ class Participation:
             yield
         except RequestDeniedError as error:
             if error.reason == "no-session":
-                with trio.CancelScope(shield=True):  # the other server's refusal cancels this request
+                with trio.CancelScope(shield=True):
                     await self._state.forget_session()
                     self.forget_session()
             raise

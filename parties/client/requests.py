@@ -1,12 +1,15 @@
 """A client's requests to both servers: sent, sent again when a connection is lost, and answered or refused.
 
+Each server is talked to by a task of its own, which reports what it hears to the task that asked.
+
 Rules: a repeat is the same message with the same bulk, over a new connection; a connection is kept only if the
 server holds its pinned key and runs the same task; a reply of another kind than the request's is a violation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar, assert_never
 
@@ -106,20 +109,37 @@ class Requests:
         asking = partial(self._try, attempted, server, partial(self._ask_once, server, message, bulk, expected))
         return await (self._unless_stuck(attempted, asking) if waits and self._setup.stuck is not never else asking())
 
-    async def both(self, ask: Callable[[int], Awaitable[ResultT]]) -> tuple[ResultT, ResultT]:
-        """Ask both servers at once; the first failure ends both."""
-        results: dict[int, ResultT] = {}
+    @asynccontextmanager
+    async def replies(
+        self, ask: Callable[[int], Awaitable[ResultT]], servers: Iterable[int] = (0, 1)
+    ) -> AsyncIterator[trio.MemoryReceiveChannel[tuple[int, ResultT]]]:
+        """Ask several servers at once, and have what each of them replies reported, as it comes.
 
-        async def one(server: int) -> None:
-            results[server] = await ask(server)
+            async with requests.replies(ask) as replies:
+                async for server, reply in replies: ...
+
+        The first failure ends all; it is raised out of the context, also where others fail because of it.
+        """
+        reports, replies = trio.open_memory_channel[tuple[int, ResultT]](2)
+
+        async def one(server: int, report: trio.MemorySendChannel[tuple[int, ResultT]]) -> None:
+            with report:
+                await report.send((server, await ask(server)))
 
         try:
-            async with trio.open_nursery() as nursery:
-                for server in (0, 1):
-                    nursery.start_soon(one, server)
+            async with trio.open_nursery() as nursery, replies:
+                with reports:
+                    for server in servers:
+                        nursery.start_soon(one, server, reports.clone())
+                yield replies
         except BaseExceptionGroup as group:
             error = _first_reason(group)
             raise error from error.__cause__
+
+    async def both(self, ask: Callable[[int], Awaitable[ResultT]]) -> tuple[ResultT, ResultT]:
+        """Ask both servers at once; the first failure ends both."""
+        async with self.replies(ask) as replies:
+            results = {server: reply async for server, reply in replies}
         return results[0], results[1]
 
     async def _try(

@@ -8,7 +8,7 @@ failure would tell a server whether the rows that it falsified were wanted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -22,6 +22,7 @@ from fsl_async.derivation import public_digest
 from fsl_async.errors import MisuseError
 from fsl_async.protocols import client as protocol
 from fsl_async.task import Task
+from fsl_async.wire.codec import Received
 from fsl_async.wire.messages import Answer, Recall, Retrieve
 from fsl_async.wire.public_part import Layout
 from parties.client.downloads import Downloads
@@ -115,7 +116,7 @@ class Retriever:
         announced = public_digest(Layout.retrieval(config.shape), part, planting.grove.digest)
         commitments = planting.grove.seeds.commitments(config.round_id(), client)
 
-        async def ask(server: int) -> memoryview:
+        async def ask(server: int) -> Received[Answer]:
             message = Retrieve(
                 round_id=config.round_id(),
                 query=query,
@@ -123,19 +124,20 @@ class Retriever:
                 commitments=commitments,
                 public_digest=announced,
             )
-            return await self._answer(server, message, (part,) if config.carrier(client) == server else ())
+            bulk = (part,) if config.carrier(client) == server else ()
+            return await self._requests.ask(server, message, bulk, Answer)
 
-        return await self._requests.both(ask)
+        return await self._answers(ask)
 
     async def _recall(self, config: RoundConfig, commitments: tuple[bytes, bytes]) -> Answers:
         """Have the trees of those commitments answered again; in a round without trees there is nothing to ask."""
         if not any(config.shape.sparse_blocks()):
             return self._nothing(protocol.OfSession())
 
-        async def ask(server: int) -> memoryview:
-            return await self._answer(server, Recall(config.round_id(), commitments[server]), ())
+        async def ask(server: int) -> Received[Answer]:
+            return await self._requests.ask(server, Recall(config.round_id(), commitments[server]), (), Answer)
 
-        return await self._requests.both(ask)
+        return await self._answers(ask)
 
     async def _read(self, config: RoundConfig, grove: Grove, answers: Answers, wanted: Wanted) -> dict[int, Any]:
         """The wanted rows of every block that has trees, in the order wanted.
@@ -152,10 +154,14 @@ class Retriever:
             self._participation.answered(server, query)
         return memoryview(b""), memoryview(b"")
 
-    async def _answer(self, server: int, message: Retrieve | Recall, bulk: tuple[bytearray, ...]) -> memoryview:
-        answer = await self._requests.ask(server, message, bulk, Answer)
-        self._participation.answered(server, protocol.query_named(answer.message.query))
-        return answer.bulk
+    async def _answers(self, ask: Callable[[int], Awaitable[Received[Answer]]]) -> Answers:
+        """Both servers' answers, as they come."""
+        answers: dict[int, memoryview] = {}
+        async with self._requests.replies(ask) as replies:
+            async for server, answer in replies:
+                self._participation.answered(server, protocol.query_named(answer.message.query))
+                answers[server] = answer.bulk
+        return answers[0], answers[1]
 
 
 def check_session_rows(task: Task, session: TreeSession, wanted: Wanted) -> None:

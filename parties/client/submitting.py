@@ -89,7 +89,8 @@ class Submitter:
         before = self._requests.bytes_sent
         with in_doubt(draft.config):
             try:
-                signatures = await self._requests.both(partial(self._receipt, draft))
+                draft = await self._receipted(draft)
+                signatures = draft.receipts[0], draft.receipts[1]
                 receipt = SubmissionReceipt(draft.config.number, draft.digest, signatures, 0, draft.left_out)
             except RoundClosedError as closed:
                 receipt = await self._outcomes.receipt(self._latest(draft), closed)
@@ -111,15 +112,19 @@ class Submitter:
         commitments = planting.grove.seeds.commitments(config.round_id(), self._setup.identity.name)
         return TreeSource(trees, query, planting, commitments)
 
-    async def _receipt(self, draft: Draft, server: int) -> bytes:
-        """One server's receipt: the one that is here, or the one it sends."""
-        if server in draft.receipts:
-            return draft.receipts[server]
-        async with self._participation.session_is_known():
-            reply = await self._requests.ask(server, draft.message(server), draft.bulk(server), Receipt)
-        signature = check_receipt(self._setup, server, draft, reply.message)
-        await self._participation.receipted(protocol.Receipted(server, reply.message.digest), signature)
-        return signature
+    async def _receipted(self, draft: Draft) -> Draft:
+        """The draft with both receipts: those that are here, and those that the servers send."""
+        here = self._participation
+        owing = [server for server in (0, 1) if server not in draft.receipts]
+        async with here.session_is_known(), self._requests.replies(partial(self._send, draft), owing) as replies:
+            async for server, receipt in replies:
+                signature = check_receipt(self._setup, server, draft, receipt)
+                await here.receipted(protocol.Receipted(server, receipt.digest), signature)
+                draft = draft.receipted(server, signature)
+        return draft
+
+    async def _send(self, draft: Draft, server: int) -> Receipt:
+        return (await self._requests.ask(server, draft.message(server), draft.bulk(server), Receipt)).message
 
     def _latest(self, draft: Draft) -> Draft:
         """The draft with the receipts that have come meanwhile."""
