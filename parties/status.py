@@ -6,9 +6,35 @@ share.
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 import msgspec
 
 from parties.outcome import RoundReport
+
+TaskState: TypeAlias = Literal["starting", "running", "draining", "drained", "over", "failed"]
+"""Where a task of a server's process is.
+
+`starting`: its files are read and its store is opened. `running`: clients are served. `draining`: the operator has
+ended it, and its running round has some time left. `drained`: it has ended so, and can be started again. `over`: the
+last round of its settings is over. `failed`: an error has ended it; it can be started again.
+"""
+
+
+class TaskStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a task of a server's process is.
+
+    Attributes:
+        state: see `TaskState`.
+        digest: the task's digest.
+        store: the path of its store, or "memory".
+        explanation: why it has failed, or what it waits for; empty where there is nothing to say.
+    """
+
+    state: TaskState
+    digest: bytes
+    store: str
+    explanation: str = ""
 
 
 class PastRound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

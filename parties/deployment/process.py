@@ -33,7 +33,7 @@ from parties.deployment.watched_files import WatchedFile, watched_clients, watch
 from parties.events import Observer, Warned
 from parties.files.disk import check_room
 from parties.files.models import ModelForm, checkpoint, save_model
-from parties.operator import Log, ObserverSetup, OperatorObserver, serve_operator
+from parties.operator import Log, ObserverSetup, OneTask, OperatorObserver, serve_operator
 from parties.operator.log import level_number
 from parties.server.admission import Enrolment
 from parties.server.round.run import RoundRun
@@ -170,7 +170,7 @@ class _Runner:
         _log.info("S%d listens at %s", self._file.server, address)
         if self._file.operator.listen:
             token = token_path(self._file)
-            serving = partial(serve_operator, self._observer, self._server, self._file.operator.listen, token)
+            serving = partial(serve_operator, OneTask(self._observer, self._server), self._file.operator.listen, token)
             _log.info("the operator's page is at http://%s/", await nursery.start(serving))
         for watched in self._watched:
             nursery.start_soon(watched.keep)

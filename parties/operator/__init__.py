@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from parties.operator.log import Form, Log
 from parties.operator.observer import OperatorObserver, ObserverSetup
-from parties.operator.overview import Overview
+from parties.operator.overview import Desk, OneTask, OperatedTask, Overview
 from parties.operator.server import serve_operator
 
-__all__ = ["Form", "Log", "ObserverSetup", "OperatorObserver", "Overview", "serve_operator"]
+__all__ = [
+    "Desk",
+    "Form",
+    "Log",
+    "ObserverSetup",
+    "OneTask",
+    "OperatedTask",
+    "OperatorObserver",
+    "Overview",
+    "serve_operator",
+]

@@ -14,6 +14,7 @@ import logging
 import sys
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
 from traceback import extract_tb
@@ -25,7 +26,7 @@ from fsl_async.errors import MisuseError
 from parties.operator.log_fields import FAILURE, discreet_record, only_listed
 from parties.operator.log_writer import LogWriter, writer_for
 
-__all__ = ["AUDIT", "LEVELS", "Form", "Log", "level_number"]
+__all__ = ["AUDIT", "LEVELS", "Form", "Log", "about_task", "level_number"]
 
 Form: TypeAlias = Literal["auto", "human", "json"]
 """The form of lines; auto: human on a terminal, otherwise json."""
@@ -35,6 +36,18 @@ PACKAGES = ("fsl_async", "transport", "parties")
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 Line: TypeAlias = MutableMapping[str, Any]
+
+_TASK: ContextVar[str] = ContextVar("task", default="")
+
+
+@contextmanager
+def about_task(name: str) -> Iterator[None]:
+    """Name a task in every line that is written within the block, and by what is started there."""
+    before = _TASK.set(name)
+    try:
+        yield
+    finally:
+        _TASK.reset(before)
 
 
 def level_number(level: str) -> int:
@@ -172,6 +185,8 @@ def _provenance(record: logging.LogRecord, server: str) -> dict[str, Any]:
     }
     if server:
         line["server"] = server
+    if task := _TASK.get():
+        line["task"] = task
     failure = record.__dict__.get(FAILURE)
     if failure is not None:
         frames = [

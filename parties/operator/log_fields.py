@@ -88,7 +88,7 @@ def _reasons(value: Any) -> dict[str, str]:
 
 
 FIELDS: Mapping[str, Guard] = {
-    **dict.fromkeys(("time", "level", "logger", "server", "client", "party", "origin"), _name),
+    **dict.fromkeys(("time", "level", "logger", "server", "task", "client", "party", "origin"), _name),
     **dict.fromkeys(("event", "explanation", "exception", "protocol", "state", "kind", "reason", "about"), _text),
     **dict.fromkeys(("key", "round_id", "closes_at"), _text),
     **dict.fromkeys(("round", "total", "bytes", "limit", "counted", "not_counted", "part", "parts", "times"), _number),

@@ -69,13 +69,14 @@ class EventLog:
     Args:
         server: the server's name, on every line.
         clock: a monotonic clock, in seconds.
+        task: the task's name, on every line; empty: none is named.
     """
 
-    def __init__(self, server: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, server: str, clock: Callable[[], float] = time.monotonic, *, task: str = "") -> None:
         self._clock = clock
         self._repeats = Repeats()
-        self._plain = structured_logger(EVENTS, server)
-        self._audit = structured_logger(AUDIT, server)
+        self._plain = structured_logger(EVENTS, server, task)
+        self._audit = structured_logger(AUDIT, server, task)
 
     def hear(self, event: ServerEvent) -> None:
         """Write an event's lines, unless too many of its kind came before it."""
@@ -209,11 +210,11 @@ def _utc(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-def structured_logger(name: str, server: str) -> structlog.stdlib.BoundLogger:
-    """A logger whose lines have fields and name the server; `parties.operator.log_fields` guards the fields."""
+def structured_logger(name: str, server: str, task: str = "") -> structlog.stdlib.BoundLogger:
+    """A logger whose lines have fields, which `parties.operator.log_fields` guards, and name server and task."""
     return structlog.wrap_logger(  # type: ignore[no-any-return]  # the wrapper class below
         logging.getLogger(name),
         processors=[structlog.stdlib.filter_by_level, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
-    ).bind(server=server)
+    ).bind(server=server, **({"task": task} if task else {}))

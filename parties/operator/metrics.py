@@ -1,16 +1,17 @@
 """A server's metrics, for Prometheus.
 
-Rules: every server has its own registry; a label takes one of a few values that are fixed here, or "other": never a
-client's name, an address or anything else that a stranger chooses. Gauges are set from the server's status when they
-are scraped; counters count events since the process started. docs/operating.md explains each metric.
+Rules: every task has its own registry, whose samples get the label `task` when they are exposed; what concerns the
+process has no such label, and is exposed once; any other label takes one of a few values that are fixed here, or
+"other": never a client's name, an address or anything else that a stranger chooses. Gauges are set from the server's
+status when they are scraped; counters count events since the process started. docs/operating.md explains each metric.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import math
-from collections.abc import Iterable, Iterator
-from typing import get_args
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, get_args
 
 import msgspec
 from prometheus_client import (
@@ -23,6 +24,7 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
+from prometheus_client.metrics_core import Metric
 
 from fsl_async.errors import FslError
 from fsl_async.protocols import ssa
@@ -45,9 +47,9 @@ from parties.events import (
     Violated,
     Warned,
 )
-from parties.status import PastRound, ServerStatus
+from parties.status import PastRound, ServerStatus, TaskState
 
-__all__ = ["CONTENT_TYPE", "EXCLUSIONS", "OTHER", "STATES", "WARNINGS", "Metrics"]
+__all__ = ["CONTENT_TYPE", "EXCLUSIONS", "OTHER", "STATES", "WARNINGS", "Metrics", "exposed"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OTHER = "other"
@@ -61,6 +63,13 @@ ROUND_BUCKETS = (1.0, 3.0, 10.0, 30.0, 60.0, 180.0, 600.0, 1_800.0, 3_600.0, 21_
 LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
 
+PROCESS_WIDE: Final = ("process_", "python_", "fsl_event_loop_", "fsl_connections_failed")
+"""The beginnings of the names of metrics that concern the process, and no task."""
+
+PROCESS_WARNINGS: Final = "fsl_warnings"
+"""The metric that counts a process's warnings, without the label `task`, besides those of tasks."""
+
+
 class _Label:
     """Maps a value to itself if a label may take it, otherwise to "other"."""
 
@@ -72,7 +81,7 @@ class _Label:
 
 
 class Metrics:
-    """One server's metrics.
+    """The metrics of one task, or of a process with several.
 
     Args:
         server: the server's name.
@@ -106,12 +115,53 @@ class Metrics:
         if stalled:
             self._health.stalls.inc()
 
-    def scrape(self, status: ServerStatus) -> bytes:
-        """All metrics in Prometheus' text format, with gauges set from this status."""
+    def show(self, status: ServerStatus, state: TaskState = "running") -> None:
+        """Set the gauges from this status."""
         self._rounds.show(status)
         self._clients.connected.set(status.clients_connected)
         self._health.peer.set(status.peer_connected)
-        return generate_latest(self.registry)
+        for name in get_args(TaskState):
+            self._health.task.labels(name).set(name == state)
+
+    def scrape(self, status: ServerStatus) -> bytes:
+        """All metrics in Prometheus' text format, with gauges set from this status: those of a process's only task."""
+        self.show(status)
+        return exposed(self, [(status.task, self)])
+
+
+def exposed(process: Metrics, tasks: Sequence[tuple[str, Metrics]]) -> bytes:
+    """All metrics of a process and its tasks in Prometheus' text format.
+
+    Args:
+        process: the process's own; of one with a single task, that task's.
+        tasks: the metrics of each task, by its name.
+    """
+    found: dict[str, Metric] = {}
+    alone = any(metrics is process for _, metrics in tasks)
+    for family in process.registry.collect():
+        if family.name.startswith(PROCESS_WIDE) or (family.name == PROCESS_WARNINGS and not alone):
+            _add(found, family, {})
+    for task, metrics in tasks:
+        for family in metrics.registry.collect():
+            if not family.name.startswith(PROCESS_WIDE):
+                _add(found, family, {"task": task})
+    return generate_latest(_Families(found.values()))  # all that it uses is `collect`
+
+
+class _Families:
+    """Metrics that have been collected."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = list(families)
+
+    def collect(self) -> list[Metric]:
+        return self._families
+
+
+def _add(found: dict[str, Metric], family: Metric, labels: dict[str, str]) -> None:
+    """Add a family's samples, with these labels, to what has been found."""
+    whole = found.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+    whole.samples += [sample._replace(labels={**sample.labels, **labels}) for sample in family.samples]
 
 
 class _Rounds:
@@ -227,6 +277,7 @@ class _Health:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.peer = Gauge("fsl_peer_connected", "1 while the other server is connected.", registry=registry)
+        self.task = Gauge("fsl_task_state", "1 for where the task is.", ["state"], registry=registry)
         self.lag = Histogram(
             "fsl_event_loop_lag_seconds", "How late tasks run.", buckets=LAG_BUCKETS, registry=registry
         )

@@ -19,7 +19,7 @@ from parties.operator.lag import EventLoopLag
 from parties.operator.log import Log
 from parties.operator.log_lines import EventLog
 from parties.operator.metrics import Metrics
-from parties.operator.recent_problems import RecentProblems
+from parties.operator.recent_problems import Problem, RecentProblems
 
 __all__ = ["ObserverSetup", "OperatorObserver", "no_store_problem"]
 
@@ -35,7 +35,7 @@ class ObserverSetup:
 
     Attributes:
         server: 0 or 1.
-        task: the task's name.
+        task: the task's name; empty for the observer of a process with several.
         log: the log of this process.
         store_problem: returns why the store cannot be written, as text; empty if it can be.
         clock: the wall clock, in seconds since 1970.
@@ -49,10 +49,17 @@ class ObserverSetup:
 
 
 class OperatorObserver:
-    """Observes one server for its operator; pass it to the server as `observe`.
+    """Observes the server of one task for its operator; pass it to the server as `observe`.
+
+    A process with several tasks has one for each, and one, of no task, for what concerns the process.
+
+    Args:
+        setup: what it is made of.
+        process: the process's observer; None: this one is.
 
     Attributes:
         setup: what it was made of.
+        process: the process's observer: itself, where there is one task.
         metrics: what it has counted.
         problems: what went wrong recently.
         lag: how late the event loop runs.
@@ -61,15 +68,16 @@ class OperatorObserver:
         started_at: when this observer was made, in seconds since 1970.
     """
 
-    def __init__(self, setup: ObserverSetup) -> None:
+    def __init__(self, setup: ObserverSetup, process: OperatorObserver | None = None) -> None:
         self.setup = setup
+        self.process = process or self
         self.metrics = Metrics(self.name, setup.task)
         self.problems = RecentProblems()
-        self.lag = EventLoopLag(self._lagged, self)
+        self.lag: EventLoopLag = process.lag if process else EventLoopLag(self._lagged, self)
         self.connected: Counter[str] = Counter()
         self.budget = (0, 0)
         self.started_at = setup.clock()
-        self._event_log = EventLog(self.name)
+        self._event_log = EventLog(self.name, task=setup.task)
         self._changed = RecurringEvent()
 
     @property
@@ -84,6 +92,13 @@ class OperatorObserver:
         self.problems.hear(event, self.setup.clock())
         self._count_connections(event)
         self._changed.set()
+
+    def troubles(self) -> list[Problem]:
+        """What went wrong recently with the task, and with its process; the latest first."""
+        if self.process is self:
+            return self.problems.latest()
+        both = [*self.problems.latest(), *self.process.problems.latest()]
+        return sorted(both, key=lambda problem: problem.last_at, reverse=True)
 
     @property
     def change(self) -> trio.Event:

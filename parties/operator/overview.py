@@ -1,12 +1,15 @@
-"""What the operator's side needs of a server: its status, its past rounds, and a way to abort a round."""
+"""What the operator's side needs of a server's process: its tasks, their status and rounds, and what it changes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from parties.status import PastRound, ServerStatus
+from fsl_async.errors import MisuseError
+from parties.operator.observer import OperatorObserver
+from parties.status import PastRound, ServerStatus, TaskStanding
 
-__all__ = ["Overview"]
+__all__ = ["Desk", "OneTask", "OperatedTask", "Overview"]
 
 
 class Overview(Protocol):
@@ -36,3 +39,82 @@ class Overview(Protocol):
         Raises:
             MisuseError: that round is not running, or can no longer be aborted.
         """
+
+
+class OperatedTask(Protocol):
+    """One task of a server's process."""
+
+    @property
+    def name(self) -> str:
+        """The task's name."""
+
+    @property
+    def observer(self) -> OperatorObserver:
+        """What has heard its events."""
+
+    @property
+    def overview(self) -> Overview:
+        """Its server."""
+
+    def standing(self) -> TaskStanding:
+        """Where it is."""
+
+
+class Desk(Protocol):
+    """A server's process, as `parties.operator` sees it."""
+
+    @property
+    def process(self) -> OperatorObserver:
+        """What has heard what concerns the process."""
+
+    def tasks(self) -> Sequence[OperatedTask]:
+        """Its tasks, in order."""
+
+    async def drain(self, name: str) -> None:
+        """Begin to end a task; the others run on.
+
+        Raises:
+            MisuseError: it is not running.
+        """
+
+    async def start(self, name: str) -> None:
+        """Start a task that has ended, with what its table says now.
+
+        Raises:
+            MisuseError: it is running, or its settings cannot be used.
+        """
+
+
+class OneTask:
+    """The desk of a process that runs one server, whose task begins and ends with it.
+
+    Args:
+        observer: what hears its events.
+        overview: the server.
+    """
+
+    def __init__(self, observer: OperatorObserver, overview: Overview) -> None:
+        self.observer = observer
+        self.overview = overview
+        self.name = observer.setup.task
+
+    @property
+    def process(self) -> OperatorObserver:
+        """See `Desk`."""
+        return self.observer.process
+
+    def tasks(self) -> Sequence[OperatedTask]:
+        """See `Desk`."""
+        return [self]
+
+    def standing(self) -> TaskStanding:
+        """See `OperatedTask`."""
+        return TaskStanding(state="running", digest=b"", store="")
+
+    async def drain(self, name: str) -> None:
+        """See `Desk`."""
+        raise MisuseError("this server ends with its task: stop its process")
+
+    async def start(self, name: str) -> None:
+        """See `Desk`."""
+        raise MisuseError(f"task {name!r} is running")

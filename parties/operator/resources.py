@@ -1,6 +1,7 @@
 """The resources of the operator port, by path, and who may change anything.
 
     GET /                        the page
+    GET /tasks                   the tasks of this process
     GET /status.json             the server's status
     GET /events                  the same whenever it changes (server-sent events)
     GET /rounds.json?last=N      settled rounds
@@ -8,7 +9,11 @@
     GET /metrics                 for Prometheus
     GET /healthz, /readyz        200 or 503
     POST /rounds/N/abort         {"because": "…"}     with the operator's token
+    POST /tasks/drain, /start    with the operator's token
     PUT /log-level               {"level": "…"}       with the operator's token
+
+What is of one task takes ?task=NAME, which is needed where there are several: /status.json, /events, the rounds, and
+the changes of a task.
 
 Rules: a request must address this host by an IP address, as localhost, or by a name that the configuration lists;
 otherwise a web page elsewhere could read the port through a name that it makes resolve to this host. A request that
@@ -19,7 +24,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from http import HTTPStatus
 from importlib.resources import files
 from ipaddress import ip_address
@@ -28,14 +33,14 @@ from typing import TypeAlias
 import trio
 
 from fsl_async.errors import FslError, MisuseError
+from fsl_async.foreign_text import printable
 from parties.operator.http import Request, Response, json_response, refusal
 from parties.operator.log_fields import plain_text
-from parties.operator.metrics import CONTENT_TYPE
-from parties.operator.observer import OperatorObserver
-from parties.operator.overview import Overview
+from parties.operator.metrics import CONTENT_TYPE, exposed
+from parties.operator.overview import Desk, OperatedTask
 from parties.operator.response_types import MOST_ROUNDS, VERSION, Aborting, LogLevel, StatusView
 from parties.operator.token import OperatorToken
-from parties.operator.views import round_view, rounds_view, status_view
+from parties.operator.views import round_view, rounds_view, status_view, tasks_view
 
 __all__ = ["LONGEST_REASON", "MOST_VIEWERS", "Resources", "host_of"]
 
@@ -61,25 +66,22 @@ Handler: TypeAlias = Callable[..., Awaitable[Response]]
 
 
 class Resources:
-    """Answers requests about one server.
+    """Answers requests about a server's process.
 
     Args:
-        observer: the server's observer.
-        overview: the server itself.
+        desk: the process.
         token: the token that a request must carry to change anything.
         hosts: the names, besides localhost and IP addresses, by which requests may address this host.
     """
 
-    def __init__(
-        self, observer: OperatorObserver, overview: Overview, token: OperatorToken, hosts: Collection[str] = ()
-    ) -> None:
-        self._observer = observer
-        self._overview = overview
+    def __init__(self, desk: Desk, token: OperatorToken, hosts: Collection[str] = ()) -> None:
+        self._desk = desk
         self._token = token
         self._hosts = {"localhost", *(host.lower() for host in hosts)}
         self._viewers = 0
         self._page = {path: _page_file(*file) for path, file in PAGE.items()}
         self._paths: list[tuple[str, re.Pattern[str], Handler]] = [
+            ("GET", re.compile(r"/tasks"), self._tasks),
             ("GET", re.compile(r"/status\.json"), self._status),
             ("GET", re.compile(r"/events"), self._events),
             ("GET", re.compile(r"/rounds\.json"), self._rounds),
@@ -88,6 +90,8 @@ class Resources:
             ("GET", re.compile(r"/healthz"), self._healthz),
             ("GET", re.compile(r"/readyz"), self._readyz),
             ("POST", re.compile(r"/rounds/([1-9]\d{0,8})/abort"), self._abort),
+            ("POST", re.compile(r"/tasks/drain"), self._drain),
+            ("POST", re.compile(r"/tasks/start"), self._start),
             ("PUT", re.compile(r"/log-level"), self._log_level),
         ]
 
@@ -121,6 +125,8 @@ class Resources:
             )
         try:
             return await handler(request, *groups)
+        except _NoSuchTask as error:
+            return refusal(error.status, str(error))
         except MisuseError as error:
             return refusal(HTTPStatus.CONFLICT, plain_text(str(error)))
         except FslError as error:
@@ -130,27 +136,46 @@ class Resources:
         host = host_of(header)
         return host in self._hosts or _is_address(host)
 
+    def _task(self, request: Request) -> OperatedTask:
+        """The task that a request is about.
+
+        Raises:
+            _NoSuchTask: there is none of that name; or there are several, and none is named.
+        """
+        tasks = {task.name: task for task in self._desk.tasks()}
+        name, known = request.query.get("task"), ", ".join(sorted(map(printable, tasks))) or "none"
+        if name is None and len(tasks) == 1:
+            return next(iter(tasks.values()))
+        if name is None:
+            explanation = f"this server has several tasks; name one with ?task=: {known}"
+            raise _NoSuchTask(HTTPStatus.BAD_REQUEST, explanation)
+        if name not in tasks:
+            raise _NoSuchTask(
+                HTTPStatus.NOT_FOUND, f"there is no task {printable(name[:64])!r} here; there are: {known}"
+            )
+        return tasks[name]
+
     # ---- queries
 
-    async def _status(self, request: Request) -> Response:
-        return json_response(self._view())
+    async def _tasks(self, request: Request) -> Response:
+        return json_response(tasks_view(self._desk))
 
-    def _view(self) -> StatusView:
-        return status_view(self._overview.status(), self._observer)
+    async def _status(self, request: Request) -> Response:
+        return json_response(_view(self._task(request)))
 
     async def _events(self, request: Request) -> Response:
         if self._viewers >= MOST_VIEWERS:
             text = f"{MOST_VIEWERS} live views are open, which is the most there can be; ask for /status.json"
             return refusal(HTTPStatus.SERVICE_UNAVAILABLE, text, Retry_After="10")
-        return Response(HTTPStatus.OK, "text/event-stream", self._live())
+        return Response(HTTPStatus.OK, "text/event-stream", self._live(self._task(request)))
 
-    async def _live(self) -> AsyncGenerator[bytes, None]:
+    async def _live(self, task: OperatedTask) -> AsyncGenerator[bytes, None]:
         """The status at once, after every change, and as a heartbeat; changes that follow closely are merged."""
         self._viewers += 1
         try:
             while True:
-                change = self._observer.change
-                yield b"data: " + json.dumps(self._view(), allow_nan=False).encode() + b"\n\n"
+                change = task.observer.change
+                yield b"data: " + json.dumps(_view(task), allow_nan=False).encode() + b"\n\n"
                 await _within(HEARTBEAT, change)
                 await trio.sleep(MERGED_SECONDS)
         finally:
@@ -162,10 +187,11 @@ class Resources:
             return refusal(HTTPStatus.BAD_REQUEST, f"last: a whole number from 1 to {MOST_ROUNDS} expected")
         if not _is_count(before, 10**9):
             return refusal(HTTPStatus.BAD_REQUEST, "before: the number of a round expected")
-        return json_response(rounds_view(await self._overview.past_rounds(int(last), int(before))))
+        overview = self._task(request).overview
+        return json_response(rounds_view(await overview.past_rounds(int(last), int(before))))
 
     async def _round(self, request: Request, number: str) -> Response:
-        for past in await self._overview.past_rounds(1, int(number) + 1):
+        for past in await self._task(request).overview.past_rounds(1, int(number) + 1):
             if past.report.number == int(number):
                 return json_response(round_view(past))
         return refusal(HTTPStatus.NOT_FOUND, f"round {number} is not settled, or too long ago to be known")
@@ -173,26 +199,22 @@ class Resources:
     # ---- monitoring
 
     async def _metrics(self, request: Request) -> Response:
-        return Response(HTTPStatus.OK, CONTENT_TYPE, self._observer.metrics.scrape(self._overview.status()))
+        tasks = self._desk.tasks()
+        for task in tasks:
+            task.observer.metrics.show(task.overview.status(), task.standing().state)
+        each = [(task.name, task.observer.metrics) for task in tasks]
+        return Response(HTTPStatus.OK, CONTENT_TYPE, exposed(self._desk.process.metrics, each))
 
     async def _healthz(self, request: Request) -> Response:
-        lag = self._observer.lag
+        lag = self._desk.process.lag
         status = HTTPStatus.SERVICE_UNAVAILABLE if lag.problem else HTTPStatus.OK
         return json_response({"healthy": not lag.problem, "trouble": lag.problem, "lag_seconds": lag.worst}, status)
 
     async def _readyz(self, request: Request) -> Response:
-        missing = await self._missing()
+        tasks = self._desk.tasks()
+        missing = [f"{_whose(task, tasks)}{one}" for task in tasks for one in await _missing(task)]
         status = HTTPStatus.SERVICE_UNAVAILABLE if missing else HTTPStatus.OK
         return json_response({"ready": not missing, "missing": missing}, status)
-
-    async def _missing(self) -> list[str]:
-        """What keeps the server from serving clients; empty while a round is open and the store can be written."""
-        status = self._overview.status()
-        missing = []
-        if not status.peer_connected and (status.round is None or status.round.state != "Open"):
-            missing.append(f"S{1 - status.server} is not connected")
-        store = await self._observer.setup.store_problem()
-        return [*missing, plain_text(f"the store cannot be written: {store}")] if store else missing
 
     # ---- changes
 
@@ -201,16 +223,56 @@ class Resources:
         if not because or len(because) > LONGEST_REASON:
             text = f'{{"because": "…"}} expected, with 1 to {LONGEST_REASON} characters that tell clients why'
             return refusal(HTTPStatus.BAD_REQUEST, text)
-        await self._overview.abort_round(int(number), because)
+        await self._task(request).overview.abort_round(int(number), because)
         return json_response(Aborting(version=VERSION, number=int(number), because=because), HTTPStatus.ACCEPTED)
 
+    async def _drain(self, request: Request) -> Response:
+        await self._desk.drain(self._task(request).name)
+        return json_response(tasks_view(self._desk), HTTPStatus.ACCEPTED)
+
+    async def _start(self, request: Request) -> Response:
+        await self._desk.start(self._task(request).name)
+        return json_response(tasks_view(self._desk), HTTPStatus.ACCEPTED)
+
     async def _log_level(self, request: Request) -> Response:
-        log = self._observer.setup.log
+        log = self._desk.process.setup.log
         try:
             log.set_level(_text_in(request.body, "level"))
         except MisuseError as error:
             return refusal(HTTPStatus.BAD_REQUEST, str(error))
         return json_response(LogLevel(version=VERSION, level=log.level))
+
+
+class _NoSuchTask(Exception):  # noqa: N818 - it never leaves this module
+    """A request is about no task that there is."""
+
+    def __init__(self, status: HTTPStatus, explanation: str) -> None:
+        super().__init__(explanation)
+        self.status = status
+
+
+def _view(task: OperatedTask) -> StatusView:
+    return status_view(task.overview.status(), task.observer)
+
+
+def _whose(task: OperatedTask, tasks: Sequence[OperatedTask]) -> str:
+    return f"task {task.name!r}: " if len(tasks) > 1 else ""
+
+
+async def _missing(task: OperatedTask) -> list[str]:
+    """What keeps a task from being served; empty while a round is open and its store can be written."""
+    standing = task.standing()
+    match standing.state:
+        case "drained" | "over":
+            return []  # as its operator wants it
+        case "starting" | "failed":
+            return [plain_text(": ".join(filter(None, (standing.state, standing.explanation))))]
+    status = task.overview.status()
+    missing = []
+    if not status.peer_connected and (status.round is None or status.round.state != "Open"):
+        missing.append(f"S{1 - status.server} is not connected")
+    store = await task.observer.setup.store_problem()
+    return [*missing, plain_text(f"the store cannot be written: {store}")] if store else missing
 
 
 async def _within(seconds: float, event: trio.Event) -> None:

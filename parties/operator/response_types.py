@@ -22,6 +22,8 @@ __all__ = [
     "RunningView",
     "StatusView",
     "SummaryView",
+    "TaskRow",
+    "TasksView",
     "read_answer",
 ]
 
@@ -159,6 +161,29 @@ class LogLevel(Versioned):
     """The log level from now on."""
 
     level: Annotated[str, msgspec.Meta(pattern="^[a-z]{1,16}$")]
+
+
+class TaskRow(TypedDict):
+    """A task of a server's process; see `parties.status.TaskState` and `TaskStanding`."""
+
+    name: str
+    digest: str
+    state: Literal["starting", "running", "draining", "drained", "over", "failed"]
+    explanation: str
+    round: Count | None
+    round_state: str
+    clients_connected: Count
+    peer_connected: bool
+    rounds_done: Count
+    rounds_aborted: Count
+    store: str
+
+
+class TasksView(Versioned):
+    """The tasks of a server's process, in the order of its file."""
+
+    server: str
+    tasks: list[TaskRow]
 
 
 class Refusal(TypedDict):

@@ -16,11 +16,21 @@ import msgspec
 
 from parties.operator.log_fields import plain_text
 from parties.operator.observer import OperatorObserver
-from parties.operator.response_types import VERSION, RoundsView, RoundView, RunningView, StatusView, SummaryView
+from parties.operator.overview import Desk, OperatedTask
+from parties.operator.response_types import (
+    VERSION,
+    RoundsView,
+    RoundView,
+    RunningView,
+    StatusView,
+    SummaryView,
+    TaskRow,
+    TasksView,
+)
 from parties.outcome import Aborted, SumRefused
 from parties.status import PastRound, RoundStatus, ServerStatus
 
-__all__ = ["MOST_NAMES", "round_view", "rounds_view", "status_view"]
+__all__ = ["MOST_NAMES", "round_view", "rounds_view", "status_view", "tasks_view"]
 
 MOST_NAMES = 200
 
@@ -46,7 +56,29 @@ def status_view(status: ServerStatus, observer: OperatorObserver) -> StatusView:
         "memory": {"resident": resident_bytes(), "budget_used": used, "budget": limit},
         "lag_seconds": observer.lag.worst,
         "log_level": observer.setup.log.level,
-        "troubles": [msgspec.to_builtins(problem) for problem in observer.problems.latest()],
+        "troubles": [msgspec.to_builtins(problem) for problem in observer.troubles()],
+    }
+
+
+def tasks_view(desk: Desk) -> TasksView:
+    """The tasks of a process."""
+    return {"version": VERSION, "server": desk.process.name, "tasks": [_task_row(task) for task in desk.tasks()]}
+
+
+def _task_row(task: OperatedTask) -> TaskRow:
+    standing, status = task.standing(), task.overview.status()
+    return {
+        "name": task.name,
+        "digest": standing.digest.hex(),
+        "state": standing.state,
+        "explanation": plain_text(standing.explanation),
+        "round": status.round.number if status.round else None,
+        "round_state": status.round.state if status.round else status.waiting_for,
+        "clients_connected": status.clients_connected,
+        "peer_connected": status.peer_connected,
+        "rounds_done": status.rounds_done,
+        "rounds_aborted": status.rounds_aborted,
+        "store": standing.store,
     }
 
 

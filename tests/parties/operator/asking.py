@@ -11,7 +11,7 @@ import h11
 import trio
 from trio.testing import memory_stream_pair
 
-from parties.operator import OperatorObserver, Overview
+from parties.operator import OneTask, OperatorObserver, Overview
 from parties.operator.http import HttpLimits, serve_connection
 from parties.operator.resources import Resources
 from parties.operator.token import OperatorToken
@@ -43,7 +43,7 @@ class Port:
         with TemporaryDirectory() as folder:
             token.write(Path(folder, "token"))
             self.token = f"Bearer {Path(folder, 'token').read_text(encoding='ascii').strip()}"
-        self.resources = Resources(self.stage.observer, overview, token, hosts)
+        self.resources = Resources(OneTask(self.stage.observer, overview), token, hosts)
 
     async def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, str], bytes]:
         """One request on a connection of its own, through all of HTTP."""

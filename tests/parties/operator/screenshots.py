@@ -11,7 +11,7 @@ from pathlib import Path
 
 import trio
 
-from parties.operator import Log, serve_operator
+from parties.operator import Log, OneTask, serve_operator
 from tests.parties.operator.browser import browser
 from tests.parties.operator.stage import Stage, play_day
 
@@ -25,7 +25,7 @@ async def take(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         async with trio.open_nursery() as nursery:
             address = await nursery.start(
-                partial(serve_operator, stage.observer, stage, "127.0.0.1:0", Path(scratch) / "token")
+                partial(serve_operator, OneTask(stage.observer, stage), "127.0.0.1:0", Path(scratch) / "token")
             )
             await trio.to_thread.run_sync(photograph, f"http://{address}/", folder, Path(scratch))
             nursery.cancel_scope.cancel()

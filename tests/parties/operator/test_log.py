@@ -21,7 +21,7 @@ from tests.parties.operator import probes
 from tests.parties.operator.paper import SAMPLES, Paper
 from tests.parties.operator.stage import NASTY, Stage, play_day, settled_round
 
-PUBLIC_NAMES = {"client", "party", "origin", "server", "clients", "excluded", "time", "level", "logger"}
+PUBLIC_NAMES = {"client", "party", "origin", "server", "task", "clients", "excluded", "time", "level", "logger"}
 """Fields of names, which everybody may know and which may look like anything."""
 
 

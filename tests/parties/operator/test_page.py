@@ -15,7 +15,7 @@ import trio
 
 from fsl_async.errors import StorageError
 from fsl_async.protocols import ssa
-from parties.operator import serve_operator
+from parties.operator import OneTask, serve_operator
 from parties.operator.metrics import EXCLUSIONS, STATES
 from tests import ROOT
 from tests.parties.operator.browser import MISSING, Browser, browser
@@ -43,7 +43,9 @@ def stage():
 async def page(window: Browser, stage: Stage, tmp_path: Path) -> AsyncGenerator[str, None]:
     """The stage's page, open in the window; whatever it asks for and complains of is checked at the end."""
     async with trio.open_nursery() as nursery:
-        address = await nursery.start(partial(serve_operator, stage.observer, stage, "127.0.0.1:0", tmp_path / "token"))
+        address = await nursery.start(
+            partial(serve_operator, OneTask(stage.observer, stage), "127.0.0.1:0", tmp_path / "token")
+        )
         await trio.to_thread.run_sync(window.open, f"http://{address}/")
         await see(window, "document.getElementById('live').textContent === 'live'")
         yield address
@@ -210,7 +212,7 @@ async def test_a_row_unfolds_by_keyboard_and_stays_so_when_rounds_are_added(wind
 async def test_a_lost_server_is_seen_and_found_again(window, stage, tmp_path):
     stage.meet_peer()
     async with trio.open_nursery() as nursery:
-        port = partial(serve_operator, stage.observer, stage)
+        port = partial(serve_operator, OneTask(stage.observer, stage))
         async with trio.open_nursery() as first:
             address = await first.start(partial(port, "127.0.0.1:0", tmp_path / "token"))
             await trio.to_thread.run_sync(window.open, f"http://{address}/")
@@ -234,7 +236,7 @@ async def test_rounds_that_cannot_be_read_are_asked_for_again(window, stage, tmp
         with monkeypatch.context() as broken:
             broken.setattr(stage, "past_rounds", fail)
             address = await nursery.start(
-                partial(serve_operator, stage.observer, stage, "127.0.0.1:0", tmp_path / "token")
+                partial(serve_operator, OneTask(stage.observer, stage), "127.0.0.1:0", tmp_path / "token")
             )
             await trio.to_thread.run_sync(window.open, f"http://{address}/")
             await see(window, f"{text('#live')} === 'past rounds cannot be read'")

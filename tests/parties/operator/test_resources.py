@@ -95,7 +95,7 @@ async def test_a_wrong_number_of_rounds_is_refused(port, last):
 async def test_metrics_come_as_prometheus_wants_them(port):
     status, headers, body = await port.ask("GET", "/metrics")
     assert (status, headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
-    assert b"\nfsl_peer_connected 0.0\n" in body
+    assert b'\nfsl_peer_connected{task="goods"} 0.0\n' in body
 
 
 async def test_ready_means_that_clients_can_be_served(port):

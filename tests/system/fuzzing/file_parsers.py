@@ -18,7 +18,7 @@ from parties.files.models import load_model
 from parties.identity.keys import Identity, PublicIdentity, read_private
 from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook, add_tokens, read_token
-from parties.operator import Log, ObserverSetup, OperatorObserver
+from parties.operator import Log, ObserverSetup, OneTask, OperatorObserver
 from parties.operator.http import HttpLimits, serve_connection
 from parties.operator.resources import Resources
 from parties.operator.token import OperatorToken
@@ -176,7 +176,7 @@ class _Opens(OperatorToken):
 @cache
 def _resources() -> Resources:
     log = Log("S0", "json", stream=io.StringIO())
-    return Resources(OperatorObserver(ObserverSetup(0, "goods", log)), _Server(), _Opens())
+    return Resources(OneTask(OperatorObserver(ObserverSetup(0, "goods", log)), _Server()), _Opens())
 
 
 async def _visit(data: bytes) -> None:
