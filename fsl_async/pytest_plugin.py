@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from fsl_async.task import Task
     from parties.server.limits import Schedule
-    from parties.testing.faults import Fault
+    from parties.testing.round_faults import Fault
     from parties.testing.world import World
 
 __all__ = ["MakeWorld", "fsl_seed", "fsl_world"]

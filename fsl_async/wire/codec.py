@@ -14,7 +14,7 @@ import msgspec
 
 from fsl_async.digests import Buffer
 from fsl_async.errors import MisuseError, PeerViolationError
-from fsl_async.wire.messages import Message
+from fsl_async.secrecy import Discreet
 
 CONTROL_LIMIT = 64 * 1024
 BULK_LIMIT = 2**32 - 1
@@ -23,6 +23,16 @@ _BIN_HEADER_BYTES = 5
 _BIN32 = 0xC6
 
 MessageT = TypeVar("MessageT")
+
+
+class Message(Discreet, frozen=True, tag_field="type", forbid_unknown_fields=True):
+    """The base of all wire messages.
+
+        class Bid(Message, frozen=True, tag="bid"):
+            price: int
+
+    Fields are public to the receiver; one that is named in `hidden` is not printed.
+    """
 
 
 class Received(NamedTuple, Generic[MessageT]):

@@ -16,14 +16,10 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from fsl_async.secrecy import Discreet
+from fsl_async.wire.codec import Message as Message
 
 NO_RETRIEVAL = 0
 """In a retrieval's place where there is none: the trees are the submission's own, or the session's."""
-
-
-class Message(Discreet, frozen=True, tag_field="type", forbid_unknown_fields=True):
-    """The base of all wire messages."""
 
 
 # ---- client to server

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from fsl_async.error_groups import sole_error
 from fsl_async.errors import PeerViolationError
 from fsl_async.randomness import SeededSource
 from fsl_async.task import Task
-from fsl_async.wire.messages import Message
+from fsl_async.wire.codec import Message
 from parties.client.client import Client
 from parties.client.setup import ClientSetup, never
 from parties.compute import ComputeLane, InlineLane
@@ -35,27 +34,15 @@ from parties.server.server import Server
 from parties.server.setup import ServerSetup
 from parties.simulation.scheduling import seeded_scheduling
 from parties.storage.store import MemoryStore
+from parties.watch import Note
 from transport import Kind, MemoryNetwork
 
-__all__ = ["Network", "Note", "simulate"]
+__all__ = ["Network", "simulate"]
 
 SERVERS = ("S0", "S1")
 
 OUTSIDE = 1.0
 """Seconds after which to look again whether a wait has an end, while a thread or the network may still end it."""
-
-
-@dataclass(frozen=True)
-class Note:
-    """One message of a transcript: who sent whom what, and how much bulk data with it."""
-
-    sender: str
-    receiver: str
-    message: Message
-    bulk: int
-
-    def __str__(self) -> str:
-        return f"{self.sender} → {self.receiver}: {type(self.message).__name__} (+{self.bulk:,} bytes)"
 
 
 class Network:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from parties.testing.chart import Chart as Chart
     from parties.testing.disk import Disk as Disk, DiskFaults as DiskFaults, DiskStore as DiskStore
     from parties.testing.faults import (
-        AbortRound as AbortRound,
         AtCommit as AtCommit,
         AtPeerTransition as AtPeerTransition,
         AtSend as AtSend,
@@ -34,12 +33,12 @@ if TYPE_CHECKING:
         Crash as Crash,
         Cut as Cut,
         Delay as Delay,
-        Fault as Fault,
         FullDisk as FullDisk,
         Partition as Partition,
         SkewedClock as SkewedClock,
         SlowDisk as SlowDisk,
     )
+    from parties.testing.round_faults import AbortRound as AbortRound, Fault as Fault
     from parties.testing.supervisor import Ended as Ended
     from parties.testing.world import HorizonError as HorizonError, World as World
 else:
@@ -51,9 +50,10 @@ else:
             "parties.testing.chart": "Chart",
             "parties.testing.disk": "Disk DiskFaults DiskStore",
             "parties.testing.faults": (
-                "AbortRound AtCommit AtPeerTransition AtSend AtTime AtTransition AtWrite BrokenWrite CALM Crash Cut "
-                "Delay Fault FullDisk Partition SkewedClock SlowDisk"
+                "AtCommit AtPeerTransition AtSend AtTime AtTransition AtWrite BrokenWrite CALM Crash Cut "
+                "Delay FullDisk Partition SkewedClock SlowDisk"
             ),
+            "parties.testing.round_faults": "AbortRound Fault",
             "parties.testing.supervisor": "Ended",
             "parties.testing.world": "HorizonError World",
         },

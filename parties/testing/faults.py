@@ -1,7 +1,8 @@
-"""The faults of a simulated world, as values: drawn from a seed, printed in full, replayed and shrunk.
+"""The faults of simulated processes, as values: drawn from a seed, printed in full, replayed and shrunk.
 
 A fault names the point at which it strikes: a time, the n-th commit or write of a process, or a transition of a
-protocol machine. All faults are over at `CALM`; from then on every unfinished round must come to its end.
+protocol machine. All faults are over at `CALM`; from then on whatever is unfinished must come to its end. What only
+rounds have, such as a late submission, is in `parties.testing.round_faults`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import msgspec
 
 __all__ = [
     "CALM",
-    "AbortRound",
     "AtCommit",
     "AtPeerTransition",
     "AtSend",
@@ -23,18 +23,15 @@ __all__ = [
     "Crash",
     "Cut",
     "Delay",
-    "Fault",
+    "FaultBase",
     "FaultPoint",
     "FullDisk",
-    "Late",
-    "MaliciousClient",
-    "MaliciousServer",
     "Moment",
-    "OldCopy",
     "Partition",
+    "PartyFault",
+    "ProcessFault",
     "SkewedClock",
     "SlowDisk",
-    "Straggle",
     "parties_of",
     "party_of",
 ]
@@ -47,6 +44,24 @@ Moment: TypeAlias = Literal["before write", "before sync", "after write", "befor
 
 class _Value(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     """A value that is compared, printed and stored by its fields."""
+
+
+class FaultBase(_Value, frozen=True):
+    """The base of all faults."""
+
+    def parties(self) -> tuple[str, ...]:
+        """The parties that it names, the one that it strikes first."""
+        raise NotImplementedError
+
+
+class PartyFault(FaultBase, frozen=True):
+    """The base of faults that strike one party."""
+
+    party: str
+
+    def parties(self) -> tuple[str, ...]:
+        """That party."""
+        return (self.party,)
 
 
 class AtTime(_Value, frozen=True):
@@ -70,10 +85,10 @@ class AtSend(_Value, frozen=True):
 
 
 class AtTransition(_Value, frozen=True):
-    """A transition of one of a server's machines: around its commit, or around the first write to the peer after it.
+    """A transition of a machine: around the commit of its event, or around the first write to a peer after it.
 
     Attributes:
-        machine: round or toss.
+        machine: the machine's name.
         state: the name of the state before the transition.
         event: the name of the event.
         after: the name of the state after the transition.
@@ -90,10 +105,10 @@ class AtTransition(_Value, frozen=True):
 
 
 class AtPeerTransition(_Value, frozen=True):
-    """The moment at which the other server has committed a transition of one of its machines, before it acts on it.
+    """The moment at which another party has committed a transition of a machine, before it acts on it.
 
     Attributes:
-        machine: round or toss; `state`, `event`, `after` and `occurrence` are as in `AtTransition`.
+        machine: the machine's name; `state`, `event`, `after` and `occurrence` are as in `AtTransition`.
     """
 
     machine: str
@@ -120,18 +135,17 @@ class AtWrite(_Value, frozen=True):
 FaultPoint: TypeAlias = AtTime | AtCommit | AtSend | AtTransition | AtPeerTransition | AtWrite
 
 
-class Crash(_Value, frozen=True):
+class Crash(PartyFault, frozen=True):
     """A process dies, loses what its disk has not synced, and starts again after `down` seconds.
 
-    If `down` is infinite (clients only), it never starts again.
+    If `down` is infinite, it never starts again; in a round's world that is for clients only.
     """
 
-    party: str
     point: FaultPoint
     down: float
 
 
-class Cut(_Value, frozen=True):
+class Cut(PartyFault, frozen=True):
     """The n-th connection that a process makes breaks after a number of bytes, possibly in the middle of a frame.
 
     Attributes:
@@ -142,22 +156,20 @@ class Cut(_Value, frozen=True):
         lost: whether bytes that are still in transit are lost as well.
     """
 
-    party: str
     connection: int
     outward: bool
     after: int
     lost: bool
 
 
-class Delay(_Value, frozen=True):
+class Delay(PartyFault, frozen=True):
     """The n-th connection that a process makes is slow: everything on it takes `seconds` longer."""
 
-    party: str
     connection: int
     seconds: float
 
 
-class Partition(_Value, frozen=True):
+class Partition(FaultBase, frozen=True):
     """What one party sends to another in this period arrives only after it; the other direction works."""
 
     sender: str
@@ -165,113 +177,47 @@ class Partition(_Value, frozen=True):
     begin: float
     seconds: float
 
+    def parties(self) -> tuple[str, ...]:
+        """The sender, whose messages are delayed, and the receiver."""
+        return self.sender, self.receiver
 
-class SkewedClock(_Value, frozen=True):
-    """A server's wall clock is off by `seconds` from `begin` until `CALM`."""
 
-    party: str
+class SkewedClock(PartyFault, frozen=True):
+    """A party's wall clock is off by `seconds` from `begin` until `CALM`."""
+
     begin: float
     seconds: float
 
 
-class SlowDisk(_Value, frozen=True):
+class SlowDisk(PartyFault, frozen=True):
     """Every commit of a party in this period takes `each` seconds."""
 
-    party: str
     begin: float
     seconds: float
     each: float
 
 
-class FullDisk(_Value, frozen=True):
+class FullDisk(PartyFault, frozen=True):
     """Every commit of a party in this period fails because the disk is full."""
 
-    party: str
     begin: float
     seconds: float
 
 
-class BrokenWrite(_Value, frozen=True):
+class BrokenWrite(PartyFault, frozen=True):
     """The n-th commit of a party fails with an input/output error."""
 
-    party: str
     number: int
 
 
-class Late(_Value, frozen=True):
-    """A client waits for `seconds` before its n-th submission."""
-
-    party: str
-    submission: int
-    seconds: float
+ProcessFault: TypeAlias = Crash | Cut | Delay | Partition | SkewedClock | SlowDisk | FullDisk | BrokenWrite
 
 
-class Straggle(_Value, frozen=True):
-    """A client's n-th submission, and all that it sends to that server afterwards, arrives `seconds` late."""
-
-    party: str
-    submission: int
-    server: str
-    seconds: float
-
-
-class OldCopy(_Value, frozen=True):
-    """After its n-th submission a client is restarted with the state in which it stored that one, and resends it."""
-
-    party: str
-    submission: int
-
-
-class AbortRound(_Value, frozen=True):
-    """A server's operator aborts the running round."""
-
-    party: str
-    point: AtTime | AtTransition
-
-
-class MaliciousClient(_Value, frozen=True):
-    """A client sends malformed submissions, in a way that a catalogue names."""
-
-    party: str
-    name: str
-
-
-class MaliciousServer(_Value, frozen=True):
-    """A server deviates from the protocol, in a way that a catalogue names."""
-
-    party: str
-    name: str
-
-
-Fault: TypeAlias = (
-    Crash
-    | Cut
-    | Delay
-    | Partition
-    | SkewedClock
-    | SlowDisk
-    | FullDisk
-    | BrokenWrite
-    | Late
-    | Straggle
-    | OldCopy
-    | AbortRound
-    | MaliciousClient
-    | MaliciousServer
-)
-
-
-def parties_of(fault: Fault) -> tuple[str, ...]:
+def parties_of(fault: FaultBase) -> tuple[str, ...]:
     """The parties that a fault names."""
-    match fault:
-        case Partition(sender=sender, receiver=receiver):
-            return sender, receiver
-        case Straggle(party=party, server=server):
-            return party, server
-        case _:
-            return (party_of(fault),)
+    return fault.parties()
 
 
-def party_of(fault: Fault) -> str:
+def party_of(fault: FaultBase) -> str:
     """The party that a fault strikes; of a partition, the one whose messages are delayed."""
-    return fault.sender if isinstance(fault, Partition) else fault.party
+    return fault.parties()[0]

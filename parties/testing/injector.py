@@ -15,12 +15,10 @@ import msgspec
 import trio
 
 from fsl_async.errors import StorageError
-from fsl_async.wire.messages import Hint, Message, Submit
 from parties.storage.store import Change, DiskFullError, Erase, Keep, Put, Record
 from parties.testing.disk import DiskFaults
 from parties.testing.faults import (
     CALM,
-    AbortRound,
     AtCommit,
     AtPeerTransition,
     AtSend,
@@ -31,33 +29,39 @@ from parties.testing.faults import (
     Crash,
     Cut,
     Delay,
-    Fault,
+    FaultBase,
     FullDisk,
     Moment,
     Partition,
     SkewedClock,
     SlowDisk,
-    Straggle,
     party_of,
 )
 from parties.testing.processes import Life
 from parties.testing.recorder import Step, Transition
 from parties.testing.wires import Broken, Connection, NetworkConditions
 
-__all__ = ["CrashPoint", "Injector"]
+__all__ = ["Announces", "CrashPoint", "Injector", "to_anybody"]
 
-SERVERS = ("S0", "S1")
 LATENCY = 0.2
 """The longest time in seconds that a message takes without a fault."""
 
 SYNCING = 0.02
 """The longest time in seconds that a sync takes without a fault; it exposes messages that leave too early."""
 
-FaultT = TypeVar("FaultT", bound=Fault)
+FaultT = TypeVar("FaultT", bound=FaultBase)
 SpellT = TypeVar("SpellT", Partition, SlowDisk, FullDisk)
 
 CrashPoint: TypeAlias = tuple[str, Transition, Moment]
-"""A server, a transition of its round machine or its toss machine, and a moment around it."""
+"""A party, a transition of one of its machines, and a moment around it."""
+
+Announces: TypeAlias = Callable[[Connection], bool]
+"""Whether what is written to a connection can tell a peer of a transition."""
+
+
+def to_anybody(connection: Connection) -> bool:
+    """Every write can."""
+    return True
 
 
 class Injector(NetworkConditions, DiskFaults):
@@ -65,19 +69,21 @@ class Injector(NetworkConditions, DiskFaults):
 
     Args:
         seed: of all random choices.
-        faults: the plan.
+        faults: the plan; what it has no rule for is left to others, which report it with `strike`.
+        announces: between which parties the first write after a transition counts.
 
     Attributes:
         fired: the faults that have struck, in order.
-        crash_points: the crash points at which a server has died.
+        crash_points: the crash points at which a party has died.
         kill: called with a crash that strikes.
-        abort: called with an operator's decision to abort the running round.
+        committed: called with a party and a transition once its event is committed, before the party learns of it.
         tell: called with every fault that strikes for the first time.
     """
 
-    def __init__(self, seed: int, faults: Sequence[Fault]) -> None:
+    def __init__(self, seed: int, faults: Sequence[FaultBase], announces: Announces = to_anybody) -> None:
         self._seed = seed
         self._faults = _by_party(faults)
+        self._announces = announces
         self._at_peers = [
             (fault, fault.point)
             for fault in faults
@@ -91,27 +97,22 @@ class Injector(NetworkConditions, DiskFaults):
         self._occurred: Counter[tuple[str, Transition]] = Counter()
         self._written: Counter[tuple[str, str]] = Counter()
         self._writing: dict[str, frozenset[str]] = {}
-        self._submitted: dict[str, list[bytes]] = {}
         self._held: dict[tuple[str, str], float] = {}
-        self.fired: list[Fault] = []
+        self.fired: list[FaultBase] = []
         self.crash_points: set[CrashPoint] = set()
         self.kill: Callable[[Crash], None] = lambda crash: None
-        self.abort: Callable[[AbortRound], None] = lambda fault: None
-        self.tell: Callable[[Fault], None] = lambda fault: None
+        self.committed: Callable[[str, Transition], None] = lambda party, transition: None
+        self.tell: Callable[[FaultBase], None] = lambda fault: None
 
     def begin(self) -> None:
         """Start the world's time now."""
         self._began = trio.current_time()
 
     @property
-    def timed(self) -> list[Crash | AbortRound]:
-        """The faults that strike at a fixed time."""
-        return [
-            fault
-            for faults in self._faults.values()
-            for fault in faults
-            if isinstance(fault, Crash | AbortRound) and isinstance(fault.point, AtTime)
-        ]
+    def timed(self) -> list[tuple[float, Crash]]:
+        """The crashes that strike at a fixed time, with that."""
+        crashes = (fault for faults in self._faults.values() for fault in faults if isinstance(fault, Crash))
+        return [(crash.point.seconds, crash) for crash in crashes if isinstance(crash.point, AtTime)]
 
     @property
     def now(self) -> float:
@@ -127,7 +128,7 @@ class Injector(NetworkConditions, DiskFaults):
         """Seconds from now until a time of the plan."""
         return max(0.0, seconds - self.now)
 
-    def strike(self, fault: Fault) -> None:
+    def strike(self, fault: FaultBase) -> None:
         """Record that a fault has struck."""
         if fault not in self.fired:
             self.fired.append(fault)
@@ -137,17 +138,14 @@ class Injector(NetworkConditions, DiskFaults):
         """Remember a transition whose event may be about to be committed."""
         self._stepped.setdefault(step.life.process.name, {})[step.transition.machine] = step
 
-    def watch(self, sender: str, receiver: str, message: Message) -> None:
-        """Observe a message that is about to leave; a client's submission may be one that a fault delays."""
-        if not isinstance(message, Submit | Hint):
-            return
-        rounds = self._submitted.setdefault(sender, [])
-        if message.round_id not in rounds:
-            rounds.append(message.round_id)
-        for fault in self._of(Straggle, sender):
-            if (fault.submission, fault.server) == (len(rounds), receiver) and fault not in self.fired:
-                self._held[sender, receiver] = min(self.now + fault.seconds, CALM)
-                self.strike(fault)
+    def hold(self, sender: str, receiver: str, until: float) -> None:
+        """Let what one party sends to another arrive no earlier than at a time, in seconds since the world began."""
+        self._held[sender, receiver] = until
+
+    def is_at(self, party: str, point: AtTransition | AtPeerTransition, taken: Transition) -> bool:
+        """Whether the transition that a party has just committed is the one that a plan names, and its occurrence."""
+        wanted = Transition(point.machine, point.state, point.event, point.after)
+        return taken == wanted and self._occurred[party, taken] == point.occurrence
 
     def clock_error(self, party: str) -> float:
         """Seconds by which a party's wall clock is off at this moment."""
@@ -197,9 +195,7 @@ class Injector(NetworkConditions, DiskFaults):
         name = life.process.name
         if name in self._committing:
             self._announced[name] = label = self._committing[name]
-            for fault in self._of(AbortRound, name):
-                if isinstance(fault.point, AtTransition) and self._is_at(name, fault.point, label) and not self.calm:
-                    self.abort(fault)
+            self.committed(name, label)
             self._crash_peer(name, label)
         self._crash_at_commit(life, "after write")
 
@@ -221,7 +217,7 @@ class Injector(NetworkConditions, DiskFaults):
     def _crash_peer(self, name: str, label: Transition) -> None:
         """Kill another party, if the plan says so for this party's committed transition."""
         for crash, point in self._at_peers:
-            due = crash.party != name and self._is_at(name, point, label)
+            due = crash.party != name and self.is_at(name, point, label)
             if due and not self.calm and crash not in self.fired:
                 self.strike(crash)
                 self.kill(crash)
@@ -270,13 +266,12 @@ class Injector(NetworkConditions, DiskFaults):
     def after_send(self, life: Life, connection: Connection) -> None:
         """See `NetworkConditions.after_send`."""
         self._crash_at_send(life, connection, "after send")
-        if connection.receiver in SERVERS:
+        if self._announces(connection):
             self._announced.pop(life.process.name, None)
 
     def _crash_at_send(self, life: Life, connection: Connection, moment: Moment) -> None:
         process = life.process
-        to_peer = connection.receiver in SERVERS and process.name in SERVERS
-        label = self._announced.get(process.name) if to_peer else None
+        label = self._announced.get(process.name) if self._announces(connection) else None
         for crash in self._of(Crash, process.name):
             match crash.point:
                 case AtSend(number=number, moment=at) if number == process.sends and at == moment:
@@ -287,18 +282,14 @@ class Injector(NetworkConditions, DiskFaults):
     # ---- crashes
 
     def _crash_at_label(self, life: Life, crash: Crash, point: AtTransition, label: Transition) -> None:
-        if self._is_at(life.process.name, point, label):
+        if self.is_at(life.process.name, point, label):
             self._crash(life, crash, label, point.moment)
-
-    def _is_at(self, name: str, point: AtTransition | AtPeerTransition, label: Transition) -> bool:
-        wanted = Transition(point.machine, point.state, point.event, point.after)
-        return label == wanted and self._occurred[name, label] == point.occurrence
 
     def _crash(self, life: Life, crash: Crash, label: Transition | None, moment: Moment) -> None:
         if self.calm or crash in self.fired:
             return
         self.strike(crash)
-        if label is not None and life.process.name in SERVERS:
+        if label is not None:
             self.crash_points.add((life.process.name, label, moment))
         self.kill(crash)
         life.require_alive()
@@ -328,8 +319,8 @@ def _name(change: Change) -> str:
     assert_never(change)
 
 
-def _by_party(faults: Sequence[Fault]) -> dict[tuple[type, str], list[Fault]]:
-    sorted_out: dict[tuple[type, str], list[Fault]] = {}
+def _by_party(faults: Sequence[FaultBase]) -> dict[tuple[type, str], list[FaultBase]]:
+    sorted_out: dict[tuple[type, str], list[FaultBase]] = {}
     for fault in faults:
         sorted_out.setdefault((type(fault), party_of(fault)), []).append(fault)
     return sorted_out

@@ -6,13 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
-from fsl_async.protocols.catalogue import machines
 from fsl_async.protocols.machine import Event, Machine, Observe, State
 from parties.testing.processes import Life, current_life
 
-__all__ = ["MACHINES", "Step", "Transition", "declared", "listening"]
-
-MACHINES: dict[str, Machine[Any]] = {name: module.MACHINE for name, module in machines().items()}
+__all__ = ["Step", "Transition", "listening", "transitions_of"]
 
 
 class Transition(NamedTuple):
@@ -37,20 +34,20 @@ class Step(NamedTuple):
     after: State
 
 
-def declared(machine: str) -> list[Transition]:
-    """All transitions in a machine's table, sorted."""
+def transitions_of(name: str, machine: Machine[Any]) -> list[Transition]:
+    """All transitions in a machine's table, sorted, under the name by which faults and charts call the machine."""
     return sorted(
-        Transition(machine, state.__name__, event.__name__, after.__name__)
-        for (state, event), targets in MACHINES[machine].transitions.items()
+        Transition(name, state.__name__, event.__name__, after.__name__)
+        for (state, event), targets in machine.transitions.items()
         for after in targets
     )
 
 
 @contextmanager
-def listening(hear: Callable[[Step], None], observed: Mapping[str, Machine[Any]] = MACHINES) -> Iterator[None]:
-    """Within this context, `hear` is called with every transition that a process takes in one of the machines."""
+def listening(hear: Callable[[Step], None], machines: Mapping[str, Machine[Any]]) -> Iterator[None]:
+    """Within this context, `hear` is called with every transition that a process takes in these machines."""
     with ExitStack() as stack:
-        for name, machine in observed.items():
+        for name, machine in machines.items():
             stack.enter_context(machine.observed(_heard(name, hear)))
         yield
 

@@ -1,4 +1,4 @@
-"""What happened in a world, as one list: messages, events of servers, faults that struck, and lives of processes.
+"""What happened in a world, as one list: messages, what parties told, faults that struck, and lives of processes.
 
 Entries of the same instant of virtual time are in the order in which they happened.
 """
@@ -8,11 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from parties.events import ServerEvent
-from parties.simulation.network import Note
-from parties.testing.faults import Fault
+from parties.watch import Note
 
-__all__ = ["Began", "Entry", "Failed", "Killed", "Left", "StoryEvent"]
+__all__ = ["Began", "Entry", "Failed", "Killed", "Left", "Lost", "StoryEvent"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,15 @@ class Left:
     """A process has finished and will not be started again."""
 
 
-StoryEvent: TypeAlias = Note | ServerEvent | Fault | Began | Killed | Failed | Left
+@dataclass(frozen=True)
+class Lost:
+    """A message does not arrive: its connection broke, or its sender or receiver was killed."""
+
+    note: Note
+
+
+StoryEvent: TypeAlias = object
+"""A `Note`, a fault, one of the classes above, or what a party told, which may be anything."""
 
 
 class Entry(NamedTuple):

@@ -11,20 +11,24 @@ import trio
 
 from fsl_async.error_groups import leaves
 from fsl_async.errors import ChannelError, FslError, StorageError
-from parties.errors import RequestDeniedError, ServerBusyError
 from parties.testing.processes import Life, Process
 from parties.testing.story import Began, Failed, Killed, Left, StoryEvent
 
-__all__ = ["Ended", "Supervisor"]
+__all__ = ["Ended", "Live", "Recoverable", "Supervisor", "is_of_surroundings"]
 
 RESTART_SECONDS = 1.0
 """Seconds until a process that has ended with an error is started again."""
 
-RECOVERABLE = (ChannelError, StorageError, ServerBusyError)
-"""Errors after which a process is started again."""
+Recoverable: TypeAlias = Callable[[BaseException], bool]
+"""Whether a process that has ended with an error is started again."""
 
 Live: TypeAlias = Callable[[Life], Awaitable[None]]
 """What a process does in one life."""
+
+
+def is_of_surroundings(error: BaseException) -> bool:
+    """Whether an error comes from the network or the disk."""
+    return isinstance(error, ChannelError | StorageError)
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class Supervisor:
         tell: called with a party's name and what happens to its process.
         died: called when a process is killed.
         ended: called with an error after which a process is not started again.
+        recoverable: after which errors a process is started again; by default a lost connection and a failed disk.
     """
 
     def __init__(
@@ -50,10 +55,12 @@ class Supervisor:
         tell: Callable[[str, StoryEvent], None],
         died: Callable[[Process], None],
         ended: Callable[[Process, BaseException], None],
+        recoverable: Recoverable = is_of_surroundings,
     ) -> None:
         self._tell = tell
         self._died = died
         self._ended = ended
+        self._recoverable = recoverable
 
     async def keep(self, process: Process, live: Live) -> None:
         """Run life after life until one ends by itself.
@@ -95,7 +102,7 @@ class Supervisor:
         if life.mistaken or not all(isinstance(reason, FslError) for reason in reasons):
             raise error
         self._tell(life.process.name, Failed(reasons[0]))
-        if all(isinstance(reason, RECOVERABLE) or _is_limit(reason) for reason in reasons):
+        if all(self._recoverable(reason) for reason in reasons):
             return False
         self._ended(life.process, reasons[0])
         return True
@@ -104,8 +111,3 @@ class Supervisor:
 async def _enter(life: Life, live: Live) -> None:
     life.enter()
     await live(life)
-
-
-def _is_limit(error: BaseException) -> bool:
-    """Whether a server refuses a client that has used up its requests for one round."""
-    return isinstance(error, RequestDeniedError) and error.reason == "limit"

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Iterator
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
 from parties.testing.processes import Life, current_life
-from transport import MemoryNetwork
+from parties.watch import Note
+from transport import MemoryNetwork, Service
 from transport.errors import UnreachableError
 from transport.pipe import one_at_a_time
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["Broken", "Connection", "NetworkConditions", "Wires"]
 
 BUFFER_SIZE = 2**18
+
+_HANDSHAKE = 8 + 48 + 1_088
+"""Bytes that a dialler writes before its first message: see `transport.handshake`."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +81,57 @@ class NetworkConditions(ABC):
         """Called after a process has written; may kill it."""
 
 
+class _Post:
+    """Follows messages, which the network sees as bytes only: which of them arrive, and which are lost.
+
+    Args:
+        lose: called with every message that does not arrive.
+    """
+
+    def __init__(self, lose: Callable[[Note], None]) -> None:
+        self.lose = lose
+        self._announced: defaultdict[tuple[str, str], list[Note]] = defaultdict(list)
+        self._latest: dict[tuple[str, str], _Lane] = {}
+
+    def announce(self, note: Note) -> None:
+        """A message is what its sender writes to its receiver next; the one that was announced last comes first."""
+        self._announced[note.sender, note.receiver].append(note)
+
+    def written(self, note: Note) -> None:
+        """A message is what its sender has just written to its receiver."""
+        lane = self._latest.get((note.sender, note.receiver))
+        if lane is not None:
+            lane.carry(note)
+
+    def wrote(self, lane: _Lane) -> None:
+        """Something was written to a lane, perhaps the beginning of a message."""
+        between = lane.connection.sender, lane.connection.receiver
+        self._latest[between] = lane
+        waiting = self._announced.get(between)
+        if waiting and lane.is_past_handshake:
+            note = waiting.pop()
+            lane.carry(note, bulk=note.bulk)
+
+    def fail(self, sender: str, receiver: str) -> None:
+        """Nothing that was announced is written: there is no connection, or no sender any more."""
+        for note in self._announced.pop((sender, receiver), []):
+            self.lose(note)
+
+    def die(self, sender: str) -> None:
+        """A process was killed."""
+        for between in [between for between in self._announced if between[0] == sender]:
+            self.fail(*between)
+
+
 class _Lane:
     """One direction of a connection."""
 
-    def __init__(self, connection: Connection, conditions: NetworkConditions) -> None:
+    def __init__(self, connection: Connection, conditions: NetworkConditions, post: _Post) -> None:
         self.connection = connection
         self._conditions = conditions
+        self._post = post
+        self._carried: deque[tuple[int, Note]] = deque()
+        self._read = 0
         self._chunks: deque[tuple[float, bytes]] = deque()
         self._size = 0
         self._latest = 0.0
@@ -100,8 +149,14 @@ class _Lane:
             trio.BrokenResourceError: the connection broke, possibly in the middle of the data.
         """
         await trio.lowlevel.checkpoint()
+        try:
+            await self._write(memoryview(data).cast("B"))
+        except trio.BrokenResourceError:
+            self._post.fail(self.connection.sender, self.connection.receiver)
+            raise
+
+    async def _write(self, view: memoryview) -> None:
         self._require_writable()
-        view = memoryview(data).cast("B")
         start = 0
         while start < len(view):
             await self._room()
@@ -120,7 +175,17 @@ class _Lane:
             self._chunks.append((self._latest, portion))
             self._size += len(portion)
             self._written += len(portion)
+            self._post.wrote(self)
             self._changed.unpark_all()
+
+    @property
+    def is_past_handshake(self) -> bool:
+        """Whether what was written last can be a message."""
+        return self._written > _HANDSHAKE
+
+    def carry(self, note: Note, bulk: int = 0) -> None:
+        """A message ends with what was written last, but for so much bulk."""
+        self._carried.append((self._written + bulk, note))
 
     async def wait_writable(self) -> None:
         await trio.lowlevel.checkpoint()
@@ -146,6 +211,9 @@ class _Lane:
         if rest:
             self._chunks.appendleft((at, rest))
         self._size -= len(data)
+        self._read += len(data)
+        while self._carried and self._carried[0][0] <= self._read:
+            self._carried.popleft()
         self._changed.unpark_all()
         return data
 
@@ -170,6 +238,8 @@ class _Lane:
         self._changed.unpark_all()
 
     def _forget(self) -> None:
+        while self._carried:
+            self._post.lose(self._carried.popleft()[1])
         self._chunks.clear()
         self._size = 0
         self._changed.unpark_all()
@@ -242,23 +312,46 @@ class _End(trio.abc.Stream):
             raise trio.BrokenResourceError("this process has been killed")
 
 
-class Wires(MemoryNetwork):
-    """The simulated network; its addresses are the names of processes."""
+def _unseen(note: Note) -> None:
+    pass
 
-    def __init__(self, conditions: NetworkConditions) -> None:
+
+class Wires(MemoryNetwork):
+    """The simulated network; its addresses are any names.
+
+    Args:
+        conditions: what happens to what is written.
+        lose: called with every message that does not arrive, of those that `announce` or `written` has told.
+    """
+
+    def __init__(self, conditions: NetworkConditions, lose: Callable[[Note], None] = _unseen) -> None:
         super().__init__()
         self._conditions = conditions
+        self._post = _Post(lose)
         self._dialling = ("", "", 0)
         self._listening: dict[str, Life] = {}
+        self.announce = self._post.announce
+        self.written = self._post.written
+        self.die = self._post.die
 
-    def listens(self, life: Life) -> None:
-        """Let a life of a process listen under the process's name."""
-        self._listening[life.process.name] = life
+    def listens(self, life: Life, address: str = "") -> None:
+        """Let a life of a process listen at an address; by default under the process's name."""
+        self._listening[address or life.process.name] = life
+
+    async def listen(
+        self, address: str, service: Service, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """See `Transport.listen`."""
+        life = current_life()
+        if life is not None:
+            self.listens(life, address)
+        await super().listen(address, service, task_status=task_status)
 
     async def connect(self, address: str) -> trio.abc.Stream:
         """See `Transport.connect`."""
         life, there = current_life(), self._listening.get(address)
         if there is None or not there.alive:
+            self._post.fail(life.process.name if life else "", there.process.name if there else address)
             raise UnreachableError(f"nothing listens at {address!r} now")
         name, number = "", 0
         if life is not None:
@@ -270,11 +363,13 @@ class Wires(MemoryNetwork):
 
     def make_pair(self) -> tuple[trio.abc.Stream, trio.abc.Stream]:
         """Makes a connection under this network's conditions, one lane for each direction."""
-        dialler, listener, number = self._dialling
-        there = _Lane(Connection(dialler, listener, dialler, number), self._conditions)
-        back = _Lane(Connection(listener, dialler, dialler, number), self._conditions)
+        dialler, address, number = self._dialling
+        life = self._listening[address]
+        listener = life.process.name
+        there = _Lane(Connection(dialler, listener, dialler, number), self._conditions, self._post)
+        back = _Lane(Connection(listener, dialler, dialler, number), self._conditions, self._post)
         there.back, back.back = (back,), (there,)
         near, far = (_End(back, there, self._conditions, None), _End(there, back, self._conditions, None))
         near.belong_to(current_life())
-        far.belong_to(self._listening[listener])
+        far.belong_to(life)
         return near, far

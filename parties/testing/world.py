@@ -7,54 +7,44 @@ one seed, one transcript.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from random import Random
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import trio
-from trio.testing import MockClock
 
-from fsl_async.error_groups import leaves, sole_error
-from fsl_async.errors import FslError, MisuseError
+from fsl_async.error_groups import leaves
+from fsl_async.errors import MisuseError
 from fsl_async.protocols import ssa
 from fsl_async.task import Task
-from fsl_async.wire.messages import Message
+from fsl_async.wire.codec import Message
 from parties.client.client import Client
 from parties.client.setup import ClientSetup
 from parties.compute import InlineLane
-from parties.concurrency import RecurringEvent
+from parties.errors import RequestDeniedError, ServerBusyError
 from parties.events import RoundSettled, ServerEvent
 from parties.outcome import Model, RoundReport
 from parties.server.limits import Schedule
 from parties.server.server import Server
 from parties.server.setup import ServerSetup
-from parties.simulation.network import SERVERS, Network, Note
-from parties.simulation.scheduling import seeded_scheduling
-from parties.testing.disk import Disk, DiskStore
-from parties.testing.faults import AbortRound, AtTime, Crash, Fault, parties_of, party_of
-from parties.testing.injector import Injector
-from parties.testing.processes import Life, Process
-from parties.testing.recorder import Step, listening
-from parties.testing.story import Entry, StoryEvent
-from parties.testing.supervisor import Ended, Supervisor
-from parties.testing.wires import Wires
+from parties.simulation.network import SERVERS, Network
+from parties.testing.faults import AtTime, AtTransition
+from parties.testing.machines import MACHINES
+from parties.testing.processes import Life
+from parties.testing.recorder import Transition
+from parties.testing.round_faults import AbortRound, Fault
+from parties.testing.round_legend import RoundLegend
+from parties.testing.stragglers import Stragglers
+from parties.testing.supervisor import Ended, is_of_surroundings
+from parties.testing.surroundings import HORIZON, HorizonError, Surroundings, entered, refuse_unknown
+from parties.testing.wires import Connection
+from parties.watch import Note
 
 __all__ = ["Ended", "HorizonError", "World", "world"]
-
-EPOCH = 1.7e9
-"""The wall clocks' time when a world begins, in seconds since 1970."""
-
-HORIZON = 3_600.0
-"""Virtual seconds after which a world that has not ended raises `HorizonError`."""
-
-ROWS = 40
-"""How many rows of the chart a `HorizonError` shows."""
 
 ALL_ROUNDS = 10**6
 
@@ -65,57 +55,46 @@ MakeServer: TypeAlias = Callable[[ServerSetup], Server]
 MakeClient: TypeAlias = Callable[[ClientSetup], Client]
 
 
-class HorizonError(FslError):
-    """A world has reached its horizon before the test ended; the message shows the end of the chart."""
-
-
-@dataclass(eq=False)
-class World:
-    """Simulated parties under a plan of faults; made by `world`.
+class World(Surroundings):
+    """Simulated servers and clients under a plan of faults; made by `world`.
 
     Attributes:
         task: the task.
-        seed: the seed of all random choices.
         network: makes the parties.
-        injector: injects the faults.
-        processes: by party, its process.
-        disks: by party, its disk.
+        schedule: when rounds close.
         servers: S0 and S1, each in its present life.
-        transcript: every message that a party sent, in order, with the time.
         events: every event that a server reported, in order, with the time and the server's name.
-        story: messages and events, with faults and the lives of processes, in order; see `parties.testing.chart`.
         settled: by server and number, the report of a round.
         models: by server and number, the model after a round; 0 is the initial model.
-        ended: processes that ended with an error and were not started again.
-        steps: every step of every machine, in order.
         contradictions: what a restarted server says differently than before.
+
+    And those of all simulated processes: `seed`, `injector`, `processes`, `disks`, `transcript`, `story`, `ended`,
+    `steps`; see `parties.testing.surroundings`.
     """
 
-    task: Task
-    seed: int
-    network: Network
-    injector: Injector
-    schedule: Schedule
-    make_server: tuple[MakeServer, MakeServer] = (Server, Server)
-    horizon: float = HORIZON
-    processes: dict[str, Process] = field(default_factory=dict)
-    disks: defaultdict[str, Disk] = field(default_factory=lambda: defaultdict(Disk))
-    servers: list[Server] = field(default_factory=list)
-    transcript: list[tuple[float, Note]] = field(default_factory=list)
-    events: list[tuple[float, str, ServerEvent]] = field(default_factory=list)
-    story: list[Entry] = field(default_factory=list)
-    settled: tuple[dict[int, RoundReport], dict[int, RoundReport]] = field(default_factory=lambda: ({}, {}))
-    models: tuple[dict[int, Model], dict[int, Model]] = field(default_factory=lambda: ({}, {}))
-    ended: list[Ended] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
-    contradictions: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._wires = Wires(self.injector)
-        self._supervisor = Supervisor(self._tell, self._died, self._ended)
-        self._changed = RecurringEvent()
-        self._over = False
+    def __init__(
+        self,
+        task: Task,
+        network: Network,
+        seed: int,
+        faults: Sequence[Fault],
+        schedule: Schedule,
+        make_server: tuple[MakeServer, MakeServer],
+        horizon: float,
+    ) -> None:
+        super().__init__(seed, faults, MACHINES, horizon, RoundLegend(), _between_servers, _is_passing)
+        self.task = task
+        self.network = network
+        self.schedule = schedule
+        self.servers: list[Server] = []
+        self.events: list[tuple[float, str, ServerEvent]] = []
+        self.settled: tuple[dict[int, RoundReport], dict[int, RoundReport]] = ({}, {})
+        self.models: tuple[dict[int, Model], dict[int, Model]] = ({}, {})
+        self.contradictions: list[str] = []
+        self._make_server = make_server
         self._reachable: set[int] = set()
+        self._aborts = [fault for fault in faults if isinstance(fault, AbortRound)]
+        self._stragglers = Stragglers(self.injector, faults)
 
     # ---- for tests
 
@@ -129,80 +108,51 @@ class World:
             judged: if True, a `MisuseError` of the behaviour does not end the world, but is stored in `ended` for a
                 check to judge, because a malicious server may have caused it.
         """
-        live = partial(self._live_as_client, name, behaviour, make, judged)
-        self._nursery.start_soon(self._supervisor.keep, self.process(name), live)
+        self.keep(name, partial(self._live_as_client, name, behaviour, make, judged))
 
     async def wait_listening(self) -> None:
         """Wait until both servers have been reachable; clients that are started after this connect at once."""
-        while len(self._reachable) < len(SERVERS):
-            await self._changed.wait()
+        await self.wait_until(lambda: len(self._reachable) == len(SERVERS))
 
     async def wait_settled(self, number: int) -> None:
         """Wait until both servers have settled a round."""
-        while not all(number in settled for settled in self.settled):
-            await self._changed.wait()
+        await self.wait_until(lambda: all(number in settled for settled in self.settled))
 
-    def process(self, name: str) -> Process:
-        """A party's process, over all its lives."""
-        if name not in self.processes:
-            self.processes[name] = Process(name, Random(f"{self.seed}/{name}"))
-        return self.processes[name]
-
-    def end(self) -> None:
-        """End the story: what happens while the processes are stopped is not part of it."""
-        self._over = True
-
-    @property
-    def now(self) -> float:
-        """Seconds since the world began."""
-        return self.injector.now
+    def waits(self) -> str:
+        """See `Surroundings.waits`."""
+        states = ", ".join(f"{name}: {server.state_name()}" for name, server in zip(SERVERS, self.servers, strict=True))
+        late = f", or after {self.schedule.seconds:g} s" if self.schedule.seconds < float("inf") else ""
+        return (
+            f"the test still waits ({states}). A round closes with {self.schedule.clients} submissions{late}: is that "
+            "the schedule= you want?"
+        )
 
     # ---- processes
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep both servers running until cancelled."""
-        self.injector.begin()
-        self.injector.kill, self.injector.abort = self._crash, self._abort
-        self.injector.tell = lambda fault: self._tell(party_of(fault), fault)
+    def begin(self) -> None:
+        """Keep both servers running, and let operators give rounds up when the plan says so."""
+        self.injector.committed = self._committed
         self.servers = list(self.network.servers)
-        with listening(self._heard):
-            async with trio.open_nursery() as self._nursery:
-                for index, name in enumerate(SERVERS):
-                    self.models[index][0] = dict(self.servers[index].model)
-                    live = partial(self._live_as_server, index)
-                    self._nursery.start_soon(self._supervisor.keep, self.process(name), live)
-                for fault in self.injector.timed:
-                    self._nursery.start_soon(self._strike, fault)
-                self._nursery.start_soon(self._watch_horizon)
-                task_status.started()
-
-    async def _watch_horizon(self) -> None:
-        """End a world in which a test waits in vain, because virtual time would never run out."""
-        await trio.sleep(self.horizon)
-        from parties.testing.chart import Chart  # imported here because charts import worlds
-
-        states = ", ".join(f"{name}: {server.state_name()}" for name, server in zip(SERVERS, self.servers, strict=True))
-        late = f", or after {self.schedule.seconds:g} s" if self.schedule.seconds < float("inf") else ""
-        raise HorizonError(
-            f"the world is {self.horizon:g} s old, and the test still waits ({states}). A round closes with "
-            f"{self.schedule.clients} submissions{late}: is that the schedule= you want? A test that "
-            f"takes longer says so with horizon=. The end of what happened:\n{Chart.of(self).last(ROWS)}"
-        )
+        for index, name in enumerate(SERVERS):
+            self.models[index][0] = dict(self.servers[index].model)
+            self.keep(name, partial(self._live_as_server, index))
+        for fault in self._aborts:
+            if isinstance(fault.point, AtTime):
+                self._nursery.start_soon(self._abort_at, fault, fault.point.seconds)
 
     async def _live_as_server(self, index: int, life: Life) -> None:
         name = SERVERS[index]
-        self._wires.listens(life)
-        store = await DiskStore(self.disks[name], life, self.injector).read()
+        self.wires.listens(life)
         setup = replace(
             self.network.servers[index].setup,
-            transport=self._wires,
-            store=store,
+            transport=self.wires,
+            store=await self.open_disk(life),
             schedule=self.schedule,
             observe=partial(self._observe, life, index),
             watch=partial(self._watch, life),
-            clock=partial(self._wall_clock, name),
+            clock=partial(self.wall_clock, name),
         )
-        server = self.servers[index] = self.make_server[index](setup)
+        server = self.servers[index] = self._make_server[index](setup)
         async with trio.open_nursery() as nursery:
             await nursery.start(server.run)
             self._reachable.add(index)
@@ -216,9 +166,9 @@ class World:
     async def _live_as_client(
         self, name: str, behaviour: Behaviour, make: MakeClient, judged: bool, life: Life
     ) -> None:
-        store = await DiskStore(self.disks[name], life, self.injector).read()
+        store = await self.open_disk(life)
         setup = replace(
-            self.network.client(name).setup, transport=self._wires, store=store, watch=partial(self._watch, life)
+            self.network.client(name).setup, transport=self.wires, store=store, watch=partial(self._watch, life)
         )
         async with make(setup) as client:
             try:
@@ -227,26 +177,21 @@ class World:
                 life.mistaken = not judged and any(isinstance(leaf, MisuseError) for leaf in leaves(error))
                 raise
 
-    def _crash(self, crash: Crash) -> None:
-        self.process(crash.party).kill(crash.down)
+    # ---- faults of rounds
 
-    def _died(self, process: Process) -> None:
-        self.disks[process.name].crash(process.rng)
-
-    def _ended(self, process: Process, error: BaseException) -> None:
-        self.ended.append(Ended(process.name, self.now, error))
-
-    async def _strike(self, fault: Crash | AbortRound) -> None:
-        """Wait for the time of a fault, and let it strike."""
-        match fault:
-            case Crash(point=AtTime(seconds=seconds)):
-                await trio.sleep(self.injector.until(seconds))
-                if self.process(fault.party).running:
-                    self.injector.strike(fault)
-                    self._crash(fault)
-            case AbortRound(point=AtTime(seconds=seconds)):
-                await trio.sleep(self.injector.until(seconds))
+    def _committed(self, party: str, taken: Transition) -> None:
+        for fault in self._aborts:
+            if (
+                party == fault.party
+                and isinstance(fault.point, AtTransition)
+                and self.injector.is_at(party, fault.point, taken)
+                and not self.injector.calm
+            ):
                 self._abort(fault)
+
+    async def _abort_at(self, fault: AbortRound, seconds: float) -> None:
+        await trio.sleep(self.injector.until(seconds))
+        self._abort(fault)
 
     def _abort(self, fault: AbortRound) -> None:
         server = self.servers[SERVERS.index(fault.party)]
@@ -257,26 +202,21 @@ class World:
 
     # ---- records
 
-    def _tell(self, party: str, told: StoryEvent) -> None:
-        if not self._over:
-            self.story.append(Entry(self.now, party, told))
-
-    def _heard(self, step: Step) -> None:
-        self.injector.hear(step)
-        self.steps.append(step)
-
     def _watch(self, life: Life, sender: str, receiver: str, message: Message, bulk: int) -> None:
         if life.alive:
-            self.injector.watch(sender, receiver, message)
+            self._stragglers.watch(sender, receiver, message)
             note = Note(sender, receiver, message, bulk)
-            self.transcript.append((self.now, note))
-            self._tell(sender, note)
+            self.note(sender, note)
+            if sender in SERVERS:  # a server tells of what it has sent, a client of what it is about to send
+                self.wires.written(note)
+            else:
+                self.wires.announce(note)
 
     def _observe(self, life: Life, index: int, event: ServerEvent) -> None:
         if not life.alive:
             return
         self.events.append((self.now, SERVERS[index], event))
-        self._tell(SERVERS[index], event)
+        self.tell(SERVERS[index], event)
         if isinstance(event, RoundSettled):
             report = event.past.report
             self._note_model(index, report.number)
@@ -296,20 +236,15 @@ class World:
         if any(not np.array_equal(before[name], array) for name, array in model.items()):
             self.contradictions.append(f"{SERVERS[index]} had another model after round {number} before it was killed")
 
-    def _wall_clock(self, name: str) -> float:
-        return EPOCH + self.now + self.injector.clock_error(name)
+
+def _between_servers(connection: Connection) -> bool:
+    return connection.sender in SERVERS and connection.receiver in SERVERS
 
 
-def _refuse_unknown(faults: Sequence[Fault], clients: Sequence[str]) -> None:
-    """Refuse faults of unknown parties, because they would never strike, and their test would prove nothing."""
-    known = (*SERVERS, *clients)
-    for fault in faults:
-        for party in parties_of(fault):
-            if party not in known:
-                raise MisuseError(
-                    f"{fault}: there is no party {party!r}, only {', '.join(known)}; name the clients that faults "
-                    "strike in clients=[…]"
-                )
+def _is_passing(error: BaseException) -> bool:
+    """Whether a process is started again: the network or the disk failed, or a server had no place for it."""
+    limited = isinstance(error, RequestDeniedError) and error.reason == "limit"
+    return is_of_surroundings(error) or isinstance(error, ServerBusyError) or limited
 
 
 @asynccontextmanager
@@ -345,27 +280,7 @@ async def world(
         MisuseError: the model does not fit the task, the clock does not jump, or a fault names an unknown party.
         HorizonError: the world has reached its horizon.
     """
-    clock = trio.lowlevel.current_clock()
-    if not isinstance(clock, MockClock) or clock.autojump_threshold == float("inf"):
-        raise MisuseError(
-            "a simulated world needs a clock that jumps: in a test, ask for the fixture `autojump_clock`; "
-            "elsewhere, trio.run(..., clock=trio.testing.MockClock(autojump_threshold=0))"
-        )
-    _refuse_unknown(faults, clients)
-    made = World(
-        task,
-        seed,
-        Network(task, model, seed, InlineLane()),
-        Injector(seed, faults),
-        schedule or Schedule(clients=task.max_clients),
-        make_server,
-        horizon,
-    )
-    with seeded_scheduling(seed), sole_error():
-        async with trio.open_nursery() as nursery:
-            await nursery.start(made.run)
-            try:
-                yield made
-            finally:
-                made.end()
-                nursery.cancel_scope.cancel()
+    refuse_unknown(faults, (*SERVERS, *clients), "name the clients that faults strike in clients=[…]")
+    network, schedule = Network(task, model, seed, InlineLane()), schedule or Schedule(clients=task.max_clients)
+    async with entered(World(task, network, seed, faults, schedule, make_server, horizon)) as made:
+        yield made

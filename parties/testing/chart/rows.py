@@ -21,12 +21,13 @@ class Look(Enum):
 
 @dataclass(frozen=True)
 class Arrow:
-    """A message: its sender, its receiver, its label and its size in bytes."""
+    """A message: its sender, its receiver, its label, its size in bytes, and whether it was lost on its way."""
 
     sender: str
     receiver: str
     label: str
     size: int
+    lost: bool = False
 
 
 @dataclass(frozen=True)

@@ -4,29 +4,42 @@
     print(Chart.of(world).only(number=2, parties=["S0", "S1"]))       # one round, two parties
     Path("round.svg").write_text(Chart.of(world).last(60).svg())      # for documents
 
-S0 is on the left, S1 on the right and the clients are between them, so that every message begins or ends at an edge,
-where its name and size are shown. An arrow is at the time at which its message was sent; the network may deliver it
-later, or never. The line of a process is interrupted while it does not run.
+In a world of rounds S0 is on the left, S1 on the right and the clients are between them, so that every message begins
+or ends at an edge, where its name and size are shown; in a laboratory parties stand in the order in which they start.
+An arrow is at the time at which its message was sent; the network may deliver it later. One that ends in × was lost:
+its connection broke, or a party was dead. The line of a process is interrupted while it does not run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from parties.events import RoundOpened
-from parties.simulation.network import SERVERS, Note
+from fsl_async.wire.codec import encode
+from parties.testing.chart import html as chart_html
 from parties.testing.chart import svg as chart_svg
 from parties.testing.chart import text as chart_text
-from parties.testing.chart.labels import arrow, mark, shown
-from parties.testing.chart.rows import Arrow, Mark, Row
-from parties.testing.story import Began, Entry, Failed, Killed, Left, StoryEvent
+from parties.testing.chart.legend import Legend
+from parties.testing.chart.rows import Arrow, Row
+from parties.testing.story import Began, Entry, Failed, Killed, Left, Lost
+from parties.watch import Note
 
-if TYPE_CHECKING:
-    from parties.testing.world import World
+__all__ = ["Chart", "Charted"]
 
-__all__ = ["Chart"]
+_BULK_HEADER = 5
+
+
+class Charted(Protocol):
+    """What a chart is made of: a story, and how to call what happens in it."""
+
+    @property
+    def story(self) -> Sequence[Entry]:
+        """What happened, in order."""
+
+    @property
+    def legend(self) -> Legend:
+        """How to call it."""
 
 
 @dataclass(frozen=True)
@@ -36,25 +49,27 @@ class Chart:
     Attributes:
         parties: the columns, from left to right.
         rows: what happened, in order.
+        edges: the parties of which one takes part in every message; none if any two may talk.
         omitted: how many rows before the first one are left out.
     """
 
     parties: tuple[str, ...]
     rows: tuple[Row, ...]
+    edges: tuple[str, ...] = ()
     omitted: int = 0
 
     @staticmethod
-    def of(world: World) -> Chart:
-        """The chart of a world so far."""
-        return Chart.of_story(world.story)
+    def of(world: Charted) -> Chart:
+        """The chart of a world or a laboratory so far."""
+        return Chart.of_story(world.story, world.legend)
 
     @staticmethod
-    def of_story(story: Iterable[Entry]) -> Chart:
+    def of_story(story: Iterable[Entry], legend: Legend) -> Chart:
         """The chart of a story."""
         entries = list(story)
-        rows = tuple(_rows(entries))
-        clients = sorted({name for row in rows for name in row.parties}.difference(SERVERS))
-        return Chart((SERVERS[0], *clients, SERVERS[1]), rows)
+        rows = tuple(_rows(entries, legend))
+        parties = dict.fromkeys(name for row in rows for name in row.parties)
+        return Chart(legend.columns(parties), rows, legend.edges)
 
     def only(
         self, *, number: int = 0, parties: Collection[str] = (), begin: float = 0.0, end: float = float("inf")
@@ -83,11 +98,15 @@ class Chart:
 
     def text(self, width: int = 100) -> str:
         """The chart as text of a width in columns; wider if the clients need more room."""
-        return chart_text.drawn(self.parties, self.rows, self.omitted, width)
+        return chart_text.drawn(self.parties, self.rows, self.edges, self.omitted, width)
 
     def svg(self, title: str = "Sequence chart") -> str:
         """The chart as an SVG picture, readable on light and dark pages; needs no other file."""
-        return chart_svg.drawn(self.parties, self.rows, self.omitted, title)
+        return chart_svg.drawn(self.parties, self.rows, self.edges, self.omitted, title)
+
+    def html(self, title: str = "Sequence chart") -> str:
+        """The picture in a page of its own, for light and dark screens; needs no other file."""
+        return chart_html.page(title, [(title, self.svg(title))])
 
     def __str__(self) -> str:
         return self.text()
@@ -98,24 +117,24 @@ class Chart:
         return tuple(row for row in during if row.number in (0, number))
 
 
-def _rows(entries: list[Entry]) -> Iterator[Row]:
-    numbers = {entry.event.round_id: entry.event.number for entry in entries if isinstance(entry.event, RoundOpened)}
+def _rows(entries: Sequence[Entry], legend: Legend) -> Iterator[Row]:
+    lost = {id(entry.event.note) for entry in entries if isinstance(entry.event, Lost)}
     running: frozenset[str] = frozenset()
-    for entry in entries:
-        if isinstance(entry.event, Killed | Failed | Left):
-            running -= {entry.party}
-        elif isinstance(entry.event, Began | Note):
-            running |= {entry.party}
-        if shown(entry.event):
-            yield Row(entry.at, _number(entry.event, numbers), running, _drawn(entry))
+    for entry, number in zip(entries, legend.numbers(entries), strict=True):
+        match entry.event:
+            case Lost():
+                continue
+            case Killed() | Failed() | Left():
+                running -= {entry.party}
+            case Began() | Note():
+                running |= {entry.party}
+        if isinstance(entry.event, Note):
+            label = legend.message(entry.event.message)
+            yield Row(entry.at, number, running, _arrow(entry.event, label, lost=id(entry.event) in lost))
+        elif legend.shown(entry.event):
+            yield Row(entry.at, number, running, legend.mark(entry.party, entry.event))
 
 
-def _drawn(entry: Entry) -> Arrow | Mark:
-    return arrow(entry.event) if isinstance(entry.event, Note) else mark(entry.party, entry.event)
-
-
-def _number(event: StoryEvent, numbers: Mapping[bytes, int]) -> int:
-    """The number of the round that an event concerns; 0 if it concerns none."""
-    about = event.message if isinstance(event, Note) else event
-    number = getattr(about, "number", numbers.get(getattr(about, "round_id", b""), 0))
-    return int(number)
+def _arrow(note: Note, label: str, *, lost: bool) -> Arrow:
+    head = sum(len(part) for part in encode(note.message))
+    return Arrow(note.sender, note.receiver, label, head + note.bulk + (_BULK_HEADER if note.bulk else 0), lost)

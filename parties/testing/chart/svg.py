@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from xml.etree import ElementTree
 
-from parties.simulation.network import SERVERS
 from parties.testing.chart.labels import cut, plain, size_text
 from parties.testing.chart.rows import Arrow, Look, Mark, Row
 
 __all__ = ["drawn"]
 
 MARGIN, TIMES, EDGE, BETWEEN = 16, 64, 210, 84
-"""Widths in pixels: of the margin, of the times, of an edge with messages' names, and between two clients."""
+"""Widths in pixels: of the margin, of the times, where messages' names stand, and elsewhere."""
 
 HEADING, ROW = 44, 22
 """Heights in pixels."""
@@ -41,9 +40,9 @@ text { font: 12px system-ui, -apple-system, "Segoe UI", "Helvetica Neue", Arial,
 """
 
 
-def drawn(parties: Sequence[str], rows: Sequence[Row], omitted: int, title: str) -> str:
+def drawn(parties: Sequence[str], rows: Sequence[Row], edges: Collection[str], omitted: int, title: str) -> str:
     """The picture as one XML document."""
-    places = _places(parties)
+    places = _places(parties, edges)
     width = max(places.values(), default=0) + 40 + MARGIN
     height = HEADING + (len(rows) + 2) * ROW
     svg = ElementTree.Element(
@@ -57,19 +56,19 @@ def drawn(parties: Sequence[str], rows: Sequence[Row], omitted: int, title: str)
     if omitted:
         _write(svg, MARGIN + TIMES - 4, HEADING, f"{omitted} before", "time", "end")
     for number, row in enumerate(rows):
-        _draw_row(svg, places, row, _height(number))
+        _draw_row(svg, places, edges, row, _height(number))
     _draw_times(svg, rows)
     for child in svg:
         child.tail = "\n"
     return f"{ElementTree.tostring(svg, encoding='unicode')}\n"
 
 
-def _places(parties: Sequence[str]) -> dict[str, int]:
+def _places(parties: Sequence[str], edges: Collection[str]) -> dict[str, int]:
     """The distance of each party's line from the left, in pixels."""
     places, place = {}, MARGIN + TIMES + 24
     for name, following in pairwise([*parties, ""]):
         places[name] = place
-        place += EDGE if name in SERVERS or following in SERVERS else BETWEEN
+        place += EDGE if not edges or name in edges or following in edges else BETWEEN
     return places
 
 
@@ -115,21 +114,29 @@ def _draw_times(svg: ElementTree.Element, rows: Sequence[Row]) -> None:
         before = time
 
 
-def _draw_row(svg: ElementTree.Element, places: Mapping[str, int], row: Row, height: float) -> None:
+def _draw_row(
+    svg: ElementTree.Element, places: Mapping[str, int], edges: Collection[str], row: Row, height: float
+) -> None:
     if isinstance(row.drawn, Arrow):
-        _draw_arrow(svg, places, row.drawn, height)
+        _draw_arrow(svg, places, edges, row.drawn, height)
     else:
         _draw_mark(svg, places, row.drawn, height)
 
 
-def _draw_arrow(svg: ElementTree.Element, places: Mapping[str, int], arrow: Arrow, height: float) -> None:
+def _draw_arrow(
+    svg: ElementTree.Element, places: Mapping[str, int], edges: Collection[str], arrow: Arrow, height: float
+) -> None:
     source, target = places[arrow.sender], places[arrow.receiver]
-    kind = "in" if arrow.sender not in SERVERS else "peer" if arrow.receiver in SERVERS else "out"
+    kind = "peer" if edges and {arrow.sender, arrow.receiver} <= {*edges} else "out" if arrow.sender in edges else "in"
     back = -8 if source < target else 8
     _add(svg, "line", f"arrow {kind}", x1=source, x2=target + back, y1=height, y2=height)
-    points = f"{target},{height} {target + back},{height - 4} {target + back},{height + 4}"
-    _add(svg, "polygon", f"head {kind}", points=points)
-    edge, other = (source, target) if arrow.sender in SERVERS else (target, source)
+    if arrow.lost:
+        _write(svg, target + back, height, "×", "fault", "middle")
+    else:
+        points = f"{target},{height} {target + back},{height - 4} {target + back},{height + 4}"
+        _add(svg, "polygon", f"head {kind}", points=points)
+    at_receiver = arrow.receiver in edges and arrow.sender not in edges
+    edge, other = (target, source) if at_receiver else (source, target)
     middle = edge + (EDGE // 2 if edge < other else -EDGE // 2)
     label, size = _cut(arrow.label, EDGE - 70), size_text(arrow.size)
     width = (len(label) + len(size) + 1) * LETTER + 4

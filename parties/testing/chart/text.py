@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from parties.simulation.network import SERVERS
 from parties.testing.chart.labels import cut, size_text
 from parties.testing.chart.rows import Arrow, Mark, Row
 
@@ -21,14 +20,14 @@ NARROWEST, WIDEST = 7, 12
 """The least and the greatest number of columns between two clients."""
 
 
-def drawn(parties: Sequence[str], rows: Sequence[Row], omitted: int, width: int) -> str:
+def drawn(parties: Sequence[str], rows: Sequence[Row], edges: Collection[str], omitted: int, width: int) -> str:
     """The chart as text; lines have no trailing blanks."""
-    places = _places(parties, width)
+    places = _places(parties, width) if edges else _spread(parties, width)
     heading = _heading(places)
     lines = [heading]
     if omitted:
         lines.append(f"{'':>{LEFT}}({omitted} rows before)")
-    lines += _body(places, rows)
+    lines += _body(places, rows, edges)
     return "\n".join(line.rstrip() for line in [*lines, heading])
 
 
@@ -45,6 +44,12 @@ def _places(parties: Sequence[str], width: int) -> dict[str, int]:
     return dict(zip(parties, columns, strict=True))
 
 
+def _spread(parties: Sequence[str], width: int) -> dict[str, int]:
+    """The column of each party's line, where a message may go between any two of them."""
+    between = max(EDGE, min(2 * EDGE, (width - 3 - LEFT) // max(len(parties) - 1, 1)))
+    return {name: LEFT + place * between for place, name in enumerate(parties)}
+
+
 def _heading(places: Mapping[str, int]) -> str:
     columns = sorted(places.values())
     room = min((after - before for before, after in pairwise(columns)), default=WIDEST) - 1
@@ -56,7 +61,7 @@ def _heading(places: Mapping[str, int]) -> str:
     return str(line)
 
 
-def _body(places: Mapping[str, int], rows: Sequence[Row]) -> Iterator[str]:
+def _body(places: Mapping[str, int], rows: Sequence[Row], edges: Collection[str]) -> Iterator[str]:
     before = ""
     for row in rows:
         line = _Line(max(places.values()) + 1)
@@ -67,26 +72,28 @@ def _body(places: Mapping[str, int], rows: Sequence[Row]) -> Iterator[str]:
             if name in places:
                 line.write(places[name], "│")
         if isinstance(row.drawn, Arrow):
-            _draw_arrow(line, places, row.drawn)
+            _draw_arrow(line, places, edges, row.drawn)
         else:
             _draw_mark(line, places, row.drawn)
         yield str(line)
 
 
-def _draw_arrow(line: _Line, places: Mapping[str, int], arrow: Arrow) -> None:
+def _draw_arrow(line: _Line, places: Mapping[str, int], edges: Collection[str], arrow: Arrow) -> None:
     source, target = places[arrow.sender], places[arrow.receiver]
     for column in range(min(source, target) + 1, max(source, target)):
         line.write(column, "┼" if line.at(column) == "│" else "─")
     line.write(source, "├" if source < target else "┤")
-    line.write(target - 1 if source < target else target + 1, "►" if source < target else "◄")
-    start, end = _stretch(places, *((source, target) if arrow.sender in SERVERS else (target, source)))
+    head = "×" if arrow.lost else "►" if source < target else "◄"
+    line.write(target - 1 if source < target else target + 1, head)
+    at_receiver = arrow.receiver in edges and arrow.sender not in edges
+    start, end = _stretch(places, *((target, source) if at_receiver else (source, target)))
     size = f" {size_text(arrow.size)} "
     label = f" {cut(arrow.label, end - start - 4 - len(size))}{size}"
     line.write(start + 1 + (end - start - 1 - len(label)) // 2, label)
 
 
 def _stretch(places: Mapping[str, int], edge: int, other: int) -> tuple[int, int]:
-    """The first and last columns between a server's line and the next line in an arrow's direction."""
+    """The first and last columns between one end's line and the next line in an arrow's direction."""
     if edge < other:
         return edge, min(column for column in places.values() if column > edge)
     return max(column for column in places.values() if column < edge), edge

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from parties.testing.faults import Fault
+from parties.testing.round_faults import Fault
 from parties.testing.trials.members import Ledger
 from parties.testing.world import World
 

@@ -9,7 +9,6 @@ from typing import Literal
 from fsl_async import Dense, Ring, Sparse, Task
 from parties.simulation.network import SERVERS
 from parties.testing.faults import (
-    AbortRound,
     AtCommit,
     AtSend,
     AtTime,
@@ -19,18 +18,16 @@ from parties.testing.faults import (
     Crash,
     Cut,
     Delay,
-    Fault,
     FaultPoint,
     FullDisk,
-    Late,
     Moment,
-    OldCopy,
     Partition,
     SkewedClock,
     SlowDisk,
-    Straggle,
 )
-from parties.testing.recorder import Transition, declared
+from parties.testing.machines import declared
+from parties.testing.recorder import Transition
+from parties.testing.round_faults import AbortRound, Fault, Late, OldCopy, Straggle
 from parties.testing.trials.scenario import NAMES, Scenario, Trial
 
 __all__ = ["MOMENTS", "draw"]

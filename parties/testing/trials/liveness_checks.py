@@ -9,7 +9,8 @@ from fsl_async.wire.messages import Enter, Receipt, Refused
 from parties.events import ClientLeft, RoundOpened, RoundSettled, SubmissionIn
 from parties.outcome import Aborted, RoundReport
 from parties.simulation.network import SERVERS
-from parties.testing.faults import CALM, Delay, Fault, FullDisk, Partition, SlowDisk
+from parties.testing.faults import CALM, Delay, FullDisk, Partition, SlowDisk
+from parties.testing.round_faults import Fault
 from parties.testing.story import Began, Failed, Killed
 from parties.testing.trials.case import Case
 

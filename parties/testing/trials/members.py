@@ -30,8 +30,8 @@ from parties.client.setup import ClientSetup
 from parties.errors import AlreadyCountedError, OutcomeUnknownError, RoundClosedError, SumRefusedError
 from parties.outcome import ClientOutcome, SubmissionReceipt
 from parties.testing.disk import Disk
-from parties.testing.faults import Late, OldCopy
 from parties.testing.processes import current_life
+from parties.testing.round_faults import Late, OldCopy
 
 __all__ = ["Ledger", "Member", "Plan", "Retrieved"]
 

@@ -17,17 +17,10 @@ from fsl_async.errors import MisuseError
 from parties.server.limits import Schedule
 from parties.server.server import Server
 from parties.simulation.network import SERVERS
-from parties.testing.faults import (
-    CALM,
-    Fault,
-    Late,
-    MaliciousClient,
-    MaliciousServer,
-    OldCopy,
-    party_of,
-)
+from parties.testing.faults import CALM, FaultBase, party_of
 from parties.testing.injector import CrashPoint
 from parties.testing.recorder import Transition
+from parties.testing.round_faults import Late, MaliciousClient, MaliciousServer, OldCopy
 from parties.testing.trials.case import Case, Violation
 from parties.testing.trials.checks import check_all
 from parties.testing.trials.members import Ledger, Member
@@ -59,7 +52,7 @@ class Verdict:
     """
 
     violations: tuple[Violation, ...]
-    fired: tuple[Fault, ...]
+    fired: tuple[FaultBase, ...]
     transitions: frozenset[Transition]
     crash_points: frozenset[CrashPoint]
     seconds: float
@@ -148,7 +141,7 @@ async def _run(trial: Trial, malice: Malice) -> Verdict:
             violations=tuple(check_all(case)),
             fired=tuple(fired),
             transitions=frozenset(step.transition for step in made.steps),
-            crash_points=frozenset(made.injector.crash_points),
+            crash_points=frozenset(point for point in made.injector.crash_points if point[0] in SERVERS),
             seconds=made.now,
             transcript=_digest(made),
             case=case,

@@ -5,9 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fsl_async import Task
-from parties.testing.faults import (
-    Fault,
-)
+from parties.testing.round_faults import Fault
 
 __all__ = ["NAMES", "Scenario", "Trial"]
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from parties.testing.faults import Crash, Cut, Delay, Fault, FullDisk, Late, Partition, SlowDisk, Straggle, party_of
+from parties.testing.faults import Crash, Cut, Delay, FullDisk, Partition, SlowDisk, party_of
+from parties.testing.round_faults import Fault, Late, Straggle
 from parties.testing.trials.scenario import NAMES, Scenario, Trial
 
 __all__ = ["shrink"]

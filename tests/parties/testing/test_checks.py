@@ -15,10 +15,10 @@ from fsl_async.protocols import ssa
 from fsl_async.wire.messages import Receipt, Refused, Share
 from parties.events import RoundOpened, RoundSettled
 from parties.outcome import Aborted, ClientOutcome, RoundReport
-from parties.simulation.network import Note
 from parties.testing import Delay, Ended, Fault, FullDisk, Partition
 from parties.testing.story import Began, Entry, Failed
 from parties.testing.trials import CHECKS, Case, Scenario, Trial, check_all, run
+from parties.watch import Note
 from tests.parties.testing import small_world
 
 SEED = 6

@@ -22,7 +22,7 @@ from parties.testing import (
     Partition,
     SkewedClock,
 )
-from parties.testing.faults import Straggle
+from parties.testing.round_faults import Straggle
 from parties.testing.world import world
 from tests.parties.testing.small_world import MODEL, TASK, take_part
 

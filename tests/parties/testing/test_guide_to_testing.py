@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-from parties.testing import faults
+from parties.testing import faults, round_faults
 from tests import ROOT
 from tests.support import guide
 
@@ -28,9 +28,10 @@ def test_the_code_of_the_page_is_a_file_of_tests_that_pass(tmp_path: Path) -> No
 
 
 def test_every_fault_that_a_test_may_plan_is_on_the_page() -> None:
-    others = {"CALM", "Fault", "Moment", "FaultPoint", "parties_of", "party_of"}
+    others = {"CALM", "Fault", "FaultBase", "PartyFault", "ProcessFault", "Moment", "FaultPoint"}
+    others |= {"parties_of", "party_of"}
     of_trials = {"Late", "Straggle", "OldCopy", "MaliciousClient", "MaliciousServer"}
-    for name in set(faults.__all__) - others - of_trials:
+    for name in {*faults.__all__, *round_faults.__all__} - others - of_trials:
         assert f"`{name}" in TEXT, name
 
 

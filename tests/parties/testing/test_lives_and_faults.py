@@ -11,7 +11,6 @@ import trio
 from fsl_async.errors import StorageError
 from fsl_async.protocols.machine import Event, Machine, State
 from parties.events import RoundSettled
-from parties.simulation.network import Note
 from parties.storage.store import DiskFullError, Record
 from parties.testing import (
     CALM,
@@ -29,9 +28,11 @@ from parties.testing import (
     World,
 )
 from parties.testing.injector import Injector
+from parties.testing.machines import MACHINES, declared
 from parties.testing.processes import KilledError, Life, Process, current_life
-from parties.testing.recorder import MACHINES, Step, Transition, declared, listening
+from parties.testing.recorder import Step, Transition, listening
 from parties.testing.story import Began, Failed, Killed, Left
+from parties.watch import Note
 from tests.parties.testing import small_world
 
 SEED = 8
@@ -167,7 +168,7 @@ def test_all_that_is_heard_in_a_world_is_declared(crashed: World) -> None:
 def test_steps_outside_all_processes_are_not_heard(crashed: World) -> None:
     step = next(step for step in crashed.steps if step.transition.machine == "client")
     heard: list[object] = []
-    with listening(heard.append):
+    with listening(heard.append, MACHINES):
         assert MACHINES["client"].step(step.state, step.event) == step.after
     assert heard == []
 

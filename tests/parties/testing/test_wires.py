@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from fsl_async.wire.messages import Hint
 from parties.testing import Cut, Delay, Fault, Partition
-from parties.testing.faults import Straggle
 from parties.testing.injector import LATENCY, Injector
 from parties.testing.processes import KilledError, Life, Process
+from parties.testing.round_faults import Straggle
+from parties.testing.stragglers import Stragglers
 from parties.testing.wires import BUFFER_SIZE, Broken, Connection, NetworkConditions, Wires
 from transport.errors import UnreachableError
 
@@ -233,12 +234,14 @@ def test_what_a_killed_process_had_written_arrives_by_chance() -> None:
 
 
 async def test_a_submission_reaches_one_server_late(autojump_clock: trio.abc.Clock) -> None:
-    injector = injected(Straggle("anna", submission=2, server="S0", seconds=9.0))
+    late = Straggle("anna", submission=2, server="S0", seconds=9.0)
+    injector = injected(late)
+    stragglers = Stragglers(injector, [late])
     near, far = await Pair(injector).connect()
     took = []
     for round_id in (b"first", b"second", b"second"):
-        injector.watch("anna", "S1", submission(round_id))
-        injector.watch("anna", "S0", submission(round_id))
+        stragglers.watch("anna", "S1", submission(round_id))
+        stragglers.watch("anna", "S0", submission(round_id))
         began = trio.current_time()
         await near.send_all(b"x")
         await far.receive_some()

@@ -23,7 +23,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from parties.testing.recorder import MACHINES, Transition, declared
+from parties.testing.machines import MACHINES, declared
+from parties.testing.recorder import Transition
 from parties.testing.trials import Trial, shrink
 
 from .crew import Seen, try_all

@@ -15,7 +15,7 @@ from fsl_async.protocols.machine import Event
 from fsl_async.wire.messages import Message
 from parties.simulation.network import SERVERS
 from parties.testing import trials
-from parties.testing.faults import Fault, MaliciousClient, MaliciousServer
+from parties.testing.round_faults import Fault, MaliciousClient, MaliciousServer
 from parties.testing.trials import Member, Trial, Verdict
 from parties.testing.trials.scenario import NAMES
 from parties.testing.world import MakeServer

@@ -20,7 +20,8 @@ import msgspec
 from parties.simulation.network import SERVERS
 from parties.testing.faults import AtTransition, Crash
 from parties.testing.injector import CrashPoint
-from parties.testing.recorder import MACHINES, Transition, declared
+from parties.testing.machines import MACHINES, declared
+from parties.testing.recorder import Transition
 from parties.testing.trials import Trial
 from parties.testing.trials.drawing import MOMENTS
 

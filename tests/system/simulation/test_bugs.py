@@ -13,18 +13,8 @@ from typing import Literal
 import pytest
 
 from fsl_async import Dense, Ring, Sparse, Task
-from parties.testing.faults import (
-    AbortRound,
-    AtCommit,
-    AtTransition,
-    AtWrite,
-    Crash,
-    Fault,
-    Late,
-    MaliciousServer,
-    SlowDisk,
-    Straggle,
-)
+from parties.testing.faults import AtCommit, AtTransition, AtWrite, Crash, SlowDisk
+from parties.testing.round_faults import AbortRound, Fault, Late, MaliciousServer, Straggle
 from parties.testing.trials import Scenario, Trial
 
 from .bugs import BUGS, Bug, planted

@@ -14,7 +14,8 @@ from fsl_async.wire.messages import Message, Retrieve
 from parties import simulate
 from parties.client.client import Client
 from parties.errors import RoundClosedError
-from parties.testing.faults import AbortRound, AtTime, AtTransition, Crash, FullDisk, Late, SlowDisk
+from parties.testing.faults import AtTime, AtTransition, Crash, FullDisk, SlowDisk
+from parties.testing.round_faults import AbortRound, Late
 from parties.testing.trials import Scenario, Trial, run
 
 TASK = Task(

@@ -12,8 +12,10 @@ import msgspec
 import pytest
 
 from parties.simulation.network import SERVERS
-from parties.testing.faults import AtPeerTransition, Crash, MaliciousServer
-from parties.testing.recorder import Transition, declared
+from parties.testing.faults import AtPeerTransition, Crash
+from parties.testing.machines import declared
+from parties.testing.recorder import Transition
+from parties.testing.round_faults import MaliciousServer
 from parties.testing.trials import Scenario, Trial
 
 from . import __main__ as command

@@ -13,23 +13,9 @@ from typing import Literal, TypeAlias
 
 from fsl_async import Dense, Ring, Sparse, Task
 from parties.simulation.network import SERVERS
-from parties.testing.faults import (
-    AbortRound,
-    AtPeerTransition,
-    AtTime,
-    AtTransition,
-    AtWrite,
-    Crash,
-    Delay,
-    Fault,
-    Late,
-    MaliciousClient,
-    MaliciousServer,
-    Partition,
-    SlowDisk,
-    Straggle,
-)
+from parties.testing.faults import AtPeerTransition, AtTime, AtTransition, AtWrite, Crash, Delay, Partition, SlowDisk
 from parties.testing.recorder import Transition
+from parties.testing.round_faults import AbortRound, Fault, Late, MaliciousClient, MaliciousServer, Straggle
 from parties.testing.trials import Scenario
 
 __all__ = ["LIKELIER", "OTHER_WAYS", "SILENT", "WAYS", "Chance", "Plan", "Way", "meet_again"]
