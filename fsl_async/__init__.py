@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         StorageError as StorageError,
     )
     from fsl_async.ring import Ring as Ring, RingIntegers as RingIntegers
+    from fsl_async.server_rules import Adam as Adam, Momentum as Momentum, RoundFacts as RoundFacts, Sgd as Sgd
     from fsl_async.task import Dense as Dense, Sparse as Sparse, Task as Task
 else:
     __all__, __getattr__, __dir__ = lazy(
@@ -26,6 +27,7 @@ else:
             "fsl_async": "udpf",
             "fsl_async.errors": "ChannelError FslError MisuseError PeerViolationError StorageError",
             "fsl_async.ring": "Ring RingIntegers",
+            "fsl_async.server_rules": "Adam Momentum RoundFacts Sgd",
             "fsl_async.task": "Dense Sparse Task",
         },
     )

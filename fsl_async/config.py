@@ -68,6 +68,8 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         union: by sparse block, the union that the round is aligned on; empty where it is not aligned.
         plain: what both hold of the blocks that move plainly: of their union's rows alone.
         found: the id of the round that found the last union for clients to read; empty where there is none.
+        state: the digest of what the task's optimizer, or its own rule, keeps beside the model; empty where that is
+            nothing.
     """
 
     version: int = VERSION
@@ -82,6 +84,7 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     union: tuple[UnionBlock, ...] = ()
     plain: tuple[BlockModel, ...] = ()
     found: bytes = b""
+    state: bytes = b""
 
     def __post_init__(self) -> None:
         if self.version != VERSION:
@@ -98,6 +101,7 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             )
         if self.found:
             _check_sizes("round that found a union", self.found)
+        _check_sizes("digest of the state", *([self.state] if self.state else []))
         _check_names("model", [block.name for block in self.task.model_blocks], [entry.name for entry in self.model])
         if self.union:
             self._check_union([block for _, block in self.task.sparse_blocks()])

@@ -36,6 +36,7 @@ class Domain(Enum):
     TASK = b"fsl.task"
     ROUND = b"fsl.round"
     MODEL = b"fsl.model"
+    STATE = b"fsl.state"
     TREE = b"fsl.tree"
     PUBLIC_PART = b"fsl.public"
     DENSE_SHARE = b"fsl.dense-share"

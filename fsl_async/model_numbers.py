@@ -30,9 +30,16 @@ def check_numbers(task: Task, model: Mapping[str, npt.NDArray[Any]]) -> None:
         model: a block each, as `describe_model` takes them.
 
     Raises:
-        MisuseError: a block holds floats and the ring has no fraction; or a weight is not a finite number.
+        MisuseError: a block holds floats and the ring has no fraction; or a weight is not a finite number; or a block
+            holds integers, and the task has an average or an optimizer.
     """
     for name, array in model.items():
+        if array.dtype.kind != "f" and name != task.weights and (task.rule not in ("sum", "own") or task.optimizer):
+            what = type(task.optimizer).__name__ if task.optimizer else f'apply = "{task.apply}"'
+            raise MisuseError(
+                f"model block {name!r} is of {array.dtype}, and {what} gives fractions; make it a block of floats, or "
+                'let the task add sums (apply = "sum", without an optimizer)'
+            )
         if array.dtype.kind != "f":
             continue
         if task.ring.fraction_bits == 0:
@@ -55,6 +62,7 @@ def narrow_blocks(task: Task, model: Mapping[str, npt.NDArray[Any]]) -> dict[str
     most = {
         name: float(np.finfo(array.dtype).max if array.dtype.kind == "f" else np.iinfo(array.dtype).max)
         for name, array in model.items()
+        if name != task.weights
     }
     return {name: largest for name, largest in most.items() if task.largest_value > largest}
 

@@ -6,9 +6,9 @@ its digest, are a function of its fields alone; nothing in it depends on a clien
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import ldexp
-from typing import Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import msgpack
 import msgspec
@@ -16,6 +16,7 @@ import msgspec
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.ring import Ring, float_below
+from fsl_async.server_rules import Adam, Momentum, Sgd, check_apply, is_own
 
 LARGEST_ROWS = 2**31
 LARGEST_CLIENTS = 100_000
@@ -120,6 +121,11 @@ class Plain(Dense, frozen=True, kw_only=True, tag="plain", tag_field="type", for
 
 Block: TypeAlias = Sparse | Dense
 
+if TYPE_CHECKING:
+    Apply: TypeAlias = str | Callable[..., Any]
+else:  # a task that was made holds a function's name
+    Apply = str
+
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A federated learning task as all parties agree on it.
@@ -160,6 +166,12 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         retrievals: how often a client may retrieve in one round, 8 if it is not given; one more is refused until the
             next round opens. A server needs memory for the trees of all of them.
         participants: what clients learn of each other: "count", how many were counted; or "names", also who.
+        apply: what servers add to the model: the "sum"; the "mean" over the counted clients; the "weighted-mean", which
+            is the sum divided by the sum of `weights`; or a function of one's own, kept as "module:function" (see
+            docs/server-rules.md).
+        weights: the name of a Dense block of size 1, in which each client submits its weight (how many examples it has,
+            say). Their sum divides; the model's own block of that name stays as it is.
+        optimizer: `Sgd`, `Momentum` or `Adam`, the server's; None adds what `apply` says as it is.
 
     Raises:
         MisuseError: a field is out of its range, or the fields contradict each other.
@@ -178,6 +190,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     largest: float | None = None
     retrievals: int = 8
     participants: Literal["count", "names"] = "count"
+    apply: Apply = "sum"
+    weights: str | None = None
+    optimizer: Sgd | Momentum | Adam | None = None
 
     def __post_init__(self) -> None:
         _check_name("task", self.name)
@@ -196,6 +211,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         _check_range("task", "max_clients", self.max_clients, max(1, self.quorum), LARGEST_CLIENTS)
         _check_range("task", "retrievals", self.retrievals, 1, LARGEST_RETRIEVALS)
         self._check_largest()
+        self._check_rule()
 
     def _check_alone(self) -> None:
         """What a task cannot say that has no updates; see `_CONTRADICTIONS`."""
@@ -243,6 +259,39 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         # One number, one encoding: 5 and 5.0 must not give two digests.
         msgspec.structs.force_setattr(self, "largest", float(self.largest))
 
+    def _check_rule(self) -> None:
+        msgspec.structs.force_setattr(self, "apply", check_apply(self.apply))
+        if not isinstance(self.optimizer, Sgd | Momentum | Adam | None):
+            raise MisuseError(f"task: optimizer must be an Sgd, a Momentum or an Adam, not {self.optimizer!r}")
+        if self.rule == "own" and self.optimizer is not None:
+            raise MisuseError(f"task: apply = {self.apply!r} decides about the model alone; leave the optimizer out")
+        if self.rule not in ("sum", "own") or self.optimizer is not None:
+            self._check_fractions("optimizer" if self.rule == "sum" else f'apply = "{self.rule}"')
+        self._check_weights()
+
+    def _check_fractions(self, what: str) -> None:
+        if self.ring.fraction_bits == 0:
+            raise MisuseError(
+                f"task: {what} gives fractions, and the ring has no fraction bits; use Ring({self.ring.bits}, "
+                f"fraction_bits={self.ring.bits * 3 // 8})"
+            )
+
+    def _check_weights(self) -> None:
+        if self.weights is None:
+            if self.rule == "weighted-mean":
+                raise MisuseError(
+                    'task: apply = "weighted-mean" needs weights = "BLOCK", the name of a Dense block of size 1 in '
+                    "which each client submits its weight"
+                )
+            return
+        if self.rule not in ("weighted-mean", "own"):
+            raise MisuseError(f'task: weights belong to apply = "weighted-mean", and apply is "{self.apply}"')
+        block = self.block(self.weights)
+        if not isinstance(block, Dense) or block.size != 1:
+            raise MisuseError(f"task: weights = {self.weights!r} must name a Dense block of size 1, not {block!r}")
+        if len(self.blocks) == 1:
+            raise MisuseError(f"task: {self.weights!r} only divides; give the task a block to learn as well")
+
     def _room_per_client(self) -> int:
         return int((2 ** (self.ring.bits - 1) - 1) // self.max_clients)
 
@@ -282,6 +331,22 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def model_blocks(self) -> tuple[Block, ...]:
         """The blocks that have a model: none where only unions are found."""
         return () if self.protocol == "psu" else self.blocks
+
+    @property
+    def rule(self) -> Literal["sum", "mean", "weighted-mean", "own"]:
+        """What `apply` says, in one word; "own" where it names a function."""
+        if is_own(str(self.apply)):
+            return "own"
+        return next(word for word in _RULES if word == self.apply)
+
+    @property
+    def adds(self) -> bool:
+        """Whether the sum is added to the model as it is."""
+        return self.apply == "sum" and self.optimizer is None
+
+    def learned_blocks(self) -> Iterator[Block]:
+        """The blocks that a sum changes: all but the one of the clients' weights."""
+        return (block for block in self.blocks if block.name != self.weights)
 
     def sparse_blocks(self) -> Iterator[tuple[int, Sparse]]:
         """The sparse blocks by number, from 0; a block that a round moves plainly is left out but keeps its number."""
@@ -340,6 +405,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 NO_UPDATES = Ring(64)
 """In the ring's place where a task has no updates: unions are found in this ring, and retrievals need none."""
+
+_RULES: tuple[Literal["sum", "mean", "weighted-mean"], ...] = ("sum", "mean", "weighted-mean")
 
 _CHOICES = {
     "protocol": ("ssa", "psr", "psu"),

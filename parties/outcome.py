@@ -90,6 +90,8 @@ class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         excluded: who is not, and why: only_s0, only_s1, mismatch or proof.
         model: the model after the round.
         union: in a union round, what it found.
+        state: the digest of what the task's optimizer, or its own rule, keeps after the round; empty where that is
+            nothing.
     """
 
     round_id: bytes
@@ -99,6 +101,7 @@ class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     excluded: dict[Name, Text]
     model: tuple[BlockModel, ...]
     union: tuple[UnionBlock, ...] = ()
+    state: bytes = b""
 
     @property
     def ended(self) -> Literal["done", "aborted", "refused"]:

@@ -46,6 +46,8 @@ class PastRound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         opened_at: when it opened, in seconds since 1970.
         settled_at: when it was settled, in seconds since 1970.
         evaluating: seconds that the evaluation of all its submissions took together.
+        concluded: the digest of the outcome at which this server had arrived, as it told the other one; the report's,
+            unless the task's own rule gave the other server another outcome. Empty where the round was aborted.
     """
 
     report: RoundReport
@@ -53,6 +55,7 @@ class PastRound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     opened_at: float
     settled_at: float
     evaluating: float
+    concluded: bytes = b""
 
     @property
     def seconds(self) -> float:

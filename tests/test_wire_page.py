@@ -229,7 +229,7 @@ def test_statements_and_credentials():
     receipt = (of(case["round id"]), name, of(case["submission digest"]))
     server.verify(H("fsl.receipt", *receipt), of(case["receipt"]))
     assert H("fsl.outcome", outcome).hex() == case["outcome's digest"]
-    order = ["round_id", "number", "ending", "clients", "excluded", "model", "union"]
+    order = ["round_id", "number", "ending", "clients", "excluded", "model", "union", "state"]
     assert list(msgpack.unpackb(outcome)) == list(msgpack.unpackb(of(case["outcome of an aborted round"]))) == order
     statement_fields = ["client", "round_id", "number", "ending", "participants", "included", "excluded", "model"]
     server.verify(H("fsl.statement", of(case["statement"])), of(case["statement's signature"]))

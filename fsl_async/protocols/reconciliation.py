@@ -92,6 +92,7 @@ _SAID: dict[type[Round], Word] = {
     ssa.Combined: Word.SHARE,
     ssa.Concluded: Word.CONCLUSION,
     ssa.Done: Word.CONCLUSION,
+    ssa.Differed: Word.CONCLUSION,
     ssa.Aborted: Word.CONCLUSION,
     psr.Open: Word.TOSS_REVEAL,
     psr.Closed: Word.CLOSING,

@@ -2,6 +2,8 @@
 
     standing                 value: `Progress`: whose store this is, how far the server has got
     model/<block>            value: the model as it stands, raw
+    state/<name>             value: what the task's optimizer or own rule keeps, raw
+    update/<block>           value: the sum of the last round that was done, raw; only where the server keeps it
     union/<block>            value: the union that rounds are aligned on, raw
     past/<number>            value: a settled round's account
     past-number/<round id>   value: its number
@@ -13,24 +15,21 @@ one server and one task for good.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from dataclasses import dataclass, field
 
 import msgspec
-import numpy as np
 
-from fsl_async.config import MODEL_DTYPES, ServerKeys
+from fsl_async.config import ServerKeys
 from fsl_async.differences import first_difference
-from fsl_async.digests import Buffer
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.protocols import psu
 from fsl_async.task import Task
 from parties.outcome import Done, Model
 from parties.server.store_layout import PROGRESS, RESTORES, round_prefix
+from parties.server.stored_arrays import ArrayForm, forms, keyed, puts, stored, under
 from parties.status import PastRound
 from parties.storage.decoding import decode_stored
-from parties.storage.store import DAMAGED, Change, Erase, Put, Store
-
-ArrayForm: TypeAlias = tuple[str, tuple[int, ...]]
+from parties.storage.store import Change, Erase, Put, Store
 
 
 class SessionSeed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,6 +42,18 @@ class SessionSeed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     number: int
     hash_seed: bytes
+
+
+class SumOf(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whose sum the store keeps.
+
+    Attributes:
+        number: the round's.
+        clients: how many clients are in it.
+    """
+
+    number: int
+    clients: int
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,6 +69,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         done: how many rounds are done.
         aborted: how many were aborted, or their sum was refused: the model stayed as it was.
         forms: by key, dtype and shape of the arrays stored beside this.
+        sum_of: whose sum is among them; None where there is none.
     """
 
     task: bytes
@@ -69,6 +81,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     done: int = 0
     aborted: int = 0
     forms: dict[str, ArrayForm] = {}
+    sum_of: SumOf | None = None
 
 
 class Restore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -87,56 +100,86 @@ class Restore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     at: float
 
 
+@dataclass(frozen=True)
+class Arrays:
+    """What a server holds beside its progress, each by its name.
+
+    Attributes:
+        model: the model as it stands.
+        state: what the task's optimizer or own rule keeps.
+        union: by sparse block, the union that rounds are aligned on.
+        update: the sum of the round that `Progress.sum_of` names.
+    """
+
+    model: Model
+    state: Model = field(default_factory=dict)
+    union: Model = field(default_factory=dict)
+    update: Model = field(default_factory=dict)
+
+    def keyed(self) -> Model:
+        """All of them, as they are named in the store."""
+        return (
+            keyed("model/", self.model)
+            | keyed("state/", self.state)
+            | keyed("union/", self.union)
+            | keyed("update/", self.update)
+        )
+
+    @staticmethod
+    def of(stored: Model) -> Arrays:
+        """What `keyed` gave."""
+        return Arrays(*(under(f"{kind}/", stored) for kind in ("model", "state", "union", "update")))
+
+
 class History:
     """The lasting part of one server's store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def open(self, fresh: Progress, model: Model) -> tuple[Progress, Model, Model]:
-        """Read back how far this server has got; an empty store begins at `fresh` with that model.
-
-        Returns:
-            The progress, the model, and by sparse block the union that rounds are aligned on.
+    async def open(self, fresh: Progress, arrays: Arrays) -> tuple[Progress, Arrays]:
+        """Read back how far this server has got; an empty store begins at `fresh` with these arrays.
 
         Raises:
             StorageError: the store is another server's or another task's, or cannot be read.
         """
         if not await self._store.keys(PROGRESS):
-            progress = msgspec.structs.replace(fresh, forms=_forms(model, {}))
-            await self._store.commit(*_arrays(model, {}), _put(progress))
-            return progress, model, {}
+            progress = msgspec.structs.replace(fresh, forms=forms(arrays.keyed()))
+            await self._store.commit(*puts(arrays.keyed()), _put(progress))
+            return progress, arrays
         progress = decode_stored(await self._store.blob(PROGRESS), Progress, "the store's standing")
         _check_owner(progress, fresh)
-        arrays = {key: await self._array(key, form) for key, form in progress.forms.items()}
-        return progress, _under("model/", arrays), _under("union/", arrays)
+        return progress, Arrays.of(await stored(self._store, progress.forms))
 
     def settle(
-        self, progress: Progress, past: PastRound, model: Model, union: Model, retention: int
+        self, progress: Progress, past: PastRound, arrays: Arrays, retention: int
     ) -> tuple[Progress, list[Change]]:
         """What settles a round, in one commit with what others add to it.
 
         Args:
             progress: how far the server has got with this round.
             past: the round.
-            model: as it stands now.
-            union: by sparse block, what later rounds are aligned on.
+            arrays: as they are now.
             retention: how many settled rounds keep their submissions and shares.
 
         Returns:
             The progress as it is stored, and the changes.
         """
-        stored = msgspec.structs.replace(progress, forms=_forms(model, union))
+        held = arrays.keyed()
+        settled = msgspec.structs.replace(progress, forms=forms(held))
         number = past.report.number
         changes: list[Change] = [
             Put(f"past/{number:08}", msgspec.msgpack.encode(past)),
             Put(f"past-number/{past.report.round_id.hex()}", number.to_bytes(8, "little")),
-            _put(stored),
+            _put(settled),
         ]
-        changes += _arrays(model, union) if isinstance(past.report.ending, Done) else []
+        if isinstance(past.report.ending, Done):
+            gone = {f"{key.partition('/')[0]}/" for key in progress.forms if key not in held}
+            changes += [Erase(prefix) for prefix in sorted(gone)]
+            changes += puts(held)
         if number > retention:
             changes.append(Erase(f"{round_prefix(number - retention)}/"))
-        return stored, changes
+        return settled, changes
 
     async def past(self, settled: int, most: int) -> list[PastRound]:
         """The rounds that are over up to a number, in order, at most so many; no others are read."""
@@ -183,15 +226,6 @@ class History:
         past: PastRound = decode_stored(await self._store.blob(key), PastRound, key)
         return past
 
-    async def _array(self, key: str, form: ArrayForm) -> np.ndarray:
-        dtype, shape = form
-        try:
-            if dtype[1:] not in MODEL_DTYPES:
-                raise ValueError("no model has this type")
-            return np.frombuffer(await self._store.blob(key), dtype=dtype).reshape(shape)
-        except (TypeError, ValueError) as error:
-            raise StorageError(f"{key} in the store is no array {shape} of {dtype!r}: {error}; {DAMAGED}") from error
-
 
 def _check_owner(stored: Progress, fresh: Progress) -> None:
     if (stored.server, stored.keys) != (fresh.server, fresh.keys):
@@ -215,25 +249,3 @@ def _task_difference(stored: bytes, ours: bytes) -> str:
 
 def _put(progress: Progress) -> Put:
     return Put(PROGRESS, msgspec.msgpack.encode(progress))
-
-
-def _forms(model: Model, union: Model) -> dict[str, ArrayForm]:
-    return {key: (array.dtype.str, array.shape) for key, array in _keyed(model, union).items()}
-
-
-def _arrays(model: Model, union: Model) -> list[Put]:
-    return [Put(key, _bytes(array)) for key, array in _keyed(model, union).items()]
-
-
-def _keyed(model: Model, union: Model) -> Model:
-    return {f"model/{name}": array for name, array in model.items()} | {
-        f"union/{name}": array for name, array in union.items()
-    }
-
-
-def _under(prefix: str, arrays: Model) -> Model:
-    return {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
-
-
-def _bytes(array: np.ndarray) -> Buffer:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

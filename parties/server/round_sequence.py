@@ -8,6 +8,7 @@ continues where it was.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
@@ -21,11 +22,13 @@ from fsl_async.model_numbers import check_numbers
 from fsl_async.protocols import psu, ssa
 from fsl_async.protocols import toss as tossing
 from fsl_async.protocols.machine import Event
+from fsl_async.server.rules import check_state, describe_state
 from fsl_async.server.sums import CellMemory
 from fsl_async.wire.messages import Abort, Conclusion, Known, TossCommitment, TossReveal
 from parties.events import Resumed, RoundOpened, RoundSettled, Warned
-from parties.outcome import Aborted, Done, Model, RoundReport
-from parties.server.history import Progress, SessionSeed
+from parties.outcome import Aborted, Done, Model
+from parties.server.history import Arrays, Progress, SessionSeed, SumOf
+from parties.server.own_rule import own_rule
 from parties.server.peer.link import PeerLink
 from parties.server.peer.reconciliation import known
 from parties.server.records import ServerRecords
@@ -35,6 +38,7 @@ from parties.server.round.start import RoundStart, Tools
 from parties.server.round.toss import TossRun
 from parties.server.rounds import ROUNDS_REMEMBERED, Resting, Rounds, Running, Tossing
 from parties.server.setup import ServerSetup
+from parties.status import PastRound
 
 SPARE_BYTES = 256 << 20
 """Memory of one round's sum that is kept for the next one's, at most."""
@@ -52,7 +56,6 @@ class RoundSequence:
 
     Attributes:
         progress: how far the server has got.
-        model: the model as it stands.
         settled_before: the last round that was settled when the server was started.
     """
 
@@ -71,7 +74,9 @@ class RoundSequence:
             keys=setup.identity.public.keys,
             alignment=psu.begin(setup.task),
         )
-        self.model = dict(setup.model)
+        self._rule = own_rule(setup.task, setup.apply)
+        check_state(setup.task, setup.state)
+        self._arrays = Arrays(dict(setup.model), dict(setup.state))
         self.settled_before = 0
         self._setup = setup
         self._records = records
@@ -79,10 +84,24 @@ class RoundSequence:
         self._link = link
         self._report = report
         self._memory = CellMemory(SPARE_BYTES)
-        self._described = describe_model(setup.task, self.model)
-        self._union: Model = {}
+        self._describe()
         self._last_toss: TossRun | None = None
         self._is_winding_up = False
+
+    @property
+    def model(self) -> Model:
+        """The model as it stands."""
+        return self._arrays.model
+
+    @property
+    def state(self) -> Model:
+        """What the task's optimizer or own rule keeps beside the model."""
+        return self._arrays.state
+
+    @property
+    def last_sum(self) -> Model:
+        """By block, the sum of the round that `progress.sum_of` names; empty if the setup does not keep it."""
+        return self._arrays.update
 
     @property
     def number(self) -> int:
@@ -96,9 +115,9 @@ class RoundSequence:
             StorageError: it cannot be read, or is another server's or another task's.
         """
         history = self._records.history
-        self.progress, self.model, self._union = await history.open(self.progress, self.model)
+        self.progress, self._arrays = await history.open(self.progress, self._arrays)
         self.settled_before = self.progress.settled
-        self._described = describe_model(self._setup.task, self.model)
+        self._describe()
         await history.sweep(self.progress.settled, self._setup.schedule.retention)
         self._rounds.remember(*await history.past(self.progress.settled, ROUNDS_REMEMBERED))
 
@@ -165,7 +184,7 @@ class RoundSequence:
         if self._last_toss is not None:
             self._last_toss.resend_past()
         for past in self._rounds.past[-1:]:
-            self._link.post(_last_words(past.report))
+            self._link.post(_last_words(past))
         if self._toss is not None:
             self._toss.resend()
         if self._rounds.running is not None:
@@ -197,7 +216,8 @@ class RoundSequence:
         if self._is_winding_up or (last and self.number > last):
             self._rounds.stage = Resting(self.progress.settled)
             return
-        model = digest(Domain.MODEL, *(entry.digest for entry in self._described))
+        held = [entry.digest for entry in self._described] + ([self._state_digest] if self._state_digest else [])
+        model = digest(Domain.MODEL, *held)
         toss = await TossRun.begin(setup.index, self.number, model, setup.randomness, self._records.store, self._link)
         self._rounds.stage = Tossing(toss)
         await self._open_if_tossed(toss)
@@ -242,8 +262,9 @@ class RoundSequence:
             model=self._described,
             protocol=coming.protocol,
             union=coming.union,
-            plain=describe_plain(shape, self.model, self._union),
+            plain=describe_plain(shape, self.model, self._arrays.union),
             found=coming.found,
+            state=self._state_digest,
         )
         opened_at = await self._records.history.opened_at(number, setup.clock())
         return RoundStart(
@@ -251,7 +272,8 @@ class RoundSequence:
             server=setup.index,
             proof_key=tossed.proof_key,
             model=self.model,
-            union=self._union,
+            state=self.state,
+            union=self._arrays.union,
             opened_at=opened_at,
             closes_at=opened_at + setup.schedule.seconds,
             enough=setup.schedule.clients,
@@ -272,6 +294,7 @@ class RoundSequence:
                 report=self._report,
                 observe=setup.observe,
                 clock=setup.clock,
+                rule=self._rule,
                 grace=setup.schedule.grace,
                 patience=setup.schedule.patience,
             )
@@ -305,26 +328,45 @@ class RoundSequence:
         run, setup, records = stage.run, self._setup, self._records
         past = run.past()
         done = isinstance(past.report.ending, Done)
-        union = run.union if run.config.protocol == "psu" and done else self._union
+        arrays = self._arrays_after(run) if done else self._arrays
         progress = msgspec.structs.replace(
             self.progress,
             settled=run.config.number,
             alignment=psu.step(self.progress.alignment, self._alignment_event(run)),
             done=self.progress.done + done,
             aborted=self.progress.aborted + (not done),
+            sum_of=self._sum_of(run) if done else self.progress.sum_of,
         )
         changes = []
         if setup.task.selection == "fixed":
             changes = await records.sessions.settle(
                 run.config.epoch, run.config.protocol, past.report.counted, run.records.submission
             )
-        progress, settling = records.history.settle(progress, past, run.model, union, setup.schedule.retention)
+        progress, settling = records.history.settle(progress, past, arrays, setup.schedule.retention)
         await records.store.commit(*changes, *settling, await stage.toss.remembered())
-        self.progress, self.model, self._union, self._last_toss = progress, run.model, union, stage.toss
-        self._described = describe_model(setup.task, self.model)
+        self.progress, self._arrays, self._last_toss = progress, arrays, stage.toss
+        self._describe()
         self._rounds.remember(past)
         setup.observe(RoundSettled(past=past))
         self._rounds.settled.set()
+
+    def _arrays_after(self, run: RoundRun) -> Arrays:
+        """What the server holds after a round that is done."""
+        if run.config.protocol == "psu":
+            return replace(self._arrays, union=run.union)
+        update = run.outcome().update if self._setup.keeps_update else {}
+        return Arrays(run.model, run.kept_state, self._arrays.union, update)
+
+    def _sum_of(self, run: RoundRun) -> SumOf | None:
+        """Whose sum the server holds after a round that is done."""
+        if run.config.protocol == "psu":
+            return self.progress.sum_of
+        kept = self._setup.keeps_update
+        return SumOf(number=run.config.number, clients=len(run.outcome().clients)) if kept else None
+
+    def _describe(self) -> None:
+        self._described = describe_model(self._setup.task, self.model)
+        self._state_digest = describe_state(self.state)
 
     def _alignment_event(self, run: RoundRun) -> Event:
         if run.config.protocol != "psu":
@@ -336,8 +378,8 @@ class RoundSequence:
         return psu.UnionFound(run.report().union, stays=self._setup.task.selection == "fixed")
 
 
-def _last_words(report: RoundReport) -> Conclusion | Abort:
+def _last_words(past: PastRound) -> Conclusion | Abort:
     """What a peer may have missed of a round that is over here."""
-    if isinstance(report.ending, Aborted):
-        return Abort(report.round_id, report.ending.explanation)
-    return Conclusion(report.round_id, report.digest())
+    if isinstance(past.report.ending, Aborted):
+        return Abort(past.report.round_id, past.report.ending.explanation)
+    return Conclusion(past.report.round_id, past.concluded)

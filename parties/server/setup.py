@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fsl_async.randomness import Randomness
+from fsl_async.server_rules import OwnRule
 from fsl_async.task import Task
 from parties.compute import ComputeLane
 from parties.events import Observer, unobserved
@@ -33,6 +34,9 @@ class ServerSetup:
         registry: the clients that it admits from the start.
         policy: who else may enrol.
         model: the model it starts from, where its store holds none.
+        state: what the task's optimizer or own rule keeps with that model; empty: it begins anew.
+        apply: the task's own rule, where it has one; None: it is imported by the name that the task gives.
+        keeps_update: whether the store keeps the last round's sum, for a program that writes it into a file.
         address: where it listens.
         transport: how it listens, and dials the other server.
         store: where it keeps what a restart needs.
@@ -67,6 +71,9 @@ class ServerSetup:
     watch: Watch = silent
     observe: Observer = unobserved
     clock: Callable[[], float] = time.time
+    state: Model = field(default_factory=dict, repr=False)
+    apply: OwnRule | None = None
+    keeps_update: bool = False
 
     @property
     def name(self) -> str:

@@ -1,6 +1,7 @@
 """The names in a server's store.
 
-standing, model/…, union/…          `parties.server.history`: how far the server has got
+standing, model/…, state/…          `parties.server.history`: how far the server has got
+union/…, update/…                   `parties.server.history`: the union of later rounds, the last round's sum
 past/<number>, past-number/<id>     `parties.server.history`: the rounds that are over
 restores                            `parties.server.history`: when the store was made from a copy
 session/<client>/…                  `parties.server.sessions`: the trees that outlive their round

@@ -70,6 +70,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "union": {"union": UNION},
     "plain": SMALL,
     "found": {"found": key(3)},
+    "state": {"state": key(77)},
 }
 
 
@@ -106,6 +107,7 @@ HOSTILE: dict[str, bytes] = {
     "a model in another order": changed(model=list(reversed(msgpack.unpackb(CONFIG.canonical())["model"]))),
     "an object dtype": changed(model=[{"name": n, "dtype": "O", "digest": key(8)} for n in "ad"]),
     "a huge dtype": changed(model=[{"name": n, "dtype": "S2000000000", "digest": key(8)} for n in "ad"]),
+    "a short digest of the state": changed(state=b"\0"),
     "a short model digest": changed(model=[{"name": n, "dtype": "f4", "digest": b""} for n in "ad"]),
     "an unknown protocol": changed(protocol="other"),
     "a protocol that the task has not": changed(protocol="psr"),

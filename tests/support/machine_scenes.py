@@ -110,6 +110,7 @@ def _assembly_scene() -> Scene:
 
 ALICE, BOB, CAROL = key(10), key(11), key(12)
 TERMS = ssa.Terms(round_id=key(0), server=0, minimum=2, verified=True)
+OWN_RULE = ssa.Terms(round_id=key(0), server=0, minimum=2, verified=True, own_rule=True)
 SEMI_HONEST = ssa.Terms(round_id=key(0), server=0, minimum=2, verified=False)
 ENTRIES = {"alice": ALICE, "bob": BOB}
 PROOFS = {"alice": key(20), "bob": key(21)}
@@ -139,7 +140,8 @@ def states_of_a_round() -> list[Any]:
     for event in HAPPY_PATH:
         states.append(ssa.step(states[-1], event, TERMS))
     closing = ssa.step(ssa.Open({"alice": ALICE}), PEER_ROSTER, TERMS)
-    return [*states, closing, ssa.step(states[3], ssa.GaveUp("tired"), TERMS)]
+    differed = ssa.step(ssa.step(states[-3], ssa.Applied(key(99)), OWN_RULE), HAPPY_PATH[-1], OWN_RULE)
+    return [*states, closing, differed, ssa.step(states[3], ssa.GaveUp("tired"), TERMS)]
 
 
 def _ssa_scene() -> Scene:
@@ -152,7 +154,8 @@ def _ssa_scene() -> Scene:
         r.PeerShare: after_closing[5:],
         r.PeerConclusion: after_closing[7:],
     }
-    late = {
+    late = {(r.Differed, event) for event in heard_in}
+    late |= {
         (state, event)
         for event in (r.PeerRoster, r.PeerProofs, r.PeerCommitment, r.PeerShare, r.PeerConclusion)
         for state in (*heard_in[event], r.Aborted)
@@ -166,7 +169,7 @@ def _ssa_scene() -> Scene:
         events=_by_type((*HAPPY_PATH, r.GraceOver(), r.GaveUp("tired"), r.PeerAbort("S1 gave up: tired"))),
         harmless=frozenset(
             late
-            | {(state, r.GraceOver) for state in (*after_closing, r.Aborted)}
+            | {(state, r.GraceOver) for state in (*after_closing, r.Differed, r.Aborted)}
             | {(r.Aborted, event) for event in (r.PeerAbort, r.Evaluated, r.Summed)}
         ),
     )

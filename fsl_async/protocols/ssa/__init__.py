@@ -2,7 +2,8 @@
 
 Without incident a server goes through `Open`, `Closed`, `Rostered`, `Proved` (if the task is verified), `Verified`,
 `Committed`, `Revealed`, `Combined`, `Concluded` and `Done`; through `Closing` instead of `Closed` where the peer closes
-first. From any state before `Committed` it may go to `Aborted`.
+first, and to `Differed` instead of `Done` where the task's own rule gave the peer another outcome. From any state
+before `Committed` it may go to `Aborted`.
 
 Rules:
 
@@ -11,6 +12,8 @@ Rules:
   different roster is a violation: the difference of two sums would expose a client.
 - A roster (or what verification leaves of it) below the minimum aborts before anything is revealed.
 - A share is revealed only after the peer has committed to its own; a share that does not match its commitment halts.
+- Both servers arrive at the same outcome from the same shares; a peer with another one is a violation. Only where the
+  task applies a function of its own may they differ: then neither applies anything.
 - A server that has committed cannot abandon the round: it waits and resends. It follows a peer that aborted before
   committing, because then neither share has been revealed, nor ever will be.
 
@@ -44,6 +47,7 @@ from fsl_async.protocols.ssa.states import (
     Combined as Combined,
     Committed as Committed,
     Concluded as Concluded,
+    Differed as Differed,
     Done as Done,
     Evaluated as Evaluated,
     GraceOver as GraceOver,

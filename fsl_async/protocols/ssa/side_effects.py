@@ -17,6 +17,7 @@ from fsl_async.protocols.ssa.states import (
     Combined,
     Committed,
     Concluded,
+    Differed,
     Done,
     Open,
     Proved,
@@ -118,7 +119,7 @@ def effects(state: Round, terms: Terms) -> tuple[Effect, ...]:
                 _send_share(state.share, state.nonce, terms),
                 Send(Conclusion(terms.round_id, state.outcome)),
             )
-        case Done():
+        case Done() | Differed():
             return (Send(Conclusion(terms.round_id, state.outcome)),)
         case Aborted():
             return (Send(Abort(terms.round_id, state.explanation)),)

@@ -21,12 +21,21 @@ Heard: TypeAlias = dict[str, bytes]
 
 @dataclass(frozen=True)
 class Terms:
-    """What is fixed for the whole round."""
+    """What is fixed for the whole round.
+
+    Attributes:
+        round_id: the round.
+        server: 0 or 1.
+        minimum: a round with fewer clients is aborted.
+        verified: whether proofs are exchanged.
+        own_rule: whether the task applies a function of its own, whose results on two servers may differ honestly.
+    """
 
     round_id: bytes
     server: int
     minimum: int
     verified: bool
+    own_rule: bool = False
 
     @property
     def peer(self) -> str:
@@ -140,6 +149,14 @@ class Done(State, frozen=True):
     heard: Heard
 
 
+class Differed(State, frozen=True):
+    """The task's own rule gave the servers different outcomes: both keep the model that they had."""
+
+    outcome: bytes
+    theirs: bytes
+    heard: Heard
+
+
 class Aborted(State, frozen=True):
     """Aborted before anything was revealed."""
 
@@ -158,6 +175,7 @@ Round: TypeAlias = (
     | Combined
     | Concluded
     | Done
+    | Differed
     | Aborted
 )
 

@@ -18,6 +18,7 @@ from fsl_async.protocols.ssa.states import (
     Combined,
     Committed,
     Concluded,
+    Differed,
     Done,
     Evaluated,
     GraceOver,
@@ -43,7 +44,7 @@ MACHINE: Machine[Round] = Machine(Round, RoundEvent, initial=(Open,), final=(Don
 TRANSITIONS, ACCEPTS = MACHINE.transitions, MACHINE.accepts
 
 BeforeCommitted: TypeAlias = Open | Closed | Closing | Rostered | Proved | Verified
-AfterRoster: TypeAlias = Rostered | Proved | Verified | Committed | Revealed | Combined | Concluded | Done
+AfterRoster: TypeAlias = Rostered | Proved | Verified | Committed | Revealed | Combined | Concluded | Done | Differed
 PeerEvents: TypeAlias = PeerRoster | PeerProofs | PeerCommitment | PeerShare | PeerConclusion
 
 BEFORE_REVEALED = get_args(BeforeCommitted | Committed)
@@ -151,10 +152,13 @@ def _conclude(state: Combined, event: Applied, terms: Terms) -> Concluded:
 
 
 @MACHINE.transition
-def _finish(state: Concluded, event: PeerConclusion, terms: Terms) -> Done:
+def _finish(state: Concluded, event: PeerConclusion, terms: Terms) -> Done | Differed:
+    heard = state.heard | {event.said: event.content()}
     if state.outcome != event.outcome:
-        raise PeerViolationError(terms.peer, "arrived at another outcome from the same shares")
-    return Done(state.outcome, state.heard | {event.said: event.content()})
+        if not terms.own_rule:
+            raise PeerViolationError(terms.peer, "arrived at another outcome from the same shares")
+        return Differed(state.outcome, event.outcome, heard)
+    return Done(state.outcome, heard)
 
 
 # ---- the round is aborted

@@ -11,6 +11,7 @@ import trio
 from fsl_async.config import restricted
 from fsl_async.digests import DIGEST_BYTES
 from fsl_async.protocols import ssa
+from fsl_async.protocols.machine import Event
 from fsl_async.server.aggregation import Aggregate
 from parties.events import Evaluated
 from parties.outcome import Model
@@ -19,6 +20,7 @@ from parties.server.round.conclusion import Opened, conclude
 from parties.server.round.records import RoundRecords
 from parties.server.round.retrieval import RetrievalBatcher
 from parties.server.round.start import RoundStart, Tools
+from parties.storage.store import Change
 
 Computed: TypeAlias = ssa.Evaluate | ssa.Sum | ssa.Apply
 """The effects that are computations."""
@@ -90,6 +92,18 @@ class Computation:
         """
         self.opened = await conclude(self._begun, self._records, self._tools, effect)
         return self.opened
+
+    def withdraw(self, explanation: str) -> None:
+        """Apply nothing after all: the other server's own rule has come to something else."""
+        if self.opened is not None:
+            self.opened = self.opened.refused(self._begun, explanation)
+
+    def own_changes(self, event: Event) -> list[Change]:
+        """What is stored together with an event: with the word that a sum is applied, what the own rule made of it."""
+        own = self._begun.config.task.rule == "own" and self._begun.config.protocol == "ssa"
+        if not own or self.opened is None or not isinstance(event, ssa.Applied):
+            return []
+        return self.opened.own_result().changes(self._records.prefix)
 
     def release(self) -> None:
         """Free the sum's memory: the round is over, and none of its tasks runs any more."""

@@ -1,27 +1,38 @@
 """What both shares of a round's sum come to when they are opened: an update that is applied, or a sum that is refused.
 
-Rules: both servers come to the same result, because both use the same shares, clients and model. A refused sum leaves
-the model as it was, but both servers know it; so the round's report tells it apart from a round that was aborted before
-anything was opened, after which the same values may be submitted again.
+Rules: both servers come to the same result, because both use the same shares, clients, model and state. A refused sum
+leaves the model and the state as they were, but both servers know it; so the round's report tells it apart from a round
+that was aborted before anything was opened, after which the same values may be submitted again.
+
+What a task's own rule has made of a sum is stored with the word that it was applied (see `OwnResult`): a restarted
+server reads it back and does not call the function again, which might do something else this time.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeAlias
 
 from fsl_async.config import BlockModel, RoundConfig, describe_model
 from fsl_async.digests import Buffer
-from fsl_async.foreign_text import shortened
+from fsl_async.foreign_text import printable, shortened
 from fsl_async.model_numbers import BeyondDtypeError
 from fsl_async.protocols import ssa
 from fsl_async.server.contributions import ExcessError
+from fsl_async.server.rules import NoWeightError, OwnRuleError, describe_state
 from fsl_async.union import UnionBlock, describe_union
+from parties.events import Warned
 from parties.outcome import Aborted, Done, Model, RoundOutcome, RoundReport, SumRefused
 from parties.server.evidence import Evidence, either
+from parties.server.round.own_result import OwnResult
 from parties.server.round.records import RoundRecords
 from parties.server.round.start import RoundStart, Tools
-from parties.server.round.update import Combined, combine
+from parties.server.round.update import Result, Sums, apply_sum, combine
+
+RefusalError: TypeAlias = ExcessError | BeyondDtypeError | NoWeightError | OwnRuleError
+"""Why a sum is not applied."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +45,8 @@ class Opened:
         union: by sparse block, the union that was found, or that the round is aligned on.
         model: the model after the round.
         described: the model after the round, as configurations describe it.
+        state: what the task's optimizer or own rule keeps after the round.
+        state_digest: its digest.
     """
 
     outcome: RoundOutcome
@@ -41,6 +54,8 @@ class Opened:
     union: Model
     model: Model
     described: tuple[BlockModel, ...]
+    state: Model
+    state_digest: bytes
 
     def report(self, config: RoundConfig) -> RoundReport:
         """The public account of the round."""
@@ -52,7 +67,24 @@ class Opened:
             excluded=self.outcome.excluded,
             model=self.described,
             union=_found_union(config, self.union),
+            state=self.state_digest,
         )
+
+    def refused(self, begun: RoundStart, explanation: str) -> Opened:
+        """The same sum where it is not applied after all."""
+        return replace(
+            self,
+            outcome=_without_sum(self.outcome),
+            ending=SumRefused(shortened(explanation)),
+            model=begun.model,
+            described=begun.config.model,
+            state=begun.state,
+            state_digest=begun.config.state,
+        )
+
+    def own_result(self) -> OwnResult:
+        """What is stored of it where the task's own rule has made it."""
+        return OwnResult(self.ending, self.model, self.state)
 
 
 def aborted_report(config: RoundConfig, explanation: str) -> RoundReport:
@@ -64,6 +96,16 @@ def aborted_report(config: RoundConfig, explanation: str) -> RoundReport:
         clients=(),
         excluded={},
         model=config.model,
+        state=config.state,
+    )
+
+
+def difference(config: RoundConfig, server: int, state: ssa.Differed) -> str:
+    """Why nothing is applied where the task's own rule gave the servers different outcomes; equal on both."""
+    first, second = (state.outcome, state.theirs) if server == 0 else (state.theirs, state.outcome)
+    return (
+        f"the task's own rule gave S0 the outcome {first.hex()[:16]} and S1 {second.hex()[:16]}, so nothing is applied "
+        f"(the rule is {config.task.apply})"
     )
 
 
@@ -76,20 +118,24 @@ async def conclude(begun: RoundStart, records: RoundRecords, tools: Tools, effec
         StorageError: a share is not stored, or the evidence could not be.
     """
     ours, theirs = [await records.share(name) for name in (effect.share, effect.peer_share)]
-    combining = partial(_combined, begun, len(effect.counted), ours, theirs)
-    (update, elements, union, model), described, error = await tools.lane.run(combining)
-    ending = Done() if error is None else SumRefused(shortened(str(error)))
+    made = await OwnResult.read(records.store, records.prefix) if begun.config.task.rule == "own" else None
+    apply = partial(apply_sum, begun, tools.rule) if made is None else partial(_made_before, made)
+    combining = partial(_combined, begun, apply, len(effect.counted), ours, theirs)
+    sums, result, described, state_digest, error = await tools.lane.run(combining)
     if isinstance(error, ExcessError):
         await tools.evidence.keep(_excess(begun, effect, shortened(str(error))))
+    if isinstance(error, OwnRuleError) and error.__cause__ is not None:
+        tools.observe(Warned(about="apply", explanation=_cause(error)))
     outcome = RoundOutcome(
         number=begun.config.number,
         clients=tuple(effect.counted),
         excluded=dict(effect.excluded),
-        update=update,
-        elements=elements,
-        union=dict(union),
+        update=sums.update,
+        elements=sums.elements,
+        union=dict(sums.union),
     )
-    return Opened(outcome, ending, union, model, described)
+    opened = Opened(outcome, Done(), sums.union, result.model, described, result.state, state_digest)
+    return opened if error is None else opened.refused(begun, str(error))
 
 
 def _found_union(config: RoundConfig, union: Model) -> tuple[UnionBlock, ...]:
@@ -100,15 +146,45 @@ def _found_union(config: RoundConfig, union: Model) -> tuple[UnionBlock, ...]:
 
 
 def _combined(
-    begun: RoundStart, clients: int, ours: Buffer, theirs: Buffer
-) -> tuple[Combined, tuple[BlockModel, ...], ExcessError | BeyondDtypeError | None]:
-    """What both shares give together, the new model's description, and the error if the sum is refused."""
+    begun: RoundStart, apply: Callable[[Sums], Result], clients: int, ours: Buffer, theirs: Buffer
+) -> tuple[Sums, Result, tuple[BlockModel, ...], bytes, RefusalError | None]:
+    """What both shares give together, the new model and state with their descriptions, and why the sum is refused."""
     config: RoundConfig = begun.config
+    sums, before = Sums({}, {}, begun.union, clients), Result(begun.model, begun.state)
     try:
-        combined = combine(config, begun.model, begun.union, ours, theirs, clients)
-    except (ExcessError, BeyondDtypeError) as error:
-        return ({}, {}, begun.union, begun.model), config.model, error
-    return combined, describe_model(config.task, combined[-1]), None
+        sums = combine(begun, ours, theirs, clients)
+        after = apply(sums)
+    except (ExcessError, BeyondDtypeError, NoWeightError, OwnRuleError) as error:
+        return sums, before, config.model, config.state, error
+    return sums, after, describe_model(config.task, after.model), describe_state(after.state), None
+
+
+def _made_before(made: OwnResult, sums: Sums) -> Result:
+    """What the own rule made of this sum before a restart."""
+    if isinstance(made.ending, SumRefused):
+        raise OwnRuleError(made.ending.explanation)
+    return Result(made.model, made.state)
+
+
+def _without_sum(outcome: RoundOutcome) -> RoundOutcome:
+    return RoundOutcome(
+        number=outcome.number,
+        clients=outcome.clients,
+        excluded=outcome.excluded,
+        update={},
+        elements={},
+        union=outcome.union,
+    )
+
+
+def _cause(error: OwnRuleError) -> str:
+    """What the own rule raised and where, for the operator alone: it may hold numbers of the sum."""
+    cause, place = error.__cause__, ""
+    trace = cause.__traceback__ if cause is not None else None
+    while trace is not None:
+        place = f" in {trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno}"
+        trace = trace.tb_next
+    return printable(f"{error}: {cause}{place}; the sum is refused, and the model stays as it was")
 
 
 def _excess(begun: RoundStart, effect: ssa.Apply, refused: str) -> Evidence:

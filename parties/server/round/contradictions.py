@@ -16,6 +16,10 @@ from parties.server.evidence import Evidence, either
 
 TWO_DIGESTS = "the two servers hold different submissions: the client has sent two, or {peer} has made one up"
 TWO_PROOFS = "the two servers' proof digests differ: the client's trees are not well formed, or {peer} has made its up"
+TWO_OUTCOMES = (
+    "from the same sum, the task's own rule gave {peer} another outcome than this server: compare the versions of the "
+    "rule's module and of what it uses on both; a rule that depends on more than its arguments differs by itself"
+)
 
 
 def seen_in(state: ssa.Round, event: Event, number: int, peer: str) -> Iterator[Evidence]:
@@ -34,6 +38,15 @@ def seen_in(state: ssa.Round, event: Event, number: int, peer: str) -> Iterator[
             yield from _differing({client: submission}, theirs, number, "two-digests", peer)
         case ssa.Proved(proofs=proofs), ssa.PeerProofs(proofs=theirs):
             yield from _differing(proofs, theirs, number, "proof", peer)
+        case ssa.Concluded(outcome=ours), ssa.PeerConclusion(outcome=theirs) if ours != theirs:
+            yield Evidence(
+                number=number,
+                about=peer,
+                kind="outcome",
+                first=ours,
+                second=theirs,
+                explanation=TWO_OUTCOMES.format(peer=peer),
+            )
 
 
 def strangers_in(

@@ -8,6 +8,7 @@
     round-00000012/submissions/<client>              submissions, without their bulk
     round-00000012/dense/<client>                    this server's shares of dense blocks, where the task has any
     round-00000012/share/<digest>                    both servers' shares of the sum
+    round-00000012/applied                           what the task's own rule made of the sum: see `own_result`
 
 Rules: a public part is in its carrier's store before it is forwarded, a request before it is answered, a submission
 before it is acknowledged, a share before it is committed to; so bulk data need not stay in memory. All of it is erased

@@ -25,7 +25,7 @@ from parties.server.refusals import RequestRefusedError
 from parties.server.round.assembly import RequestAssembly, RequestKey
 from parties.server.round.claims import Claims
 from parties.server.round.computation import Computation
-from parties.server.round.conclusion import aborted_report
+from parties.server.round.conclusion import aborted_report, difference
 from parties.server.round.contradictions import seen_in, strangers_in
 from parties.server.round.outbox import Outbox
 from parties.server.round.quota import RoundQuota
@@ -63,7 +63,8 @@ class RoundRun:
         self.config = config = begun.config
         self.round_id = config.round_id()
         self.records = records
-        self.terms = ssa.Terms(self.round_id, begun.server, config.task.quorum, config.task.verified)
+        task, own = config.task, config.protocol == "ssa" and config.task.rule == "own"
+        self.terms = ssa.Terms(self.round_id, begun.server, task.quorum, task.verified, own)
         self.requests = RequestAssembly(
             self.terms.peer, config.task.max_clients, lambda client: config.carrier(client) != begun.server
         )
@@ -96,6 +97,12 @@ class RoundRun:
         """The model as it stands: before the round, or after it."""
         opened = self._computation.opened
         return self._begun.model if opened is None else opened.model
+
+    @property
+    def kept_state(self) -> Model:
+        """What the task's optimizer or own rule keeps: before the round, or after it."""
+        opened = self._computation.opened
+        return self._begun.state if opened is None else opened.state
 
     @property
     def union(self) -> Model:
@@ -160,7 +167,7 @@ class RoundRun:
         match self._state, self._computation.opened:
             case ssa.Aborted(explanation=explanation), _:
                 return aborted_report(self.config, explanation)
-            case ssa.Done(), opened if opened is not None:
+            case ssa.Done() | ssa.Differed(), opened if opened is not None:
                 return opened.report(self.config)
         raise UnexpectedEvent(self._state, ssa.CloseRound(), ssa.ACCEPTS)
 
@@ -172,6 +179,7 @@ class RoundRun:
             opened_at=self._begun.opened_at,
             settled_at=self._tools.clock(),
             evaluating=self._computation.seconds,
+            concluded=self._state.outcome if isinstance(self._state, ssa.Done | ssa.Differed) else b"",
         )
 
     def release(self) -> None:
@@ -240,7 +248,8 @@ class RoundRun:
             return
         for seen in seen_in(before, event, self.config.number, self.terms.peer):
             await self._tools.evidence.keep(seen)
-        await self.records.own.commit(Record(self._journal, msgspec.msgpack.encode(event)))
+        changes = self._computation.own_changes(event)
+        await self.records.own.commit(*changes, Record(self._journal, msgspec.msgpack.encode(event)))
         for warned in strangers_in(before, event, self.config.number, self.terms.peer, self._tools.known):
             self._tools.observe(warned)
         self._adopt(event)
@@ -303,7 +312,9 @@ class RoundRun:
         self.claims.wake()
         if not isinstance(self._state, ssa.Open | ssa.Closing):
             self.requests.close(f"round {self.config.number} has closed")
-        if isinstance(self._state, ssa.Done | ssa.Aborted):
+        if isinstance(self._state, ssa.Differed):
+            self._computation.withdraw(difference(self.config, self.terms.server, self._state))
+        if isinstance(self._state, ssa.Done | ssa.Differed | ssa.Aborted):
             self.settled.set()
 
     def _begin_effects(self, before: ssa.Round, event: Event) -> None:

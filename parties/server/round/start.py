@@ -12,6 +12,7 @@ from fsl_async.config import RoundConfig
 from fsl_async.protocols.machine import Event
 from fsl_async.randomness import Randomness
 from fsl_async.server.sums import CellMemory
+from fsl_async.server_rules import OwnRule
 from parties.compute import ComputeLane
 from parties.events import Observer
 from parties.outcome import Model
@@ -33,6 +34,7 @@ class Tools(msgspec.Struct, frozen=True):
         report: takes a round's id and an event of ours to the server's own task.
         observe: takes what happens, for the operator.
         clock: seconds since 1970.
+        rule: the task's own rule; None where it has none.
         grace: seconds to wait for submissions that only the peer holds in full.
         patience: seconds to wait for the peer before the round is aborted, if we have not committed yet.
     """
@@ -47,6 +49,7 @@ class Tools(msgspec.Struct, frozen=True):
     report: Callable[[bytes, Event], Awaitable[None]]
     observe: Observer
     clock: Callable[[], float]
+    rule: OwnRule | None
     grace: float
     patience: float
 
@@ -60,6 +63,7 @@ class RoundStart:
         server: 0 or 1.
         proof_key: the key under which both servers hash proofs.
         model: the model before the round, equal on both servers.
+        state: what the optimizer or the own rule has kept, before the round.
         union: by sparse block, the rows that the round is aligned on.
         opened_at: when it opened, in seconds since 1970.
         closes_at: when it closes, in seconds since 1970; infinity if only enough clients close it.
@@ -70,6 +74,7 @@ class RoundStart:
     server: int
     proof_key: bytes = field(repr=False)
     model: Model
+    state: Model
     union: Model
     opened_at: float
     closes_at: float

@@ -1,8 +1,9 @@
-"""From two shares to the update, and from the update to the new model; in a union round, to the union."""
+"""From two shares to the sum, and from the sum to the new model; in a union round, to the union."""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,39 +13,83 @@ from fsl_async.digests import Buffer
 from fsl_async.model_numbers import applied
 from fsl_async.server.aggregation import split_share
 from fsl_async.server.contributions import check_contributions
+from fsl_async.server.rules import average_and_step, own_step
+from fsl_async.server_rules import OwnRule
 from fsl_async.task import Sparse
 from fsl_async.union import union_rows
 from parties.outcome import Model
-
-Combined: TypeAlias = tuple[Model, Model, Model, Model]
-"""The update as numbers, the same as signed ring integers, the union, and the model after the round."""
+from parties.server.round.start import RoundStart
 
 
-def combine(config: RoundConfig, model: Model, union: Model, ours: Buffer, theirs: Buffer, clients: int) -> Combined:
-    """Add both servers' shares and apply the sum; in a union round, read the union off it instead.
+@dataclass(frozen=True)
+class Sums:
+    """What both shares give together.
+
+    Attributes:
+        update: by block, the sum as numbers; empty in a union round.
+        elements: the same as signed ring integers.
+        union: by sparse block, the union that was found, or that the round is aligned on.
+        clients: how many clients are in the sum.
+    """
+
+    update: Model
+    elements: Model
+    union: Model
+    clients: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """The model after a round, and what the task's optimizer or own rule keeps beside it."""
+
+    model: Model
+    state: Model
+
+
+def combine(begun: RoundStart, ours: Buffer, theirs: Buffer, clients: int) -> Sums:
+    """Add both servers' shares; in a union round, read the union off the sum.
 
     Args:
-        config: the round.
-        model: before the round.
-        union: by sparse block, the rows that the round is aligned on; empty if it is not aligned.
+        begun: what the round began with.
         ours: one share of the sum.
         theirs: the other share.
         clients: how many clients are in the sum.
 
     Raises:
         ExcessError: the sum is more than so many clients can have contributed.
-        BeyondDtypeError: a block of the model cannot hold the result.
     """
+    config, union = begun.config, begun.union
     update, elements = _sums(config, ours, theirs)
     if config.protocol == "psu":
-        return {}, {}, {name: union_rows(sums) for name, sums in elements.items()}, model
+        return Sums({}, {}, {name: union_rows(sums) for name, sums in elements.items()}, clients)
     blocks = {block.name: block for _, block in config.task.sparse_blocks() if config.in_ranks(block.name)}
     update, elements = (
         {name: _spread(rows, union[name], blocks[name]) if name in blocks else rows for name, rows in arrays.items()}
         for arrays in (update, elements)
     )
     check_contributions(config.task, elements, clients)
-    return update, elements, union, _updated(config, model, update, elements)
+    return Sums(update, elements, union, clients)
+
+
+def apply_sum(begun: RoundStart, rule: OwnRule | None, sums: Sums) -> Result:
+    """Apply a sum as the task says.
+
+    Raises:
+        BeyondDtypeError: a block of the model cannot hold the result.
+        NoWeightError: the clients' weights sum to 0.
+        ExcessError: they sum to less.
+        OwnRuleError: the task's own rule failed.
+    """
+    config, task, update = begun.config, begun.config.task, sums.update
+    if config.protocol == "psu":
+        return Result(begun.model, begun.state)
+    if task.adds:
+        ring, model = config.shape.ring, begun.model
+        added = {name: applied(ring, name, model[name], update[name], sums.elements[name]) for name in update}
+        return Result(model | added, {})
+    if rule is not None:
+        return Result(*own_step(task, rule, begun.model, update, begun.state, config.number, sums.clients))
+    return Result(*average_and_step(task, begun.model, update, begun.state, sums.clients))
 
 
 def _sums(config: RoundConfig, ours: Buffer, theirs: Buffer) -> tuple[Model, Model]:
@@ -55,12 +100,6 @@ def _sums(config: RoundConfig, ours: Buffer, theirs: Buffer) -> tuple[Model, Mod
         {name: ring.decode(elements) for name, elements in total.items()},
         {name: ring.to_integers(elements) for name, elements in total.items()},
     )
-
-
-def _updated(config: RoundConfig, model: Model, update: Model, elements: Model) -> Model:
-    """The model after the sum is added."""
-    ring = config.shape.ring
-    return model | {name: applied(ring, name, model[name], update[name], elements[name]) for name in update}
 
 
 def _spread(rows: npt.NDArray[Any], union: npt.NDArray[np.uint32], block: Sparse) -> npt.NDArray[Any]:

@@ -21,6 +21,7 @@ from fsl_async.protocols.ssa import (
     Combined,
     Committed,
     Concluded,
+    Differed,
     Done,
     Evaluate,
     Evaluated,
@@ -377,6 +378,18 @@ def test_proofs_speak_of_exactly_the_roster(proofs: dict[str, bytes]) -> None:
 def test_outcomes_must_agree() -> None:
     with pytest.raises(PeerViolationError, match="arrived at another outcome from the same shares"):
         step(reach(Concluded), PeerConclusion(key(99)), TERMS)
+
+
+def test_outcomes_of_an_own_rule_may_differ() -> None:
+    """Then nothing is applied; the peer may still lack our word, so it stays among the effects."""
+    terms = Terms(TERMS.round_id, 0, 2, verified=True, own_rule=True)
+    differed = step(reach(Concluded), PeerConclusion(key(99)), terms)
+    assert differed == Differed(OUTCOME, key(99), differed.heard)
+    assert effects(differed, terms) == (SEND_CONCLUSION,)
+    assert step(differed, PeerConclusion(key(99)), terms) is differed
+    with pytest.raises(PeerViolationError, match="sent two different conclusions for one round"):
+        step(differed, PeerConclusion(OUTCOME), terms)
+    assert isinstance(step(reach(Concluded), PeerConclusion(OUTCOME), terms), Done)
 
 
 def test_a_client_submits_once() -> None:

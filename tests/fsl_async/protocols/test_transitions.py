@@ -73,8 +73,8 @@ def ssa_walks() -> Iterator[Walk]:
         {"alice": A, "bob": B, "carol": C},
         {"alice": A, "bob": D, "carol": D},
     ]
-    for verified in (True, False):
-        terms = ssa.Terms(round_id=D, server=1, minimum=2, verified=verified)
+    for verified, own_rule in ((True, False), (False, False), (True, True)):
+        terms = ssa.Terms(round_id=D, server=1, minimum=2, verified=verified, own_rule=own_rule)
         frequent = [
             *(ssa.Submitted(name, digest) for name, digest in proofs.items()),
             ssa.Submitted("bob", D),

@@ -30,6 +30,7 @@ from fsl_async.protocols.ssa import (
     Combined,
     Committed,
     Concluded,
+    Differed,
     Done,
     Effect,
     Evaluate,
@@ -112,6 +113,7 @@ class Server:
                 self.work.append(Summed(share, nonce))
             case Apply(counted=counted, share=share, peer_share=peer_share):
                 shares = sorted([share, peer_share])
+                shares += [bytes([self.terms.server])] if self.terms.own_rule else []  # an own rule that always differs
                 self.work.append(Applied(digest(Domain.OUTCOME, *shares, *sorted(counted.values()))))
 
     def proof(self, client: str) -> bytes:
@@ -154,7 +156,7 @@ class Server:
         return False
 
     def settled(self) -> bool:
-        return isinstance(self.state, Done | Aborted)
+        return isinstance(self.state, Done | Differed | Aborted)
 
 
 @dataclass
@@ -198,7 +200,7 @@ class World:
     def check(self) -> None:
         """What must hold at every moment."""
         for server, peer in (self.servers, self.servers[::-1]):
-            if isinstance(server.state, Revealed | Combined | Concluded | Done):
+            if isinstance(server.state, Revealed | Combined | Concluded | Done | Differed):
                 assert not isinstance(peer.state, (*BEFORE_COMMITTING, Aborted)), "a share is out, and the peer is free"
             if isinstance(server.state, Rostered | Proved | Verified | Committed):
                 assert (
@@ -218,8 +220,8 @@ class World:
         raise AssertionError(f"stuck in {[type(server.state).__name__ for server in self.servers]}")
 
 
-def world(*, verified: bool, minimum: int, liars: frozenset[str] = frozenset()) -> World:
-    first, second = (Server(Terms(key(0), number, minimum, verified), liars=liars) for number in (0, 1))
+def world(*, verified: bool, minimum: int, liars: frozenset[str] = frozenset(), own_rule: bool = False) -> World:
+    first, second = (Server(Terms(key(0), number, minimum, verified, own_rule), liars=liars) for number in (0, 1))
     return World((first, second))
 
 
@@ -232,10 +234,11 @@ SCRIPTS_PER_SEED = 150
 
 def scripts(seed: int, *whims: str) -> Iterator[tuple[World, list[Action]]]:
     """Rounds, and what happens in each; some have all their clients before the first accident, as real ones do."""
-    chance = random.Random(seed)
+    chance, beside = random.Random(seed), random.Random(f"{seed}/own rules")
     for _ in range(SCRIPTS_PER_SEED):
         liars = frozenset(client for client in CLIENTS if chance.random() < 0.1)
-        scene = world(verified=chance.random() < 0.5, minimum=chance.choice((2, 2, 3, 4)), liars=liars)
+        verified, minimum = chance.random() < 0.5, chance.choice((2, 2, 3, 4))
+        scene = world(verified=verified, minimum=minimum, liars=liars, own_rule=beside.random() < 0.2)
         missing = chance.random() < 0.5
         script = [
             ("submit", server, client)
@@ -269,6 +272,10 @@ def both_say_the_same(servers: tuple[Server, Server]) -> None:
     assert type(first.state) is type(second.state)
     if isinstance(first.state, Done) and isinstance(second.state, Done):
         assert first.state.outcome == second.state.outcome
+    if isinstance(first.state, Differed) and isinstance(second.state, Differed):
+        assert (first.state.outcome, first.state.theirs) == (second.state.theirs, second.state.outcome)
+        assert first.state.outcome != second.state.outcome
+    assert isinstance(first.state, Done) <= (not first.terms.own_rule)
     if isinstance(first.state, Aborted) and isinstance(second.state, Aborted):
         assert first.state.explanation == second.state.explanation
 
@@ -280,7 +287,8 @@ def test_whatever_happens_both_end_in_the_same_outcome(seed: int) -> None:
         play(scene, script)
         both_say_the_same(scene.servers)
         ends[type(scene.servers[0].state)] += 1
-    assert ends[Done] > SCRIPTS_PER_SEED // 4
+    assert ends[Done] > SCRIPTS_PER_SEED // 5
+    assert ends[Differed] > SCRIPTS_PER_SEED // 50
     assert ends[Aborted] > SCRIPTS_PER_SEED // 20
 
 

@@ -104,7 +104,7 @@ def _find(where: str) -> FunctionType:
 # ---- where the rules are kept
 
 TAKE = "parties.server.round.run:RoundRun.take"
-RECORD = "await self.records.own.commit(Record(self._journal, msgspec.msgpack.encode(event)))"
+RECORD = "await self.records.own.commit(*changes, Record(self._journal, msgspec.msgpack.encode(event)))"
 RECEIPT = "parties.server.clients.submissions:Submissions._receipt"
 ROUND = "fsl_async.protocols.ssa.transitions"
 STEP = "return MACHINE.step(state, event, terms)"
@@ -390,7 +390,7 @@ BUGS = (
         (
             Edit(
                 "parties.server.round_sequence:RoundSequence.resend",
-                "self._link.post(_last_words(past.report))",
+                "self._link.post(_last_words(past))",
                 "pass",
             ),
         ),

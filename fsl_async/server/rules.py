@@ -1,0 +1,250 @@
+"""How a sum changes the model where it is not simply added: averages, the server's optimizer, a function of one's own.
+
+Rules: both servers arrive at the same bits on any processor, because averages and optimizers use +, −, ×, ÷ and √ in
+float64 alone, each an array at a time, in the order in which it is written here: IEEE 754 leaves no choice. A block is
+rounded to its own dtype once, at the end; the optimizer's state stays in float64. Nothing becomes infinite, and what is
+refused changes neither the model nor the state.
+
+A row that no client touched is part of the average as a 0, as in the sources: its momentum and its moments decay in
+every round, and a row that has momentum still moves. (From the sum, a row that nobody touched cannot be told from one
+whose updates cancel out.) A row that was never touched stays bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fsl_async.config import MODEL_DTYPES
+from fsl_async.digests import Domain, digest
+from fsl_async.errors import MisuseError
+from fsl_async.model_numbers import BeyondDtypeError
+from fsl_async.server.contributions import ExcessError
+from fsl_async.server_rules import Adam, Arrays, Momentum, OwnRule, RoundFacts, Sgd
+from fsl_async.task import Task
+
+MOST_ARRAYS = 128
+"""Of a function's state."""
+
+Doubles: TypeAlias = npt.NDArray[np.float64]
+
+
+class NoWeightError(ArithmeticError):
+    """The clients' weights sum to 0, so there is no average."""
+
+
+class OwnRuleError(ArithmeticError):
+    """A function of one's own failed, or returned what is no model; the message holds no value.
+
+    What it raised, which may hold values, is the error's cause.
+    """
+
+
+def average_and_step(task: Task, model: Arrays, update: Arrays, state: Arrays, clients: int) -> tuple[Arrays, Arrays]:
+    """The model and the optimizer's state after a sum, where the task has an average or an optimizer.
+
+    Args:
+        task: the task.
+        model: before the round.
+        update: by block, the sum as `Ring.decode` gives it.
+        state: the optimizer's, before the round; empty before the first.
+        clients: how many are in the sum.
+
+    Raises:
+        NoWeightError: the clients' weights sum to 0.
+        ExcessError: they sum to less.
+        BeyondDtypeError: a block's dtype cannot hold the result, or float64 not the optimizer's state.
+    """
+    divisor = _divisor(task, update, clients)
+    after: Arrays = dict(model)
+    kept: Arrays = {}
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # looked at below
+        for block in task.learned_blocks():
+            array = model[block.name]
+            change = update[block.name].reshape(array.shape)
+            change = change if divisor is None else change / divisor
+            moved, arrays = _step(task, block.name, array.astype(np.float64), change, state)
+            after[block.name] = _finite(block.name, moved.astype(array.dtype))
+            kept |= {name: _finite(name, moment) for name, moment in arrays.items()}
+    return after, kept
+
+
+def weight_of(task: Task, update: Mapping[str, npt.NDArray[Any]]) -> float | None:
+    """The sum of the clients' weights; None where the task has none.
+
+    Raises:
+        ExcessError: it is negative, and no client's weight may be.
+    """
+    if task.weights is None:
+        return None
+    weight = float(update[task.weights].reshape(-1)[0])
+    if weight < 0:
+        raise ExcessError(
+            f"the sum of the weights in block {task.weights!r} is negative, and no client's weight may be"
+        )
+    return weight
+
+
+def own_step(
+    task: Task, function: OwnRule, model: Arrays, update: Arrays, state: Arrays, number: int, clients: int
+) -> tuple[Arrays, Arrays]:
+    """The model and the state that a function of one's own makes of a sum.
+
+    Raises:
+        OwnRuleError: it raised something, or returned what is no model of the task, or left what is no state.
+        ExcessError: the clients' weights sum to less than 0.
+    """
+    facts = RoundFacts(number, clients, weight_of(task, update), {name: array.copy() for name, array in state.items()})
+    learned = {block.name: model[block.name] for block in task.learned_blocks()}
+    try:
+        made = function(_protected(learned), _protected({name: update[name] for name in learned}), facts)
+    except Exception as error:  # whatever it is: nothing of it may end the server
+        raise OwnRuleError(f"{task.apply} raised {type(error).__name__}") from error
+    _check_model(task, learned, made)
+    _check_kept(task, facts.state)
+    return model | {name: _own_copy(made[name]) for name in learned}, {
+        name: _own_copy(facts.state[name]) for name in sorted(facts.state)
+    }
+
+
+def describe_state(state: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """The digest of a state, in which names, dtypes, shapes and bytes are; empty where there is none."""
+    if not state:
+        return b""
+    parts: list[bytes | memoryview] = []
+    for name in sorted(state):
+        array = np.ascontiguousarray(state[name])
+        parts += [name.encode(), array.dtype.str[1:].encode(), repr(array.shape).encode()]
+        parts.append(array.reshape(-1).view(np.uint8).data)
+    return digest(Domain.STATE, *parts)
+
+
+def check_state(task: Task, state: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Check that a state is one of this task's: empty, or with all arrays of its optimizer.
+
+    Raises:
+        MisuseError: it is another task's.
+    """
+    if task.rule == "own" or not state:
+        _refuse_unnamed(state)
+        return
+    expected = {
+        f"{moment}/{block.name}": block.shape for block in task.learned_blocks() for moment in _moments(task.optimizer)
+    }
+    if set(state) != set(expected):
+        optimizer = type(task.optimizer).__name__ if task.optimizer else "no optimizer"
+        raise MisuseError(
+            f"the state has {sorted(state)}, and the task, with {optimizer}, keeps {sorted(expected)}; give the state "
+            "of a checkpoint of this task, or none"
+        )
+    for name, shape in expected.items():
+        array = state[name]
+        if array.dtype != np.float64 or array.shape not in (shape, shape[:1] if shape[1:] == (1,) else shape):
+            raise MisuseError(f"state {name!r}: float64 {shape} expected, got {array.dtype} {array.shape}")
+        if not np.isfinite(array).all():
+            raise MisuseError(f"state {name!r} holds a number that is not finite")
+
+
+def _divisor(task: Task, update: Arrays, clients: int) -> float | None:
+    """What the sum is divided by; None where it is not."""
+    match task.rule:
+        case "mean":
+            return float(clients)
+        case "weighted-mean":
+            weight = weight_of(task, update)
+            if not weight:
+                raise NoWeightError(
+                    f"the clients' weights in block {task.weights!r} sum to 0, so there is no mean; the model stays"
+                )
+            return weight
+        case _:
+            return None
+
+
+def _step(
+    task: Task, name: str, weights: Doubles, change: Doubles, state: Arrays
+) -> tuple[Doubles, dict[str, Doubles]]:
+    """A block after one step, and what the optimizer keeps of it."""
+    match task.optimizer:
+        case None:
+            return weights + change, {}
+        case Sgd(rate=rate):
+            return weights + rate * change, {}
+        case Momentum(rate=rate, momentum=momentum):
+            velocity = _kept(state, f"velocity/{name}", weights, 0.0)
+            velocity = momentum * velocity + change
+            return weights + rate * velocity, {f"velocity/{name}": velocity}
+        case Adam(rate=rate, beta1=beta1, beta2=beta2, epsilon=epsilon):
+            first = _kept(state, f"first/{name}", weights, 0.0)
+            second = _kept(state, f"second/{name}", weights, epsilon * epsilon)
+            first = beta1 * first + (1 - beta1) * change
+            second = beta2 * second + (1 - beta2) * (change * change)
+            moved = weights + (rate * first) / (np.sqrt(second) + epsilon)
+            return moved, {f"first/{name}": first, f"second/{name}": second}
+
+
+def _moments(optimizer: Sgd | Momentum | Adam | None) -> tuple[str, ...]:
+    match optimizer:
+        case Momentum():
+            return ("velocity",)
+        case Adam():
+            return "first", "second"
+        case _:
+            return ()
+
+
+def _kept(state: Arrays, name: str, like: Doubles, fresh: float) -> Doubles:
+    return state[name].reshape(like.shape) if name in state else np.full_like(like, fresh)
+
+
+def _finite(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if not np.isfinite(array).all():
+        raise BeyondDtypeError(f"the sum would take {name!r} beyond what {array.dtype} can hold")
+    return array
+
+
+def _protected(arrays: Mapping[str, npt.NDArray[Any]]) -> Arrays:
+    """Views through which a function cannot change what it is shown."""
+    views = {name: array.view() for name, array in arrays.items()}
+    for view in views.values():
+        view.flags.writeable = False
+    return views
+
+
+def _own_copy(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """An array that the function does not hold as well."""
+    return np.array(array, order="C")
+
+
+def _check_model(task: Task, learned: Arrays, made: Any) -> None:
+    if not isinstance(made, Mapping) or set(made) != set(learned):
+        got = f"blocks {sorted(map(str, made))}" if isinstance(made, Mapping) else type(made).__name__
+        raise OwnRuleError(f"{task.apply} returned {got}, not a dictionary of the blocks {sorted(learned)}")
+    for name, before in learned.items():
+        after = made[name]
+        if not isinstance(after, np.ndarray) or (after.dtype, after.shape) != (before.dtype, before.shape):
+            got = f"{after.dtype} {after.shape}" if isinstance(after, np.ndarray) else type(after).__name__
+            raise OwnRuleError(f"{task.apply} returned block {name!r} as {got}, not {before.dtype} {before.shape}")
+        if after.dtype.kind == "f" and not np.isfinite(after).all():
+            raise OwnRuleError(f"{task.apply} returned block {name!r} with numbers that are not finite")
+
+
+def _check_kept(task: Task, state: Any) -> None:
+    try:
+        _refuse_unnamed(state)
+    except MisuseError as error:
+        raise OwnRuleError(f"{task.apply} left no state that can be stored: {error}") from error
+
+
+def _refuse_unnamed(state: Mapping[str, npt.NDArray[Any]]) -> None:
+    if len(state) > MOST_ARRAYS:
+        raise MisuseError(f"a state of at most {MOST_ARRAYS} arrays expected, got {len(state)}")
+    for name, array in state.items():
+        if not (isinstance(name, str) and 1 <= len(name) <= 128 and name.isprintable()):
+            raise MisuseError("the name of each array in a state is 1 to 128 printable characters")
+        if not isinstance(array, np.ndarray) or array.dtype.str[1:] not in MODEL_DTYPES or array.dtype.byteorder == ">":
+            got = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+            raise MisuseError(f"state {name!r} is an array of one of {MODEL_DTYPES}, not {got}")
