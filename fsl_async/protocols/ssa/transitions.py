@@ -40,7 +40,7 @@ from fsl_async.protocols.ssa.states import (
 )
 from fsl_async.wire.client_digests import ClientDigests
 
-MACHINE: Machine[Round] = Machine(Round, RoundEvent, initial=(Open,), final=(Done, Aborted))
+MACHINE: Machine[Round] = Machine(Round, RoundEvent, initial=(Open,), final=(Done, Differed, Aborted))
 TRANSITIONS, ACCEPTS = MACHINE.transitions, MACHINE.accepts
 
 BeforeCommitted: TypeAlias = Open | Closed | Closing | Rostered | Proved | Verified
