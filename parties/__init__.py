@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from parties.server.server import Server as Server
     from parties.server.setup import ServerSetup as ServerSetup
     from parties.settings.writing import free_addresses as free_addresses, write_deployment as write_deployment
+    from parties.simulation.blocking import (
+        BlockingNetwork as BlockingNetwork,
+        simulate_blocking as simulate_blocking,
+    )
     from parties.simulation.network import Network as Network, simulate as simulate
     from parties.storage.sqlite_store import SqliteStore as SqliteStore
     from parties.storage.store import (
@@ -80,6 +84,7 @@ else:
             "parties.server.server": "Server",
             "parties.server.setup": "ServerSetup",
             "parties.settings.writing": "free_addresses write_deployment",
+            "parties.simulation.blocking": "BlockingNetwork simulate_blocking",
             "parties.simulation.network": "Network simulate",
             "parties.storage.sqlite_store": "SqliteStore",
             "parties.storage.store": "Change DiskFullError Erase Keep MemoryStore Put Record Store StoreLostError",

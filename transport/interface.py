@@ -11,10 +11,14 @@ from abc import ABC, abstractmethod
 import trio
 
 from transport.channel import SecureChannel
+from transport.doors import Door
 from transport.errors import HandshakeTimeoutError
 from transport.handshake import CheckPayload, HandshakeSettings, accept_any_payload, initiate
 from transport.listener import Service
 from transport.wire import Wire
+
+DIAL = Door("Transport.dial")
+LISTEN = Door("Transport.listen")
 
 
 class Transport(ABC):
@@ -66,7 +70,9 @@ class Transport(ABC):
             HandshakeError: no channel came about; the class says why.
             AuthenticationError: bytes were altered on the way.
             ConnectionLostError: the server left in the middle.
+            MisuseError: no trio task runs here.
         """
+        DIAL.require_trio()
         with trio.move_on_after(settings.deadline):
             stream = await self.connect(address)
             try:

@@ -11,7 +11,7 @@ from contextlib import suppress
 import trio
 
 from transport.errors import UnreachableError
-from transport.interface import Transport
+from transport.interface import LISTEN, Transport
 from transport.listener import Listener, Service
 from transport.pipe import pipe_pair
 
@@ -49,6 +49,7 @@ class MemoryNetwork(Transport):
         task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Serves under a name; see `Transport.listen`."""
+        LISTEN.require_trio()
         if address in self._queues:
             raise UnreachableError(f"there is already a listener at {address!r}; take another name")
         sending, receiving = trio.open_memory_channel[tuple[trio.abc.Stream, str]](_BACKLOG)

@@ -22,7 +22,7 @@ import trio
 
 from fsl_async.errors import MisuseError
 from transport.errors import UnreachableError
-from transport.interface import Transport
+from transport.interface import LISTEN, Transport
 from transport.limits import Limits
 from transport.listener import Listener, Service
 
@@ -70,6 +70,7 @@ class TcpTransport(Transport):
 
         Connections are limited, with a warning, to half of the descriptors that the process may open.
         """
+        LISTEN.require_trio()
         host, port = split_address(address)
         sockets = await _bind(host, port)
         listener = Listener(replace(service, limits=_within_descriptors(service.limits)))

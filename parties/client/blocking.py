@@ -18,17 +18,30 @@ Rules:
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from fsl_async.errors import MisuseError
 from parties.client.arguments import Rows
-from parties.client.client_thread import FOR_EVER, ClientThread, Opening
+from parties.client.client import Client
+from parties.loop_thread import FOR_EVER, Work
 from parties.outcome import ClientOutcome, SubmissionReceipt
+
+ResultT = TypeVar("ResultT")
+
+
+class Calls(Protocol):
+    """Has a client that lives elsewhere do things, and waits for the results."""
+
+    def call(self, work: Work[Client, ResultT], timeout: float = FOR_EVER) -> ResultT:
+        """Have something done."""
+
+    def close(self) -> None:
+        """End the client; a second time does nothing."""
 
 
 class BlockingClient:
@@ -38,77 +51,81 @@ class BlockingClient:
     for as long as the servers let it. Once the client is closed, every call raises a `MisuseError`.
 
     Args:
-        opening: makes the client, in the thread where it is going to live.
+        calls: reaches the client where it lives.
     """
 
-    def __init__(self, opening: Opening) -> None:
-        self._thread = ClientThread(opening)
-        self._thread.start()
-        self._close = weakref.finalize(self, self._thread.close)
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
 
     def retrieve(self, rows: Rows, *, wait: bool = False, timeout: float = FOR_EVER) -> dict[str, npt.NDArray[Any]]:
         """See `Client.retrieve`."""
-        return self._thread.call(lambda client: client.retrieve(rows, wait=wait), timeout)
+        return self._calls.call(lambda client: client.retrieve(rows, wait=wait), timeout)
 
     def submit(self, updates: Mapping[str, Any], *, wait: bool = False, timeout: float = FOR_EVER) -> SubmissionReceipt:
         """See `Client.submit`."""
-        return self._thread.call(lambda client: client.submit(updates, wait=wait), timeout)
+        return self._calls.call(lambda client: client.submit(updates, wait=wait), timeout)
 
     def unite(
         self, rows: Mapping[str, npt.ArrayLike], *, wait: bool = False, timeout: float = FOR_EVER
     ) -> SubmissionReceipt:
         """See `Client.unite`."""
-        return self._thread.call(lambda client: client.unite(rows, wait=wait), timeout)
+        return self._calls.call(lambda client: client.unite(rows, wait=wait), timeout)
 
     def resume(self, *, timeout: float = FOR_EVER) -> SubmissionReceipt:
         """See `Client.resume`."""
-        return self._thread.call(lambda client: client.resume(), timeout)
+        return self._calls.call(lambda client: client.resume(), timeout)
 
     def outcome(self, *, timeout: float = FOR_EVER) -> ClientOutcome:
         """See `Client.outcome`."""
-        return self._thread.call(lambda client: client.outcome(), timeout)
+        return self._calls.call(lambda client: client.outcome(), timeout)
 
     def forget_rounds(self) -> None:
         """See `Client.forget_rounds`."""
-        self._thread.call(lambda client: client.forget_rounds())
+        self._calls.call(lambda client: client.forget_rounds())
 
     def forget_session(self) -> None:
         """See `Client.forget_session`."""
-        self._thread.read(lambda client: client.forget_session())
+        self._read(lambda client: client.forget_session())
 
     @property
     def name(self) -> str:
         """The client's."""
-        return self._thread.read(lambda client: client.name)
+        return self._read(lambda client: client.name)
 
     @property
     def pending(self) -> int:
         """See `Client.pending`."""
-        return self._thread.read(lambda client: client.pending)
+        return self._read(lambda client: client.pending)
 
     @property
     def round_number(self) -> int:
         """See `Client.round_number`."""
-        return self._thread.read(lambda client: client.round_number)
+        return self._read(lambda client: client.round_number)
 
     @property
     def deferred(self) -> dict[str, npt.NDArray[np.uint32]]:
         """See `Client`."""
-        return self._thread.read(lambda client: dict(client.deferred))
+        return self._read(lambda client: dict(client.deferred))
 
     @property
     def bytes_sent(self) -> int:
         """See `Client.bytes_sent`."""
-        return self._thread.read(lambda client: client.bytes_sent)
+        return self._read(lambda client: client.bytes_sent)
 
     @property
     def bytes_received(self) -> int:
         """See `Client.bytes_received`."""
-        return self._thread.read(lambda client: client.bytes_received)
+        return self._read(lambda client: client.bytes_received)
 
     def close(self) -> None:
         """Cancel what is under way, close the connections, and end the thread; a second time does nothing."""
-        self._close()
+        self._calls.close()
+
+    def _read(self, look: Callable[[Client], ResultT]) -> ResultT:
+        async def work(client: Client) -> ResultT:
+            return look(client)
+
+        return self._calls.call(work)
 
     def __enter__(self) -> Self:
         return self
@@ -117,3 +134,13 @@ class BlockingClient:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    async def __aenter__(self) -> NoReturn:
+        self.close()
+        raise MisuseError(
+            "a blocking client is entered with `with`; `async with` is for parties.connect or net.client under trio, "
+            "and for parties.aio on an asyncio loop"
+        )
+
+    async def __aexit__(self, *error: object) -> None:
+        """Never reached, and there because Python looks for it before it enters."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -15,15 +15,26 @@ from parties.compute import ThreadLane
 from parties.deployment.client_state import StateFile, open_state, state_file
 from parties.identity.keys import Identity, read_private
 from parties.identity.tokens import read_token
+from parties.loop_thread import LoopThread, Prompt
 from parties.settings.party_file import ClientFile
 from parties.settings.task_file import Deployment
 from parties.watch import Watch, silent
 from transport import Kind, TcpTransport
+from transport.doors import Door, trio_context
 
 __all__ = ["connect", "connect_blocking"]
 
 
-@asynccontextmanager
+CLOSED = "the client is closed; connect again"
+
+
+@trio_context(
+    Door(
+        "parties.connect",
+        asyncio="use `async with parties.aio.connect(...)`, or `with parties.connect_blocking(...)`",
+        blocking="use `with parties.connect_blocking(...)`, or start trio with `trio.run(main)`",
+    )
+)
 async def connect(
     config: str | Path,
     identity: str | Path | Identity = "",
@@ -98,7 +109,12 @@ def connect_blocking(
     Raises:
         FslError: as for `connect`; no thread is left then.
     """
-    return BlockingClient(partial(connect, config, identity, watch, token=token, state=state, patience=patience))
+    opening = partial(connect, config, identity, watch, token=token, state=state, patience=patience)
+    thread = LoopThread("fsl-async client", opening, Prompt(CLOSED), CLOSED)
+    thread.start()
+    client = BlockingClient(thread)
+    weakref.finalize(client, thread.close)
+    return client
 
 
 def _given(config: Path, identity: str | Path | Identity) -> ClientFile:

@@ -26,6 +26,7 @@ from parties.storage.sqlite_store import SqliteStore
 from parties.storage.store import DiskFullError, MemoryStore, Store
 from parties.watch import Watch, silent
 from transport import Kind, Limits, TcpTransport
+from transport.doors import Door
 
 __all__ = ["open_store", "own_identity", "server_setup"]
 
@@ -44,6 +45,7 @@ async def server_setup(config: str | Path, watch: Watch = silent, *, file: Serve
         MisuseError: a file is missing or wrong, or the keys are not those of the task file.
         StorageError: the store cannot be used.
     """
+    Door("parties.server_setup").require_trio()
     file = file or ServerFile.load(Path(config))
     deployment = Deployment.load(file.task)
     model = await trio.to_thread.run_sync(load_model, file.model)

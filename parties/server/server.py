@@ -50,8 +50,10 @@ from transport import (
     VersionMismatchError,
     WrongServerKeyError,
 )
+from transport.doors import Door
 
 _log = logging.getLogger("parties.server")
+RUN = Door("Server.run")
 
 LASTING = (VersionMismatchError, KindMismatchError, RoleMismatchError, WrongServerKeyError, ForeignPeerError)
 """Why servers do not meet, where waiting does not help: an operator has to do something."""
@@ -97,7 +99,9 @@ class Server:
         Raises:
             PeerViolationError: the other server broke the protocol; nothing was revealed that it should not see.
             StorageError: the store cannot be read, or cannot be written any more.
+            MisuseError: no trio task runs here.
         """
+        RUN.require_trio()
         reception = Reception(Listening.of(self.setup, self.handshake()), self._tell_failure)
         async with self._at_work() as nursery:
             with reception.serving(self):

@@ -8,7 +8,7 @@ party can talk to one that is not simulated.
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -36,8 +36,9 @@ from parties.simulation.scheduling import seeded_scheduling
 from parties.storage.store import MemoryStore
 from parties.watch import Note
 from transport import Kind, MemoryNetwork
+from transport.doors import Door, trio_context
 
-__all__ = ["Network", "simulate"]
+__all__ = ["Network", "running", "simulate"]
 
 SERVERS = ("S0", "S1")
 
@@ -52,13 +53,23 @@ class Network:
         task: what is learnt.
         transcript: every message so far, in order.
         servers: S0 and S1.
+
+    `others` tells whether somebody outside this loop, such as another thread, may still call.
     """
 
-    def __init__(self, task: Task, model: Mapping[str, npt.ArrayLike], seed: int, lane: ComputeLane) -> None:
+    def __init__(
+        self,
+        task: Task,
+        model: Mapping[str, npt.ArrayLike],
+        seed: int,
+        lane: ComputeLane,
+        others: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.task = task
         self.transcript: list[Note] = []
         self._seed = seed
         self._lane = lane
+        self._others = others
         self._memory = MemoryNetwork(steady=True)
         self._registry = Registry()
         self._identities = tuple(Identity.generate(name, SeededSource(seed, name, "keys")) for name in SERVERS)
@@ -161,7 +172,7 @@ class Network:
                 now = trio.lowlevel.current_statistics()
                 if now.seconds_to_next_deadline < float("inf"):
                     await trio.sleep(now.seconds_to_next_deadline)
-                elif _outside_world():
+                elif _outside_world() or self._others():
                     await trio.sleep(OUTSIDE)
                 else:
                     return (
@@ -174,6 +185,24 @@ class Network:
 
 
 @asynccontextmanager
+async def running(network: Network, seed: int) -> AsyncIterator[Network]:
+    """Run a network, in an order that the seed decides."""
+    with seeded_scheduling(seed), sole_error():
+        async with trio.open_nursery() as nursery:
+            await nursery.start(network.run)
+            try:
+                yield network
+            finally:
+                nursery.cancel_scope.cancel()
+
+
+@trio_context(
+    Door(
+        "parties.simulate",
+        asyncio="use `async with parties.aio.simulate(...)`, or `with parties.simulate_blocking(...)`",
+        blocking="use `with parties.simulate_blocking(...)`, or start trio with `trio.run(main)`",
+    )
+)
 async def simulate(
     task: Task, model: Mapping[str, npt.ArrayLike], seed: int, lane: ComputeLane | None = None
 ) -> AsyncIterator[Network]:
@@ -192,16 +221,10 @@ async def simulate(
         lane: where to compute; inline unless told otherwise (threads make a run faster and no longer reproducible).
 
     Raises:
-        MisuseError: the model does not fit the task.
+        MisuseError: the model does not fit the task, or no trio task runs here.
     """
-    network = Network(task, model, seed, lane or InlineLane())
-    with seeded_scheduling(seed), sole_error():
-        async with trio.open_nursery() as nursery:
-            await nursery.start(network.run)
-            try:
-                yield network
-            finally:
-                nursery.cancel_scope.cancel()
+    async with running(Network(task, model, seed, lane or InlineLane()), seed) as network:
+        yield network
 
 
 def _outside_world() -> bool:

@@ -32,6 +32,7 @@ from parties.testing.story import Entry, Failed, Killed, Left, Lost, StoryEvent
 from parties.testing.supervisor import Ended, Live, Recoverable, Supervisor, is_of_surroundings
 from parties.testing.wires import Wires
 from parties.watch import Note
+from transport.doors import Door
 
 __all__ = ["HORIZON", "HorizonError", "Surroundings", "entered", "refuse_unknown"]
 
@@ -230,6 +231,7 @@ async def entered(made: SurroundingsT) -> AsyncIterator[SurroundingsT]:
         MisuseError: the clock does not jump.
         HorizonError: the world has reached its horizon.
     """
+    Door("a simulated world").require_trio()
     clock = trio.lowlevel.current_clock()
     if not isinstance(clock, MockClock) or clock.autojump_threshold == float("inf"):
         raise MisuseError(

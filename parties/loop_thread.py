@@ -1,0 +1,248 @@
+"""A thread with a trio loop in which something lives; other threads have it do things and wait for the results.
+
+    another thread                       the thread's loop
+    call = thread.post(work)  ─────────> reception takes it, carries it out
+    call.result               <───────── result or error
+
+Rules: what a call raises goes to its caller, as it is. A call that is abandoned is cancelled in the loop before its
+caller goes on. Once the thread has ended, every call is refused, and the caller of a call under way is told.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import trio
+
+from fsl_async.errors import FslError, MisuseError
+
+HostT = TypeVar("HostT")
+ResultT = TypeVar("ResultT")
+Opening: TypeAlias = Callable[[], AbstractAsyncContextManager[HostT]]
+Work: TypeAlias = Callable[[HostT], Awaitable[ResultT]]
+FOR_EVER = float("inf")
+RESUMABLE = "what was begun can be resumed"
+
+
+@dataclass(frozen=True, eq=False)
+class Call(Generic[HostT, ResultT]):
+    """One call on its way: what is to be done, how it is cancelled, and where its result goes.
+
+    Attributes:
+        caller: who waits for it.
+    """
+
+    work: Work[HostT, ResultT]
+    timeout: float = FOR_EVER
+    caller: object = field(default_factory=threading.current_thread)
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    result: Future[ResultT] = field(default_factory=Future)
+
+    async def carry_out(self, host: HostT, ended: Callable[[], None]) -> None:
+        """Do it; every error goes to the caller.
+
+        Args:
+            host: what does it.
+            ended: called when it has been done, before the caller can know.
+        """
+        tell = partial(self.refuse, MisuseError("it was closed, or the call interrupted, before it was done"))
+        try:
+            with self.scope, trio.move_on_after(self.timeout) as timer:
+                tell = partial(self.result.set_result, await self.work(host))
+            if timer.cancelled_caught:
+                tell = partial(self.refuse, TimeoutError(f"not done within {self.timeout:g} s; {RESUMABLE}"))
+        except Exception as error:
+            tell = partial(self.refuse, error)
+        finally:
+            ended()
+            tell()
+
+    def refuse(self, why: Exception) -> None:
+        """Tell the caller that there will be no result."""
+        self.result.set_exception(why)
+
+
+class Reception(ABC, Generic[HostT]):
+    """Takes the calls of other threads, and has them carried out in the loop."""
+
+    @abstractmethod
+    def post(self, call: Call[HostT, Any], loop: trio.lowlevel.TrioToken) -> None:
+        """Take a call, in any thread.
+
+        Raises:
+            trio.RunFinishedError: the loop has ended.
+        """
+
+    @abstractmethod
+    async def serve(self, host: HostT) -> None:
+        """Have calls carried out until cancelled; what is left then is refused."""
+
+    @abstractmethod
+    def close(self, loop: trio.lowlevel.TrioToken, end: Callable[[], None]) -> None:
+        """Have the loop call `end`, whatever it is doing, in any thread.
+
+        Raises:
+            trio.RunFinishedError: the loop has ended.
+        """
+
+
+class Prompt(Reception[HostT]):
+    """Carries calls out as they come, each in a task of its own, in a loop that goes on between them."""
+
+    def __init__(self, closed: str) -> None:
+        self._closed = closed
+        self._queue, self._calls = trio.open_memory_channel[Call[HostT, Any]](FOR_EVER)
+
+    def post(self, call: Call[HostT, Any], loop: trio.lowlevel.TrioToken) -> None:
+        """See `Reception.post`."""
+        loop.run_sync_soon(self._take, call)
+
+    def close(self, loop: trio.lowlevel.TrioToken, end: Callable[[], None]) -> None:
+        """See `Reception.close`."""
+        loop.run_sync_soon(end)
+
+    async def serve(self, host: HostT) -> None:
+        """See `Reception.serve`."""
+        with self._calls:
+            try:
+                async with trio.open_nursery() as nursery:
+                    async for call in self._calls:
+                        nursery.start_soon(call.carry_out, host, _nothing)
+            finally:
+                with suppress(trio.WouldBlock):
+                    while True:
+                        self._calls.receive_nowait().refuse(MisuseError(self._closed))
+
+    def _take(self, call: Call[HostT, Any]) -> None:
+        try:
+            self._queue.send_nowait(call)
+        except trio.BrokenResourceError:
+            call.refuse(MisuseError(self._closed))
+
+
+class LoopThread(Generic[HostT]):
+    """A thread, from the opening of what lives in it to its close.
+
+    Args:
+        name: the thread's.
+        opening: makes what lives there, in the thread.
+        reception: takes calls.
+        closed: what to say to whoever calls after the close.
+
+    Attributes:
+        opened: done when calls can be made; has the error of an opening that failed.
+        ended: done when the loop is over; has the error of a close that failed.
+    """
+
+    def __init__(self, name: str, opening: Opening[HostT], reception: Reception[HostT], closed: str) -> None:
+        self.opened: Future[None] = Future()
+        self.ended: Future[None] = Future()
+        self._opening = opening
+        self._reception = reception
+        self._closed = closed
+        self._loop: Future[trio.lowlevel.TrioToken] = Future()
+        self._scope = trio.CancelScope()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def begin(self) -> None:
+        """Start the thread; `opened` tells how that went."""
+        self._thread.start()
+
+    def start(self) -> None:
+        """Start the thread, and wait until what lives in it is open.
+
+        Raises:
+            FslError: as the opening; the thread has ended.
+        """
+        self.begin()
+        try:
+            self.opened.result()
+        except BaseException:
+            with suppress(FslError):  # the same one
+                self.close()
+            raise
+
+    def post(self, call: Call[HostT, ResultT]) -> Future[ResultT]:
+        """Have something done in the loop.
+
+        Raises:
+            MisuseError: closed.
+        """
+        try:
+            self._reception.post(call, self._loop.result())
+        except trio.RunFinishedError:
+            raise MisuseError(self._closed) from None
+        return call.result
+
+    def abandon(self, call: Call[HostT, Any]) -> None:
+        """Cancel a call, wherever it is; its result comes when it has ended."""
+        with suppress(trio.RunFinishedError):
+            self._loop.result().run_sync_soon(call.scope.cancel)
+
+    def call(self, work: Work[HostT, ResultT], timeout: float = FOR_EVER) -> ResultT:
+        """Have something done in the loop, and wait for it.
+
+        Raises:
+            MisuseError: closed.
+            TimeoutError: it took longer than it may.
+        """
+        call = Call(work, timeout)
+        result = self.post(call)
+        try:
+            return result.result()
+        except BaseException:
+            if not result.done():  # an interrupt: the wait has failed, and not the call
+                self.abandon(call)
+                result.exception()
+            raise
+
+    def close(self) -> None:
+        """End the loop and wait for the thread; a second time does nothing.
+
+        Raises:
+            FslError: something could not be closed in good order.
+        """
+        self.begin_close()
+        if threading.current_thread() is not self._thread and self._thread.is_alive():
+            self._thread.join()
+            self.ended.result()
+
+    def begin_close(self) -> None:
+        """Have the loop end; `ended` tells how that went."""
+        with suppress(trio.RunFinishedError):
+            self._reception.close(self._loop.result(), lambda: self._scope.cancel())
+
+    # ---- in the thread
+
+    def _run(self) -> None:
+        """Run the loop; its error goes to whoever waits for the opening or for the close."""
+        try:
+            trio.run(self._live)
+        except BaseException as error:
+            if not self.opened.done():
+                self.opened.set_exception(error)
+            self.ended.set_exception(error)
+        else:
+            if not self.opened.done():
+                self.opened.set_exception(MisuseError(self._closed))
+            self.ended.set_result(None)
+
+    async def _live(self) -> None:
+        """Open what lives here, serve, and close it in good order; `close` cancels the opening, or the serving."""
+        self._loop.set_result(trio.lowlevel.current_trio_token())
+        with self._scope:
+            async with self._opening() as host:
+                with trio.CancelScope() as self._scope:
+                    self.opened.set_result(None)
+                    await self._reception.serve(host)
+
+
+def _nothing() -> None:
+    """Prompt calls end one by one."""

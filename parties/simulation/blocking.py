@@ -1,0 +1,140 @@
+"""A simulation for programs that are not async: scripts, notebooks, tests without a plugin, other event loops."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fsl_async.errors import MisuseError
+from fsl_async.task import Task
+from parties.client.blocking import BlockingClient
+from parties.compute import ComputeLane
+from parties.loop_thread import FOR_EVER, ResultT
+from parties.outcome import RoundOutcome
+from parties.watch import Note
+from parties.simulation.pausing import Callers
+from parties.simulation.stage import Stage, StagedClient, stage_thread
+
+__all__ = ["BlockingNetwork", "simulate_blocking"]
+
+
+class BlockingNetwork:
+    """A running simulation whose calls block; see `Network` for what they do and raise.
+
+    Calls of one thread give the transcript that the same calls give under trio. Calls of several threads are carried
+    out as they come, so their order, and with it the transcript, is up to those threads.
+
+    Attributes:
+        task: what is learnt.
+    """
+
+    def __init__(
+        self, task: Task, model: Mapping[str, npt.ArrayLike], seed: int, lane: ComputeLane | None = None
+    ) -> None:
+        self.task = task
+        self._thread = stage_thread(task, model, seed, lane, _Threads())
+        self._thread.start()
+        weakref.finalize(self, self._thread.close)
+
+    def client(self, name: str, *, timeout: float = FOR_EVER) -> BlockingClient:
+        """A client of that name, registered with both servers and connected."""
+        client = self._thread.call(lambda stage: stage.enter(name), timeout)
+        return BlockingClient(StagedClient(self._thread, client))
+
+    def finish_round(self, *, timeout: float = FOR_EVER) -> RoundOutcome:
+        """See `Network.finish_round`."""
+        return self._thread.call(lambda stage: stage.network.finish_round(), timeout)
+
+    def finish_union(self, *, timeout: float = FOR_EVER) -> dict[str, npt.NDArray[np.uint32]]:
+        """See `Network.finish_union`."""
+        return self._thread.call(lambda stage: stage.network.finish_union(), timeout)
+
+    @property
+    def model(self) -> dict[str, npt.NDArray[Any]]:
+        """The model as the servers hold it now."""
+        return self._read(lambda stage: stage.network.model)
+
+    @property
+    def transcript(self) -> list[Note]:
+        """Every message so far, in order."""
+        return self._read(lambda stage: list(stage.network.transcript))
+
+    def transcript_digest(self) -> str:
+        """See `Network.transcript_digest`."""
+        return self._read(lambda stage: stage.network.transcript_digest())
+
+    def close(self) -> None:
+        """Disconnect every client, and end the simulation and its thread; a second time does nothing."""
+        self._thread.close()
+
+    def _read(self, look: Callable[[Stage], ResultT]) -> ResultT:
+        async def work(stage: Stage) -> ResultT:
+            return look(stage)
+
+        return self._thread.call(work)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> NoReturn:
+        self.close()
+        raise MisuseError(
+            "parties.simulate_blocking is entered with `with`; `async with` is for parties.simulate under trio, and "
+            "for parties.aio.simulate on an asyncio loop"
+        )
+
+    async def __aexit__(self, *error: object) -> None:
+        """Never reached, and there because Python looks for it before it enters."""
+
+
+def simulate_blocking(
+    task: Task, model: Mapping[str, npt.ArrayLike], seed: int, lane: ComputeLane | None = None
+) -> BlockingNetwork:
+    """Run S0 and S1 in memory for a program that is not async, and make clients on demand.
+
+        with simulate_blocking(task, {"items": np.zeros((10_000, 8))}, seed=7) as net:
+            with net.client("alice") as alice:
+                rows = alice.retrieve({"items": [3, 14]})
+                alice.submit({"items": ([3, 14], rows["items"] + 1)})
+            outcome = net.finish_round()      # a `RoundOutcome`
+
+    The parties live in a thread of their own, which stands still between calls: the same seed and the same calls give
+    the same transcript as with `simulate`. It works in scripts, threads and notebooks, and beside any running loop,
+    which a call blocks for as long as it takes.
+
+    Args:
+        task: what is learnt.
+        model: by block, what both servers start from.
+        seed: decides all randomness and all scheduling.
+        lane: where to compute; inline unless told otherwise (threads make a run faster and no longer reproducible).
+
+    Raises:
+        MisuseError: the model does not fit the task.
+    """
+    return BlockingNetwork(task, model, seed, lane)
+
+
+class _Threads(Callers):
+    """Every thread that has called, or has begun the simulation, may call again for as long as it lives."""
+
+    def __init__(self) -> None:
+        self._known = {threading.current_thread()}
+
+    def note(self, caller: object) -> None:
+        """See `Callers.note`."""
+        self._known = {thread for thread in (*self._known, threading.current_thread()) if thread.is_alive()}
+
+    def others(self, waiting: frozenset[object]) -> bool:
+        """See `Callers.others`."""
+        return any(thread.is_alive() for thread in self._known - waiting)
