@@ -44,6 +44,7 @@ class Stage:
         if client in self._clients:
             self._clients.remove(client)
             await client.aclose()
+            await trio.lowlevel.cancel_shielded_checkpoint()  # `async with client` takes this step too
 
     async def leave_all(self) -> None:
         """Disconnect every client, the last one first."""
