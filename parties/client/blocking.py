@@ -28,8 +28,8 @@ import numpy.typing as npt
 from fsl_async.errors import MisuseError
 from parties.client.arguments import Rows
 from parties.client.client import Client
-from parties.loop_thread import FOR_EVER, Work
 from parties.outcome import ClientOutcome, SubmissionReceipt
+from parties.threads import FOR_EVER, Work
 
 ResultT = TypeVar("ResultT")
 

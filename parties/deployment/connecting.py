@@ -15,9 +15,9 @@ from parties.compute import ThreadLane
 from parties.deployment.client_state import StateFile, open_state, state_file
 from parties.identity.keys import Identity, read_private
 from parties.identity.tokens import read_token
-from parties.loop_thread import LoopThread, Prompt
 from parties.settings.party_file import ClientFile
 from parties.settings.task_file import Deployment
+from parties.threads import LoopThread, Prompt
 from parties.watch import Watch, silent
 from transport import Kind, TcpTransport
 from transport.doors import Door, trio_context

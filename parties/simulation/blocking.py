@@ -15,11 +15,11 @@ from fsl_async.errors import MisuseError
 from fsl_async.task import Task
 from parties.client.blocking import BlockingClient
 from parties.compute import ComputeLane
-from parties.loop_thread import FOR_EVER, ResultT
 from parties.outcome import RoundOutcome
-from parties.watch import Note
 from parties.simulation.pausing import Callers
 from parties.simulation.stage import Stage, StagedClient, stage_thread
+from parties.threads import FOR_EVER, ResultT
+from parties.watch import Note
 
 __all__ = ["BlockingNetwork", "simulate_blocking"]
 

@@ -20,7 +20,7 @@ import trio
 
 from fsl_async.errors import MisuseError
 from parties.concurrency import RecurringEvent
-from parties.loop_thread import Call, Reception
+from parties.threads import Call, Reception
 
 HostT = TypeVar("HostT")
 

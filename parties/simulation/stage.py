@@ -13,9 +13,9 @@ from fsl_async.errors import MisuseError
 from fsl_async.task import Task
 from parties.client.client import Client
 from parties.compute import ComputeLane, InlineLane
-from parties.loop_thread import FOR_EVER, LoopThread, ResultT, Work
 from parties.simulation.network import Network, running
 from parties.simulation.pausing import Callers, Pausing
+from parties.threads import FOR_EVER, LoopThread, ResultT, Work
 
 OVER = "the simulation is over; begin another one"
 
