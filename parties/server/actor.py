@@ -21,6 +21,7 @@ import trio
 
 from fsl_async.errors import PeerViolationError
 from fsl_async.protocols import ssa
+from fsl_async.protocols.ending import CloseRound, GaveUp
 from fsl_async.protocols.machine import Event
 from fsl_async.wire.codec import Received
 from fsl_async.wire.messages import (
@@ -129,13 +130,13 @@ class Actor:
         match event:
             case ssa.Submitted(client=client) if not run.admits(client):
                 return  # the round closed in the meantime; the task that reported it finds out from the state
-            case ssa.CloseRound() if not isinstance(run.state, ssa.Open):
+            case CloseRound() if not run.accepts(CloseRound):
                 return
-            case ssa.GaveUp() if ssa.GaveUp not in ssa.ACCEPTS[type(run.state)]:
+            case GaveUp() if not run.accepts(GaveUp):
                 return  # too late: what was awaited has come
         await run.take(event)
         if run.is_full:
-            await run.take(ssa.CloseRound())
+            await run.take(CloseRound())
 
     # ---- the peer
 

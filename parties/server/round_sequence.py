@@ -19,8 +19,9 @@ from fsl_async.config import RoundConfig, ServerKeys, describe_model, describe_p
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.model_numbers import check_numbers
-from fsl_async.protocols import psu, ssa
+from fsl_async.protocols import psu
 from fsl_async.protocols import toss as tossing
+from fsl_async.protocols.ending import GaveUp
 from fsl_async.protocols.machine import Event
 from fsl_async.server.rules import check_state, describe_state
 from fsl_async.server.sums import CellMemory
@@ -237,7 +238,7 @@ class RoundSequence:
             )
         )
         await self._give_up_restored(run)
-        if not isinstance(run.state, ssa.Open) or run.status().submissions:
+        if not run.is_open or run.status().submissions:
             self._setup.observe(Resumed(number=toss.number, state=type(run.state).__name__))
         self._rounds.opened.set()
 
@@ -317,9 +318,8 @@ class RoundSequence:
 
     async def _give_up_restored(self, run: RoundRun) -> None:
         """Abort a round that had begun in the copy that became our store: another sum of it may have been opened."""
-        accepted = ssa.GaveUp in ssa.ACCEPTS[type(run.state)]
-        if accepted and await self._records.history.gives_up(self.progress.settled):
-            await run.take(ssa.GaveUp("its store was made of a copy, which does not say what was said since"))
+        if run.accepts(GaveUp) and await self._records.history.gives_up(self.progress.settled):
+            await run.take(GaveUp("its store was made of a copy, which does not say what was said since"))
 
     # ---- settle
 

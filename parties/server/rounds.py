@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
-from fsl_async.protocols import ssa
 from parties.concurrency import RecurringEvent
 from parties.outcome import RoundReport
 from parties.server.history import History
@@ -112,7 +111,7 @@ class Rounds:
         """Wait for an open round with a number above `after`."""
         while True:
             run = self.running
-            if run is not None and run.config.number > after and isinstance(run.state, ssa.Open):
+            if run is not None and run.config.number > after and run.is_open:
                 return run
             await self.opened.wait()
 

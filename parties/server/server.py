@@ -19,7 +19,7 @@ import trio
 from fsl_async.error_groups import leaves
 from fsl_async.errors import ChannelError, FslError, MisuseError
 from fsl_async.foreign_text import printable
-from fsl_async.protocols import ssa
+from fsl_async.protocols.ending import CloseRound, GaveUp
 from parties.concurrency import RecurringEvent
 from parties.errors import SumRefusedError
 from parties.events import ClientLeft, ClientMet, ConnectionFailed, Warned
@@ -191,7 +191,7 @@ class Server:
             FslError: the round was aborted, or its sum refused; the message says why.
         """
         run = await self.next_round(0)
-        await self.actor.post_event(run.round_id, ssa.CloseRound())
+        await self.actor.post_event(run.round_id, CloseRound())
         return await self.settled_outcome(run)
 
     async def settled_outcome(self, run: RoundRun) -> RoundOutcome:
@@ -232,12 +232,17 @@ class Server:
         run = self.running
         if run is None or run.config.number != number:
             raise MisuseError(f"round {number} is not running; {self.setup.name} is at: {self.state_name()}")
-        if ssa.GaveUp not in ssa.ACCEPTS[type(run.state)]:
-            raise MisuseError(
-                f"round {number} is in state {type(run.state).__name__}: both servers may have committed to their "
-                "shares, and a server that has committed cannot abandon the round; it ends when both are connected"
+        if not run.accepts(GaveUp):
+            bound = (
+                "both servers have closed it"
+                if run.config.protocol == "psr"
+                else "both servers may have committed to their shares, and a server that has committed cannot abandon "
+                "the round"
             )
-        await self.actor.post_event(run.round_id, ssa.GaveUp(printable(explanation)))
+            raise MisuseError(
+                f"round {number} is in state {type(run.state).__name__}: {bound}; it ends when both are connected"
+            )
+        await self.actor.post_event(run.round_id, GaveUp(printable(explanation)))
         return await self.actor.rounds.until_settled(run)
 
     async def wind_up(self, seconds: float) -> str:
@@ -251,7 +256,7 @@ class Server:
         """
         self.actor.sequence.wind_up()
         run = self.running
-        if run is not None and not isinstance(run.state, ssa.Open):
+        if run is not None and not run.is_open:
             with trio.move_on_after(seconds):
                 await self.actor.rounds.until_settled(run)
         return self.state_name()

@@ -60,6 +60,7 @@ from fsl_async.protocols.ssa.states import (
     Revealed as Revealed,
     Rostered as Rostered,
     Round as Round,
+    RoundEvent as RoundEvent,
     Submitted as Submitted,
     Summed as Summed,
     Terms as Terms,

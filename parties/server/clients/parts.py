@@ -20,7 +20,7 @@ def check_seed(run: RoundRun, client: str, message: Retrieve | Submit) -> None:
     Raises:
         RequestRefusedError: they do not match.
     """
-    server = run.terms.server
+    server = run.server
     expected = seed_commitment(message.seed, run.round_id, client, server)
     if len(message.seed) != KEY_BYTES or not same(expected, message.commitments[server]):
         raise RequestRefusedError.because("malformed", "the master seed does not match its commitment")
@@ -33,7 +33,7 @@ async def session_trees(sessions: Sessions, run: RoundRun, client: str, message:
         RequestRefusedError: the client has no session here, or means other trees, for which its hints are no values.
     """
     session = await sessions.of(run.config, client)
-    if not same(session.commitments[run.terms.server], message.session):
+    if not same(session.commitments[run.server], message.session):
         explanation = "your session has other trees here, as if an older state of yours had been put back"
         raise RequestRefusedError.because("no-session", f"{explanation}; your next call begins a new session")
     return session
@@ -59,7 +59,7 @@ async def assemble(run: RoundRun, key: RequestKey, announced: bytes, bulk: memor
         RequestRefusedError: a part has another size or form than its layout, the halves differ, or the round closed.
         StorageError: the request could not be recorded.
     """
-    is_carrier = run.config.carrier(key.client) == run.terms.server
+    is_carrier = run.config.carrier(key.client) == run.server
     expected = layout.size if is_carrier else 0
     if len(bulk) != expected:
         raise RequestRefusedError.because(

@@ -156,7 +156,7 @@ class RequestHandler:
 
 
 def _evidence(run: RoundRun, client: str, seen: ContradictionError) -> Evidence:
-    peer = run.terms.peer
+    peer = run.peer
     doubt = f": one of them has lied, {client!r} or {peer}" if seen.or_peer else ""
     return Evidence(
         number=run.config.number,

@@ -118,17 +118,18 @@ class Submissions:
         client, name = submission.client, submission.name
         if not run.serves(client):
             raise RequestRefusedError.because("round-closed", "the round closed before the submission was stored")
-        if run.claims.claim(client, name):
+        claims = run.aggregation.claims
+        if claims.claim(client, name):
             is_fixed = run.config.task.selection == "fixed"
             with trio.CancelScope(shield=True):
                 try:
                     changes = [self._records.sessions.take(client, event)] if is_fixed else []
                     await run.records.store.commit(*changes, *run.records.submission_changes(submission, dense))
                 except (StorageError, RequestRefusedError):
-                    run.claims.give_back(client)
+                    claims.give_back(client)
                     raise
                 await self._actor.post_event(run.round_id, ssa.Submitted(client, name))
-        if not await run.claims.wait_entered(client):
+        if not await claims.wait_entered(client):
             raise RequestRefusedError.because("round-closed", "the round closed before the submission was in")
         signature = self._actor.setup.identity.sign(Domain.RECEIPT, run.round_id, client.encode(), name)
         return Receipt(round_id=run.round_id, digest=name, signature=signature), NOTHING
@@ -138,7 +139,7 @@ async def _take_parts(
     run: RoundRun, client: str, message: Submit | Hint, layout: Layout, bulk: memoryview, msk: bytes
 ) -> tuple[bytes, memoryview]:
     """The digest of a submission's public part, and this server's dense share if no seed gives it."""
-    is_carrier = run.config.carrier(client) == run.terms.server
+    is_carrier = run.config.carrier(client) == run.server
     public, dense = (bulk[: layout.size], bulk[layout.size :]) if is_carrier else (bulk, NOTHING)
     _check_dense(run, message, dense, is_carrier, msk)
     return await assemble(run, RequestKey(client, "submit", 0), message.public_digest, public, layout), dense

@@ -62,7 +62,7 @@ async def take_in(run: RoundRun, message: Forward, bulk: memoryview, *, known: b
         if not run.requests.turned_away:
             why = "who is not known here" if not known else "and so many others have not come themselves"
             line = "%s forwards for %r, %s: not kept, not counted; nor is what may follow of this kind in round %d"
-            _log.warning(line, run.terms.peer, message.client, why, run.config.number)
+            _log.warning(line, run.peer, message.client, why, run.config.number)
         run.requests.turned_away += 1
         return Forwarded(message, len(bulk), None)
     key = RequestKey(message.client, message.purpose, message.query)

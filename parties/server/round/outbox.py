@@ -14,7 +14,7 @@ import trio
 
 from fsl_async.digests import Buffer
 from fsl_async.errors import StorageError
-from fsl_async.protocols import ssa
+from fsl_async.protocols import psr, ssa
 from fsl_async.wire.messages import Forward
 from parties.server.peer.link import PeerLink
 from parties.server.round.assembly import RequestKey
@@ -29,20 +29,25 @@ class Outbox:
         link: to the peer.
         records: where bulk data is stored.
         over: set when the round is over; its records may be gone from then on.
+
+    Attributes:
+        over: as given.
     """
 
     def __init__(self, round_id: bytes, link: PeerLink, records: RoundRecords, over: trio.Event) -> None:
         self._round_id = round_id
         self._link = link
         self._records = records
-        self._over = over
+        self.over = over
         self._forwards: dict[RequestKey, bytes] = {}
 
-    def send(self, effect: ssa.Send | ssa.SendShare) -> None:
+    def send(self, effect: ssa.Send | ssa.SendShare | psr.Send) -> None:
         """Send what the state says the peer may lack."""
         match effect:
             case ssa.Send(message=message, bulk=bulk):
                 self._link.post(message, bulk)
+            case psr.Send(message=message):
+                self._link.post(message)
             case ssa.SendShare(message=message, share=share):
                 self._link.post_stored(message, partial(self._fetch, partial(self._records.share, share)))
             case _:
@@ -69,11 +74,11 @@ class Outbox:
 
     async def _fetch(self, read: Callable[[], Awaitable[memoryview]]) -> Buffer | None:
         """The bulk of a message, read when its turn comes; None if the round is over by then."""
-        if self._over.is_set():
+        if self.over.is_set():
             return None
         try:
             return await read()
         except StorageError:
-            if self._over.is_set():  # and erased, meanwhile
+            if self.over.is_set():  # and erased, meanwhile
                 return None
             raise

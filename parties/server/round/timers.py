@@ -11,6 +11,8 @@ from math import inf
 import trio
 
 from fsl_async.protocols import ssa
+from fsl_async.protocols.ending import CloseRound, GaveUp
+from fsl_async.protocols.reconciliation import Round
 from parties.server.round.records import RoundRecords
 from parties.server.round.start import RoundStart, Tools
 from parties.server.round.waiting import awaits_peer
@@ -26,7 +28,7 @@ class Timers:
         state: returns the present state of the round's machine.
     """
 
-    def __init__(self, begun: RoundStart, records: RoundRecords, tools: Tools, state: Callable[[], ssa.Round]) -> None:
+    def __init__(self, begun: RoundStart, records: RoundRecords, tools: Tools, state: Callable[[], Round]) -> None:
         self._round_id = begun.config.round_id()
         self._closes_at = begun.closes_at
         self._peer = f"S{1 - begun.server}"
@@ -50,14 +52,14 @@ class Timers:
 
     async def _close_when_due(self) -> None:
         await trio.sleep(max(0.0, self._closes_at - self._tools.clock()))
-        await self._tools.report(self._round_id, ssa.CloseRound())
+        await self._tools.report(self._round_id, CloseRound())
 
     async def _wait_for_grace(self) -> None:
         await trio.sleep(self._tools.grace)
         await self._tools.report(self._round_id, ssa.GraceOver())
 
-    async def _lose_patience(self, state: ssa.Round) -> None:
+    async def _lose_patience(self, state: Round) -> None:
         await trio.sleep(self._tools.patience)
         if self._state() is state and awaits_peer(state, self._records.awaits_any):
             waited = f"{self._peer} was awaited in state {type(state).__name__} for {self._tools.patience:g} s"
-            await self._tools.report(self._round_id, ssa.GaveUp(waited))
+            await self._tools.report(self._round_id, GaveUp(waited))

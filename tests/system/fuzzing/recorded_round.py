@@ -100,7 +100,7 @@ def _read_events(data: bytes) -> None:
     at_once(store.commit(*shares, *(Record(f"{PREFIX}/events", entry) for entry in _entries(data))))
     run = RoundRun(BEGUN, RoundRecords(store, CONFIG, _no_session), _tools(store))
     at_once(run.replay())
-    assert ssa.effects(run.state, run.terms) is not None
+    assert ssa.effects(run.state, run.course.terms) is not None
     if isinstance(run.state, ssa.Done | ssa.Aborted):
         assert run.settled.is_set()
         assert (run.report().ended == "aborted") == isinstance(run.state, ssa.Aborted)

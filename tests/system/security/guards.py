@@ -74,7 +74,7 @@ ROUND, EFFECTS, TOSS, ASSEMBLY = (
 )
 SESSION, MACHINE, CLIENT_MACHINE = (f"fsl_async/protocols/{name}.py" for name in ("epochs", "machine", "client"))
 PARTS, SUBMISSIONS = (f"parties/server/clients/{name}.py" for name in ("parts", "submissions"))
-RUN, SERVER = (f"parties/server/{name}.py" for name in ("round/run", "server"))
+AGGREGATING, SERVER = (f"parties/server/{name}.py" for name in ("round/aggregating", "server"))
 ACTOR, FORWARDING, REQUEST_ASSEMBLY = (
     f"parties/server/{name}.py" for name in ("actor", "peer/forwarding", "round/assembly")
 )
@@ -289,8 +289,8 @@ GUARDS = (
     ),
     Guard(
         "no share comes early",
-        RUN,
-        "case Share() if isinstance(self._state, ssa.BEFORE_REVEALED):",
+        AGGREGATING,
+        "case Share() if isinstance(self.state, ssa.BEFORE_REVEALED):",
         "case Share() if False:",
         (BYZANTINE,),
     ),
@@ -364,8 +364,8 @@ GUARDS = (
     ),
     Guard(
         "a share is judged before it is stored",
-        RUN,
-        "if ssa.step(self._state, said, self.terms) != self._state:",
+        AGGREGATING,
+        "if self.after(said) != self.state:",
         "if True:",
         (STORED,),
     ),
@@ -569,7 +569,7 @@ GUARDS = (
     Guard(
         "a round of which nobody knows what was said is given up",
         SEQUENCE,
-        "if accepted and await self._records.history.gives_up(self.progress.settled):",
+        "if run.accepts(GaveUp) and await self._records.history.gives_up(self.progress.settled):",
         "if False:",
         (BACKUP,),
     ),

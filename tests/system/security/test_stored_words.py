@@ -266,7 +266,7 @@ async def test_a_share_is_judged_before_it_is_stored(seed, autojump_clock):
         _, second = both.network.servers
         run = await second.next_round(0)
         entries = {"anna": bytes(32), "ben": bytes(32)}
-        run._state = ssa.Revealed(entries, {}, bytes(32), bytes(32), b"a commitment" + bytes(20), {})
+        run.course.state = ssa.Revealed(entries, {}, bytes(32), bytes(32), b"a commitment" + bytes(20), {})
         with pytest.raises(PeerViolationError, match="does not match its commitment"):
             await run.take_message(Share(run.round_id, bytes(32)), memoryview(bytes(share_bytes(TASK))))
         assert not await second.setup.store.keys("round-00000001/share/")

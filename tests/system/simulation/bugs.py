@@ -114,7 +114,7 @@ DRAFTED = "parties.client.participation:Participation.drafted"
 
 
 def _unrecorded(event: str) -> Edit:
-    return Edit(TAKE, RECORD, f"if not isinstance(event, protocol.{event}):\n    {RECORD}")
+    return Edit(TAKE, RECORD, f"if type(event).__name__ != {event!r}:\n    {RECORD}")
 
 
 BUGS = (
@@ -126,8 +126,8 @@ BUGS = (
             Edit(
                 TAKE,
                 RECORD,
-                "if isinstance(event, ssa.Submitted):\n    self.claims.enter(event.client, event.digest)\n"
-                f"    self.claims.wake()\n{RECORD}",
+                "if hasattr(event, 'client'):\n    course.claims.enter(event.client, event.digest)\n"
+                f"    course.claims.wake()\n{RECORD}",
             ),
         ),
     ),
@@ -149,8 +149,8 @@ BUGS = (
             Edit(TAKE, RECORD, "pass"),
             Edit(
                 TAKE,
-                "self._begin_effects(before, event)",
-                f"self._begin_effects(before, event)\n{RECORD}",
+                "self._begin_effects(before, event, done)",
+                f"self._begin_effects(before, event, done)\n{RECORD}",
             ),
         ),
     ),
@@ -250,7 +250,7 @@ BUGS = (
     Bug(
         "a receipt for who is not on the list",
         "a receipt is sent only when the submission stands in the round's list",
-        (Edit(RECEIPT, "if not await run.claims.wait_entered(client):", "if False:"),),
+        (Edit(RECEIPT, "if not await claims.wait_entered(client):", "if False:"),),
     ),
     Bug(
         "counts whom only one server has",
@@ -307,7 +307,7 @@ BUGS = (
         "the first server to close freezes its list",
         (
             Edit(
-                "parties.server.round.run:RoundRun.admits",
+                "parties.server.round.aggregating:Aggregation.admits",
                 "case ssa.Open():",
                 "case ssa.Open() | ssa.Closed():",
             ),
@@ -344,15 +344,13 @@ BUGS = (
         (
             Edit(
                 "parties.server.actor:Actor.take_own",
-                "case ssa.GaveUp() if ssa.GaveUp not in ssa.ACCEPTS[type(run.state)]:",
-                "case ssa.GaveUp() if ssa.GaveUp not in ssa.ACCEPTS[type(run.state)] "
-                "and not isinstance(run.state, ssa.Committed | ssa.Revealed):",
+                "case GaveUp() if not run.accepts(GaveUp):",
+                "case GaveUp() if not run.accepts(GaveUp) and not isinstance(run.state, ssa.Committed | ssa.Revealed):",
             ),
             Edit(
                 TAKE,
-                "if type(event) not in ssa.ACCEPTS[type(self._state)] and accepted_later(",
-                "if type(event) not in ssa.ACCEPTS[type(self._state)] and "
-                "not isinstance(event, ssa.GaveUp) and accepted_later(",
+                "if not self.accepts(type(event)) and accepted_later(",
+                "if not self.accepts(type(event)) and type(event).__name__ != 'GaveUp' and accepted_later(",
             ),
             Edit(
                 f"{ROUND}:step",
@@ -420,7 +418,7 @@ BUGS = (
     Bug(
         "nobody is woken when a round is settled",
         "whoever waits for a round's end is woken by it",
-        (Edit("parties.server.round.run:RoundRun._adopt", "self.settled.set()", "pass"),),
+        (Edit("parties.server.round.run:RoundRun._end_waiting", "self.settled.set()", "pass"),),
     ),
     Bug(
         "nobody is woken when a round opens",
@@ -430,7 +428,7 @@ BUGS = (
     Bug(
         "waits for stragglers for ever",
         "submissions that only the peer holds are waited for no longer than the grace period",
-        (Edit("parties.server.round.run:RoundRun._perform", "self._timers.start_grace()", "pass"),),
+        (Edit("parties.server.round.aggregating:Aggregation.perform", "timers.start_grace()", "pass"),),
     ),
     Bug(
         "keeps two parts of one request",

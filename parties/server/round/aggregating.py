@@ -1,0 +1,270 @@
+"""A round of submissions on one server: the machine of `fsl_async.protocols.ssa`, with the retrievals beside it.
+
+A round that finds a union is one of these, too; it answers no retrievals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import assert_never
+
+from fsl_async.errors import MisuseError, PeerViolationError
+from fsl_async.protocols import ssa
+from fsl_async.protocols.machine import Event, UnexpectedEvent
+from fsl_async.wire.client_digests import unpack_digests
+from fsl_async.wire.messages import Abort, Closing, Commitment, Conclusion, OfRound, Proofs, RosterList, Share
+from parties.events import SubmissionIn, Warned
+from parties.outcome import Model, RoundOutcome, RoundReport, SumRefused
+from parties.server.evidence import Evidence
+from parties.server.round.claims import Claims
+from parties.server.round.computation import Computation
+from parties.server.round.conclusion import aborted_report, difference
+from parties.server.round.contradictions import seen_in, strangers_in
+from parties.server.round.outbox import Outbox
+from parties.server.round.records import RoundRecords
+from parties.server.round.retrieval import RetrievalBatcher
+from parties.server.round.start import RoundStart, Tools
+from parties.server.round.timers import Timers
+from parties.storage.store import Change
+
+
+class Aggregation:
+    """What a round of submissions does; see `parties.server.round.course`.
+
+    Args:
+        begun: what the round began with.
+        records: what it keeps in the store.
+        tools: what it has of its server.
+        outbox: what it sends to the other server.
+
+    Attributes:
+        state: the machine's.
+        terms: what the machine has to know.
+        claims: which clients have a place, and whose submission is in.
+    """
+
+    machine = ssa.MACHINE
+    events = ssa.RoundEvent
+
+    def __init__(self, begun: RoundStart, records: RoundRecords, tools: Tools, outbox: Outbox) -> None:
+        config, task = begun.config, begun.config.task
+        own = config.protocol == "ssa" and task.rule == "own"
+        self.state: ssa.Round = ssa.Open()
+        self.terms = ssa.Terms(config.round_id(), begun.server, task.quorum, task.verified, own)
+        self.claims = Claims(task.max_clients, self.admits)
+        self._begun = begun
+        self._records = records
+        self._tools = tools
+        self._outbox = outbox
+        self._computation = Computation(begun, records, tools, outbox.over)
+
+    # ---- how it stands
+
+    @property
+    def retrievals(self) -> RetrievalBatcher:
+        """Answers the clients' retrievals."""
+        return self._computation.retrievals
+
+    @property
+    def submissions(self) -> int:
+        """How many submissions are in."""
+        return self.claims.entered
+
+    @property
+    def evaluated(self) -> int:
+        """How many of them are in the sum."""
+        return self._computation.added
+
+    @property
+    def seconds(self) -> float:
+        """How long adding them has taken."""
+        return self._computation.seconds
+
+    @property
+    def model(self) -> Model:
+        """The model as it stands: before the round, or after it."""
+        opened = self._computation.opened
+        return self._begun.model if opened is None else opened.model
+
+    @property
+    def kept_state(self) -> Model:
+        """What the task's optimizer or own rule keeps: before the round, or after it."""
+        opened = self._computation.opened
+        return self._begun.state if opened is None else opened.state
+
+    @property
+    def union(self) -> Model:
+        """By sparse block, the union that this round has found, or the one that it is aligned on."""
+        opened = self._computation.opened
+        return self._begun.union if opened is None else opened.union
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many submissions are in as close the round at once."""
+        return isinstance(self.state, ssa.Open) and len(self.state.entries) >= self._begun.enough
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether any client's request can still come in."""
+        return isinstance(self.state, ssa.Open | ssa.Closing)
+
+    def admits(self, client: str) -> bool:
+        """Whether a submission of this client can still come in."""
+        match self.state:
+            case ssa.Open():
+                return True
+            case ssa.Closing(theirs=theirs):
+                return client in theirs
+            case _:
+                return False
+
+    def serves(self, client: str) -> bool:
+        """Whether this client's requests are answered: its submission can still come in, or is in already."""
+        return self.admits(client) or self.claims.has_entered(client)
+
+    # ---- how it ended
+
+    def outcome(self) -> RoundOutcome:
+        """The sum of a round that is done, and was not refused.
+
+        Raises:
+            MisuseError: there is none.
+        """
+        opened = self._computation.opened
+        if opened is None or isinstance(opened.ending, SumRefused):
+            number = self._begun.config.number
+            raise MisuseError(f"round {number} has no sum: it was aborted, or its sum was refused")
+        return opened.outcome
+
+    @property
+    def concluded(self) -> bytes:
+        """The digest of the outcome at which this server has arrived; empty where the round was aborted."""
+        return self.state.outcome if isinstance(self.state, ssa.Done | ssa.Differed) else b""
+
+    def report(self) -> RoundReport:
+        """The public account of a settled round.
+
+        Raises:
+            UnexpectedEvent: it is not settled.
+        """
+        match self.state, self._computation.opened:
+            case ssa.Aborted(explanation=explanation), _:
+                return aborted_report(self._begun.config, explanation)
+            case ssa.Done() | ssa.Differed(), opened if opened is not None:
+                return opened.report(self._begun.config)
+        raise UnexpectedEvent(self.state, ssa.CloseRound(), ssa.ACCEPTS)
+
+    def release(self) -> None:
+        """Free the sum's memory."""
+        self._computation.release()
+
+    # ---- what its run does
+
+    def after(self, event: Event) -> ssa.Round:
+        """The state to which an event leads."""
+        return ssa.step(self.state, event, self.terms)
+
+    def adopt(self, event: Event) -> None:
+        """Take an event that is recorded."""
+        self.state = self.after(event)
+        if isinstance(event, ssa.Submitted):
+            self.claims.enter(event.client, event.digest)
+        self.claims.wake()
+        if isinstance(self.state, ssa.Differed):
+            self._computation.withdraw(difference(self._begun.config, self.terms.server, self.state))
+
+    async def replay(self, event: Event) -> None:
+        """Take an event of before a restart; an update that has been applied is formed once more."""
+        before = self.state
+        self.adopt(event)
+        if isinstance(before, ssa.Combined):
+            for effect in ssa.effects(before, self.terms):
+                if isinstance(effect, ssa.Apply):
+                    await self._computation.open(effect)
+
+    def begin(self) -> None:
+        """Begin to compute, on the submissions that are in, and on whatever comes."""
+        self._computation.begin(_still_needed(self.state))
+
+    def seen(self, event: Event) -> Iterator[Evidence | Warned]:
+        """What an event, which is about to be taken, shows about clients."""
+        number, peer = self._begun.config.number, self.terms.peer
+        yield from seen_in(self.state, event, number, peer)
+        yield from strangers_in(self.state, event, number, peer, self._tools.known)
+
+    def changes(self, event: Event) -> list[Change]:
+        """What is stored together with an event."""
+        return self._computation.own_changes(event)
+
+    def taken(self, event: Event) -> None:
+        """Go on with what an event has brought besides the new state."""
+        if isinstance(event, ssa.Submitted):
+            self._computation.add(event.client)
+            number = self._begun.config.number
+            self._tools.observe(SubmissionIn(number=number, client=event.client, total=self.claims.entered))
+
+    def effects(self) -> tuple[ssa.Effect, ...]:
+        """What the state asks for."""
+        return ssa.effects(self.state, self.terms)
+
+    def perform(self, effect: ssa.Effect, timers: Timers) -> None:
+        """Do it."""
+        match effect:
+            case ssa.Send() | ssa.SendShare():
+                self._outbox.send(effect)
+            case ssa.AwaitGrace():
+                timers.start_grace()
+            case ssa.Evaluate() | ssa.Sum() | ssa.Apply():
+                self._computation.perform(effect)
+            case _:
+                assert_never(effect)
+
+    def resend(self) -> None:
+        """Send again what the state says the peer may lack."""
+        for effect in self.effects():
+            if isinstance(effect, ssa.Send | ssa.SendShare):
+                self._outbox.send(effect)
+
+    async def read(self, message: OfRound, bulk: memoryview) -> Event:
+        """The event that a message of the peer's is; a share is stored first.
+
+        Raises:
+            PeerViolationError: it contradicts what the peer said before, or comes where no honest server sends it.
+        """
+        peer, most = self.terms.peer, self._begun.config.task.max_clients
+        match message:
+            case RosterList():
+                return ssa.PeerRoster(unpack_digests(bulk, most, peer))
+            case Proofs():
+                return ssa.PeerProofs(unpack_digests(bulk, most, peer))
+            case Commitment(commitment=commitment):
+                return ssa.PeerCommitment(commitment)
+            case Share() if isinstance(self.state, ssa.BEFORE_REVEALED):
+                state = type(self.state).__name__
+                raise PeerViolationError(
+                    peer, f"revealed its share in state {state}, before both commitments were exchanged"
+                )
+            case Share(nonce=nonce):
+                said = ssa.PeerShare(self._records.share_name(bulk, peer), nonce)
+                if self.after(said) != self.state:  # judged before it is stored
+                    await self._records.keep_share(bulk)
+                return said
+            case Conclusion(outcome=outcome):
+                return ssa.PeerConclusion(outcome)
+            case Abort(explanation=explanation):
+                return ssa.PeerAbort(explanation)
+            case Closing():
+                raise PeerViolationError(peer, "closes a round of submissions as if it only served retrievals")
+            case _:
+                assert_never(message)
+
+
+def _still_needed(state: ssa.Round) -> Iterable[str]:
+    """Whose submissions must be in the sum, or may come to be."""
+    match state:
+        case ssa.Open(entries=clients) | ssa.Closed(entries=clients) | ssa.Closing(entries=clients):
+            return clients
+        case ssa.Rostered(roster=clients) | ssa.Proved(roster=clients) | ssa.Verified(counted=clients):
+            return clients
+        case _:
+            return ()

@@ -1,0 +1,177 @@
+"""A round of retrievals on one server: the machine of `fsl_async.protocols.psr`, and the answers to clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_never
+
+from fsl_async.errors import MisuseError, PeerViolationError
+from fsl_async.protocols import psr
+from fsl_async.protocols.machine import Event, UnexpectedEvent
+from fsl_async.wire.messages import Abort, Closing, Commitment, Conclusion, OfRound, Proofs, RosterList, Share
+from parties.events import Warned
+from parties.outcome import Done, Model, RoundOutcome, RoundReport
+from parties.server.evidence import Evidence
+from parties.server.round.conclusion import aborted_report
+from parties.server.round.outbox import Outbox
+from parties.server.round.retrieval import RetrievalBatcher
+from parties.server.round.start import RoundStart, Tools
+from parties.server.round.timers import Timers
+from parties.storage.store import Change
+
+
+class Serving:
+    """What a round of retrievals does; see `parties.server.round.course`.
+
+    Args:
+        begun: what the round began with.
+        tools: what it has of its server.
+        outbox: what it sends to the other server.
+
+    Attributes:
+        state: the machine's.
+        terms: what the machine has to know.
+        retrievals: answers the clients.
+        model: the model, which such a round does not change.
+        kept_state: what is kept beside the model: nothing.
+        union: none.
+    """
+
+    machine = psr.MACHINE
+    events = psr.RoundEvent
+
+    submissions, evaluated, seconds = 0, 0, 0.0
+    """Nothing is submitted."""
+
+    is_full = False
+    """However many clients come."""
+
+    def __init__(self, begun: RoundStart, tools: Tools, outbox: Outbox) -> None:
+        self.state: psr.Round = psr.Open()
+        self._done = RoundReport(
+            round_id=begun.config.round_id(),
+            number=begun.config.number,
+            ending=Done(),
+            clients=(),
+            excluded={},
+            model=begun.config.model,
+            state=begun.config.state,
+        )
+        self.terms = psr.Terms(begun.config.round_id(), begun.server, self._done.digest())
+        self.retrievals = RetrievalBatcher(begun.config, begun.server, begun.model, tools.lane)
+        self.model: Model = begun.model
+        self.kept_state: Model = begun.state
+        self.union: Model = begun.union
+        self._begun = begun
+        self._tools = tools
+        self._outbox = outbox
+
+    # ---- how it stands
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether any client's request can still come in."""
+        return isinstance(self.state, psr.Open)
+
+    def admits(self, client: str) -> bool:
+        """Nobody's submission comes in."""
+        return False
+
+    def serves(self, client: str) -> bool:
+        """Whether this client's requests are answered."""
+        return self.takes_requests
+
+    # ---- how it ended
+
+    def outcome(self) -> RoundOutcome:
+        """That of a round that is done: nobody was counted, and there is no update.
+
+        Raises:
+            MisuseError: the round was aborted.
+        """
+        number = self._begun.config.number
+        if isinstance(self.state, psr.Aborted):
+            raise MisuseError(f"round {number} has no outcome: it was aborted")
+        return RoundOutcome(number=number, clients=(), excluded={}, update={}, elements={})
+
+    @property
+    def concluded(self) -> bytes:
+        """The digest of the outcome; empty where the round was aborted."""
+        return self.terms.outcome if isinstance(self.state, psr.Done) else b""
+
+    def report(self) -> RoundReport:
+        """The public account of a settled round.
+
+        Raises:
+            UnexpectedEvent: it is not settled.
+        """
+        match self.state:
+            case psr.Aborted(explanation=explanation):
+                return aborted_report(self._begun.config, explanation)
+            case psr.Done():
+                return self._done
+        raise UnexpectedEvent(self.state, psr.CloseRound(), psr.ACCEPTS)
+
+    def release(self) -> None:
+        """Nothing to free: the answers' memory ends with the task that makes them."""
+
+    # ---- what its run does
+
+    def after(self, event: Event) -> psr.Round:
+        """The state to which an event leads."""
+        return psr.step(self.state, event, self.terms)
+
+    def adopt(self, event: Event) -> None:
+        """Take an event that is recorded."""
+        self.state = self.after(event)
+
+    async def replay(self, event: Event) -> None:
+        """Take an event of before a restart."""
+        self.adopt(event)
+
+    def begin(self) -> None:
+        """Begin to answer retrievals."""
+        self._tools.nursery.start_soon(self.retrievals.work)
+
+    def seen(self, event: Event) -> Iterator[Evidence | Warned]:
+        """What an event shows about clients: nothing."""
+        yield from ()
+
+    def changes(self, event: Event) -> list[Change]:
+        """What is stored together with an event: nothing."""
+        return []
+
+    def taken(self, event: Event) -> None:
+        """Go on with what an event has brought besides the new state: nothing."""
+
+    def effects(self) -> tuple[psr.Send, ...]:
+        """What the state asks for."""
+        return psr.effects(self.state, self.terms)
+
+    def perform(self, effect: psr.Send, timers: Timers) -> None:
+        """Do it."""
+        self._outbox.send(effect)
+
+    def resend(self) -> None:
+        """Send again what the state says the peer may lack."""
+        for effect in self.effects():
+            self._outbox.send(effect)
+
+    async def read(self, message: OfRound, bulk: memoryview) -> Event:
+        """The event that a message of the peer's is.
+
+        Raises:
+            PeerViolationError: such a message belongs to a round of submissions.
+        """
+        match message:
+            case Closing():
+                return psr.PeerClosed()
+            case Conclusion(outcome=outcome):
+                return psr.PeerConclusion(outcome)
+            case Abort(explanation=explanation):
+                return psr.PeerAbort(explanation)
+            case RosterList() | Proofs() | Commitment() | Share():
+                what = type(message).__name__
+                raise PeerViolationError(self.terms.peer, f"sends a {what} in a round that only serves retrievals")
+            case _:
+                assert_never(message)
