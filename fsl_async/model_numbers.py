@@ -23,7 +23,7 @@ class BeyondDtypeError(ArithmeticError):
 
 
 def check_numbers(task: Task, model: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Check that the task's sums can be added to a model's blocks.
+    """Check that the task's sums can be added to a model's blocks; where nothing is added, any number may stand there.
 
     Args:
         task: the task.
@@ -33,6 +33,8 @@ def check_numbers(task: Task, model: Mapping[str, npt.NDArray[Any]]) -> None:
         MisuseError: a block holds floats and the ring has no fraction; or a weight is not a finite number; or a block
             holds integers, and the task has an average or an optimizer.
     """
+    if task.protocol == "psr":
+        return
     for name, array in model.items():
         if array.dtype.kind != "f" and name != task.weights and (task.rule not in ("sum", "own") or task.optimizer):
             what = type(task.optimizer).__name__ if task.optimizer else f'apply = "{task.apply}"'

@@ -25,6 +25,7 @@ from fsl_async.protocols.ending import GaveUp
 from fsl_async.protocols.machine import Event
 from fsl_async.server.rules import check_state, describe_state
 from fsl_async.server.sums import CellMemory
+from fsl_async.union import pack_union
 from fsl_async.wire.messages import Abort, Conclusion, Known, TossCommitment, TossReveal
 from parties.events import Resumed, RoundOpened, RoundSettled, Warned
 from parties.outcome import Aborted, Done, Model
@@ -33,11 +34,12 @@ from parties.server.own_rule import own_rule
 from parties.server.peer.link import PeerLink
 from parties.server.peer.reconciliation import known
 from parties.server.records import ServerRecords
+from parties.server.round.quota import RoundQuota
 from parties.server.round.records import RoundRecords, round_bytes
 from parties.server.round.run import RoundRun
 from parties.server.round.start import RoundStart, Tools
 from parties.server.round.toss import TossRun
-from parties.server.rounds import ROUNDS_REMEMBERED, Resting, Rounds, Running, Tossing
+from parties.server.rounds import ROUNDS_REMEMBERED, FoundUnion, Resting, Rounds, Running, Tossing
 from parties.server.setup import ServerSetup
 from parties.status import PastRound
 
@@ -121,6 +123,7 @@ class RoundSequence:
         self._describe()
         await history.sweep(self.progress.settled, self._setup.schedule.retention)
         self._rounds.remember(*await history.past(self.progress.settled, ROUNDS_REMEMBERED))
+        self._publish()
 
     async def begin(self, nursery: trio.Nursery) -> None:
         """Continue where the store has it; rounds run in a nursery that ends with the server."""
@@ -347,19 +350,23 @@ class RoundSequence:
         self.progress, self._arrays, self._last_toss = progress, arrays, stage.toss
         self._describe()
         self._rounds.remember(past)
+        self._publish()
         setup.observe(RoundSettled(past=past))
         self._rounds.settled.set()
 
     def _arrays_after(self, run: RoundRun) -> Arrays:
         """What the server holds after a round that is done."""
-        if run.config.protocol == "psu":
-            return replace(self._arrays, union=run.union)
+        match run.config.protocol:
+            case "psu":
+                return replace(self._arrays, union=run.union)
+            case "psr":
+                return self._arrays
         update = run.outcome().update if self._setup.keeps_update else {}
         return Arrays(run.model, run.kept_state, self._arrays.union, update)
 
     def _sum_of(self, run: RoundRun) -> SumOf | None:
         """Whose sum the server holds after a round that is done."""
-        if run.config.protocol == "psu":
+        if run.config.protocol != "ssa":
             return self.progress.sum_of
         kept = self._setup.keeps_update
         return SumOf(number=run.config.number, clients=len(run.outcome().clients)) if kept else None
@@ -367,6 +374,16 @@ class RoundSequence:
     def _describe(self) -> None:
         self._described = describe_model(self._setup.task, self.model)
         self._state_digest = describe_state(self.state)
+
+    def _publish(self) -> None:
+        """Let clients read the union that was found last, where it is for them."""
+        last, before = self.progress.alignment, self._rounds.found
+        if isinstance(last, psu.Found) and (before is None or before.round_id != last.round_id):
+            task = self._setup.task
+            packed = {
+                block.name: pack_union(self._arrays.union[block.name], block.rows) for _, block in task.sparse_blocks()
+            }
+            self._rounds.found = FoundUnion(last.round_id, packed, RoundQuota(task.retrievals))
 
     def _alignment_event(self, run: RoundRun) -> Event:
         if run.config.protocol != "psu":

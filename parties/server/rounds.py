@@ -12,6 +12,7 @@ from parties.concurrency import RecurringEvent
 from parties.outcome import RoundReport
 from parties.server.history import History
 from parties.server.refusals import RequestRefusedError
+from parties.server.round.quota import RoundQuota
 from parties.server.round.run import RoundRun
 from parties.server.round.toss import TossRun
 from parties.status import PastRound
@@ -44,6 +45,21 @@ class Running:
 Stage: TypeAlias = Resting | Tossing | Running
 
 
+@dataclass(frozen=True)
+class FoundUnion:
+    """The union that a round has found, for clients to read.
+
+    Attributes:
+        round_id: the round, which is over.
+        packed: by sparse block, the union as it travels.
+        quota: how often each client has asked for it.
+    """
+
+    round_id: bytes
+    packed: dict[str, bytes]
+    quota: RoundQuota
+
+
 class Rounds:
     """The rounds of one server, as its tasks see them.
 
@@ -53,12 +69,14 @@ class Rounds:
 
     Attributes:
         stage: what the server is doing.
+        found: the last union that was found for clients to read; none where the task finds none, or not yet.
         opened: occurs whenever a round opens.
         settled: occurs whenever a round's end is in the store.
     """
 
     def __init__(self, peer: str, history: History) -> None:
         self.stage: Stage = Resting(0)
+        self.found: FoundUnion | None = None
         self.opened = RecurringEvent()
         self.settled = RecurringEvent()
         self._peer = peer

@@ -14,7 +14,7 @@ import numpy as np
 
 from fsl_async.derivation import answer_bytes
 from fsl_async.errors import StorageError
-from fsl_async.task import Task
+from fsl_async.task import ProtocolName, Task
 from fsl_async.union import union_task
 from fsl_async.wire.messages import (
     AskOutcome,
@@ -31,6 +31,7 @@ from fsl_async.wire.messages import (
 )
 from fsl_async.wire.public_part import Layout, Trees, dense_bytes
 from parties.events import Warned
+from parties.outcome import Model
 from parties.server.actor import Actor
 from parties.server.clients.answerer import NOTHING, Reply, Room
 from parties.server.clients.retrievals import Retrievals
@@ -45,6 +46,13 @@ from parties.storage.store import StoreLostError
 
 CountedRequest: TypeAlias = Retrieve | Recall | Download | Submit | Hint
 """Requests of which a client has a limited number in a round."""
+
+FOREIGN: dict[ProtocolName, tuple[type[CountedRequest], ...]] = {
+    "ssa": (),
+    "psr": (Submit, Hint),
+    "psu": (Retrieve, Recall),
+}
+"""By what a round runs, the requests that do not belong into it."""
 
 RETRY_AFTER = 30
 """Seconds after which to ask a server again that cannot store anything: an operator has to make room."""
@@ -66,11 +74,10 @@ class RequestHandler:
         self._records = actor.records
         self._setup = actor.setup
         self._task = actor.setup.task
-        known = union_task(self._task) if self._task.alignment == "union" else self._task
+        known = union_task(self._task) if self._task.finds_unions else self._task
         self._sizes = {b"": _bulk_sizes(known)}
         self.longest_bulk = max(*_bulk_sizes(known), submission_bytes(self._task))
-        rows = {index: _row_bytes(actor.setup.model[block.name]) for index, block in self._task.sparse_blocks()}
-        self.longest_answer = max(answer_bytes(shape, rows) for shape in (known, self._task))
+        self.longest_answer = _longest_answer(self._task, actor.setup.model)
         self._retrievals = Retrievals(actor.records, self.longest_answer)
         self._submissions = Submissions(actor)
         self._statements = Statements(self._task, self._setup.identity)
@@ -78,7 +85,7 @@ class RequestHandler:
     def bulk_sizes(self) -> frozenset[int]:
         """The exact sizes of a request's bulk, in the running round and in the last one, whose clients may be late."""
         run = self._rounds.running
-        if run is not None and self._task.alignment == "union" and run.round_id not in self._sizes:
+        if run is not None and self._task.finds_unions and run.round_id not in self._sizes:
             self._sizes[run.round_id] = _bulk_sizes(run.config.shape)
         for forgotten in list(self._sizes)[1:-2]:
             del self._sizes[forgotten]
@@ -116,6 +123,10 @@ class RequestHandler:
 
     async def _counted(self, client: str, message: CountedRequest, bulk: memoryview, room: Room) -> Reply:
         """Carry out a request that is counted."""
+        found = self._rounds.found
+        if isinstance(message, Download) and found is not None and message.round_id == found.round_id:
+            with found.quota.request(client, *self._kind(message)):
+                return await self._retrievals.download_found(found, message, room)
         run = self._rounds.open_round(message.round_id, client)
         with run.quota.request(client, *self._kind(message)):
             try:
@@ -140,6 +151,11 @@ class RequestHandler:
     async def _carry_out(
         self, run: RoundRun, client: str, message: CountedRequest, bulk: memoryview, room: Room
     ) -> Reply:
+        if isinstance(message, FOREIGN[run.config.protocol]):
+            what = "neither retrieves nor recalls" if run.config.protocol == "psu" else "takes no submissions"
+            raise RequestRefusedError.because(
+                "malformed", f"round {run.config.number} runs {run.config.protocol}: it {what}"
+            )
         match message:
             case Download():
                 return await self._retrievals.download(run, message, room)
@@ -168,6 +184,14 @@ def _evidence(run: RoundRun, client: str, seen: ContradictionError) -> Evidence:
     )
 
 
+def _longest_answer(task: Task, model: Model) -> int:
+    """Bytes of the longest answer to a retrieval; of a packed union, where the task only finds unions."""
+    if task.protocol == "psu":
+        return max(1 + -(-block.rows // 8) for _, block in task.sparse_blocks())
+    rows = {index: _row_bytes(model[block.name]) for index, block in task.sparse_blocks()}
+    return max(answer_bytes(shape, rows) for shape in ((union_task(task), task) if task.finds_unions else (task,)))
+
+
 def _row_bytes(array: np.ndarray[Any, Any]) -> int:
     """Bytes of one row of a sparse block."""
     return int(np.prod(array.shape[1:], initial=array.itemsize))
@@ -175,5 +199,7 @@ def _row_bytes(array: np.ndarray[Any, Any]) -> int:
 
 def _bulk_sizes(shape: Task) -> frozenset[int]:
     """The bytes that a request brings to its client's carrier, for every request that has any."""
+    if shape.protocol == "psr":
+        return frozenset({Layout.retrieval(shape).size})
     submissions = {Layout.submission(shape, trees).size + dense_bytes(shape) for trees in Trees}
     return frozenset({Layout.retrieval(shape).size, *submissions})

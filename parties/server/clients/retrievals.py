@@ -17,6 +17,7 @@ from parties.server.records import ServerRecords
 from parties.server.refusals import RequestRefusedError
 from parties.server.round.assembly import RequestKey
 from parties.server.round.run import RoundRun
+from parties.server.rounds import FoundUnion
 
 
 class Retrievals:
@@ -83,3 +84,15 @@ class Retrievals:
         else:
             raise RequestRefusedError.because("malformed", f"{message.block!r} is not a block to be downloaded here")
         return Block(round_id=run.round_id, block=message.block), content
+
+    async def download_found(self, found: FoundUnion, message: Download, room: Room) -> Reply:
+        """Answer with the union that a round has found, which is over.
+
+        Raises:
+            RequestRefusedError: the union has no such block.
+        """
+        packed = found.packed.get(message.block)
+        if packed is None or not message.union:
+            raise RequestRefusedError.because("malformed", f"{message.block!r} has no union to be downloaded here")
+        await room(0)  # all clients share it
+        return Block(round_id=found.round_id, block=message.block), packed

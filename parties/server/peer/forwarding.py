@@ -13,7 +13,7 @@ import logging
 from dataclasses import dataclass
 
 from fsl_async.config import RoundConfig
-from fsl_async.task import Task
+from fsl_async.task import ProtocolName, Task
 from fsl_async.union import union_task
 from fsl_async.wire.codec import bulk_overhead
 from fsl_async.wire.messages import Forward
@@ -22,7 +22,12 @@ from parties.outcome import ENTRY_BYTES
 from parties.server.round.assembly import RequestKey
 from parties.server.round.run import RoundRun
 
-PURPOSES = ("retrieve", "submit")
+PURPOSES: dict[ProtocolName, tuple[str, ...]] = {
+    "ssa": ("retrieve", "submit"),
+    "psr": ("retrieve",),
+    "psu": ("submit",),
+}
+"""By what a round runs, what its clients' public parts are for."""
 
 _log = logging.getLogger("parties.server")
 
@@ -76,6 +81,8 @@ def objection(config: RoundConfig, server: int, message: Forward, size: int) -> 
     """What is wrong with a public part that server `server` is sent by the other one; none where nothing is."""
     if config.carrier(message.client) == server:
         return f"forwards for {message.client!r}, whose carrier it is not"
+    if message.purpose not in PURPOSES[config.protocol]:
+        return f"forwards a {message.purpose} in a round of {config.protocol}"
     if message.query not in (range(1, config.task.retrievals + 1) if message.purpose == "retrieve" else (0,)):
         return f"forwards a {message.purpose} numbered {message.query}"
     sizes = {layout.size for layout in _layouts(config.shape, message.purpose)}
@@ -91,8 +98,8 @@ def _layout_of(config: RoundConfig, message: Forward, size: int) -> Layout:
 
 def longest_peer_message(task: Task) -> int:
     """Bytes that a message between the servers has at most: aligned rounds are never larger than the task itself."""
-    shapes = (task, union_task(task)) if task.alignment == "union" else (task,)
-    parts = {layout.size for shape in shapes for purpose in PURPOSES for layout in _layouts(shape, purpose)}
+    shapes = (task, union_task(task)) if task.finds_unions else (task,)
+    parts = {layout.size for shape in shapes for purpose in PURPOSES["ssa"] for layout in _layouts(shape, purpose)}
     shares = {share_bytes(shape) for shape in shapes}
     return bulk_overhead() + max(*parts, *shares, ENTRY_BYTES * task.max_clients)
 

@@ -349,7 +349,8 @@ class RoundRecords:
 
 def submission_bytes(task: Task) -> int:
     """The most bytes that a client sends for one retrieval and its submission."""
-    return Layout.retrieval(task).size + Layout.submission(task, Trees.OWN).size + dense_bytes(task)
+    retrieval = Layout.retrieval(task).size
+    return retrieval if task.protocol == "psr" else retrieval + _own_submission(task)
 
 
 def client_bytes(task: Task) -> int:
@@ -358,9 +359,18 @@ def client_bytes(task: Task) -> int:
     No request has two public parts (see `parties.server.round.assembly`). Trees that a session keeps beyond the round
     are there twice when the round is settled.
     """
-    retrieval, submission = Layout.retrieval(task).size, Layout.submission(task, Trees.OWN).size
-    outliving = max(retrieval, submission) if task.selection == "fixed" else 0
-    return task.retrievals * retrieval + submission + dense_bytes(task) + outliving
+    retrieval = Layout.retrieval(task).size
+    match task.protocol:
+        case "psr":
+            return task.retrievals * retrieval
+        case "psu":
+            return _own_submission(task)
+    outliving = max(retrieval, Layout.submission(task, Trees.OWN).size) if task.selection == "fixed" else 0
+    return task.retrievals * retrieval + _own_submission(task) + outliving
+
+
+def _own_submission(task: Task) -> int:
+    return Layout.submission(task, Trees.OWN).size + dense_bytes(task)
 
 
 def round_bytes(task: Task, clients: int) -> int:
