@@ -1,4 +1,4 @@
-"""Authenticated channels between parties, over TCP or in memory; knows no message.
+"""Authenticated channels between parties, over TCP, Unix-domain sockets or in memory; knows no message.
 
 A server listens with a `Service`, a client dials; both get a `Channel`, which moves whole messages:
 
@@ -9,8 +9,9 @@ A server listens with a `Service`, a client dials; both get a `Channel`, which m
         await channel.send(header, body)
         answer = await channel.receive(limit)
 
-Here `transport` is a `TcpTransport`, a `MemoryNetwork`, or a transport of your own: a subclass of `Transport` whose
-`connect` opens a bare stream, and whose `listen` gives a `Listener` the function that accepts the next one.
+Here `transport` is a `SocketTransport` (TCP or Unix-domain sockets, by the address), a `MemoryNetwork`, or one of your
+own: a subclass of `Transport` whose `connect` opens a bare stream, and whose `listen` gives a `Listener` the
+function that accepts the next one. `transport.testing` has the tests that every transport must pass.
 """
 
 from fsl_async.randomness import Randomness
@@ -47,7 +48,9 @@ from transport.memory import MemoryNetwork
 from transport.noise import KeyPair
 from transport.pace import Pace
 from transport.preamble import Kind, Role
+from transport.socket_transport import SocketTransport
 from transport.tcp import TcpTransport
+from transport.unix import UnixTransport
 
 __all__ = [
     "Accept",
@@ -87,11 +90,13 @@ __all__ = [
     "SecureChannel",
     "Service",
     "SilentPeerError",
+    "SocketTransport",
     "TcpTransport",
     "TooSlowError",
     "Transport",
     "TurnedAwayError",
     "UnansweredError",
+    "UnixTransport",
     "UnreachableError",
     "VersionMismatchError",
     "WrongServerKeyError",

@@ -8,11 +8,8 @@ probes.
 
 from __future__ import annotations
 
-import errno
 import ipaddress
-import logging
 import re
-import resource
 import socket as system
 from contextlib import suppress
 from dataclasses import replace
@@ -23,18 +20,11 @@ import trio
 from fsl_async.errors import MisuseError
 from transport.errors import UnreachableError
 from transport.interface import LISTEN, Transport
-from transport.limits import Limits
 from transport.listener import Listener, Service
+from transport.sockets import accept, within_descriptors
 
-_log = logging.getLogger("transport")
-
-_ACCEPT_AGAIN = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED}
-_ACCEPT_PAUSE = 0.1
 _ADDRESS = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]]+)):([0-9]{1,5})")
 _IPV6_NETWORK_BITS = 64
-_SHARE = 2
-"""Connections may take one in so many of a process's descriptors; handshakes one in `_HANDSHAKES_SHARE`."""
-_HANDSHAKES_SHARE = 8
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """Seconds before the first probe, seconds between probes, probes without an answer; where the system has these."""
 
@@ -73,7 +63,7 @@ class TcpTransport(Transport):
         LISTEN.require_trio()
         host, port = split_address(address)
         sockets = await _bind(host, port)
-        listener = Listener(replace(service, limits=_within_descriptors(service.limits)))
+        listener = Listener(replace(service, limits=within_descriptors(service.limits)))
         async with trio.open_nursery() as nursery:
             for socket in sockets:
                 nursery.start_soon(_serve, listener, socket)
@@ -82,25 +72,13 @@ class TcpTransport(Transport):
 
 async def _serve(listener: Listener, socket: trio.SocketListener) -> None:
     async with socket:
-        await listener.serve(partial(_accept, socket))
+        await listener.serve(partial(accept, socket, _origin))
 
 
-async def _accept(socket: trio.SocketListener) -> tuple[trio.abc.Stream, str]:
-    """Returns the next connection to a listening socket, and what limits count it under."""
-    while True:
-        try:
-            stream = await socket.accept()
-        except OSError as error:
-            if error.errno not in _ACCEPT_AGAIN:
-                raise
-            await trio.sleep(_ACCEPT_PAUSE)
-            continue
-        try:
-            origin = origin_of(stream.socket.getpeername()[0])
-            _keep_alive(stream)
-            return stream, origin
-        except OSError:  # the peer left before we could ask who it is
-            await stream.aclose()
+def _origin(stream: trio.SocketStream) -> str:
+    origin = origin_of(stream.socket.getpeername()[0])
+    _keep_alive(stream)
+    return origin
 
 
 async def _bind(host: str, port: int) -> list[trio.SocketListener]:
@@ -136,29 +114,6 @@ def _keep_alive(stream: trio.SocketStream) -> None:
         for name, value in _KEEPALIVE.items():
             if hasattr(system, name):
                 stream.setsockopt(system.IPPROTO_TCP, getattr(system, name), value)
-
-
-def _within_descriptors(limits: Limits) -> Limits:
-    """Lowers connections and handshakes, with a warning, to the shares of the descriptors that they may have."""
-    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if descriptors == resource.RLIM_INFINITY:
-        return limits
-    lowered = replace(
-        limits,
-        connections=max(1, min(limits.connections, descriptors // _SHARE)),
-        half_open=max(1, min(limits.half_open, descriptors // _HANDSHAKES_SHARE)),
-    )
-    if lowered != limits:
-        _log.warning(
-            "this process may open %d descriptors: %d connections and %d handshakes at a time instead of %d and %d; "
-            "raise the limit (ulimit -n, LimitNOFILE)",
-            descriptors,
-            lowered.connections,
-            lowered.half_open,
-            limits.connections,
-            limits.half_open,
-        )
-    return lowered
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -3,16 +3,21 @@ import trio
 from trio.testing import MockClock
 
 from tests.transport.endpoints import Lab
-from transport import MemoryNetwork, TcpTransport
+from transport import MemoryNetwork, SocketTransport, TcpTransport, UnixTransport
 
-PLACES = {"memory": (MemoryNetwork, "s0"), "tcp": (TcpTransport, "127.0.0.1:0")}
+PLACES = {
+    "memory": (MemoryNetwork, "s0"),
+    "tcp": (TcpTransport, "127.0.0.1:0"),
+    "unix": (UnixTransport, "unix:{folder}/s0"),
+    "by address": (SocketTransport, "unix:{folder}/s0"),
+}
 
 
-@pytest.fixture(params=PLACES)
-async def lab(request, nursery: trio.Nursery) -> Lab:
+@pytest.fixture(params=["memory", "tcp", "unix"])
+async def lab(request, nursery: trio.Nursery, tmp_path) -> Lab:
     """A laboratory on each transport."""
     make, address = PLACES[request.param]
-    return Lab(make(), address, nursery)
+    return Lab(make(), address.format(folder=tmp_path), nursery)
 
 
 @pytest.fixture

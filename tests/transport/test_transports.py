@@ -1,4 +1,4 @@
-"""What every transport must do: one suite, run on all of them."""
+"""Channels on each transport: what `transport.testing` asks of a transport, and what channels do over it besides."""
 
 import random
 
@@ -7,12 +7,12 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from fsl_async.errors import ChannelError, MisuseError
+from tests.transport.conftest import PLACES
 from tests.transport.endpoints import (
     ALICE,
     LARGE,
     SERVER,
     echo,
-    expect_channel_error,
     until_observed,
 )
 from transport import (
@@ -26,21 +26,14 @@ from transport import (
     TooSlowError,
 )
 from transport.records import RecordType, wire_size
+from transport.testing import CASES
 
-SIZES = [0, 1, 65_509, 65_510, 65_511, 65_534, 65_535, 65_536, 20_000_000]
 
-
-@pytest.mark.parametrize("size", SIZES)
-async def test_a_message_comes_back(lab, size):
-    await lab.serve()
-    message = random.Random(size).randbytes(size)
-    async with await lab.dial() as channel:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(channel.send, message)
-            assert await channel.announced() == size
-            answer = await channel.receive(size)
-        assert isinstance(answer, bytearray)
-        assert answer == message
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("place", PLACES)
+def test_a_transport_does_what_every_one_must(place, case, tmp_path):
+    make, address = PLACES[place]
+    case.run(make, address.format(folder=tmp_path))
 
 
 async def test_both_ends_know_each_other(lab):
@@ -65,39 +58,6 @@ async def test_both_ends_know_each_other(lab):
         assert far.introduction.peer_role is Role.CLIENT
         async with await lab.dial() as other:
             assert other.handshake_hash != channel.handshake_hash
-
-
-async def test_many_messages_both_ways_at_once(lab):
-    messages = [random.Random(number).randbytes(number * 37) for number in range(300)]
-
-    async def send_all(channel):
-        for message in messages:
-            await channel.send(message)
-
-    async def both_ways(channel):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(send_all, channel)
-            assert [await channel.receive(LARGE) for _ in messages] == messages
-
-    async def handler(channel):
-        await both_ways(channel)
-        with pytest.raises(ChannelClosedError):
-            await channel.receive(LARGE)
-
-    await lab.serve(handler)
-    async with await lab.dial() as channel:
-        await both_ways(channel)
-    assert lab.failures == []
-
-
-async def test_messages_of_several_senders_stay_whole(lab):
-    await lab.serve()
-    messages = [bytes([number]) * 150_000 for number in range(20)]
-    async with await lab.dial() as channel, trio.open_nursery() as nursery:
-        for message in messages:
-            nursery.start_soon(channel.send, message[:70_000], message[70_000:])
-        received = [await channel.receive(LARGE) for _ in messages]
-        assert sorted(received) == messages
 
 
 async def test_the_counters_are_the_bytes_on_the_wire(lab):
@@ -263,18 +223,6 @@ async def test_a_send_cancelled_while_it_waits_for_its_turn_does_nothing(lab):
         nursery.start_soon(channel.send, b"later")
         assert await channel.receive(LARGE) == message
         assert await channel.receive(LARGE) == b"later"
-
-
-async def test_closing_does_not_wait_for_a_deaf_peer(lab, autojump_clock):
-    async def deaf(channel):
-        await trio.sleep_forever()
-
-    await lab.serve(deaf)
-    channel = await lab.dial()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(expect_channel_error, channel.send, bytes(50_000_000))
-        await wait_all_tasks_blocked()
-        await channel.aclose()
 
 
 async def test_a_slow_peer_is_noticed(lab, autojump_clock):

@@ -1,0 +1,116 @@
+"""Unix-domain sockets: their addresses, what lies in their place, and who is counted."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+
+from fsl_async.errors import MisuseError
+from tests.transport.endpoints import SERVICE, Lab
+from transport import SocketTransport, UnixTransport, UnreachableError
+
+REFUSED = {
+    "relative": ("unix:s0", "form unix:/absolute/path"),
+    "another form": ("127.0.0.1:9000", "form unix:/absolute/path"),
+    "a zero byte": ("unix:/tmp/\0", "form unix:/absolute/path"),
+    "too long": ("unix:/" + "x" * 107, "at most 107 bytes"),
+}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "s0"
+
+
+@pytest.fixture
+def lab(place: Path, nursery: trio.Nursery) -> Lab:
+    return Lab(UnixTransport(), f"unix:{place}", nursery)
+
+
+def left_over(place: Path) -> None:
+    """What a killed process leaves."""
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(place))
+
+
+async def test_a_left_over_socket_is_replaced(lab, place):
+    left_over(place)
+    with pytest.raises(UnreachableError, match=r"nothing listens at unix:.*\(Connection refused\)"):
+        await lab.dial()
+    await lab.serve()
+    async with await lab.dial():
+        pass
+
+
+@pytest.mark.parametrize("make", [Path.touch, Path.mkdir])
+async def test_what_is_no_socket_is_left_alone(lab, place, make):
+    make(place)
+    with pytest.raises(UnreachableError, match="a file that is no socket"):
+        await lab.serve()
+    assert place.exists()
+
+
+async def test_a_folder_that_is_missing_is_named(lab, place):
+    lab.address = f"unix:{place}/none/s0"
+    with pytest.raises(UnreachableError, match=r"No such file or directory.*is the folder there"):
+        await lab.serve()
+
+
+async def test_the_socket_goes_with_its_listener(place):
+    async with trio.open_nursery() as nursery:
+        await Lab(UnixTransport(), f"unix:{place}", nursery).serve()
+        assert place.is_socket()
+        nursery.cancel_scope.cancel()
+    assert not place.exists()
+
+
+async def test_the_socket_of_another_listener_stays(place):
+    async with trio.open_nursery() as nursery:
+        await Lab(UnixTransport(), f"unix:{place}", nursery).serve()
+        place.unlink()
+        left_over(place)
+        nursery.cancel_scope.cancel()
+    assert place.is_socket()
+
+
+async def test_connections_count_under_their_user(lab):
+    origins = []
+    service = replace(SERVICE, observe=lambda origin, error: origins.append(origin))
+    await lab.nursery.start(lab.transport.listen, lab.address, service)
+    async with await lab.transport.connect(lab.address) as stream:
+        await stream.send_all(b"not our protocol")
+        with suppress(trio.BrokenResourceError):
+            assert await stream.receive_some(1) == b""
+    assert origins == [f"user-{os.geteuid()}"]
+
+
+@pytest.mark.parametrize(("address", "text"), REFUSED.values(), ids=REFUSED)
+async def test_what_is_no_address_is_refused(address, text):
+    with pytest.raises(MisuseError, match=text):
+        await UnixTransport().connect(address)
+    with pytest.raises(MisuseError, match=text):
+        await UnixTransport().listen(address, None)
+
+
+@pytest.mark.parametrize("address", ["quic:host:9000", "vsock:/dev/x", "tls://host:443", "Unix:/run/s0"])
+async def test_an_unknown_scheme_is_named_with_those_there_are(address):
+    with pytest.raises(MisuseError, match=r"no transport for '\w+:'.*host:port is TCP.*unix:/absolute/path"):
+        await SocketTransport().connect(address)
+
+
+@pytest.mark.parametrize("address", ["localhost:1", "[::1]:1", "::1:1", "fe80::1%lo:1"])
+async def test_addresses_of_tcp_are_no_schemes(address):
+    with trio.move_on_after(1), pytest.raises(UnreachableError, match="nothing listens at"):
+        await SocketTransport().connect(address)
+
+
+@pytest.mark.parametrize("address", ["", "host", "unix:", "unix:x", ":9000"])
+async def test_an_address_without_a_form_is_refused(address):
+    with pytest.raises(MisuseError, match="is not an address of the form"):
+        await SocketTransport().listen(address, None)

@@ -1,0 +1,176 @@
+"""Cases about a connection's life: how it begins, how it ends, and that others do not notice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import trio
+
+from fsl_async.errors import ChannelError, FslError
+from transport.channel import SecureChannel
+from transport.errors import ChannelClosedError, ConnectionLostError, HandshakeTimeoutError, RefusedError
+from transport.handshake import Refusal
+from transport.testing.case import Suite, expect, require
+from transport.testing.lab import LARGE, STRANGER, Lab
+
+SUITE = Suite()
+AT_ONCE = 50
+
+
+@SUITE.case
+async def close_is_seen_after_the_last_message(lab: Lab) -> None:
+    """What was sent before a close arrives, and then the close."""
+
+    async def say_something(channel: SecureChannel) -> None:
+        await channel.send(bytes(1_000_000))
+
+    await lab.serve(say_something)
+    async with await lab.dial() as channel:
+        require(len(await channel.receive(LARGE)) == 1_000_000, "the last message was cut off")
+        with expect(ChannelClosedError, text="peer has closed"):
+            await channel.receive(LARGE)
+
+
+@SUITE.case
+async def a_client_that_vanishes_is_noticed(lab: Lab) -> None:
+    """When a stream's end goes away without a word, the other end is told."""
+    ended = trio.Event()
+
+    async def handler(channel: SecureChannel) -> None:
+        with expect(ConnectionLostError):
+            await channel.receive(LARGE)
+        ended.set()
+
+    await lab.serve(handler)
+    streams = _remembering(lab)
+    channel = await lab.dial()
+    await trio.aclose_forcefully(streams[-1])
+    await ended.wait()
+    with expect(ChannelError):
+        await channel.send(b"more")
+
+
+@SUITE.case
+async def a_server_that_vanishes_is_noticed(lab: Lab) -> None:
+    """The same the other way: a listener that is cancelled cuts its connections."""
+    stop = await lab.serve()
+    async with await lab.dial() as channel:
+        await channel.send(b"one")
+        await channel.receive(LARGE)
+        await stop()
+        with expect(ConnectionLostError, ChannelClosedError):
+            await channel.receive(LARGE)
+
+
+@SUITE.case
+async def many_connections_live_side_by_side(lab: Lab) -> None:
+    """Connections are made at once, and each has its own bytes."""
+    await lab.serve()
+    answers: dict[int, bytes] = {}
+
+    async def take_part(number: int) -> None:
+        async with await lab.dial() as channel:
+            for step in range(3):
+                await channel.send(bytes([number, step]) * 10_000)
+                answers[number] = bytes(await channel.receive(LARGE))
+
+    async with trio.open_nursery() as nursery:
+        for number in range(AT_ONCE):
+            nursery.start_soon(take_part, number)
+    wrong = [number for number, answer in answers.items() if answer != bytes([number, 2]) * 10_000]
+    require(not wrong, f"{len(wrong)} of {AT_ONCE} connections got another one's bytes")
+
+
+@SUITE.case
+async def a_stranger_is_refused_and_told_why(lab: Lab) -> None:
+    """The listener's answer arrives before it closes the stream."""
+    await lab.serve()
+    with expect(RefusedError, text="unknown client"):
+        await lab.dial(STRANGER)
+
+
+@SUITE.case
+async def foreign_bytes_end_one_connection_only(lab: Lab) -> None:
+    """What is not our protocol is closed, and observed with where it came from; the listener continues."""
+    await lab.serve()
+    stream = await lab.transport.connect(lab.address)
+    async with stream:
+        await stream.send_all(b"GET / HTTP/1.1\r\nhost: example\r\n\r\n" * 40)
+        try:
+            while await stream.receive_some(4_096):
+                pass
+        except trio.BrokenResourceError:
+            pass
+    origin, _ = (await lab.seen(1))[0]
+    require(isinstance(origin, str) and origin, f"a connection comes from {origin!r}; limits count by a text")
+    await _check_serving(lab)
+
+
+@SUITE.case
+async def a_handler_that_fails_ends_one_connection_only(lab: Lab) -> None:
+    """The other connections of a listener do not notice."""
+
+    async def fail_when_told(channel: SecureChannel) -> None:
+        if await channel.receive(LARGE) == b"fail":
+            raise FslError("as it was told")
+        await channel.send(b"here")
+
+    await lab.serve(fail_when_told)
+    async with await lab.dial() as other:
+        async with await lab.dial() as failing:
+            await failing.send(b"fail")
+            with expect(ConnectionLostError, ChannelClosedError):
+                await failing.receive(LARGE)
+        await other.send(b"go on")
+        require(await other.receive(LARGE) == b"here", "another connection was ended as well")
+
+
+@SUITE.case
+async def a_dial_that_is_cancelled_leaves_nothing(lab: Lab) -> None:
+    """`connect` and what follows can be cancelled; the place that the handshake had is free again."""
+
+    async def never_decide_for_strangers(key: bytes, payload: bytes) -> bytes | Refusal:
+        if key == STRANGER.public:
+            await trio.sleep_forever()
+        return b""
+
+    settings = replace(lab.service().settings, deadline=0.5)
+    await lab.serve(admit=never_decide_for_strangers, settings=settings)
+    for _ in range(5):
+        with trio.move_on_after(0.1) as scope:
+            await lab.dial(STRANGER)
+        require(scope.cancelled_caught, "a dial that nobody answers has come to an end")
+    await lab.seen(5)
+    await _check_serving(lab)
+
+
+@SUITE.case
+async def a_dial_has_a_deadline(lab: Lab) -> None:
+    """`dial` gives up after its settings' deadline, whatever `connect` waits for."""
+
+    async def never_decide(key: bytes, payload: bytes) -> bytes | Refusal:
+        await trio.sleep_forever()
+        return b""  # pragma: no cover
+
+    await lab.serve(admit=never_decide)
+    with expect(HandshakeTimeoutError):
+        await lab.dial(deadline=0.3)
+
+
+async def _check_serving(lab: Lab) -> None:
+    async with await lab.dial() as channel:
+        await channel.send(b"still there?")
+        require(await channel.receive(LARGE) == b"still there?", "the listener does not serve any more")
+
+
+def _remembering(lab: Lab) -> list[trio.abc.Stream]:
+    """The bare streams that the laboratory's transport makes from now on."""
+    streams: list[trio.abc.Stream] = []
+    connect = lab.transport.connect
+
+    async def connect_and_remember(address: str) -> trio.abc.Stream:
+        streams.append(await connect(address))
+        return streams[-1]
+
+    lab.transport.connect = connect_and_remember  # type: ignore[method-assign]
+    return streams

@@ -1,0 +1,149 @@
+"""Channels over Unix-domain sockets, between processes of one host.
+
+An address is "unix:" and the absolute path of the socket. No port is taken, and the folder's permissions say who can
+connect at all; the handshake is the same as everywhere, so whoever can connect is still a stranger without a known key.
+The limits count connections by the user who makes them.
+"""
+
+from __future__ import annotations
+
+import os
+import socket as system
+import stat
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from fsl_async.errors import MisuseError
+from transport.errors import UnreachableError
+from transport.interface import LISTEN, Transport
+from transport.listener import Listener, Service
+from transport.sockets import accept, within_descriptors
+
+SCHEME = "unix:"
+
+_LONGEST_PATH = 107
+"""What sockaddr_un holds on Linux, without the zero at the end."""
+
+_BACKLOG = 1_024
+_CREDENTIALS = struct.Struct("3i")  # struct ucred: process, user, group
+
+
+class UnixTransport(Transport):
+    """Connects processes of one host; an address is "unix:/run/fsl-async/s0.sock"."""
+
+    async def connect(self, address: str) -> trio.abc.Stream:
+        """Opens a connection to a socket; see `Transport.connect`."""
+        path = socket_path(address)
+        try:
+            return await trio.open_unix_socket(str(path))
+        except OSError as error:
+            raise UnreachableError(
+                f"nothing listens at {address} ({error.strerror}); check the path, that this user may use it, and that "
+                "the server runs"
+            ) from error
+
+    async def listen(
+        self,
+        address: str,
+        service: Service,
+        *,
+        task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serves at a path; see `Transport.listen`.
+
+        A socket that an ended process has left at the path is replaced, anything else there is not. When the listener
+        ends, its socket is removed.
+        """
+        LISTEN.require_trio()
+        path = socket_path(address)
+        listener = Listener(replace(service, limits=within_descriptors(service.limits)))
+        _remove_left_over(path, address)
+        with _bound(path, address) as listening:
+            async with trio.SocketListener(listening) as connections:
+                task_status.started(address)
+                await listener.serve(partial(accept, connections, _origin))
+
+
+def socket_path(address: str) -> Path:
+    """Returns the path of an address.
+
+    Raises:
+        MisuseError: it is not an address of this kind, or its path is longer than the system takes.
+    """
+    path = Path(address.removeprefix(SCHEME))
+    if not address.startswith(SCHEME) or not path.is_absolute() or "\0" in address:
+        raise MisuseError(f"{address!r} is not an address of the form unix:/absolute/path")
+    if len(os.fsencode(path)) > _LONGEST_PATH:
+        raise MisuseError(f"{address}: the path of a socket has at most {_LONGEST_PATH} bytes; take a shorter one")
+    return path
+
+
+@contextmanager
+def _bound(path: Path, address: str) -> Iterator[trio.socket.SocketType]:
+    """A socket that listens at a path, and is removed from there afterwards if it still is ours."""
+    bare = system.socket(system.AF_UNIX, system.SOCK_STREAM)
+    try:
+        bare.bind(str(path))
+        bare.listen(_BACKLOG)
+    except OSError as error:
+        bare.close()
+        raise _cannot_listen(address, error.strerror) from error
+    ours = path.lstat().st_ino
+    try:
+        yield trio.socket.from_stdlib_socket(bare)
+    finally:
+        bare.close()
+        with suppress(OSError):
+            if path.lstat().st_ino == ours:
+                path.unlink()
+
+
+def _remove_left_over(path: Path, address: str) -> None:
+    """Removes a socket at which nobody listens any more.
+
+    Raises:
+        UnreachableError: somebody listens there, or there is something else than a socket.
+    """
+    obstacle: str | None = ""
+    try:
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            obstacle = "there is a file that is no socket"
+        elif _answers(path):
+            obstacle = "another process listens there"
+        else:
+            path.unlink()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        obstacle = error.strerror
+    if obstacle:
+        raise _cannot_listen(address, obstacle)
+
+
+def _answers(path: Path) -> bool:
+    """Whether somebody listens at a socket, even if its queue is full."""
+    with system.socket(system.AF_UNIX, system.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return False
+        except BlockingIOError:
+            return True
+        return True
+
+
+def _cannot_listen(address: str, why: str | None) -> UnreachableError:
+    return UnreachableError(f"cannot listen at {address} ({why}); is the folder there, is it this user's to write?")
+
+
+def _origin(stream: trio.SocketStream) -> str:
+    """Names the user who has connected."""
+    _, user, _ = _CREDENTIALS.unpack(stream.getsockopt(system.SOL_SOCKET, system.SO_PEERCRED, _CREDENTIALS.size))
+    return f"user-{user}"
