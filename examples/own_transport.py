@@ -1,61 +1,40 @@
-"""A transport of one's own: channels over Unix sockets.
+"""A transport of one's own: TCP through an HTTP proxy, for clients whose network lets nothing else out.
 
-A transport says how bare streams come about; the handshake, the records and the limits are the same for all. Servers
-and clients take this one like any other, as the `transport` of their setups.
+A transport says how bare streams come about; handshake, records and limits are the same for all. `connect`, `serve` and
+the files of parties take this one by name: `transport = "own_transport:ThroughProxy"`.
 """
 
 import os
-import tempfile
 
 import trio
 
-from transport import HandshakeSettings, KeyPair, Kind, Listener, Role, Service, Transport, UnreachableError
+from transport import TcpTransport, Transport, UnreachableError
 
 
-class UnixTransport(Transport):
-    """Connects processes of one host; an address is a path."""
+class ThroughProxy(Transport):
+    """Dials through the proxy at `HTTP_PROXY`, host:port; listens like TCP."""
+
+    def __init__(self) -> None:
+        self.proxy = os.environ["HTTP_PROXY"]
 
     async def connect(self, address: str) -> trio.abc.Stream:
         """Open a bare stream; `dial`, which calls this, does the handshake."""
+        stream = await TcpTransport().connect(self.proxy)
         try:
-            return await trio.open_unix_socket(address)
-        except OSError as error:
-            raise UnreachableError(f"nothing listens at {address} ({error}); does the server run?") from error
+            await stream.send_all(f"CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n".encode())
+            answer = b""
+            while not answer.endswith(b"\r\n\r\n"):  # byte by byte: what follows is not ours to read
+                byte = await stream.receive_some(1)
+                if not byte or len(answer) > 10_000:
+                    raise UnreachableError(f"the proxy {self.proxy} has broken off: {answer!r}")
+                answer += byte
+            if answer.split(b" ")[1] != b"200":
+                raise UnreachableError(f"the proxy {self.proxy} does not connect us with {address}: {answer!r}")
+        except BaseException:
+            await trio.aclose_forcefully(stream)
+            raise
+        return stream
 
-    async def listen(self, address: str, service: Service, *, task_status=trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled; the listener calls `accept` and does all the rest."""
-        socket = trio.socket.socket(trio.socket.AF_UNIX)
-        await socket.bind(address)
-        socket.listen()
-        async with trio.SocketListener(socket) as sockets:
-
-            async def accept() -> tuple[trio.abc.Stream, str]:
-                return await sockets.accept(), "this host"  # what the limits count a connection under
-
-            task_status.started(address)
-            await Listener(service).serve(accept)
-
-
-async def main() -> None:
-    """A server that answers one message, and a client that knows its key."""
-    server, client = KeyPair.generate(os.urandom), KeyPair.generate(os.urandom)
-
-    async def admit(key: bytes, payload: bytes) -> bytes:
-        return b"welcome"  # or a `Refusal`; the key is authenticated
-
-    async def answer(channel) -> None:
-        await channel.send(b"you said: ", await channel.receive(limit=1_000))
-
-    service = Service(HandshakeSettings(server.private, Role.SERVER_0, Kind.LIVE, os.urandom), admit, answer)
-    settings = HandshakeSettings(client.private, Role.CLIENT, Kind.LIVE, os.urandom)
-    with tempfile.TemporaryDirectory() as folder:
-        async with trio.open_nursery() as nursery:
-            address = await nursery.start(UnixTransport().listen, f"{folder}/socket", service)
-            async with await UnixTransport().dial(address, server.public, settings) as channel:
-                await channel.send(b"hello")
-                print((await channel.receive(limit=1_000)).decode())
-            nursery.cancel_scope.cancel()
-
-
-if __name__ == "__main__":
-    trio.run(main)
+    async def listen(self, address, service, *, task_status=trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled; a listener of one's own hands its sockets to `Listener(service).serve`."""
+        await TcpTransport().listen(address, service, task_status=task_status)

@@ -19,18 +19,23 @@ def names(pattern: str) -> list[str]:
     return sorted(path.name for path in EXAMPLES.glob(pattern))
 
 
-@pytest.mark.parametrize("name", [name for name in names("*.py") if not name.endswith("_test.py")])
+TESTS = names("*_test.py")
+TESTED = {name.replace("_test.py", ".py") for name in TESTS}
+"""Examples whose use is shown by a test among the examples."""
+
+
+@pytest.mark.parametrize("name", [name for name in names("*.py") if name not in {*TESTS, *TESTED}])
 def test_an_example_runs_and_says_something(name, capsys, monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES))
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     assert capsys.readouterr().out.strip()
 
 
-@pytest.mark.parametrize("name", names("*_test.py"))
+@pytest.mark.parametrize("name", TESTS)
 def test_a_test_among_the_examples_passes_under_pytest(name, tmp_path):
     (tmp_path / name).write_text((EXAMPLES / name).read_text())
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", name]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(EXAMPLES)])}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout
     assert re.search(r"^\d+ passed", done.stdout, re.MULTILINE)

@@ -24,9 +24,9 @@ LISTEN = Door("Transport.listen")
 class Transport(ABC):
     """Connects endpoints that know each other by address and static key.
 
-    `TcpTransport` and `MemoryNetwork` are two; examples/own_transport.py has a third, in twenty lines. A subclass opens
-    bare streams in `connect`, and in `listen` gives a `Listener` the function that accepts them; `dial`, with the
-    handshake and the deadline, is common to all.
+    `SocketTransport` and `MemoryNetwork` are two; examples/own_transport.py has another, in thirty lines. A subclass
+    opens bare streams in `connect`, and in `listen` gives a `Listener` the function that accepts them; `dial`, with the
+    handshake and the deadline, is common to all. `transport.testing` tests it.
     """
 
     @abstractmethod

@@ -20,7 +20,10 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?!\d+$)")
 
 
 class SocketTransport(Transport):
-    """Connects by "host:port" or "[host]:port" over TCP, and by "unix:/absolute/path" over a Unix-domain socket."""
+    """Connects over TCP or Unix-domain sockets, as each address says.
+
+    "host:port" and "[host]:port" are TCP, "unix:/absolute/path" is a Unix-domain socket; other addresses are refused.
+    """
 
     def __init__(self) -> None:
         self._tcp, self._unix = TcpTransport(), UnixTransport()

@@ -35,7 +35,10 @@ _CREDENTIALS = struct.Struct("3i")  # struct ucred: process, user, group
 
 
 class UnixTransport(Transport):
-    """Connects processes of one host; an address is "unix:/run/fsl-async/s0.sock"."""
+    """Connects processes of one host.
+
+    An address is "unix:" and an absolute path of at most 107 bytes, such as "unix:/run/fsl-async/s0.sock".
+    """
 
     async def connect(self, address: str) -> trio.abc.Stream:
         """Opens a connection to a socket; see `Transport.connect`."""

@@ -19,8 +19,11 @@ def demo(
     rounds: int = 8,
     seed: int = 7,
     transport: Annotated[
-        Literal["memory", "tcp"],
-        Parameter(help="memory: all parties in one process; tcp: a process for each server and client."),
+        Literal["memory", "tcp", "unix"],
+        Parameter(
+            help="memory: all parties in one process; tcp, unix: a process for each server and client, connected over "
+            "TCP or over Unix-domain sockets."
+        ),
     ] = "memory",
     form: FormatFlag = "text",
 ) -> int:

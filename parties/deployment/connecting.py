@@ -13,13 +13,14 @@ from parties.client.client import Client
 from parties.client.setup import ClientSetup
 from parties.compute import ThreadLane
 from parties.deployment.client_state import StateFile, open_state, state_file
+from parties.deployment.transports import named_transport
 from parties.identity.keys import Identity, read_private
 from parties.identity.tokens import read_token
 from parties.settings.party_file import ClientFile
 from parties.settings.task_file import Deployment
 from parties.threads import LoopThread, Prompt
 from parties.watch import Watch, silent
-from transport import Kind, TcpTransport
+from transport import Kind, Transport
 from transport.doors import Door, trio_context
 
 __all__ = ["connect", "connect_blocking"]
@@ -43,8 +44,9 @@ async def connect(
     token: str = "",
     state: StateFile = "",
     patience: float | None = None,
+    transport: Transport | None = None,
 ) -> AsyncIterator[Client]:
-    """A client of deployed servers, connected over TCP.
+    """A client of deployed servers, connected over TCP or whatever else its servers' addresses name.
 
         async with connect("task.toml", "alice.key") as client:
             rows = await client.retrieve({"items": [3, 14]})
@@ -60,6 +62,8 @@ async def connect(
             that is started again begins anew. Never copy it, nor put it back from a copy.
         patience: seconds to keep trying when a server is away or does not answer; infinity: until the caller cancels.
             Left out, a minute, or what the client's own file says.
+        transport: what connects the client with the servers. Left out: TCP and Unix-domain sockets, by the servers'
+            addresses, or what the client's own file says.
 
     Raises:
         MisuseError: a file or the token is missing or wrong, a server runs another task, or the state is another
@@ -77,7 +81,7 @@ async def connect(
             identity=keys,
             servers=deployment.identities,
             addresses=deployment.addresses,
-            transport=TcpTransport(),
+            transport=transport or named_transport(given.transport),
             lane=ThreadLane(),
             randomness=os.urandom,
             kind=Kind.LIVE,
@@ -98,6 +102,7 @@ def connect_blocking(
     token: str = "",
     state: StateFile = "",
     patience: float | None = None,
+    transport: Transport | None = None,
 ) -> BlockingClient:
     """The same client for code that is not async: see `connect` for what it takes, and `BlockingClient` for its calls.
 
@@ -109,7 +114,8 @@ def connect_blocking(
     Raises:
         FslError: as for `connect`; no thread is left then.
     """
-    opening = partial(connect, config, identity, watch, token=token, state=state, patience=patience)
+    connecting = partial(connect, token=token, state=state, patience=patience, transport=transport)
+    opening = partial(connecting, config, identity, watch)
     thread = LoopThread("fsl-async client", opening, Prompt(CLOSED), CLOSED)
     thread.start()
     client = BlockingClient(thread)

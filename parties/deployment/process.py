@@ -43,6 +43,7 @@ from parties.settings.party_file import ServerFile
 from parties.settings.reading import InMemory, OnDisk, settings
 from parties.status import ServerStatus
 from parties.storage.store import Store
+from transport import Transport
 
 __all__ = ["Served", "serve"]
 
@@ -73,12 +74,13 @@ class Served:
     state: str
 
 
-async def serve(config: Path, *, stop_seconds: float | None = None) -> Served:
+async def serve(config: Path, *, stop_seconds: float | None = None, transport: Transport | None = None) -> Served:
     """Run a server until its last round is over or it is told to stop.
 
     Args:
         config: the server's file.
         stop_seconds: seconds that the running round has to end after SIGTERM; by default rounds.wind_up of the file.
+        transport: what connects the server with the others; left out, what its file says.
 
     Raises:
         MisuseError: a file is missing or wrong.
@@ -93,7 +95,7 @@ async def serve(config: Path, *, stop_seconds: float | None = None) -> Served:
     wind_up = file.rounds.wind_up if stop_seconds is None else stop_seconds
     with log.installed(), _late_hangups_ignored(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
         await trio.to_thread.run_sync(_load_kernels)
-        setup = await _unless_stopped(signals, partial(server_setup, config, file=file))
+        setup = await _unless_stopped(signals, partial(server_setup, config, file=file, transport=transport))
         observer = OperatorObserver(ObserverSetup(file.server, setup.task.name, log, partial(_store_problem, file)))
         try:
             server = Server(replace(setup, observe=observer))

@@ -11,6 +11,7 @@ import trio
 from fsl_async.errors import MisuseError
 from fsl_async.task import Task
 from parties.compute import ThreadLane
+from parties.deployment.transports import named_transport
 from parties.files.models import load_model
 from parties.identity.keys import Identity
 from parties.identity.registry import Registry
@@ -25,7 +26,7 @@ from parties.settings.task_file import Deployment
 from parties.storage.sqlite_store import SqliteStore
 from parties.storage.store import DiskFullError, MemoryStore, Store
 from parties.watch import Watch, silent
-from transport import Kind, Limits, TcpTransport
+from transport import Kind, Limits, Transport
 from transport.doors import Door
 
 __all__ = ["open_store", "own_identity", "server_setup"]
@@ -33,13 +34,16 @@ __all__ = ["open_store", "own_identity", "server_setup"]
 _log = logging.getLogger("parties.deployment")
 
 
-async def server_setup(config: str | Path, watch: Watch = silent, *, file: ServerFile | None = None) -> ServerSetup:
+async def server_setup(
+    config: str | Path, watch: Watch = silent, *, file: ServerFile | None = None, transport: Transport | None = None
+) -> ServerSetup:
     """Everything that a server needs; its store is open, and the caller closes it.
 
     Args:
         config: the server's own file.
         watch: hears of every message that the server sends.
         file: what was read of `config`, where it has been read already.
+        transport: what connects the server with the others; left out, what its file says.
 
     Raises:
         MisuseError: a file is missing or wrong, or the keys are not those of the task file.
@@ -59,7 +63,7 @@ async def server_setup(config: str | Path, watch: Watch = silent, *, file: Serve
         policy=_policy(file),
         model=model,
         address=file.listen,
-        transport=TcpTransport(),
+        transport=transport or named_transport(file.transport),
         lane=ThreadLane(file.threads or None),
         randomness=os.urandom,
         kind=Kind.LIVE,

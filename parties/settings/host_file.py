@@ -29,6 +29,7 @@ from parties.settings.party_file import (
     ClientFile,
     ServerFile,
     check_enrolment,
+    check_listen,
     refuse_task_file,
 )
 from parties.settings.reading import About, OnDisk, from_table, overrides, refuse_strange_variables, settings
@@ -46,7 +47,7 @@ __all__ = [
     "task_settings",
 ]
 
-COMMON: Final = ("server", "identity", "listen", "threads", "limits", "operator", "log")
+COMMON: Final = ("server", "identity", "listen", "transport", "threads", "limits", "operator", "log")
 """The keys and tables that all tasks share; all others belong to one task."""
 
 WRITTEN: Final = ("store", "save_model", "checkpoints", "tokens")
@@ -120,6 +121,7 @@ class HostFile:
         _refuse_out_of_place(table, path, environment)
         common = from_table(table, path, CommonFile, environment)
         files = tuple(_task_file(common, entry, path, number) for number, entry in enumerate(entries, start=1))
+        check_listen(files[0], str(path))
         _refuse_shared(files, path)
         return HostFile(path, files, listed=True)
 

@@ -17,6 +17,7 @@ from fsl_async.errors import MisuseError
 from fsl_async.task import LARGEST_CLIENTS
 from parties.files.toml import read_toml
 from parties.settings.reading import About, StoreSetting, from_table, refuse_strange_variables
+from transport.socket_transport import check_address
 
 __all__ = [
     "KINDS",
@@ -185,7 +186,13 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     identity: Annotated[Path, About("the file of the secret keys, made by `fsl-async keygen`")]
     task: Annotated[Path, About("the task file; all parties have the same")]
     model: Annotated[Path, About("the model of the first round, .npz or .safetensors")]
-    listen: Annotated[str, About("the address to listen at, for clients, and at S0 also for S1", is_address=True)]
+    listen: Annotated[
+        str,
+        About(
+            "the address to listen at, for clients, and at S0 also for S1: host:port, [host]:port or unix:/path; or "
+            "what the named transport takes"
+        ),
+    ]
     store: Annotated[
         StoreSetting,
         About(
@@ -206,6 +213,13 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     checkpoints_kept: Annotated[
         int, About("how many of the files in checkpoints are kept, the newest ones; 0: all", low=0, high=10**6)
     ] = 5
+    transport: Annotated[
+        str,
+        About(
+            "what connects this party with the others, as module:name of a class or a function that makes it; empty: "
+            "TCP and Unix-domain sockets, by the address; see extending.md"
+        ),
+    ] = ""
     threads: Annotated[int, About("threads to compute with; 0: one for each core", low=0, high=1_024)] = 0
     drain_seconds: Annotated[
         float,
@@ -234,6 +248,7 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         if "tasks" in table:
             raise MisuseError(f"{path} has tables [[tasks]]; here the file of a server with one task is expected")
         file = from_table(table, path, ServerFile, environment)
+        check_listen(file, str(path))
         check_enrolment(file, str(path))
         return file
 
@@ -262,6 +277,13 @@ class ClientFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     token: Annotated[
         Path | None, About("the file of the token to enrol with, readable by its owner only; needed once")
     ] = None
+    transport: Annotated[
+        str,
+        About(
+            "what connects this party with the others, as module:name of a class or a function that makes it; empty: "
+            "TCP and Unix-domain sockets, by the address; see extending.md"
+        ),
+    ] = ""
 
     @staticmethod
     def load(path: Path, environment: Mapping[str, str] = os.environ) -> ClientFile:
@@ -281,6 +303,20 @@ class ClientFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 KINDS = (ServerFile, ClientFile)
+
+
+def check_listen(file: ServerFile, where: str) -> None:
+    """Refuse an address that the transports which there are do not take; what another one takes, it says itself.
+
+    Raises:
+        MisuseError: there is no transport for the address, or it is malformed.
+    """
+    if file.transport:
+        return
+    try:
+        check_address(file.listen)
+    except MisuseError as error:
+        raise MisuseError(f"{where}: listen = {error}") from error
 
 
 def check_enrolment(file: ServerFile, where: str) -> None:

@@ -1,4 +1,4 @@
-"""The demo over TCP: S0, S1 and every client are processes on this machine, deployed as real parties are.
+"""The demo in processes: S0, S1 and every client is one on this machine, deployed as real parties are.
 
 The parent makes keys and files in a temporary folder, starts the servers with `fsl-async serve`, then one process for
 each client; every child belongs to a nursery, so none outlives the demo. Run as a module, this file is one client:
@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import trio
 from rich.progress import Progress, TaskID
@@ -30,13 +30,15 @@ from parties.files.models import load_model, save_model
 from parties.identity.keys import Identity
 from parties.settings.writing import free_addresses, write_deployment
 
-__all__ = ["over_tcp"]
+__all__ = ["in_processes"]
 
 SERVERS = ("S0", "S1")
 
 
-async def over_tcp(clients: int, rounds: int, seed: int, progress: Progress) -> Summary:
-    """Run the whole demo in processes.
+async def in_processes(
+    clients: int, rounds: int, seed: int, progress: Progress, transport: Literal["tcp", "unix"]
+) -> Summary:
+    """Run the whole demo in processes that are connected over TCP or over Unix-domain sockets.
 
     Raises:
         FslError: a process failed; the message has its last lines.
@@ -44,7 +46,8 @@ async def over_tcp(clients: int, rounds: int, seed: int, progress: Progress) -> 
     summary = Summary(initial_model())
     with tempfile.TemporaryDirectory(prefix="fsl-async-demo-") as name:
         folder = Path(name)
-        _write_files(folder, demo_task(clients), clients, rounds)
+        addresses = free_addresses(2) if transport == "tcp" else [f"unix:{folder / name}.socket" for name in SERVERS]
+        _write_files(folder, demo_task(clients), addresses, clients, rounds)
         bar = progress.add_task("client rounds", total=clients * rounds)
         started = time.perf_counter()
         async with trio.open_nursery() as servers:
@@ -63,13 +66,12 @@ async def over_tcp(clients: int, rounds: int, seed: int, progress: Progress) -> 
     return summary
 
 
-def _write_files(folder: Path, task: Task, clients: int, rounds: int) -> None:
+def _write_files(folder: Path, task: Task, addresses: Sequence[str], clients: int, rounds: int) -> None:
     """Keys, task file, client list and model: what the operators of two servers would exchange."""
     identities = [Identity.generate(name) for name in SERVERS]
     members = [Identity.generate(f"client-{number:02}") for number in range(clients)]
     for identity in (*identities, *members):
         identity.save(folder / f"{identity.name}.key")
-    addresses = free_addresses(2)
     save_model(folder / "model.npz", initial_model())
     servers = [identity.public for identity in identities]
     write_deployment(folder, task, servers, addresses, [member.public for member in members])

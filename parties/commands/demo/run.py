@@ -30,7 +30,7 @@ from parties.commands.demo.learner import (
     telling_words,
     train_in_the_clear,
 )
-from parties.commands.demo.processes import over_tcp
+from parties.commands.demo.processes import in_processes
 from parties.commands.demo.taking_part import PHASES, RING, Summary, demo_task, take_part
 from parties.commands.report import Report
 from parties.compute import InlineLane
@@ -42,7 +42,7 @@ MOST_CLIENTS = 64
 
 
 async def run_demo(
-    *, clients: int, rounds: int, seed: int, transport: Literal["memory", "tcp"], report: Report
+    *, clients: int, rounds: int, seed: int, transport: Literal["memory", "tcp", "unix"], report: Report
 ) -> None:
     """Run the demo and report.
 
@@ -57,8 +57,8 @@ async def run_demo(
         match transport:
             case "memory":
                 summary = await _in_memory(corpus, clients, rounds, seed, progress)
-            case "tcp":
-                summary = await over_tcp(clients, rounds, seed, progress)
+            case "tcp" | "unix":
+                summary = await in_processes(clients, rounds, seed, progress, transport)
     if summary.doubts:
         raise FslError(f"{'; '.join(summary.doubts)}: zeros were submitted instead of updates")
     clear = _in_the_clear(corpus, clients, rounds)

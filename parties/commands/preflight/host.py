@@ -14,16 +14,30 @@ from typing import Any
 import numpy as np
 import trio
 
+from fsl_async.error_groups import sole_error
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.task import Task
 from parties.commands.preflight.files import is_running
 from parties.commands.preflight.findings import Doubt
 from parties.deployment.memory_need import PROCESS_BYTES, message_bytes, server_bytes
+from parties.deployment.transports import named_transport
 from parties.files.models import load_model
+from parties.identity.keys import Identity
 from parties.settings.party_file import ServerFile
-from transport import UnreachableError
+from transport import (
+    Channel,
+    HandshakeSettings,
+    Kind,
+    Refusal,
+    Role,
+    Service,
+    SocketTransport,
+    Transport,
+    UnreachableError,
+)
+from transport.unix import SCHEME
 
-__all__ = ["clock", "descriptors", "host_and_port", "listening", "memory", "operator_port"]
+__all__ = ["clock", "descriptors", "host_and_port", "listening", "memory", "operator_port", "transport"]
 
 MEMINFO = Path("/proc/meminfo")
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -33,12 +47,20 @@ CLOCK_ERROR = 5  # TIME_ERROR of adjtimex(2): the clock is not synchronised
 GREATEST_ERROR = 3 * struct.calcsize("@l")  # where struct timex has maxerror, in microseconds
 
 
+def transport(name: str) -> str:
+    """What connects this party with the others can be imported."""
+    made = named_transport(name)
+    return "TCP and Unix-domain sockets" if isinstance(made, SocketTransport) else type(made).__qualname__
+
+
 async def listening(tasks: Sequence[tuple[ServerFile, Task]], expected: str) -> str:
     """The server can listen where its file says; `expected` is where the task file says that it does."""
     file = tasks[0][0]
-    port = host_and_port(file.listen)[1]
     if any(is_running(each.store) for each, _ in tasks):
         return f"{file.listen} is the running server's"
+    if file.transport or file.listen.startswith(SCHEME):
+        return await _listened_once(named_transport(file.transport), file.listen, expected)
+    port = host_and_port(file.listen)[1]
     await _try_to_listen(file.listen, "listen")
     if port == 0:
         raise Doubt(f"{file.listen}: the system chooses a port that nobody can know; give it a number")
@@ -131,6 +153,26 @@ def host_and_port(address: str) -> tuple[str, int]:
     if not host or not port.isdecimal() or int(port) > 65_535:
         raise MisuseError(f"{address!r} is not an address of the form host:port or [host]:port")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+async def _listened_once(transport: Transport, address: str, expected: str) -> str:
+    """Listen where no port is, and end at once."""
+
+    async def admit(key: bytes, payload: bytes) -> Refusal:
+        return Refusal("this server is not started yet")
+
+    async def close(channel: Channel) -> None:
+        await channel.aclose()
+
+    keys = Identity.generate("nobody")
+    settings = HandshakeSettings(keys.channel_secret, Role.SERVER_0, Kind.LIVE, os.urandom)
+    with sole_error():
+        async with trio.open_nursery() as nursery:
+            found = await nursery.start(transport.listen, address, Service(settings, admit, close))
+            nursery.cancel_scope.cancel()
+    if found != expected:
+        raise Doubt(f"{found} is free; the task file sends clients to {expected}: right only if that leads here")
+    return f"{address} is free"
 
 
 async def _try_to_listen(address: str, key: str) -> None:

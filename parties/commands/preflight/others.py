@@ -12,22 +12,25 @@ from fsl_async.errors import ChannelError, FslError, MisuseError
 from parties.commands.preflight.findings import Doubt
 from parties.commands.preflight.host import host_and_port
 from parties.deployment.connecting import connect
+from parties.deployment.transports import named_transport
 from parties.identity.keys import Identity
 from parties.identity.served import are_marks, serves
 from parties.settings.party_file import ClientFile
 from parties.settings.task_file import Deployment
-from transport import HandshakeSettings, HandshakeTimeoutError, Kind, Role, TcpTransport, UnreachableError
+from transport import HandshakeSettings, HandshakeTimeoutError, Kind, Role, UnreachableError
+from transport.unix import SCHEME
 
 __all__ = ["acceptance", "operators", "separation", "server"]
 
 PATIENCE = 10.0
+LOOPBACK = "127.0.0.1"
 
 
 class _Seen(FslError):  # noqa: N818 - it never leaves this module
     """The other side has shown its key and its task; it need not learn who asks."""
 
 
-async def server(deployment: Deployment, number: int) -> str:
+async def server(deployment: Deployment, transport: str, number: int) -> str:
     """A server can be reached, holds its key and has our task: a handshake, ended before we say who we are.
 
     Raises:
@@ -54,21 +57,21 @@ async def server(deployment: Deployment, number: int) -> str:
         Identity.generate("nobody").channel_secret, Role.CLIENT, Kind.LIVE, os.urandom, deadline=PATIENCE
     )
     try:
-        channel = await TcpTransport().dial(address, deployment.identity(number).channel, settings, check)
+        channel = await named_transport(transport).dial(address, deployment.identity(number).channel, settings, check)
     except _Seen:
         return f"S{number} at {address} holds its key and runs the same task"
     await channel.aclose()
     raise ChannelError(f"S{number} at {address} did not show its task; is its version another?")
 
 
-async def reachable(deployment: Deployment, number: int) -> str:
+async def reachable(deployment: Deployment, transport: str, number: int) -> str:
     """The other server can be reached.
 
     Raises:
         Doubt: it cannot; one of the two servers is started first.
     """
     try:
-        return await server(deployment, number)
+        return await server(deployment, transport, number)
     except (UnreachableError, HandshakeTimeoutError) as error:
         raise Doubt(f"S{number}: {error}; if it is not started yet, that is all") from error
 
@@ -81,9 +84,10 @@ async def acceptance(file: ClientFile) -> str:
         ChannelError: a server refuses; the message says why.
         MisuseError: a server has another task; the message names the field.
     """
+    transport = named_transport(file.transport)
     try:
         with trio.fail_after(2 * PATIENCE):
-            async with connect(file.task, file.identity, state=None, patience=0) as client:
+            async with connect(file.task, file.identity, state=None, patience=0, transport=transport) as client:
                 return f"both servers know {client.name!r}"
     except trio.TooSlowError as error:
         raise HandshakeTimeoutError(f"the servers have not answered within {2 * PATIENCE:g} s") from error
@@ -124,7 +128,12 @@ async def operators(deployment: Deployment) -> str:
 
 
 async def _addresses_of(address: str) -> set[str]:
-    host, port = host_and_port(address)
+    if address.startswith(SCHEME):
+        return {LOOPBACK}
+    try:
+        host, port = host_and_port(address)
+    except MisuseError:  # an address of a transport of their own
+        return set()
     try:
         found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:

@@ -108,7 +108,7 @@ def _of_server(file: ServerFile, deployment: Deployment) -> list[tuple[str, Chec
         ("store", partial(files.store, file.store)),
         ("disk", _plain(files.disk, file, deployment.task)),
         *_of_host(file, deployment, [(file, deployment.task)]),
-        ("other server", partial(others.reachable, deployment, 1 - file.server)),
+        ("other server", partial(others.reachable, deployment, file.transport, 1 - file.server)),
     ]
 
 
@@ -131,6 +131,7 @@ def _of_host(
         ("memory", _plain(host.memory, tasks)),
         ("descriptors", _plain(host.descriptors, file)),
         ("clock", _plain(host.clock)),
+        ("transport", _plain(host.transport, file.transport)),
         ("port", partial(host.listening, tasks, deployment.addresses[file.server])),
         ("operator's port", partial(host.operator_port, tasks)),
         ("two hosts", partial(others.separation, deployment)),
@@ -145,7 +146,7 @@ def _of_task(file: ServerFile, deployment: Deployment) -> list[tuple[str, Check]
         ("model", _plain(files.model, file, deployment.task)),
         ("store", partial(files.store, file.store)),
         ("disk", _plain(files.disk, file, deployment.task)),
-        ("other server", partial(others.reachable, deployment, 1 - file.server)),
+        ("other server", partial(others.reachable, deployment, file.transport, 1 - file.server)),
     ]
 
 
@@ -156,10 +157,11 @@ def _of_client(file: ClientFile, deployment: Deployment) -> list[tuple[str, Chec
         ("token", _plain(files.token, file)),
         ("state", partial(files.state, file.state or state_beside(file.identity))),
         ("clock", _plain(host.clock)),
+        ("transport", _plain(host.transport, file.transport)),
         ("two hosts", partial(others.separation, deployment)),
         ("two operators", partial(others.operators, deployment)),
-        ("S0", partial(others.server, deployment, 0)),
-        ("S1", partial(others.server, deployment, 1)),
+        ("S0", partial(others.server, deployment, file.transport, 0)),
+        ("S1", partial(others.server, deployment, file.transport, 1)),
         ("admission", partial(others.acceptance, file)),
     ]
 

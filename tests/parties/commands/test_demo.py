@@ -98,10 +98,11 @@ def test_a_single_differing_bit_is_a_failure(demo, monkeypatch):
     assert "differs from the one trained in the clear" in error
 
 
-def test_a_small_demo_over_tcp_is_exact_too(result):
+@pytest.mark.parametrize("transport", ["tcp", "unix"])
+def test_a_small_demo_in_processes_is_exact_too(result, transport):
     """S0, S1 and both clients are processes of their own."""
-    told = result("--clients", "2", "--rounds", "1", "--transport", "tcp")
+    told = result("--clients", "2", "--rounds", "1", "--transport", transport)
     assert told["exact"] is True
-    assert told["transport"] == "tcp"
+    assert told["transport"] == transport
     assert told["accuracy_after"] > told["accuracy_before"]
     assert told["transcript"] == ""

@@ -338,7 +338,7 @@ BAD_VALUES = {
     "missing task": ("server.toml", "task.toml", "tusk.toml", "tusk.toml cannot be read"),
     "no list": ("server.toml", 'clients = "clients.toml"\n', "", 'needs clients = "FILE"'),
     "rounds": ("server.toml", "listen", "rounds = {clients = 99}\nlisten", "clients must be at most 6"),
-    "address": ("server.toml", '"127.0.0.1:0"', '"localhost"', "must be an address of the form host:port or"),
+    "address": ("server.toml", '"127.0.0.1:0"', '"localhost"', "is not an address of the form host:port or"),
     "key": ("task.toml", 'channel = "', 'channel = "0', "channel must be 64 hexadecimal digits"),
     "another's name": ("clients.toml", '"ben"', '"anna"', "another client has this name or this key"),
 }

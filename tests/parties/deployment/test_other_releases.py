@@ -14,7 +14,7 @@ from parties.commands.application import main
 from parties.commands.report import ExitCode
 from parties.deployment.server import server_setup
 from parties.settings.writing import free_addresses
-from parties.storage.sqlite_file import APPLICATION, COPY
+from parties.storage.sqlite_file import APPLICATION, COPY, FORMAT
 from tests.support.shop import WIDTH, deploy
 
 FORMAT_1 = """
@@ -69,7 +69,7 @@ def test_every_command_refuses_a_store_of_another_format_by_name(folder, command
         main()
     out = capsys.readouterr().out
     assert ending.value.code == ExitCode.STORAGE
-    assert f"{old} is a store of format 1, and this release has format 2" in out
+    assert f"{old} is a store of format 1, and this release has format {FORMAT}" in out
     assert "Run that release; or" in out
     assert (folder / old).read_bytes() == content
     assert not (folder / "new.copy").exists()
@@ -77,6 +77,6 @@ def test_every_command_refuses_a_store_of_another_format_by_name(folder, command
 
 def test_a_server_does_not_start_from_a_store_of_another_format(folder):
     content = store_of_format_1(folder / "S0.sqlite")
-    with pytest.raises(StorageError, match=r"S0\.sqlite is a store of format 1, and this release has format 2"):
+    with pytest.raises(StorageError, match=rf"S0\.sqlite is a store of format 1, and this release has format {FORMAT}"):
         trio.run(server_setup, "S0.toml")
     assert (folder / "S0.sqlite").read_bytes() == content

@@ -113,7 +113,7 @@ def test_a_number_out_of_its_range_is_refused_with_file_key_value_and_range(tmp_
         ("enrolment", "anyone", 'enrolment must be one of "list", "token", "open", not \'anyone\''),
         ("checkpoint_format", "onnx", 'checkpoint_format must be one of "npz", "safetensors"'),
         ("log.level", "loud", 'log.level must be one of "debug", "info", "warning", "error"'),
-        ("listen", "localhost", "listen must be an address of the form host:port or [host]:port, not 'localhost'"),
+        ("listen", "localhost", "listen = 'localhost' is not an address of the form host:port or [host]:port"),
         ("operator.listen", "::1:80", "operator.listen must be an address"),
         ("identity", 5, "identity must be a text, not 5"),
         ("identity", "", "identity must be a text, not ''"),
@@ -202,7 +202,7 @@ def test_a_variable_goes_before_the_file_and_is_held_to_the_same_rules(tmp_path)
     for variable, value, words in (
         ("FSL_ASYNC_LIMITS_BURST", "many", "FSL_ASYNC_LIMITS_BURST in the environment must be a whole number from 1"),
         ("FSL_ASYNC_LIMITS_BURST", "0", "not 0"),
-        ("FSL_ASYNC_LISTEN", "", "FSL_ASYNC_LISTEN in the environment must be an address"),
+        ("FSL_ASYNC_LISTEN", "", "FSL_ASYNC_LISTEN in the environment must be a text"),
         ("FSL_ASYNC_LISTENN", "127.0.0.1:1", "FSL_ASYNC_LISTENN in the environment is no setting; did you mean"),
         ("FSL_ASYNC_ZZZ", "1", "docs/configuration.md lists the settings"),
     ):

@@ -1,0 +1,35 @@
+"""The transport of a deployed party: TCP and Unix-domain sockets, or the one that its file names."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from fsl_async.errors import MisuseError
+from transport import SocketTransport, Transport
+
+__all__ = ["named_transport"]
+
+
+def named_transport(name: str) -> Transport:
+    """The transport that a party's file names.
+
+    Args:
+        name: "module:name" of a class or a function that makes it, without arguments; empty for `SocketTransport`.
+
+    Raises:
+        MisuseError: there is no such module, or nothing of that name in it, or what it makes is no `Transport`.
+    """
+    if not name:
+        return SocketTransport()
+    module, _, attribute = name.partition(":")
+    try:
+        make = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise MisuseError(
+            f"transport = {name!r} cannot be imported ({error}); it is written module:name, and the module has to be "
+            "installed where this program runs, or in a folder of PYTHONPATH"
+        ) from error
+    made = make() if callable(make) else make
+    if not isinstance(made, Transport):
+        raise MisuseError(f"transport = {name!r} gives {made!r}, which is no transport.Transport")
+    return made

@@ -1,0 +1,132 @@
+"""Deployed parties over another transport than TCP: Unix-domain sockets, and one that their files name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import trio
+
+from fsl_async.errors import MisuseError
+from parties import connect, server_setup
+from parties.client.client import Client
+from parties.commands.preflight import Verdict, preflight
+from parties.deployment.transports import named_transport
+from parties.server.server import Server
+from parties.settings.party_file import ServerFile
+from tests.support import guide
+from tests.support.shop import assert_exact, deploy, take_part
+from transport import SocketTransport
+
+PAGE = "docs/extending.md"
+OWN = "shown_transport:AbstractSockets"
+
+
+@pytest.fixture
+def shown(monkeypatch) -> ModuleType:
+    """The transport of the page, as a module that is installed."""
+    module = ModuleType("shown_transport")
+    exec(compile(guide.blocks(PAGE, "python")[0], PAGE, "exec"), module.__dict__)
+    monkeypatch.setitem(__import__("sys").modules, "shown_transport", module)
+    return module
+
+
+def write(folder: Path, addresses: list[str], transport: str = "") -> None:
+    """All files of two servers and two clients that listen and dial there."""
+    deploy(folder, addresses, ("anna", "ben"))
+    line = f'transport = "{transport}"\n' if transport else ""
+    for server, address in enumerate(addresses):
+        (folder / f"S{server}.toml").write_text(
+            f'server = {server}\nidentity = "S{server}.key"\ntask = "task.toml"\nclients = "clients.toml"\n'
+            f'model = "model.npz"\nlisten = "{address}"\nstore = "memory"\nthreads = 1\n{line}[rounds]\nclients = 2\n'
+        )
+    for client in ("anna", "ben"):
+        (folder / f"{client}.toml").write_text(f'task = "task.toml"\nidentity = "{client}.key"\n{line}')
+
+
+async def round_of_two(folder: Path) -> None:
+    """Both servers and both clients from their files, until the round is done."""
+
+    async def live(name: str) -> None:
+        async with connect(folder / f"{name}.toml") as client:
+            assert isinstance(client, Client)
+            await take_part(client)
+
+    async with trio.open_nursery() as nursery:
+        servers = [Server(await server_setup(folder / f"S{index}.toml")) for index in (0, 1)]
+        for server in servers:
+            await nursery.start(server.run)
+        run = await servers[0].next_round(0)
+        nursery.start_soon(live, "anna")
+        nursery.start_soon(live, "ben")
+        assert_exact(await servers[0].settled_outcome(run), "anna", "ben")
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_round_over_unix_domain_sockets(tmp_path):
+    write(tmp_path, [f"unix:{tmp_path}/S0.socket", f"unix:{tmp_path}/S1.socket"])
+    await round_of_two(tmp_path)
+    assert not list(tmp_path.glob("*.socket"))
+
+
+async def test_a_round_over_a_transport_that_the_files_name(shown, tmp_path):
+    write(tmp_path, [f"{tmp_path.name}-S0", f"{tmp_path.name}-S1"], OWN)
+    await round_of_two(tmp_path)
+
+
+async def test_a_transport_that_is_given_goes_before_the_file_s(shown, tmp_path):
+    write(tmp_path, [f"{tmp_path.name}-S0", f"{tmp_path.name}-S1"], OWN)
+    given = SocketTransport()
+    assert (await server_setup(tmp_path / "S0.toml", transport=given)).transport is given
+    async with trio.open_nursery() as nursery:
+        for index in (0, 1):
+            await nursery.start(Server(await server_setup(tmp_path / f"S{index}.toml")).run)
+        with pytest.raises(MisuseError, match="is not an address"):
+            async with connect(tmp_path / "anna.toml", transport=given):
+                pass
+        nursery.cancel_scope.cancel()
+
+
+async def test_preflight_listens_and_dials_over_the_transport(shown, tmp_path):
+    addresses = [f"{tmp_path.name}-S0", f"{tmp_path.name}-S1"]
+    write(tmp_path, addresses, OWN)
+    found = {finding.check: finding for finding in await preflight(tmp_path / "S1.toml")}
+    assert (found["transport"].text, found["port"].text) == ("AbstractSockets", f"{addresses[1]} is free")
+    assert f"nothing listens at '{addresses[0]}'" in found["other server"].text
+    async with trio.open_nursery() as nursery:
+        await nursery.start(Server(await server_setup(tmp_path / "S0.toml")).run)
+        found = {finding.check: finding for finding in await preflight(tmp_path / "S1.toml")}
+        assert "holds its key and runs the same task" in found["other server"].text
+        found = {finding.check: finding for finding in await preflight(tmp_path / "S0.toml")}
+        assert found["port"].verdict is Verdict.BAD
+        nursery.cancel_scope.cancel()
+
+
+async def test_preflight_says_that_servers_of_one_socket_folder_share_a_host(tmp_path):
+    write(tmp_path, [f"unix:{tmp_path}/S0.socket", f"unix:{tmp_path}/S1.socket"])
+    found = {finding.check: finding for finding in await preflight(tmp_path / "S0.toml")}
+    assert found["port"].text == f"unix:{tmp_path}/S0.socket is free"
+    assert "both servers are at" in found["two hosts"].text
+
+
+REFUSED = {
+    "no such module": ("no_such_module:Transport", "cannot be imported.*PYTHONPATH"),
+    "no such name": ("transport:NoSuchTransport", "cannot be imported.*NoSuchTransport"),
+    "no colon": ("transport", "cannot be imported.*written module:name"),
+    "no module": (":Transport", "cannot be imported"),
+    "not a transport": ("transport:Limits", "which is no transport.Transport"),
+}
+
+
+@pytest.mark.parametrize(("name", "text"), REFUSED.values(), ids=REFUSED)
+def test_what_is_no_transport_is_refused_where_it_is_named(name, text):
+    with pytest.raises(MisuseError, match=text):
+        named_transport(name)
+
+
+@pytest.mark.parametrize("address", ["quic:host:9000", "unix:S0.socket", "unix:/" + "x" * 200])
+def test_an_address_of_no_transport_is_refused_with_the_file(tmp_path, address):
+    write(tmp_path, [address, "127.0.0.1:0"])
+    with pytest.raises(MisuseError, match=r"S0\.toml: listen = "):
+        ServerFile.load(tmp_path / "S0.toml")
