@@ -441,12 +441,7 @@ def test_the_command_prints_a_table_and_passed(folder, run):
     result = json.loads(out)["result"]
     assert code == ExitCode.OK
     assert result["passed"]
-    assert [finding["check"] for finding in result["findings"]][:4] == [
-        "configuration",
-        "task",
-        "transport",
-        "environment",
-    ]
+    assert [finding["check"] for finding in result["findings"]][:3] == ["configuration", "task", "environment"]
     assert {finding["verdict"] for finding in result["findings"]} == {"good", "doubtful"}
 
 
