@@ -82,8 +82,14 @@ def socket_path(address: str) -> Path:
     path = Path(address.removeprefix(SCHEME))
     if not address.startswith(SCHEME) or not path.is_absolute() or "\0" in address:
         raise MisuseError(f"{address!r} is not an address of the form unix:/absolute/path")
-    if len(os.fsencode(path)) > _LONGEST_PATH:
-        raise MisuseError(f"{address}: the path of a socket has at most {_LONGEST_PATH} bytes; take a shorter one")
+    try:
+        length = len(os.fsencode(path))
+    except UnicodeError as error:
+        raise MisuseError(f"{address!r} is not an address: no path can have such a name ({error})") from error
+    if length > _LONGEST_PATH:
+        raise MisuseError(
+            f"{address!r} is not an address: the path of a socket has at most {_LONGEST_PATH} bytes, this one {length}"
+        )
     return path
 
 

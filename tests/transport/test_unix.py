@@ -19,7 +19,8 @@ REFUSED = {
     "relative": ("unix:s0", "form unix:/absolute/path"),
     "another form": ("127.0.0.1:9000", "form unix:/absolute/path"),
     "a zero byte": ("unix:/tmp/\0", "form unix:/absolute/path"),
-    "too long": ("unix:/" + "x" * 107, "at most 107 bytes"),
+    "too long": ("unix:/" + "x" * 107, "at most 107 bytes, this one 108"),
+    "no name of a file": ("unix:/\ud800", "no path can have such a name"),
 }
 
 

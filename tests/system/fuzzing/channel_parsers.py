@@ -20,7 +20,9 @@ from transport.handshake import HandshakeSettings, Refusal, initiate, respond
 from transport.noise import CipherState, HandshakeState, KeyPair
 from transport.preamble import PREAMBLE_SIZE, Preamble, prologue
 from transport.records import Announced, Body, Closed, Finished, NeedData, RecordReader, RecordType, RecordWriter
+from transport.socket_transport import check_address
 from transport.tcp import split_address
+from transport.unix import SCHEME, socket_path
 from transport.wire import Wire
 
 from .parser import SLOW, Parser
@@ -321,7 +323,12 @@ async def _receive_at_most(channel: SecureChannel, limit: int) -> None:
 
 
 def _read_address(data: bytes) -> None:
-    host, port = split_address(data.decode("utf-8", "surrogateescape"))
+    address = data.decode("utf-8", "surrogateescape")
+    check_address(address)
+    if address.startswith(SCHEME):
+        assert socket_path(address).is_absolute()
+        return
+    host, port = split_address(address)
     assert host
     assert 0 <= port < 2**16
 
@@ -371,7 +378,7 @@ PARSERS = (
     Parser(
         "address",
         _read_address,
-        lambda: [b"127.0.0.1:9000", b"[::1]:0", "bücher.example:65535".encode()],
+        lambda: [b"127.0.0.1:9000", b"[::1]:0", "bücher.example:65535".encode(), b"unix:/run/s0", b"quic:host:1"],
         (MisuseError,),
         source="is not an address",
         longest=6_000,
