@@ -61,7 +61,7 @@ def check_address(address: str) -> None:
     if scheme is not None and not _is_ipv6(address.rpartition(":")[0]):
         raise MisuseError(
             f"{address!r} is not an address: there is no transport for {scheme[0]!r}; host:port is TCP, "
-            f"{SCHEME}/absolute/path a Unix-domain socket, and any other needs a transport of your own (docs/extending.md)"
+            f"{SCHEME}/absolute/path a Unix-domain socket; others need a transport of your own (docs/extending.md)"
         )
     split_address(address)
 
