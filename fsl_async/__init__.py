@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fsl_async.ring import Ring as Ring, RingIntegers as RingIntegers
     from fsl_async.server_rules import Adam as Adam, Momentum as Momentum, RoundFacts as RoundFacts, Sgd as Sgd
     from fsl_async.task import Dense as Dense, Sparse as Sparse, Task as Task
+    from fsl_async.wire.codec import Message as Message, MessageSet as MessageSet
 else:
     __all__, __getattr__, __dir__ = lazy(
         __name__,
@@ -29,5 +30,6 @@ else:
             "fsl_async.ring": "Ring RingIntegers",
             "fsl_async.server_rules": "Adam Momentum RoundFacts Sgd",
             "fsl_async.task": "Dense Sparse Task",
+            "fsl_async.wire.codec": "Message MessageSet",
         },
     )

@@ -1,10 +1,12 @@
-"""A pytest plugin: simulated worlds for tests, seeds for each test, and a report of what happened when a test fails.
+"""A pytest plugin: simulated worlds for tests, seeds for each test, charts, and a report when a test fails.
 
     async def test_a_round(fsl_world, autojump_clock):
         async with fsl_world(task, model, faults=[...]) as world:
             ...
 
     @pytest.mark.fsl_seeds(20)      # this test with twenty seeds; `--fsl-seeds 500` for more, `--fsl-seed 17` for one
+
+`fsl_laboratory` is the same for actors of one's own. `--fsl-chart FILE` saves the charts of all that the tests made.
 
 Rules: pytest loads this module in every project where the package is installed. So it imports nothing heavy until a
 test asks for a world, and in a project without such tests it says nothing. It lies in `fsl_async`, and imports
@@ -19,6 +21,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
@@ -29,11 +32,15 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from fsl_async.task import Task
+    from parties.host import Actor
     from parties.server.limits import Schedule
+    from parties.testing.faults import FaultBase
+    from parties.testing.lab import Laboratory, MachineOrModule
     from parties.testing.round_faults import Fault
+    from parties.testing.surroundings import Surroundings
     from parties.testing.world import World
 
-__all__ = ["MakeWorld", "fsl_seed", "fsl_world"]
+__all__ = ["MakeLaboratory", "MakeWorld", "fsl_laboratory", "fsl_seed", "fsl_world"]
 
 ROWS = 40
 """How many rows of a chart the report of a failed test shows."""
@@ -41,30 +48,41 @@ ROWS = 40
 MakeWorld: TypeAlias = "Callable[..., AbstractAsyncContextManager[World]]"
 """Called as `world(task, model, seed=…, faults=[…], schedule=…, clients=[…])`; see `parties.testing.world.world`."""
 
+MakeLaboratory: TypeAlias = "Callable[..., AbstractAsyncContextManager[Laboratory]]"
+"""Called as `laboratory(actors, machines, seed=…, faults=[…])`; see `parties.testing.laboratory`."""
+
 
 @dataclass(frozen=True)
 class _Made:
     """A world that a test has made, and its plan of faults."""
 
-    world: World
-    faults: tuple[Fault, ...]
+    world: Surroundings
+    faults: tuple[FaultBase, ...]
 
 
 _WORLDS = pytest.StashKey[list[_Made]]()
+_CHARTS = pytest.StashKey["list[tuple[str, Surroundings]]"]()
 
 
 # ---- options
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the two options."""
+    """Add the options."""
     group = parser.getgroup("fsl-async", "simulated servers and clients (fsl-async)")
     group.addoption("--fsl-seed", type=int, metavar="N", help="the seed of tests with simulated worlds, or the first")
     group.addoption("--fsl-seeds", type=_count, metavar="N", help="with how many seeds to run each of these tests")
+    group.addoption(
+        "--fsl-chart",
+        type=_chart,
+        metavar="FILE",
+        help="save charts of the simulated worlds; FILE is .txt, .svg or .html",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker."""
+    config.stash[_CHARTS] = []
     config.addinivalue_line("markers", "fsl_seeds(n): run a test of a simulated world with n seeds")
 
 
@@ -86,6 +104,15 @@ def _count(text: str) -> int:
     if count < 1:
         raise argparse.ArgumentTypeError(f"{text} seeds; at least one is needed")
     return count
+
+
+def _chart(text: str) -> Path:
+    path = Path(text)
+    if path.suffix not in (".txt", ".svg", ".html"):
+        raise argparse.ArgumentTypeError(f"{text}: a chart is a file .txt, .svg or .html")
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: there is no folder {path.parent}")
+    return path
 
 
 # ---- seeds
@@ -148,6 +175,58 @@ def fsl_world(request: pytest.FixtureRequest, fsl_seed: int) -> MakeWorld:
             yield new
 
     return make
+
+
+@pytest.fixture
+def fsl_laboratory(request: pytest.FixtureRequest, fsl_seed: int) -> MakeLaboratory:
+    """Make laboratories, in a test that also asks for `autojump_clock`; see `MakeLaboratory`."""
+    made = request.node.stash.setdefault(_WORLDS, [])
+
+    @asynccontextmanager
+    async def make(
+        actors: Mapping[str, Actor],
+        machines: Mapping[str, MachineOrModule],
+        seed: int = fsl_seed,
+        faults: Sequence[FaultBase] = (),
+        **options: Any,
+    ) -> AsyncIterator[Laboratory]:
+        own_package("parties")
+        laboratory = import_module("parties.testing.lab").laboratory
+
+        async with laboratory(actors, machines, seed, faults, **options) as new:
+            made.append(_Made(new, tuple(faults)))
+            yield new
+
+    return make
+
+
+# ---- charts
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Keep what a test has made for the file of charts, if one is asked for."""
+    if item.config.getoption("fsl_chart"):
+        worlds = [made.world for made in item.stash.get(_WORLDS, [])]
+        for number, world in enumerate(worlds, 1):
+            name = item.nodeid if len(worlds) == 1 else f"{item.nodeid}, world {number}"
+            item.config.stash[_CHARTS].append((name, world))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Save the charts."""
+    path, worlds = session.config.getoption("fsl_chart"), session.config.stash.get(_CHARTS, [])
+    if path and worlds:
+        chart = import_module("parties.testing.chart")
+        chart.save(path, [(name, chart.Chart.of(world)) for name, world in worlds])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say where the charts are."""
+    path, worlds = config.getoption("fsl_chart"), config.stash.get(_CHARTS, [])
+    if path and not worlds:
+        terminalreporter.write_line(f"fsl-async: no chart in {path}: no test has made a simulated world")
+    elif path:
+        terminalreporter.write_line(f"fsl-async: {len(worlds)} charts in {path}")
 
 
 # ---- failures

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         SumRefusedError as SumRefusedError,
     )
     from parties.files.models import load_model as load_model, save_model as save_model
+    from parties.host import Host as Host
     from parties.identity.keys import Identity as Identity, PublicIdentity as PublicIdentity
     from parties.identity.registry import Registry as Registry
     from parties.identity.tokens import TokenBook as TokenBook
@@ -47,7 +48,14 @@ if TYPE_CHECKING:
         BlockingNetwork as BlockingNetwork,
         simulate_blocking as simulate_blocking,
     )
+    from parties.peers import (
+        MessageChannel as MessageChannel,
+        Peer as Peer,
+        dial_peer as dial_peer,
+        serve_peers as serve_peers,
+    )
     from parties.simulation.network import Network as Network, simulate as simulate
+    from parties.storage.journal import Journal as Journal
     from parties.storage.sqlite_store import SqliteStore as SqliteStore
     from parties.storage.store import (
         Change as Change,
@@ -75,6 +83,7 @@ else:
                 "RequestDeniedError RoundClosedError ServerBusyError SumRefusedError"
             ),
             "parties.files.models": "load_model save_model",
+            "parties.host": "Host",
             "parties.identity.keys": "Identity PublicIdentity",
             "parties.identity.registry": "Registry",
             "parties.identity.tokens": "TokenBook",
@@ -85,7 +94,9 @@ else:
             "parties.server.setup": "ServerSetup",
             "parties.settings.writing": "free_addresses write_deployment",
             "parties.simulation.blocking": "BlockingNetwork simulate_blocking",
+            "parties.peers": "MessageChannel Peer dial_peer serve_peers",
             "parties.simulation.network": "Network simulate",
+            "parties.storage.journal": "Journal",
             "parties.storage.sqlite_store": "SqliteStore",
             "parties.storage.store": "Change DiskFullError Erase Keep MemoryStore Put Record Store StoreLostError",
         },

@@ -55,7 +55,7 @@ def test_all_and_dir_are_the_names_that_are_there_and_no_others(package):
 # ---- the page
 
 
-STABLE = ["fsl_async", "parties", "parties.testing", "transport"]
+STABLE = ["fsl_async", "fsl_async.protocols.machine", "parties", "parties.testing", "transport"]
 
 
 @pytest.mark.parametrize("name", STABLE)
@@ -123,7 +123,7 @@ def test_the_example_of_the_primitive_runs():
 
 
 SHOWN = [
-    *(ROOT / "examples").glob("*.py"),
+    *(ROOT / "examples").rglob("*.py"),
     ROOT / "README.md",
     *(ROOT / "docs").glob("*.md"),
     *(ROOT / "docs" / "tutorials").glob("*.md"),

@@ -3,6 +3,7 @@
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 
@@ -44,6 +45,30 @@ def test_a_test_among_the_examples_passes_under_pytest(name, tmp_path):
 @pytest.mark.parametrize("name", names("*.py"))
 def test_an_example_is_short_and_says_what_it_shows(name):
     lines = [line for line in (EXAMPLES / name).read_text().splitlines() if line.strip()]
+    assert lines[0].startswith('"""')
+    assert len(lines) <= LONGEST
+
+
+@pytest.fixture
+def folder(tmp_path):
+    copied = shutil.copytree(EXAMPLES / "sealed_bids", tmp_path / "sealed_bids")
+    shutil.rmtree(copied / "__pycache__", ignore_errors=True)
+    return copied
+
+
+@pytest.mark.parametrize("command", ["over_tcp.py", "-m pytest -q -p no:cacheprovider -W error auction_test.py"])
+def test_a_protocol_of_one_s_own_runs_and_passes_its_tests(command, folder):
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, *command.split()], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^(64 passed|sold to ann for 30)", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", sorted((EXAMPLES / "sealed_bids").glob("*.py")), ids=lambda path: path.name)
+def test_each_of_its_files_is_short_and_says_what_it_shows(path):
+    lines = [line for line in path.read_text().splitlines() if line.strip()]
     assert lines[0].startswith('"""')
     assert len(lines) <= LONGEST
 

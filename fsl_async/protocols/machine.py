@@ -35,32 +35,31 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar, get_args, get_typ
 from fsl_async.errors import FslError, PeerViolationError
 from fsl_async.secrecy import Discreet
 
-__all__ = [
-    "Event",
-    "Machine",
-    "Observe",
-    "Pair",
-    "PeerEvent",
-    "State",
-    "Table",
-    "Transitions",
-    "UnexpectedEvent",
-    "accepted_later",
-    "held_back",
-    "recall",
-]
+__all__ = ["Event", "Machine", "PeerEvent", "State", "UnexpectedEvent", "recall"]
 
 
 class State(Discreet, frozen=True, tag=True, forbid_unknown_fields=True):
-    """The base of all states."""
+    """The base of all states: frozen, compared and stored by its fields.
+
+        class Revealing(State, frozen=True):
+            peer_seal: bytes
+
+    A field that is named in `hidden` is not printed.
+    """
 
 
 class Event(Discreet, frozen=True, tag=True, forbid_unknown_fields=True):
-    """The base of all events; one that is not a `PeerEvent` is local and never decoded from a channel."""
+    """The base of all events: frozen, compared and stored by its fields, as states are.
+
+    One that is not a `PeerEvent` is local and never decoded from a channel.
+    """
 
 
 class PeerEvent(Event, frozen=True):
-    """An event caused by the peer's message; at most one content of each kind is accepted in a round."""
+    """An event caused by the peer's message; at most one content of each kind is accepted in a round.
+
+    `said` names it in error messages, and `content` is what `recall` compares.
+    """
 
     said: ClassVar[str]
 
@@ -267,7 +266,10 @@ def _place(rule: Callable[..., Any]) -> str:
 
 
 class UnexpectedEvent(FslError):  # noqa: N818 - an event is what it is about, as in the state machines' prose
-    """An event that the current state does not accept; nothing has changed."""
+    """An event that the current state does not accept; nothing has changed.
+
+    The message names the event, the state, and what the state accepts.
+    """
 
     def __init__(self, state: State, event: Event, table: Table) -> None:
         expected = sorted(kind.__name__ for kind in table[type(state)]) or ["nothing more"]
@@ -276,6 +278,11 @@ class UnexpectedEvent(FslError):  # noqa: N818 - an event is what it is about, a
 
 def recall(heard: Mapping[str, bytes], event: PeerEvent, peer: str) -> bool:
     """Whether the peer has said exactly this before.
+
+    Args:
+        heard: by `said`, the contents of what it has said so far; the state keeps it.
+        event: what it says now.
+        peer: whom to name if it says something else.
 
     Raises:
         PeerViolationError: it said something else of this kind before.

@@ -1,5 +1,8 @@
 """Messages to bytes and back, with a limit on everything that a hostile peer could make large.
 
+Which messages a sender may use is the reader's argument: a closed union of `Message` types, ours or those of a protocol
+of your own, for which `MessageSet` checks it.
+
 A message on the wire is one MessagePack map (at most 64 KiB), then, where the message carries bulk data, one
 MessagePack `bin` that ends the message. The bulk is handed on as a view of the received bytes: it is never copied and
 never re-encoded.
@@ -7,7 +10,7 @@ never re-encoded.
 
 from __future__ import annotations
 
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, get_args
 
 import msgpack
 import msgspec
@@ -33,6 +36,53 @@ class Message(Discreet, frozen=True, tag_field="type", forbid_unknown_fields=Tru
 
     Fields are public to the receiver; one that is named in `hidden` is not printed.
     """
+
+
+class MessageSet:
+    """The messages of a protocol of your own: a closed union under a name, with the same limits as ours.
+
+        AUCTION = MessageSet("auction 1", Commitment | Bid)
+
+    The header of a message has at most 64 KiB, its lists at most 64 entries, its maps 32, its texts 256 characters, and
+    nothing is nested deeper than four levels; what is larger travels as bulk.
+
+    Args:
+        name: the protocol's name and version, which both sides compare in their handshake: 1 to 64 characters.
+        union: the message types that either side may send.
+        most_bulk: the most bytes of bulk data that a message may carry.
+
+    Raises:
+        MisuseError: the name is too long or empty, a member is no message, or two have the same tag.
+    """
+
+    def __init__(self, name: str, union: Any, most_bulk: int = 0) -> None:
+        members: tuple[Any, ...] = get_args(union) or (union,)
+        if not (1 <= len(name) <= 64 and name.isascii() and name.isprintable()):
+            raise MisuseError(f"a protocol's name is 1 to 64 printable ASCII characters, not {name!r}")
+        if not 0 <= most_bulk <= BULK_LIMIT:
+            raise MisuseError(f"most_bulk={most_bulk:,}; a message carries 0 to {BULK_LIMIT:,} bytes of bulk")
+        for member in members:
+            if not (isinstance(member, type) and issubclass(member, Message)):
+                raise MisuseError(f"{member!r} is no message; derive it from `Message`, frozen=True")
+        tags = [member.__struct_config__.tag for member in members]
+        for tag in tags:
+            if tags.count(tag) > 1:
+                raise MisuseError(f"two messages of {name!r} have the tag {tag!r}; give one of them another tag=")
+        self.name = name
+        self.union = union
+        self.members = members
+        self.most_bulk = most_bulk
+
+    def require(self, message: Message, bulk: int) -> None:
+        """Refuse a message that the other side would refuse.
+
+        Raises:
+            MisuseError: it is not of the union, or has too much bulk.
+        """
+        if type(message) not in self.members:
+            raise MisuseError(f"{type(message).__name__} is no message of {self.name!r}")
+        if bulk > self.most_bulk:
+            raise MisuseError(f"{bulk:,} bytes of bulk; a message of {self.name!r} carries {self.most_bulk:,} at most")
 
 
 class Received(NamedTuple, Generic[MessageT]):

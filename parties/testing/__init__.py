@@ -8,8 +8,8 @@
         await made.wait_settled(1)
     print(Chart.of(made))
 
-Tests have the same as the fixture `fsl_world`; see docs/testing.md. A name's module is imported when the name is first
-used.
+Tests have the same as the fixture `fsl_world`; see docs/testing.md. `laboratory` is such a world for actors and
+machines of your own, in tests the fixture `fsl_laboratory`. A name's module is imported when the name is first used.
 """
 
 from typing import TYPE_CHECKING
@@ -38,9 +38,11 @@ if TYPE_CHECKING:
         SkewedClock as SkewedClock,
         SlowDisk as SlowDisk,
     )
+    from parties.testing.lab import Laboratory as Laboratory, every_crash as every_crash, laboratory as laboratory
     from parties.testing.round_faults import AbortRound as AbortRound, Fault as Fault
     from parties.testing.supervisor import Ended as Ended
-    from parties.testing.world import HorizonError as HorizonError, World as World
+    from parties.testing.surroundings import HorizonError as HorizonError
+    from parties.testing.world import World as World
 else:
     __all__, __getattr__, __dir__ = lazy(
         __name__,
@@ -53,8 +55,10 @@ else:
                 "AtCommit AtPeerTransition AtSend AtTime AtTransition AtWrite BrokenWrite CALM Crash Cut "
                 "Delay FullDisk Partition SkewedClock SlowDisk"
             ),
+            "parties.testing.lab": "Laboratory every_crash laboratory",
             "parties.testing.round_faults": "AbortRound Fault",
             "parties.testing.supervisor": "Ended",
-            "parties.testing.world": "HorizonError World",
+            "parties.testing.surroundings": "HorizonError",
+            "parties.testing.world": "World",
         },
     )

@@ -1,6 +1,6 @@
 """What surrounds simulated processes: time, a network, disks and a plan of faults; and what is recorded of it.
 
-It knows no protocol and no party. `parties.testing.laboratory` runs anybody's actors in it, `parties.testing.world`
+It knows no protocol and no party. `parties.testing.lab` runs anybody's actors in it, `parties.testing.world`
 runs servers and clients. Only the surroundings are simulated: all random choices follow from the seed, so one seed
 gives one transcript.
 """
