@@ -19,7 +19,7 @@ from mkdocs.structure.files import File, Files
 
 from parties.commands.application import app
 
-PACKAGES = ("fsl_async", "parties", "parties.testing", "transport")
+PACKAGES = ("fsl_async", "parties", "parties.aio", "parties.testing", "transport")
 ADR = Path(__file__).parent / "adr"
 OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(?:examples|fsl_async|transport|parties|tests|README|CHANGELOG)[^)]*\)")
 

@@ -12,6 +12,7 @@ from fsl_async.own_packages import require_own
 require_own("transport")
 
 if TYPE_CHECKING:
+    from parties import aio as aio
     from parties.client.blocking import BlockingClient as BlockingClient
     from parties.client.client import Client as Client
     from parties.client.setup import ClientSetup as ClientSetup
@@ -72,6 +73,7 @@ else:
     __all__, __getattr__, __dir__ = lazy(
         __name__,
         {
+            "parties": "aio",
             "parties.client.blocking": "BlockingClient",
             "parties.client.client": "Client",
             "parties.client.setup": "ClientSetup",

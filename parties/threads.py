@@ -36,7 +36,7 @@ class Call(Generic[HostT, ResultT]):
     """One call on its way: what is to be done, how it is cancelled, and where its result goes.
 
     Attributes:
-        caller: who waits for it.
+        caller: who waits for it, so that others can be told from it.
     """
 
     work: Work[HostT, ResultT]

@@ -86,7 +86,8 @@ def test_the_code_in_the_readme_prints_what_the_readme_says(capsys):
 
 DOCUMENTS = ["README.md", "CHANGELOG.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))]
 MADE_WITH_THE_SITE = {
-    f"docs/reference/{name}.md" for name in ("commands", "fsl_async", "parties", "parties.testing", "transport")
+    f"docs/reference/{name}.md"
+    for name in ("commands", "fsl_async", "parties", "parties.aio", "parties.testing", "transport")
 }
 
 

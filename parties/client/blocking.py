@@ -18,7 +18,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NoReturn, Protocol, Self, TypeVar
 
@@ -28,6 +28,7 @@ import numpy.typing as npt
 from fsl_async.errors import MisuseError
 from parties.client.arguments import Rows
 from parties.client.client import Client
+from parties.client.submission import LastSubmission
 from parties.outcome import ClientOutcome, SubmissionReceipt
 from parties.threads import FOR_EVER, Work
 
@@ -79,6 +80,18 @@ class BlockingClient:
         """See `Client.outcome`."""
         return self._calls.call(lambda client: client.outcome(), timeout)
 
+    def mark(self, updates: Mapping[str, Any]) -> bytes:
+        """See `Client.mark`."""
+        return self._read(lambda client: client.mark(updates))
+
+    def mark_of_rows(self, rows: Mapping[str, npt.ArrayLike]) -> bytes:
+        """See `Client.mark_of_rows`."""
+        return self._read(lambda client: client.mark_of_rows(rows))
+
+    def note_told(self) -> None:
+        """See `Client.note_told`."""
+        self._calls.call(lambda client: client.note_told())
+
     def forget_rounds(self) -> None:
         """See `Client.forget_rounds`."""
         self._calls.call(lambda client: client.forget_rounds())
@@ -96,6 +109,21 @@ class BlockingClient:
     def pending(self) -> int:
         """See `Client.pending`."""
         return self._read(lambda client: client.pending)
+
+    @property
+    def undecided(self) -> int:
+        """See `Client.undecided`."""
+        return self._read(lambda client: client.undecided)
+
+    @property
+    def left_out(self) -> Mapping[str, Sequence[int]]:
+        """See `Client.left_out`."""
+        return self._read(lambda client: dict(client.left_out))
+
+    @property
+    def untold(self) -> LastSubmission | None:
+        """See `Client.untold`."""
+        return self._read(lambda client: client.untold)
 
     @property
     def round_number(self) -> int:

@@ -18,13 +18,12 @@ from parties.identity.keys import Identity, read_private
 from parties.identity.tokens import read_token
 from parties.settings.party_file import ClientFile
 from parties.settings.task_file import Deployment
-from parties.threads import LoopThread, Prompt
+from parties.threads import LoopThread, Opening, Prompt
 from parties.watch import Watch, silent
 from transport import Kind, Transport
 from transport.doors import Door, trio_context
 
-__all__ = ["connect", "connect_blocking"]
-
+__all__ = ["client_thread", "connect", "connect_blocking"]
 
 CLOSED = "the client is closed; connect again"
 
@@ -116,11 +115,16 @@ def connect_blocking(
     """
     connecting = partial(connect, token=token, state=state, patience=patience, transport=transport)
     opening = partial(connecting, config, identity, watch)
-    thread = LoopThread("fsl-async client", opening, Prompt(CLOSED), CLOSED)
+    thread = client_thread(opening)
     thread.start()
     client = BlockingClient(thread)
     weakref.finalize(client, thread.close)
     return client
+
+
+def client_thread(opening: Opening[Client]) -> LoopThread[Client]:
+    """The thread in which a client lives whose callers are not on trio."""
+    return LoopThread("fsl-async client", opening, Prompt(CLOSED), CLOSED)
 
 
 def _given(config: Path, identity: str | Path | Identity) -> ClientFile:

@@ -106,7 +106,11 @@ class StagedClient:
     def close(self) -> None:
         """Disconnect the client, unless the simulation is over."""
         with suppress(MisuseError):
-            self._thread.call(lambda stage: stage.leave(self._client))
+            self._thread.call(self.leave)
+
+    async def leave(self, stage: Stage) -> None:
+        """Disconnect it, in the simulation's thread."""
+        await stage.leave(self._client)
 
     async def on_stage(self, work: Work[Client, ResultT], stage: Stage) -> ResultT:
         """Have the client do something, if it is connected."""

@@ -1,0 +1,75 @@
+"""A client of deployed servers, on an asyncio loop."""
+
+from __future__ import annotations
+
+import weakref
+from functools import partial
+from pathlib import Path
+
+from parties.aio import waiting
+from parties.aio.client import Client, ResultT, Standing
+from parties.aio.door import Door, Opening
+from parties.client import client as trio_client
+from parties.deployment.client_state import StateFile
+from parties.deployment.connecting import client_thread
+from parties.deployment.connecting import connect as under_trio
+from parties.identity.keys import Identity
+from parties.threads import LoopThread, Work
+from parties.watch import Watch, silent
+from transport import Transport
+
+DOOR = Door("parties.aio.connect", trio="parties.connect", blocking="parties.connect_blocking")
+
+
+def connect(
+    config: str | Path,
+    identity: str | Path | Identity = "",
+    watch: Watch = silent,
+    *,
+    token: str = "",
+    state: StateFile = "",
+    patience: float | None = None,
+    transport: Transport | None = None,
+) -> Opening[Client]:
+    """A client of deployed servers, for a program on asyncio: see `parties.connect` for what it takes and raises.
+
+        async with parties.aio.connect("alice.toml") as client:
+            rows = await client.retrieve({"items": [3, 14]})
+
+    In a notebook, where a client outlives its cell, `client = await parties.aio.connect("alice.toml")`, and in the end
+    `await client.aclose()`. `watch` is called in the client's own thread.
+
+    Raises:
+        MisuseError: no asyncio loop runs here.
+        FslError: as for `parties.connect`; no thread is left then.
+    """
+
+    async def make() -> Client:
+        connecting = partial(under_trio, token=token, state=state, patience=patience, transport=transport)
+        opening = partial(connecting, config, identity, watch)
+        thread = await waiting.started(client_thread(opening))
+        client = Client(_Connected(thread), await waiting.call(thread, _standing))
+        weakref.finalize(client, thread.close)
+        return client
+
+    return Opening(DOOR, make)
+
+
+async def _standing(client: trio_client.Client) -> Standing:
+    return Standing.of(client)
+
+
+class _Connected:
+    """Reaches a client that has its thread for itself."""
+
+    def __init__(self, thread: LoopThread[trio_client.Client]) -> None:
+        self._thread = thread
+
+    async def call(self, work: Work[trio_client.Client, ResultT]) -> ResultT:
+        return await waiting.call(self._thread, work)
+
+    async def aclose(self) -> None:
+        await waiting.ended(self._thread)
+
+    def forsake(self) -> None:
+        self._thread.close()

@@ -1,0 +1,113 @@
+"""Simulations on an asyncio loop: the transcript that trio gives, and waits that end or say why they cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import trio
+
+import parties
+from fsl_async.errors import MisuseError
+from parties import simulate
+from tests.support.shop import TASK, Basket, assert_exact, model
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    yield
+    gc.collect()
+    assert [thread for thread in threading.enumerate() if thread.name == "fsl-async simulation"] == []
+
+
+async def two_rounds(door, seed: int) -> str:
+    """The same program for both doors."""
+    async with door(TASK, model(), seed) as net:
+        for _ in (1, 2):
+            for name in ("anna", "ben"):
+                async with net.client(name) as client:
+                    basket = Basket(name)
+                    await client.retrieve({"items": basket.rows, "head": ...})
+                    await client.submit(basket.update)
+            assert_exact(await net.finish_round(), "anna", "ben")
+        assert len(net.transcript) > 20
+        return net.transcript_digest()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_seed_gives_the_transcript_that_it_gives_under_trio(seed):
+    assert asyncio.run(two_rounds(parties.aio.simulate, seed)) == trio.run(two_rounds, simulate, seed)
+
+
+def test_clients_at_the_same_time_and_simulations_at_the_same_time():
+    async def visit(net: parties.aio.Network, name: str) -> bool:
+        async with net.client(name) as client:
+            await client.submit(Basket(name).update)
+            submitted[client.name].set()
+            return (await client.outcome()).counted
+
+    async def whole(seed: int) -> None:
+        async with parties.aio.simulate(TASK, model(), seed) as net, asyncio.TaskGroup() as group:
+            visits = [group.create_task(visit(net, name)) for name in ("anna", "ben")]
+            for event in submitted.values():
+                await event.wait()
+            assert_exact(await net.finish_round(), "anna", "ben")
+            assert all(await asyncio.gather(*visits))
+            assert not np.array_equal(net.model["items"], model()["items"])
+
+    submitted = {name: asyncio.Event() for name in ("anna", "ben")}
+    asyncio.run(whole(1))
+
+    async def several() -> list[str]:
+        return await asyncio.gather(*(two_rounds(parties.aio.simulate, 5) for _ in range(3)))
+
+    assert len(set(asyncio.run(several()))) == 1
+
+
+def test_a_wait_that_nobody_can_end_is_an_error():
+    async def main() -> None:
+        async with parties.aio.simulate(TASK, model(), 1) as net, net.client("anna") as anna:
+            await anna.submit(Basket("anna").update)
+            with pytest.raises(MisuseError, match=r"closed by `net\.finish_round\(\)`"):
+                await anna.outcome()
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_wait_and_clients_left_in_any_order():
+    async def main() -> None:
+        async with parties.aio.simulate(TASK, model(), 1) as net:
+            anna, ben = await net.client("anna"), await net.client("ben")
+            for client in (anna, ben):
+                await client.submit(Basket(client.name).update)
+            asleep = asyncio.create_task(asyncio.sleep(60))  # it might finish the round
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await anna.outcome()
+            asleep.cancel()
+            await net.finish_round()
+            assert (await anna.outcome()).counted
+            await anna.aclose()
+            assert (await ben.outcome()).counted
+        with pytest.raises(MisuseError, match="the simulation is over; begin another one"):
+            await ben.outcome()
+        await ben.aclose()
+        await net.aclose()
+
+    asyncio.run(main())
+
+
+def test_errors_and_the_wrong_door():
+    async def main() -> None:
+        with pytest.raises(MisuseError, match="items"):
+            await parties.aio.simulate(TASK, {"items": np.zeros((1, 1))}, 1)
+
+    asyncio.run(main())
+    with pytest.raises(MisuseError, match=r"use `async with parties\.simulate\(\.\.\.\)`"):
+        trio.run(two_rounds, parties.aio.simulate, 1)
+    with pytest.raises(MisuseError, match=r"use `async with parties\.aio\.simulate\(\.\.\.\)`"):
+        asyncio.run(two_rounds(simulate, 1))
