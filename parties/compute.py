@@ -6,14 +6,16 @@ thread works, and the order of results would depend on the machine; there the la
 
 from __future__ import annotations
 
+import itertools
 import os
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import trio
 
-__all__ = ["ComputeLane", "InlineLane", "ThreadLane"]
+__all__ = ["ComputeLane", "InlineLane", "SharedThreads", "ThreadLane"]
 
 ResultT = TypeVar("ResultT")
 
@@ -69,6 +71,93 @@ class ThreadLane(ComputeLane):
     async def run(self, work: Callable[[], ResultT]) -> ResultT:
         """See `ComputeLane.run`."""
         return await trio.to_thread.run_sync(work, limiter=self._limiter)
+
+    async def run_all(self, work: Sequence[Callable[[], None]]) -> None:
+        """See `ComputeLane.run_all`."""
+        async with trio.open_nursery() as nursery:
+            for piece in work:
+                nursery.start_soon(self.run, piece)
+
+
+class SharedThreads:
+    """Threads for several lanes: a thread that is free goes to the lane that has the fewest.
+
+    So work that one lane brings at once does not keep another lane waiting for longer than a piece of it takes.
+
+        threads = SharedThreads()
+        shop, town = threads.lane(), threads.lane()
+
+    Args:
+        threads: how many; None stands for as many as the process may use cores.
+    """
+
+    def __init__(self, threads: int | None = None) -> None:
+        self.threads = threads or len(os.sched_getaffinity(0))
+        self._limiter = trio.CapacityLimiter(self.threads)
+        self._free = self.threads
+        self._lanes: list[_SharedLane] = []
+        self._turns = itertools.count(1)
+
+    def lane(self) -> ComputeLane:
+        """A lane that has its share of the threads."""
+        lane = _SharedLane(self)
+        self._lanes.append(lane)
+        return lane
+
+    async def run(self, lane: _SharedLane, work: Callable[[], ResultT]) -> ResultT:
+        """Run one function of a lane when it is the lane's turn."""
+        await self._take(lane)
+        try:
+            return await trio.to_thread.run_sync(work, limiter=self._limiter)
+        finally:
+            self._release(lane)
+
+    async def _take(self, lane: _SharedLane) -> None:
+        granted = trio.Event()
+        lane.queue.append(granted)
+        self._grant()
+        try:
+            await granted.wait()
+        except trio.Cancelled:
+            if granted.is_set():
+                self._release(lane)
+            else:
+                lane.queue.remove(granted)
+            raise
+
+    def _release(self, lane: _SharedLane) -> None:
+        lane.running -= 1
+        self._free += 1
+        self._grant()
+
+    def _grant(self) -> None:
+        while self._free and (waiting := [lane for lane in self._lanes if lane.queue]):
+            lane = min(waiting, key=lambda one: (one.running, one.turn))
+            lane.queue.popleft().set()
+            lane.running += 1
+            lane.turn = next(self._turns)
+            self._free -= 1
+
+
+class _SharedLane(ComputeLane):
+    """One of several lanes that share threads.
+
+    Attributes:
+        running: how many threads it has now.
+        turn: when it was given one last.
+        queue: what waits for a thread.
+    """
+
+    def __init__(self, shared: SharedThreads) -> None:
+        self.threads = shared.threads
+        self.running = 0
+        self.turn = 0
+        self.queue: deque[trio.Event] = deque()
+        self._shared = shared
+
+    async def run(self, work: Callable[[], ResultT]) -> ResultT:
+        """See `ComputeLane.run`."""
+        return await self._shared.run(self, work)
 
     async def run_all(self, work: Sequence[Callable[[], None]]) -> None:
         """See `ComputeLane.run_all`."""

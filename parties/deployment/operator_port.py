@@ -7,15 +7,19 @@ from pathlib import Path
 from fsl_async.errors import MisuseError
 from parties.operator.queries import OperatorPort
 from parties.operator.resources import host_of
-from parties.settings.party_file import ServerFile
+from parties.settings.host_file import HostFile
 from parties.settings.reading import OnDisk
 
 __all__ = ["operator_port", "token_path"]
 
 
-def token_path(file: ServerFile) -> Path:
-    """Where a server writes its operator's token: beside its store, or beside its keys if it has no store on disk."""
-    beside = file.store.path if isinstance(file.store, OnDisk) else file.identity
+def token_path(file: HostFile) -> Path:
+    """Where a server writes its operator's token.
+
+    Beside its store; beside its keys, if it has several tasks or no store on disk.
+    """
+    common = file.common
+    beside = common.store.path if isinstance(common.store, OnDisk) and not file.listed else common.identity
     return beside.with_name(f"{beside.name}.operator-token")
 
 
@@ -31,8 +35,8 @@ def operator_port(where: str, token_file: Path | None = None) -> OperatorPort:
     """
     if where.startswith(("http://", "https://")):
         return OperatorPort(_address_in(where), token_file)
-    file = ServerFile.load(Path(where))
-    listen = file.operator.listen
+    file = HostFile.load(Path(where))
+    listen = file.common.operator.listen
     if not listen:
         raise MisuseError(
             f'{where}: the server has no operator\'s port; add [operator] with listen = "127.0.0.1:9464", and restart '

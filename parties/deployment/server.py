@@ -10,7 +10,7 @@ import trio
 
 from fsl_async.errors import MisuseError
 from fsl_async.task import Task
-from parties.compute import ThreadLane
+from parties.compute import ComputeLane, ThreadLane
 from parties.deployment.transports import named_transport
 from parties.files.models import load_model
 from parties.identity.keys import Identity
@@ -29,20 +29,26 @@ from parties.watch import Watch, silent
 from transport import Kind, Limits, Transport
 from transport.doors import Door
 
-__all__ = ["open_store", "own_identity", "server_setup"]
+__all__ = ["limits_of", "open_store", "own_identity", "server_setup"]
 
 _log = logging.getLogger("parties.deployment")
 
 
 async def server_setup(
-    config: str | Path, watch: Watch = silent, *, file: ServerFile | None = None, transport: Transport | None = None
+    config: str | Path,
+    watch: Watch = silent,
+    *,
+    file: ServerFile | None = None,
+    lane: ComputeLane | None = None,
+    transport: Transport | None = None,
 ) -> ServerSetup:
     """Everything that a server needs; its store is open, and the caller closes it.
 
     Args:
         config: the server's own file.
         watch: hears of every message that the server sends.
-        file: what was read of `config`, where it has been read already.
+        file: what was read of `config`, where it has been read already; of a file with several tasks, one task's.
+        lane: where it computes; left out, in threads of its own.
         transport: what connects the server with the others; left out, what its file says.
 
     Raises:
@@ -64,11 +70,11 @@ async def server_setup(
         model=model,
         address=file.listen,
         transport=transport or named_transport(file.transport),
-        lane=ThreadLane(file.threads or None),
+        lane=lane or ThreadLane(file.threads or None),
         randomness=os.urandom,
         kind=Kind.LIVE,
         schedule=_schedule(config, file, deployment.task),
-        limits=_limits(file.limits),
+        limits=limits_of(file.limits),
         conversations=_conversations(file.limits),
         watch=watch,
         store=await open_store(file.store),
@@ -134,7 +140,8 @@ def _schedule(config: str | Path, file: ServerFile, task: Task) -> Schedule:
     )
 
 
-def _limits(table: LimitsTable) -> Limits:
+def limits_of(table: LimitsTable) -> Limits:
+    """What a server's file allows strangers."""
     return Limits(
         connections=table.connections,
         half_open=table.half_open,

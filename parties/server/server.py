@@ -113,9 +113,9 @@ class Server:
     async def run_behind(
         self, reception: Reception, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Serve until cancelled, as one of several: connections come from a reception that listens for all.
+        """Serve until cancelled; connections come from a reception that somebody else lets listen, for several tasks.
 
-        Where the peer does not serve this task, or not yet, this server waits for it.
+        Where there are several, and the peer does not serve this one, or not yet, this server waits for it.
 
         Raises:
             PeerViolationError: as `run` does.
@@ -123,7 +123,7 @@ class Server:
         """
         async with self._at_work() as nursery:
             with reception.serving(self):
-                self._meet_peer(nursery, self._dial_patiently)
+                self._meet_peer(nursery, self._dial_patiently if reception.listening.several else self._dial_peer)
                 task_status.started()
                 await trio.sleep_forever()
 

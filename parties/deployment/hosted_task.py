@@ -1,0 +1,368 @@
+"""One task of a server's process: started, drained, ended, and started again, whatever becomes of the others.
+
+    Starting ──> Running ──> Draining ──> Ended("drained") ──> Starting …
+        │           ├──────────────────> Ended("over")
+        └───────────┴──────────────────> Failed
+
+Rules: an error of the task ends the task and goes no further; a bug of ours ends the process. However a task ends, its
+store is closed, its connections end, and its clients are told to come back. A model file that cannot be written is
+reported and does not stop the task, because the store has the model.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, TypeAlias, assert_never
+
+import msgspec
+import trio
+
+from fsl_async.error_groups import leaves
+from fsl_async.errors import FslError, MisuseError, StorageError
+from parties.compute import ComputeLane
+from parties.concurrency import RecurringEvent
+from parties.deployment.process_memory import give_back_code
+from parties.deployment.server import server_setup
+from parties.deployment.watched_files import WatchedFile, watched_clients, watched_tokens
+from parties.events import Observer, Warned
+from parties.files.disk import check_room
+from parties.files.models import ModelForm, checkpoint, save_model
+from parties.operator import Log, ObserverSetup, OperatorObserver
+from parties.operator.log import about_task
+from parties.server.admission import Enrolment
+from parties.server.reception import Reception
+from parties.server.round.run import RoundRun
+from parties.server.server import Server
+from parties.settings.party_file import ServerFile
+from parties.settings.reading import InMemory, OnDisk
+from parties.settings.task_file import Deployment
+from parties.status import PastRound, ServerStatus, TaskStanding, TaskState
+from parties.storage.store import Store
+from transport import Transport
+
+__all__ = ["Draining", "Ended", "Failed", "HostedTask", "Running", "Starting"]
+
+_log = logging.getLogger("parties.serving")
+
+CLOSING_PATIENCE = 10.0
+
+
+@dataclass(frozen=True)
+class Starting:
+    """Its files are read and its store is opened."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """Clients are served."""
+
+    server: Server
+
+
+@dataclass(frozen=True)
+class Draining:
+    """It has been told to end; its running round has some time left."""
+
+    server: Server
+
+
+@dataclass(frozen=True)
+class Ended:
+    """It has ended as it should: drained by its operator, or its last round is over."""
+
+    how: Literal["drained", "over"]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An error has ended it."""
+
+    error: FslError
+
+
+Stage: TypeAlias = Starting | Running | Draining | Ended | Failed
+
+
+class HostedTask:
+    """A task of this process, and its server while it has one; the operator's port sees it as `OperatedTask`.
+
+    Args:
+        config: the server's file.
+        file: this task's settings.
+        deployment: its task file.
+        log: the log of this process.
+        process: observes what concerns the process; None: this task's observer does.
+        lane: where it computes.
+        moved: is set whenever `stage` changes.
+        transport: what connects its server with the others.
+
+    Attributes:
+        file: its settings, as they were when it was started last.
+        deployment: its task file, likewise.
+        observer: hears what happens to it, over all its starts.
+        stage: where it is.
+        doing: what its server was doing when it ended last, for people.
+    """
+
+    def __init__(
+        self,
+        config: Path,
+        file: ServerFile,
+        deployment: Deployment,
+        log: Log,
+        process: OperatorObserver | None,
+        lane: ComputeLane,
+        moved: RecurringEvent,
+        transport: Transport,
+    ) -> None:
+        self.file = file
+        self.deployment = deployment
+        self.observer = OperatorObserver(
+            ObserverSetup(file.server, deployment.task.name, log, self._store_problem), process
+        )
+        self.stage: Stage = Starting()
+        self.doing = ""
+        self._moved = moved
+        self._config = config
+        self._lane = lane
+        self._transport = transport
+        self._scope = trio.CancelScope()
+        self._watched: list[WatchedFile] = []
+        self._kept = 0
+        self._last = ServerStatus(
+            server=file.server,
+            task=deployment.task.name,
+            peer_connected=False,
+            clients_connected=0,
+            round=None,
+            waiting_for="",
+            rounds_done=0,
+            rounds_aborted=0,
+        )
+
+    @property
+    def name(self) -> str:
+        """The task's name."""
+        return self.deployment.task.name
+
+    @property
+    def digest(self) -> bytes:
+        """The task's digest."""
+        return self.deployment.task.digest()
+
+    # ---- its life
+
+    def begin(self) -> None:
+        """Be about to start; `run` follows."""
+        self._scope = trio.CancelScope()
+        self._enter(Starting())
+
+    async def run(self, reception: Reception) -> None:
+        """Serve until its last round is over, it is drained, or an error ends it."""
+        with about_task(self.name):
+            reception.is_away(self.digest, f"task {self.name!r} is starting")
+            try:
+                with self._scope:
+                    await self._run(reception)
+            except* FslError as errors:
+                self._enter(Failed(leaves(errors)[0]))
+            else:
+                self._enter(Ended("over" if isinstance(self.stage, Running) else "drained"))
+            reception.is_away(self.digest, f"task {self.name!r} is not served at present")
+
+    async def _run(self, reception: Reception) -> None:
+        setup = await server_setup(self._config, file=self.file, lane=self._lane, transport=self._transport)
+        try:
+            server = Server(replace(setup, observe=self.observer))
+            await self._serve(server, reception)
+        finally:
+            await _close(setup.store)
+
+    async def _serve(self, server: Server, reception: Reception) -> None:
+        self._kept = 0
+        self._watched = list(_watched(self.file, server.enrolment, self.observer))
+        self._warn_of_memory()
+        if self.file.checkpoints:
+            _make_folder(self.file.checkpoints)
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(server.run_behind, reception)
+                self._enter(Running(server))
+                for watched in self._watched:
+                    nursery.start_soon(watched.keep)
+                await self._keep_model(server)
+                async for _ in server.settlements():
+                    _tidy()
+                    await self._keep_model(server)
+                await server.drain(self.file.drain_seconds)
+                nursery.cancel_scope.cancel()
+            with trio.CancelScope(shield=True):
+                await self._keep_model(server)
+        finally:
+            self._last, self.doing = _left_behind(server.status()), server.state_name()
+
+    async def stop(self, seconds: float) -> None:
+        """Let the running round end within so many seconds, or park it; then end."""
+        match self.stage:
+            case Running(server=server):
+                with about_task(self.name):
+                    self._enter(Draining(server))
+                    run = server.running
+                    await server.wind_up(seconds)
+                    _log.info("stopped: %s", "no round is open" if run is None else _left(run))
+            case Draining() | Ended() | Failed():
+                return
+            case Starting():
+                pass
+            case _:
+                assert_never(self.stage)
+        self._scope.cancel()
+
+    def reload(self) -> None:
+        """Read the list of clients and the tokens again."""
+        for watched in self._watched:
+            watched.call()
+
+    def warn(self, about: str, explanation: str) -> None:
+        """Tell its operator."""
+        self.observer(Warned(about=about, explanation=explanation))
+
+    def _enter(self, stage: Stage) -> None:
+        self.stage = stage
+        self._moved.set()
+
+    # ---- what the operator's port sees
+
+    @property
+    def overview(self) -> HostedTask:
+        """See `OperatedTask`."""
+        return self
+
+    def standing(self) -> TaskStanding:
+        """See `OperatedTask`."""
+        where = str(self.file.store.path) if isinstance(self.file.store, OnDisk) else "memory"
+        state, explanation = self._state()
+        return TaskStanding(state=state, digest=self.digest, store=where, explanation=explanation)
+
+    def _state(self) -> tuple[TaskState, str]:
+        match self.stage:
+            case Starting():
+                return "starting", ""
+            case Running():
+                return "running", ""
+            case Draining():
+                return "draining", ""
+            case Ended(how=how):
+                return how, ""
+            case Failed(error=error):
+                return "failed", str(error)
+            case _:
+                assert_never(self.stage)
+
+    def status(self) -> ServerStatus:
+        """See `Overview`; of a task that has no server now, as its last one left it."""
+        match self.stage:
+            case Running(server=server) | Draining(server=server):
+                return server.status()
+        state, explanation = self._state()
+        return msgspec.structs.replace(self._last, waiting_for=": ".join(filter(None, (state, explanation))))
+
+    async def past_rounds(self, most: int, before: int | None = None) -> list[PastRound]:
+        """See `Overview`."""
+        return await self._server().past_rounds(most, before)
+
+    async def abort_round(self, number: int, explanation: str) -> object:
+        """See `Overview`."""
+        return await self._server().abort_round(number, explanation)
+
+    def _server(self) -> Server:
+        match self.stage:
+            case Running(server=server) | Draining(server=server):
+                return server
+        raise MisuseError(f"task {self.name!r} is not served now: {self._state()[0]}")
+
+    async def _store_problem(self) -> str:
+        """Why the store cannot be written; empty where it can."""
+        if isinstance(self.file.store, OnDisk):
+            try:
+                check_room(self.file.store.path, 0)
+            except StorageError as error:
+                return str(error)
+        return ""
+
+    # ---- models
+
+    async def _keep_model(self, server: Server) -> None:
+        """Write the model files, if a round has been done since they were written."""
+        status = server.status()
+        if status.rounds_done <= self._kept:
+            return
+        try:
+            await trio.to_thread.run_sync(self._write_model, server, status.rounds_done + status.rounds_aborted)
+            self._kept = status.rounds_done
+        except FslError as error:
+            self.warn("model", f"{error}; the store has the model, the file is written after the next round")
+
+    def _write_model(self, server: Server, number: int) -> None:
+        file, model = self.file, server.model
+        if file.save_model:
+            save_model(file.save_model, model)
+        if file.checkpoints:
+            form = ModelForm[file.checkpoint_format.upper()]
+            checkpoint(file.checkpoints, number, model, form, keep=file.checkpoints_kept)
+
+    def _warn_of_memory(self) -> None:
+        if isinstance(self.file.store, InMemory):
+            self.warn(
+                "store",
+                "THE STORE IS IN MEMORY: a server that is killed loses every submission that it has acknowledged, and "
+                'its model; for anything but a trial set store = "FILE"',
+            )
+
+
+def _left_behind(status: ServerStatus) -> ServerStatus:
+    """What is left of a server's status when it has ended."""
+    return msgspec.structs.replace(status, round=None, peer_connected=False, clients_connected=0)
+
+
+def _watched(file: ServerFile, enrolment: Enrolment, observe: Observer) -> Iterator[WatchedFile]:
+    """The files that are read again while the task is served."""
+    if file.clients:
+        yield watched_clients(file.clients, enrolment, observe)
+    if file.tokens:
+        yield watched_tokens(file.tokens, file.server, enrolment, observe)
+
+
+def _tidy() -> None:
+    """Free what a settled round has left: arrays in objects that refer to each other, and code."""
+    gc.collect()
+    give_back_code()
+
+
+async def _close(store: Store) -> None:
+    with trio.move_on_after(CLOSING_PATIENCE, shield=True):
+        await store.aclose()
+
+
+def _left(run: RoundRun) -> str:
+    """What becomes of a round when its server stops, for the log."""
+    number, state = run.config.number, type(run.state).__name__
+    if run.settled.is_set():
+        report = run.report()
+        words = {"aborted": "was aborted: ", "refused": "has ended, and its sum was refused: ", "done": "is done"}
+        return f"round {number} {words[report.ended]}{report.explanation}"
+    return (
+        f"round {number} is parked, {state} with {run.status().submissions} submissions; it resumes when the server "
+        "is started again with the same store"
+    )
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{path}, the folder of checkpoints, cannot be made: {error.strerror}") from error
