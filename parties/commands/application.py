@@ -21,7 +21,7 @@ from parties.commands.clients import clients
 from parties.commands.demo_command import demo
 from parties.commands.enrol import enrol
 from parties.commands.keygen import keygen
-from parties.commands.operating import log_level, rounds, status
+from parties.commands.operating import log_level, rounds, status, tasks
 from parties.commands.peers import peers
 from parties.commands.plan_command import plan
 from parties.commands.preflight_command import preflight
@@ -61,7 +61,7 @@ for command in (
     unite,
 ):
     app.command(command)
-for group in (clients, peers, rounds):
+for group in (clients, peers, rounds, tasks):
     app.command(group)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["backup"]
 
 
-def backup(config: Path, target: Path, *, model: Path | None = None, form: FormatFlag = "text") -> int:
+def backup(config: Path, target: Path, *, model: Path | None = None, task: str = "", form: FormatFlag = "text") -> int:
     """Copy a server's store. The server may be running.
 
     Parameters
@@ -25,14 +25,16 @@ def backup(config: Path, target: Path, *, model: Path | None = None, form: Forma
         The file to write, readable by its owner only; an existing file is not overwritten.
     model:
         Also write the copy's model into this .npz or .safetensors file.
+    task:
+        The name of the task whose store is copied; needed where the server has several.
     """
     report = Report("backup", form)
 
     def work() -> None:
         from parties.deployment.backup import back_up
-        from parties.settings.party_file import ServerFile
+        from parties.settings.host_file import task_settings
 
-        file = ServerFile.load(config)
+        file = task_settings(config, task)
         with leaving_nothing_behind():
             made = back_up(file, target, model)
         report.result(

@@ -18,7 +18,7 @@ clients = App(name="clients", help="Add, list and revoke the clients that a serv
 
 
 @clients.command(name="list")
-def list_of_clients(file: Path, *, enrolled: bool = False, form: FormatFlag = "text") -> int:
+def list_of_clients(file: Path, *, enrolled: bool = False, task: str = "", form: FormatFlag = "text") -> int:
     """List the clients in a file, the revoked ones last; or, with --enrolled, those that enrolled by themselves.
 
     Parameters
@@ -28,15 +28,17 @@ def list_of_clients(file: Path, *, enrolled: bool = False, form: FormatFlag = "t
     enrolled:
         List the clients that have enrolled with a token, or without one where enrolment is open. They are read from the
         server's store; the server may be running.
+    task:
+        With --enrolled, the name of the task; needed where the server has several.
     """
     report = Report("clients list", form)
 
     def work() -> None:
         from parties.deployment.enrolled_clients import list_enrolled
+        from parties.settings.host_file import task_settings
         from parties.settings.lists import list_clients
-        from parties.settings.party_file import ServerFile
 
-        members = list_enrolled(ServerFile.load(file)) if enrolled else list_clients(file)
+        members = list_enrolled(task_settings(file, task)) if enrolled else list_clients(file)
         rows = [[one.name, short(one.channel), short(one.statement), one.revoked_at] for one in members]
         report.result(
             columns(["name", "channel key", "statement key", "revoked"], rows),

@@ -1,4 +1,4 @@
-"""`status`, `rounds` and `log-level`: what an operator asks of a running server."""
+"""`status`, `rounds`, `tasks` and `log-level`: what an operator asks of a running server."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from typing import Any
 from cyclopts import App
 
 from fsl_async.errors import MisuseError
-from parties.commands.report import Report
+from parties.commands.report import Format, Report
 from parties.commands.running import FormatFlag, run
 
-__all__ = ["log_level", "rounds", "status"]
+__all__ = ["log_level", "rounds", "status", "tasks"]
 
 rounds = App(name="rounds", help="The rounds of a running server: list them, show one, abort the running one.")
 
+tasks = App(name="tasks", help="The tasks of a running server: list them, drain one, start one again.")
 
-def status(where: str, *, once: bool = False, form: FormatFlag = "text") -> int:
+
+def status(where: str, *, once: bool = False, task: str = "", form: FormatFlag = "text") -> int:
     """Show the status of a running server, continuously when in a terminal.
 
     Parameters
@@ -28,6 +30,8 @@ def status(where: str, *, once: bool = False, form: FormatFlag = "text") -> int:
         The server's TOML file, or its operator's port as http://host:port.
     once:
         Show it once and end, as is always done where stdout is not a terminal, or with --format json.
+    task:
+        The task's name; needed where the server has several.
     """
     report = Report("status", form)
 
@@ -41,17 +45,19 @@ def status(where: str, *, once: bool = False, form: FormatFlag = "text") -> int:
         port = operator_port(where)
         if not once and form == "text" and sys.stdout.isatty():
             with suppress(KeyboardInterrupt):  # how one leaves a live view
-                await watch(port, Console())
+                await watch(port, Console(), task)
             return
-        now = await port.get("/status.json", StatusView)
-        past = (await port.get(f"/rounds.json?last={PAST_SHOWN}", RoundsView))["rounds"]
+        now = await port.get("/status.json", StatusView, task=task)
+        past = (await port.get(f"/rounds.json?last={PAST_SHOWN}", RoundsView, task=task))["rounds"]
         report.result(as_text(status_screen(now, past)), now)
 
     return run(report, work)
 
 
 @rounds.command(name="list")
-def list_rounds(where: str, *, last: int = 50, before: int = 10**9 - 1, form: FormatFlag = "text") -> int:
+def list_rounds(
+    where: str, *, last: int = 50, before: int = 10**9 - 1, task: str = "", form: FormatFlag = "text"
+) -> int:
     """List the latest settled rounds and the running one.
 
     Parameters
@@ -62,6 +68,8 @@ def list_rounds(where: str, *, last: int = 50, before: int = 10**9 - 1, form: Fo
         How many rounds at most, from 1 to 1,000.
     before:
         List only rounds with a smaller number than this; use it to page back.
+    task:
+        The task's name; needed where the server has several.
     """
     report = Report("rounds list", form)
 
@@ -75,8 +83,9 @@ def list_rounds(where: str, *, last: int = 50, before: int = 10**9 - 1, form: Fo
                 f"last: from 1 to {MOST_ROUNDS:,} rounds can be listed, not {last:,}; --before goes back page by page"
             )
         port = operator_port(where)
-        running = (await port.get("/status.json", StatusView))["round"]
-        past = (await port.get(f"/rounds.json?last={last}&before={_checked(before)}", RoundsView))["rounds"]
+        running = (await port.get("/status.json", StatusView, task=task))["round"]
+        listing = f"/rounds.json?last={last}&before={_checked(before)}"
+        past = (await port.get(listing, RoundsView, task=task))["rounds"]
         text = as_text(rounds_table(past)) if past else "no round is settled yet"
         text += f"\nround {running['number']} is running: {running['state']}" if running else ""
         report.result(text, {"rounds": past, "running": running})
@@ -85,7 +94,7 @@ def list_rounds(where: str, *, last: int = 50, before: int = 10**9 - 1, form: Fo
 
 
 @rounds.command
-def show(where: str, number: int, *, form: FormatFlag = "text") -> int:
+def show(where: str, number: int, *, task: str = "", form: FormatFlag = "text") -> int:
     """Show a settled round: who was counted, who was not and why.
 
     Parameters
@@ -94,6 +103,8 @@ def show(where: str, number: int, *, form: FormatFlag = "text") -> int:
         The server's TOML file, or its operator's port as http://host:port.
     number:
         The round's number.
+    task:
+        The task's name; needed where the server has several.
     """
     report = Report("rounds show", form)
 
@@ -102,14 +113,22 @@ def show(where: str, number: int, *, form: FormatFlag = "text") -> int:
         from parties.operator.response_types import RoundView
         from parties.operator.terminal import as_text, round_screen
 
-        past = await operator_port(where).get(f"/rounds/{_checked(number)}.json", RoundView)
+        past = await operator_port(where).get(f"/rounds/{_checked(number)}.json", RoundView, task=task)
         report.result(as_text(round_screen(past)), past)
 
     return run(report, work)
 
 
 @rounds.command
-def abort(where: str, number: int, *, because: str, token_file: Path | None = None, form: FormatFlag = "text") -> int:
+def abort(
+    where: str,
+    number: int,
+    *,
+    because: str,
+    token_file: Path | None = None,
+    task: str = "",
+    form: FormatFlag = "text",
+) -> int:
     """Abort the running round on both servers. Nothing of it is revealed, and clients continue with the next round.
 
     Parameters
@@ -122,6 +141,8 @@ def abort(where: str, number: int, *, because: str, token_file: Path | None = No
         The reason, which the other server and the clients are told.
     token_file:
         The file with the operator's token; needed only if WHERE is an address.
+    task:
+        The task's name; needed where the server has several.
     """
     report = Report("rounds abort", form)
 
@@ -130,8 +151,78 @@ def abort(where: str, number: int, *, because: str, token_file: Path | None = No
         from parties.operator.response_types import Aborting
 
         port = operator_port(where, token_file)
-        answer = await port.change("POST", f"/rounds/{_checked(number)}/abort", Aborting, because=because)
+        answer = await port.change("POST", f"/rounds/{_checked(number)}/abort", Aborting, task=task, because=because)
         report.result(f"round {number} is aborted: {because}", _without_version(answer))
+
+    return run(report, work)
+
+
+@tasks.command(name="list")
+def list_tasks(where: str, *, form: FormatFlag = "text") -> int:
+    """List the tasks of a running server: where each is, its round, its clients and its store.
+
+    Parameters
+    ----------
+    where:
+        The server's TOML file, or its operator's port as http://host:port.
+    """
+    report = Report("tasks list", form)
+
+    async def work() -> None:
+        from parties.deployment.operator_port import operator_port
+        from parties.operator.response_types import TasksView
+        from parties.operator.terminal import as_text, tasks_table
+
+        found = (await operator_port(where).get("/tasks", TasksView))["tasks"]
+        troubles = [f"{row['name']}: {row['explanation']}" for row in found if row["explanation"]]
+        report.result("\n".join([as_text(tasks_table(found)), *troubles]), {"tasks": found})
+
+    return run(report, work)
+
+
+@tasks.command
+def drain(where: str, name: str, *, token_file: Path | None = None, form: FormatFlag = "text") -> int:
+    """End a task while the others run on: its running round ends or is parked, and its clients are told to come back.
+
+    Parameters
+    ----------
+    where:
+        The server's TOML file, or its operator's port as http://host:port.
+    name:
+        The task's name.
+    token_file:
+        The file with the operator's token; needed only if WHERE is an address.
+    """
+    return _change_task("drain", where, name, token_file, form)
+
+
+@tasks.command
+def start(where: str, name: str, *, token_file: Path | None = None, form: FormatFlag = "text") -> int:
+    """Start a task that was drained, is over or has failed, with what its table in the server's file says now.
+
+    Parameters
+    ----------
+    where:
+        The server's TOML file, or its operator's port as http://host:port.
+    name:
+        The task's name.
+    token_file:
+        The file with the operator's token; needed only if WHERE is an address.
+    """
+    return _change_task("start", where, name, token_file, form)
+
+
+def _change_task(change: str, where: str, name: str, token_file: Path | None, form: Format) -> int:
+    report = Report(f"tasks {change}", form)
+
+    async def work() -> None:
+        from parties.deployment.operator_port import operator_port
+        from parties.operator.response_types import TasksView
+
+        port = operator_port(where, token_file)
+        answer = await port.change("POST", f"/tasks/{change}", TasksView, task=name)
+        (row,) = [row for row in answer["tasks"] if row["name"] == name]
+        report.result(f"task {name!r} is {row['state']}; `fsl-async tasks list` shows how it goes on", row)
 
     return run(report, work)
 

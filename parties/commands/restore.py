@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["restore"]
 
 
-def restore(config: Path, copy: Path, *, form: FormatFlag = "text") -> int:
+def restore(config: Path, copy: Path, *, task: str = "", form: FormatFlag = "text") -> int:
     """Make a server's store from a copy.
 
     This is safe only if the server has not run since the copy was made. Where the mark beside the old store shows that
@@ -27,15 +27,17 @@ def restore(config: Path, copy: Path, *, form: FormatFlag = "text") -> int:
         The server's TOML file. The store that it names must not exist.
     copy:
         The file that `fsl-async backup` wrote; it is not changed.
+    task:
+        The name of the task whose store is made; needed where the server has several.
     """
     report = Report("restore", form)
 
     def work() -> None:
         from parties.deployment import restore as restoring
-        from parties.settings.party_file import ServerFile
+        from parties.settings.host_file import task_settings
 
         with leaving_nothing_behind():
-            made = restoring.restore(ServerFile.load(config), copy, time.time())
+            made = restoring.restore(task_settings(config, task), copy, time.time())
         report.result(
             _text(made, copy),
             {

@@ -3,9 +3,9 @@
     signals, operator's port ──> Host ──┬──> HostedTask "shop" ──┐
                                         └──> HostedTask "town" ──┴──> one Reception, one SharedThreads
 
-Rules: a process ends when each of its tasks is over or has failed, or when it is told to stop; while a task is drained by
-its operator, it waits. A task that fails ends alone; a process whose only task, at the top of its file, fails ends with its
-error. What the file says is taken up at a task's start; a file that cannot be used changes nothing.
+Rules: a process ends when each of its tasks is over or has failed, or when it is told to stop; while a task is drained
+by its operator, it waits. A task that fails ends alone; a process whose only task, at the top of its file, fails ends
+with its error. What the file says is taken up at a task's start; a file that cannot be used changes nothing.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class Host:
         file: the server's file.
         log: the log of this process.
         stop_seconds: that a running round has to end when its task is drained; None: rounds.wind_up of its settings.
+        nursery: where the tasks run.
 
     Raises:
         MisuseError: a task file is missing or wrong, two tasks cannot be served together, or the keys are not those of

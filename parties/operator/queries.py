@@ -8,6 +8,7 @@ from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import trio
 
@@ -43,27 +44,29 @@ class OperatorPort:
         self._address = address
         self._token_file = token_file
 
-    async def get(self, path: str, kind: type[AnswerT]) -> AnswerT:
+    async def get(self, path: str, kind: type[AnswerT], *, task: str = "") -> AnswerT:
         """The server's answer to GET.
 
         Args:
             path: the path, with its query.
             kind: the type of the answer, one of `parties.operator.response_types`.
+            task: the name of the task that it is about; empty: of the only one.
 
         Raises:
             ChannelError: nothing answers at the address, or something that is not an operator port.
-            MisuseError: there is nothing at the path.
+            MisuseError: there is nothing at the path; no such task; or several, and none is named.
             FslError: the server cannot answer now.
         """
-        return await self._ask(kind, "GET", path)
+        return await self._ask(kind, "GET", _of_task(path, task))
 
-    async def change(self, method: str, path: str, kind: type[AnswerT], **arguments: str) -> AnswerT:
+    async def change(self, method: str, path: str, kind: type[AnswerT], *, task: str = "", **arguments: str) -> AnswerT:
         """The server's answer to a request that changes something, which carries the operator's token.
 
         Args:
             method: POST or PUT.
             path: the path.
             kind: the type of the answer, one of `parties.operator.response_types`.
+            task: the name of the task that it is about; empty: of the only one, or of none.
             arguments: the request's body, as a JSON object.
 
         Raises:
@@ -74,7 +77,9 @@ class OperatorPort:
         if self._token_file is None:
             raise MisuseError("the operator's token is needed: name the server's TOML file, or give --token-file")
         token = read_operator_token(self._token_file)
-        return await self._ask(kind, method, path, json.dumps(arguments), {"Authorization": f"Bearer {token}"})
+        return await self._ask(
+            kind, method, _of_task(path, task), json.dumps(arguments), {"Authorization": f"Bearer {token}"}
+        )
 
     async def _ask(self, kind: type[AnswerT], *request: Any) -> AnswerT:
         return await trio.to_thread.run_sync(self._ask_in_thread, kind, *request, abandon_on_cancel=True)
@@ -127,6 +132,13 @@ class OperatorPort:
             case HTTPStatus.CONFLICT:
                 return FslError(explanation)
         return MisuseError(explanation)
+
+
+def _of_task(path: str, task: str) -> str:
+    """A path that names a task, if there is one to name."""
+    if not task:
+        return path
+    return f"{path}{'&' if '?' in path else '?'}task={quote(task, safe='')}"
 
 
 def _body(response: HTTPResponse) -> bytearray:

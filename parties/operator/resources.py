@@ -147,7 +147,7 @@ class Resources:
         if name is None and len(tasks) == 1:
             return next(iter(tasks.values()))
         if name is None:
-            explanation = f"this server has several tasks; name one with ?task=: {known}"
+            explanation = f"this server has several tasks; name one with --task, in a query with ?task=: {known}"
             raise _NoSuchTask(HTTPStatus.BAD_REQUEST, explanation)
         if name not in tasks:
             raise _NoSuchTask(

@@ -19,9 +19,17 @@ from rich.text import Text
 from fsl_async.errors import ChannelError
 from fsl_async.foreign_text import printable
 from parties.operator.queries import OperatorPort
-from parties.operator.response_types import ProblemView, RoundsView, RoundView, RunningView, StatusView, SummaryView
+from parties.operator.response_types import (
+    ProblemView,
+    RoundsView,
+    RoundView,
+    RunningView,
+    StatusView,
+    SummaryView,
+    TaskRow,
+)
 
-__all__ = ["as_text", "round_screen", "rounds_table", "status_screen", "watch"]
+__all__ = ["as_text", "round_screen", "rounds_table", "status_screen", "tasks_table", "watch"]
 
 PERIOD = 0.5
 PAST_SHOWN = 8
@@ -29,20 +37,20 @@ PROBLEMS_SHOWN = 5
 NO_LIMIT = 2**31
 
 
-async def watch(port: OperatorPort, console: Console) -> None:
-    """Show the server's status until cancelled; continues through restarts of the server.
+async def watch(port: OperatorPort, console: Console, task: str = "") -> None:
+    """Show the status of a task until cancelled; continues through restarts of the server.
 
     Raises:
         ChannelError: the server cannot be reached when this starts.
     """
-    status = await port.get("/status.json", StatusView)
-    rounds = await port.get(f"/rounds.json?last={PAST_SHOWN}", RoundsView)
+    status = await port.get("/status.json", StatusView, task=task)
+    rounds = await port.get(f"/rounds.json?last={PAST_SHOWN}", RoundsView, task=task)
     with Live(status_screen(status, rounds["rounds"]), console=console, auto_refresh=False) as live:
         while True:
             try:
-                fresh = await port.get("/status.json", StatusView)
+                fresh = await port.get("/status.json", StatusView, task=task)
                 if fresh["rounds"] != status["rounds"]:
-                    rounds = await port.get(f"/rounds.json?last={PAST_SHOWN}", RoundsView)
+                    rounds = await port.get(f"/rounds.json?last={PAST_SHOWN}", RoundsView, task=task)
                 status, note = fresh, ""
             except ChannelError:
                 note = "the server does not answer; this is its last known status, and it is asked again"
@@ -82,6 +90,26 @@ def rounds_table(rounds: Sequence[SummaryView]) -> Table:
         not_counted = sum(past["not_counted"].values())
         figures = (past["protocol"], past["counted"], not_counted, _span(past["seconds"]), _span(past["evaluating"]))
         table.add_row(*(Text(str(cell)) for cell in (past["number"], *figures, _moment(past["settled_at"]))), ended)
+    return table
+
+
+def tasks_table(tasks: Sequence[TaskRow]) -> Table:
+    """The tasks of a process, one per line."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("task", "is", "round", "peer", "clients", "done", "aborted", "store"):
+        table.add_column(name, justify="right" if name in ("clients", "done", "aborted") else "left")
+    for row in tasks:
+        state = printable(row["round_state"] if row["round"] is None else f"{row['round']}: {row['round_state']}")
+        peer = "connected" if row["peer_connected"] else "not connected"
+        style = {"running": "green", "failed": "bold red"}.get(row["state"], "yellow")
+        table.add_row(
+            Text(printable(row["name"])),
+            Text(row["state"], style=style),
+            Text(state),
+            Text(peer),
+            *(Text(f"{row[key]:,}") for key in ("clients_connected", "rounds_done", "rounds_aborted")),
+            Text(printable(row["store"])),
+        )
     return table
 
 

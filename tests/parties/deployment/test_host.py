@@ -1,0 +1,305 @@
+"""The tasks of one server's process: started, drained, removed, failed, each while the others run."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import trio
+
+from fsl_async.errors import MisuseError, StorageError
+from parties import connect
+from parties.commands.application import main
+from parties.commands.report import ExitCode
+from parties.deployment.host import Host
+from parties.files.models import load_model, save_model
+from parties.identity.keys import Identity
+from parties.operator import Log
+from parties.settings.host_file import HostFile
+from parties.settings.writing import free_addresses, write_deployment
+from parties.status import TaskState
+from tests.parties.deployment.test_process import ENDS_WITHIN, Serving, serve  # noqa: F401 - a fixture
+from tests.support.shop import HEAD, ROWS, TASK, WIDTH, Basket, model
+
+NAMES = ("anna", "ben", "cleo")
+TABLE = """
+[[tasks]]
+task = "{name}/task.toml"
+clients = "{name}/clients.toml"
+model = "model.npz"
+store = "{name}/S{server}.sqlite"
+save_model = "{name}/now-{server}.npz"
+[tasks.rounds]
+clients = 2
+"""
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """Two servers on one host, with the tasks shop and town; the files of a third, city, are there."""
+    ours, addresses = {name: Identity.generate(name) for name in ("S0", "S1", *NAMES)}, free_addresses(2)
+    for name, keys in ours.items():
+        keys.save(tmp_path / f"{name}.key")
+    save_model(tmp_path / "model.npz", model())
+    for name in ("shop", "town", "city"):
+        (tmp_path / name).mkdir()
+        task = msgspec.structs.replace(TASK, name=name)
+        public = [keys.public for keys in ours.values()]
+        write_deployment(tmp_path / name, task, public[:2], addresses, public[2:])
+    for server, (address, operators) in enumerate(zip(addresses, free_addresses(2), strict=True)):
+        (tmp_path / f"top-{server}").write_text(
+            f'server = {server}\nidentity = "S{server}.key"\nlisten = "{address}"\nthreads = 1\n'
+            f'[operator]\nlisten = "{operators}"\n'
+        )
+    write(tmp_path, "shop", "town")
+    return tmp_path
+
+
+def write(folder: Path, *tasks: str) -> None:
+    """Give both servers these tasks."""
+    for server in (0, 1):
+        tables = "".join(TABLE.format(name=name, server=server) for name in tasks)
+        (folder / f"S{server}.toml").write_text((folder / f"top-{server}").read_text() + tables)
+
+
+@asynccontextmanager
+async def hosts(folder: Path, *servers: int) -> AsyncIterator[list[Host]]:
+    """The servers' processes, without the processes."""
+    found: list[Host] = []
+    async with trio.open_nursery() as nursery:
+        for server in servers or (0, 1):
+            file, opened = HostFile.load(folder / f"S{server}.toml"), trio.Event()
+            host = Host(file, Log(f"S{server}", "json", stream=io.StringIO()), 0.2, nursery)
+            found.append(host)
+
+            async def told(opened: trio.Event = opened) -> None:
+                opened.set()
+
+            nursery.start_soon(host.run, told)
+            with trio.fail_after(ENDS_WITHIN):
+                await opened.wait()
+        yield found
+        nursery.cancel_scope.cancel()
+
+
+def state(host: Host, name: str) -> TaskState:
+    return {task.name: task for task in host.tasks()}[name].standing().state
+
+
+async def until(host: Host, name: str, wanted: TaskState) -> None:
+    with trio.fail_after(ENDS_WITHIN):
+        while state(host, name) != wanted:  # noqa: ASYNC110 - what an operator does
+            await trio.sleep(0.01)
+
+
+async def take_part(folder: Path, task: str, name: str) -> None:
+    place = folder / f"{name}-{task}.state"
+    async with connect(folder / task / "task.toml", folder / f"{name}.key", state=place) as client:
+        await client.submit(Basket(name).update)
+        assert (await client.outcome()).counted
+
+
+async def round_of(folder: Path, task: str, *names: str) -> None:
+    with trio.fail_after(ENDS_WITHIN):
+        async with trio.open_nursery() as nursery:
+            for name in names:
+                nursery.start_soon(take_part, folder, task, name)
+
+
+async def expect(folder: Path, task: str, *names: str) -> None:
+    """Both servers write the same exact model, of these clients' baskets."""
+    now = model()
+    for name in names:
+        basket, items = Basket(name), np.zeros((ROWS, WIDTH))
+        items[basket.rows] = basket.values
+        now = {
+            "items": (now["items"] + items).astype(np.float32),
+            "head": (now["head"] + np.asarray(basket.head).reshape(HEAD)).astype(np.float32),
+        }
+    with trio.fail_after(ENDS_WITHIN):
+        for server in (0, 1):
+            while not _is(folder / task / f"now-{server}.npz", now):  # noqa: ASYNC110 - a file
+                await trio.sleep(0.05)
+
+
+def _is(path: Path, wanted: dict[str, np.ndarray]) -> bool:
+    return path.exists() and all(np.array_equal(array, wanted[name]) for name, array in load_model(path).items())
+
+
+async def test_both_tasks_have_rounds_at_the_same_time(folder):
+    async with hosts(folder), trio.open_nursery() as nursery:
+        nursery.start_soon(round_of, folder, "shop", "anna", "ben")
+        nursery.start_soon(round_of, folder, "town", "ben", "cleo")
+        nursery.start_soon(expect, folder, "shop", "anna", "ben")
+        nursery.start_soon(expect, folder, "town", "ben", "cleo")
+
+
+async def test_a_task_is_drained_and_started_while_the_other_s_round_runs(folder):
+    async with hosts(folder) as (s0, s1):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(take_part, folder, "shop", "anna")  # its round is open from here on
+            for host in (s0, s1):
+                await host.drain("town")
+                await until(host, "town", "drained")
+                with pytest.raises(MisuseError, match="task 'town' is not running: it is drained"):
+                    await host.drain("town")
+                with pytest.raises(MisuseError, match="task 'shop' is running; only one that has ended can be"):
+                    await host.start("shop")
+            nursery.start_soon(take_part, folder, "shop", "ben")
+        await expect(folder, "shop", "anna", "ben")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(round_of, folder, "town", "ben", "cleo")  # they are told to come back, and do
+            await trio.sleep(0.5)
+            for host in (s1, s0):
+                await host.start("town")
+        await expect(folder, "town", "ben", "cleo")
+
+
+async def test_tasks_are_added_changed_and_removed_with_the_file(folder):
+    async with hosts(folder) as (s0, s1):
+        write(folder, "shop", "city")
+        changed = (folder / "S0.toml").read_text().replace("clients = 2", "clients = 3", 1)
+        (folder / "S0.toml").write_text(changed.replace("threads = 1", "threads = 2"))
+        for host in (s0, s1):
+            host.reload()
+            await until(host, "city", "running")
+        await round_of(folder, "city", "anna", "cleo")
+        await expect(folder, "city", "anna", "cleo")
+        with trio.fail_after(ENDS_WITHIN):
+            while len(s0.tasks()) > 2 or len(s1.tasks()) > 2:  # noqa: ASYNC110 - what an operator does
+                await trio.sleep(0.01)
+        assert [task.name for task in s0.tasks()] == ["shop", "city"]
+        (trouble,) = s0.tasks()[0].observer.problems.latest()
+        assert (
+            trouble.explanation == "changes of rounds.clients take effect when task 'shop' is drained and started again"
+        )
+        (trouble,) = [one for one in s0.process.problems.latest() if one.about == "configuration"]
+        assert trouble.explanation == "changes of threads take effect when the server is started again"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('store = "city/S0.sqlite"', 'store = "shop/S0.sqlite"', "store of [[tasks]] 3 is store of [[tasks]] 1"),
+        ("city/task.toml", "none/task.toml", "task.toml cannot be read"),
+        ("city/task.toml", "town/task.toml", "are called 'town'"),
+        ("clients = 2\n", "clients = 2\nlisten = 3\n", "unknown key 'listen'"),
+    ],
+)
+async def test_a_file_that_cannot_be_used_changes_nothing(folder, old, new, words):
+    async with hosts(folder, 0) as (host,):
+        write(folder, "shop", "town", "city")
+        text = (folder / "S0.toml").read_text()
+        (folder / "S0.toml").write_text(text.replace(old, new))
+        host.reload()
+        assert [task.name for task in host.tasks()] == ["shop", "town"]
+        (trouble,) = host.process.problems.latest()
+        assert words in trouble.explanation
+        assert trouble.explanation.endswith("what was read at the start stays in force")
+
+
+async def test_a_damaged_store_ends_its_task_alone_and_is_started_again_once_mended(folder):
+    (folder / "town" / "S0.sqlite").write_bytes(b"not a store at all" * 1000)
+    async with hosts(folder) as (s0, s1):
+        await until(s0, "town", "failed")
+        assert "town/S0.sqlite" in {task.name: task for task in s0.tasks()}["town"].standing().explanation
+        await round_of(folder, "shop", "anna", "ben")
+        await expect(folder, "shop", "anna", "ben")
+        assert state(s1, "town") == "running"
+        for path in (folder / "town").glob("S0.sqlite*"):
+            path.unlink()
+        await s0.start("town")
+        await round_of(folder, "town", "ben", "cleo")
+        await expect(folder, "town", "ben", "cleo")
+
+
+async def test_where_no_task_is_left_the_process_ends_with_the_first_error(folder):
+    for name in ("shop", "town"):
+        (folder / name / "S0.sqlite").write_bytes(b"not a store at all" * 1000)
+    with pytest.RaisesGroup(StorageError, allow_unwrapped=True, flatten_subgroups=True):
+        async with trio.open_nursery() as nursery:
+            host = Host(HostFile.load(folder / "S0.toml"), Log("S0", "json", stream=io.StringIO()), 0, nursery)
+            await host.run(trio.lowlevel.checkpoint)
+
+
+# ---- as processes
+
+
+def asked(folder: Path, capsys, *words: str) -> tuple[int, dict]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr("sys.argv", ["fsl-async", *words, "--format", "json"])
+        with pytest.raises(SystemExit) as end:
+            main()
+    out = json.loads(capsys.readouterr().out)
+    return int(end.value.code or 0), out.get("result") or out.get("error")
+
+
+@pytest.mark.slow
+def test_processes_with_two_tasks_are_killed_asked_and_stopped(folder, serve, capsys):  # noqa: F811
+    servers = [serve(folder, f"S{number}.toml") for number in (0, 1)]
+    for server in servers:
+        server.says("the operator's page is at")
+    trio.run(take_part_and_leave, folder, "shop", "anna")
+    servers[0].signalled(signal.SIGKILL)
+    servers[0].ended()
+    servers[0] = serve(folder, "S0.toml")
+    servers[0].says("the operator's page is at")
+    trio.run(round_of, folder, "shop", "ben")  # what anna submitted was in the store
+    trio.run(expect, folder, "shop", "anna", "ben")
+    trio.run(round_of, folder, "town", "ben", "cleo")
+    trio.run(expect, folder, "town", "ben", "cleo")
+
+    code, rows = asked(folder, capsys, "tasks", "list", "S0.toml")
+    assert code == ExitCode.OK
+    assert [(row["name"], row["state"], row["rounds_done"]) for row in rows["tasks"]] == [
+        ("shop", "running", 1),
+        ("town", "running", 1),
+    ]
+    code, error = asked(folder, capsys, "status", "S0.toml", "--once")
+    assert (code, "several tasks; name one with --task" in error["message"]) == (ExitCode.MISUSE, True)
+    code, status = asked(folder, capsys, "status", "S0.toml", "--task", "town")
+    assert (code, status["task"], status["rounds"]["done"]) == (ExitCode.OK, "town", 1)
+    code, listed = asked(folder, capsys, "rounds", "list", "S1.toml", "--task", "shop")
+    assert [past["counted"] for past in listed["rounds"]] == [2]
+    code, error = asked(folder, capsys, "backup", "S0.toml", "copy.sqlite")
+    assert "has several tasks; name one with --task: shop, town" in error["message"]
+    code, made = asked(folder, capsys, "backup", "S0.toml", "copy.sqlite", "--task", "town")
+    assert (code, made["settled"]) == (ExitCode.OK, 1)
+
+    code, row = asked(folder, capsys, "tasks", "drain", "S0.toml", "town")
+    assert (code, row["name"]) == (ExitCode.OK, "town")
+    servers[0].says("stopped: round 2 is parked")
+    code, error = asked(folder, capsys, "tasks", "drain", "S0.toml", "city")
+    assert "there is no task 'city' here; there are: shop, town" in error["message"]
+    write(folder, "shop", "city")
+    for server in servers:
+        server.signalled(signal.SIGHUP)
+        server.says("task 'city' is new in")
+    trio.run(round_of, folder, "city", "anna", "cleo")
+    trio.run(expect, folder, "city", "anna", "cleo")
+
+    for server in servers:
+        server.signalled(signal.SIGTERM)
+    for number, server in enumerate(servers):
+        code, out, error = server.ended()
+        assert code == ExitCode.OK, error
+        assert (out["result"]["server"], out["result"]["ending"]) == (number, "stopped")
+        assert [task["name"] for task in out["result"]["tasks"]] == ["shop", "city"]
+        assert {task["standing"] for task in out["result"]["tasks"]} == {"drained"}
+        lines = [json.loads(line) for line in error.splitlines() if line.startswith("{")]
+        assert {line.get("task") for line in lines if line["event"] == "round done"} >= {"city"}
+
+
+async def take_part_and_leave(folder: Path, task: str, name: str) -> None:
+    """Submit, and end before the outcome; the next process of this client resumes."""
+    place = folder / f"{name}-{task}.state"
+    async with connect(folder / task / "task.toml", folder / f"{name}.key", state=place) as client:
+        await client.submit(Basket(name).update)

@@ -1,0 +1,202 @@
+"""Several tasks behind one reception: each has its clients, its rounds and its troubles to itself."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+import trio
+import trio.lowlevel
+
+from fsl_async.error_groups import leaves
+from fsl_async.errors import ChannelError, MisuseError
+from parties.events import PeerMet, SubmissionIn, Warned
+from parties.identity.served import are_marks, served, serves
+from parties.server.admission import Anyone
+from parties.storage.store import Change, DiskFullError, MemoryStore, Record, StoreLostError
+from tests.support.mall import Mall, called
+from tests.support.shop import LIBERAL, assert_exact, opened, take_part
+from transport import BusyError, RefusedError
+
+SHOP, TOWN, CITY = called("shop"), called("town"), called("city")
+
+
+@pytest.fixture
+async def mall(nursery, autojump_clock):
+    """Two tasks: anna and ben are in the shop, ben and cleo in the town."""
+    found = Mall(nursery)
+    for name, *tasks in (("anna", "shop"), ("ben", "shop", "town"), ("cleo", "town")):
+        found.admit(name, *tasks)
+    await found.open()
+    await found.serve(SHOP)
+    await found.serve(TOWN)
+    return found
+
+
+async def round_of(mall: Mall, task, *names: str) -> None:
+    async with opened(*(mall.client(name, task) for name in names)) as clients:
+        for client in clients:
+            await take_part(client)
+        assert_exact(await mall.finish_round(task.name), *names)
+
+
+async def test_two_tasks_have_rounds_at_the_same_time_and_exact_sums(mall, autojump_clock):
+    async with trio.open_nursery() as rounds:
+        rounds.start_soon(round_of, mall, SHOP, "anna", "ben")
+        rounds.start_soon(round_of, mall, TOWN, "ben", "cleo")
+    for task, others in (("shop", "cleo"), ("town", "anna")):
+        seen = {event.client for event in mall.events[task, 0] if isinstance(event, SubmissionIn)}
+        assert len(seen) == 2
+        assert others not in seen
+
+
+# ---- whose connection it is
+
+
+async def test_a_client_of_one_task_hears_what_differs_in_it(mall, autojump_clock):
+    with pytest.raises(MisuseError, match="S0 runs another task: min_clients is 2 there, 3 here"):
+        async with mall.client("anna", called("shop", min_clients=3)):
+            pytest.fail("connected")
+
+
+async def test_a_client_of_several_tasks_hears_which_these_are_and_of_no_other(mall, autojump_clock):
+    await mall.serve(CITY)
+    with pytest.raises(RefusedError, match=r"of the tasks that it serves you are in 'shop' .*, 'town'") as refusal:
+        async with mall.client("ben", called("shop", min_clients=3)):
+            pytest.fail("connected")
+    assert "city" not in str(refusal.value)
+
+
+async def test_a_client_without_a_task_here_learns_of_none(mall, autojump_clock):
+    with pytest.raises(RefusedError, match="does not serve the task whose digest is") as refusal:
+        async with mall.client("mallory", CITY):
+            pytest.fail("connected")
+    assert not {"shop", "town"} & set(str(refusal.value).split("'"))
+    with pytest.raises(RefusedError, match=r"unknown client: key .* is not on S0's list"):
+        async with mall.client("mallory", SHOP):
+            pytest.fail("connected")
+    with pytest.raises(RefusedError, match=r"unknown client: key .* is not on S0's list"):
+        async with mall.client("cleo", SHOP):
+            pytest.fail("known in another task alone")
+
+
+async def test_a_task_that_enrols_anybody_does_so_for_itself_alone(mall, autojump_clock):
+    await mall.serve(CITY, policy=Anyone())
+    async with opened(mall.client("dora", CITY), mall.client("emil", CITY)) as clients:
+        for client in clients:
+            await take_part(client)
+        assert_exact(await mall.finish_round("city"), "dora", "emil")
+    with pytest.raises(RefusedError, match="is not on S0's list"):
+        async with mall.client("dora", TOWN):
+            pytest.fail("connected")
+
+
+async def test_a_key_has_its_places_in_each_task(nursery, autojump_clock):
+    mall = Mall(nursery, replace(LIBERAL, per_key=1))
+    mall.admit("ben", "shop", "town")
+    await mall.open()
+    await mall.serve(SHOP)
+    await mall.serve(TOWN)
+    async with mall.client("ben", SHOP, patience=0), mall.client("ben", TOWN, patience=0):
+        with pytest.raises(BusyError, match="1 connections with this key are open already"):
+            async with mall.client("ben", TOWN, patience=0):
+                pytest.fail("a second place")
+
+
+def test_what_a_server_shows_of_its_tasks_tells_those_who_have_them():
+    tasks = [task.digest() for task in (SHOP, TOWN)]
+    shown = served(tasks, os.urandom)
+    assert are_marks(shown)
+    assert all(serves(shown, task) for task in tasks)
+    assert not serves(shown, CITY.digest())
+    assert not any(task[:8] in shown for task in tasks)
+    again = served(tasks, os.urandom)
+    assert (
+        len(
+            {shown[at : at + 16] for at in range(0, len(shown), 16)} | {again[at : at + 16] for at in range(0, 496, 16)}
+        )
+        == 62
+    )
+    assert served(tasks[:1], os.urandom) == tasks[0]
+    assert serves(tasks[0], tasks[0])
+    assert not serves(b"", tasks[0])
+
+
+# ---- whose trouble it is
+
+
+async def test_a_task_that_the_other_server_does_not_have_yet_waits_and_disturbs_nobody(mall, autojump_clock):
+    await mall.serve(CITY, 1)
+    mall.admit("dora", "city")
+    mall.admit("emil", "city")
+    await round_of(mall, SHOP, "anna", "ben")
+    await trio.sleep(20)
+    warned = [event for event in mall.events["city", 1] if isinstance(event, Warned)]
+    assert [event.about for event in warned] == ["peer"], "said once"
+    assert "S0 does not serve task 'city'" in warned[0].explanation
+    assert "S1 waits until it does" in warned[0].explanation
+    await mall.serve(CITY, 0)
+    await round_of(mall, CITY, "dora", "emil")
+    assert any(isinstance(event, PeerMet) for event in mall.events["city", 1])
+
+
+class Lost(MemoryStore):
+    """A store that is lost, or full, as soon as a submission is to be recorded."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error: Exception | None = error
+
+    async def commit(self, *changes: Change) -> None:
+        if self.error and any(isinstance(one, Record) and one.journal.endswith("/requests") for one in changes):
+            raise self.error
+        await super().commit(*changes)
+
+
+async def test_a_lost_store_ends_its_task_alone(mall, autojump_clock):
+    await mall.serve(CITY, 0, store=Lost(StoreLostError("the store is lost")))
+    await mall.serve(CITY, 1)
+    mall.admit("dora", "city")
+    with pytest.raises(ChannelError):
+        async with mall.client("dora", CITY, patience=0) as dora:
+            await take_part(dora, retrieves=False)
+    await mall.failed.wait()
+    assert list(mall.failures) == [("city", 0)]
+    assert isinstance(leaves(mall.failures["city", 0])[0], StoreLostError)
+    await round_of(mall, SHOP, "anna", "ben")
+    await round_of(mall, TOWN, "ben", "cleo")
+
+
+async def test_a_full_disk_holds_up_its_task_alone(mall, autojump_clock):
+    disk = Lost(DiskFullError("the disk is full"))
+    await mall.serve(CITY, 0, store=disk)
+    await mall.serve(CITY, 1)
+    for name in ("dora", "emil"):
+        mall.admit(name, "city")
+    async with trio.open_nursery() as rounds:
+        rounds.start_soon(round_of, mall, CITY, "dora", "emil")
+        await trio.sleep(1)
+        await round_of(mall, SHOP, "anna", "ben")
+        await round_of(mall, TOWN, "ben", "cleo")
+        assert mall.servers["city", 0].status().rounds_done == 0
+        disk.error = None
+    assert mall.servers["city", 0].status().rounds_done == 1
+
+
+async def test_a_task_that_ends_tells_its_clients_to_come_back_and_they_do(mall, autojump_clock):
+    async with opened(mall.client("ben", TOWN), mall.client("cleo", TOWN)) as (ben, cleo):
+        await take_part(ben)
+        stores = [mall.servers["town", index].setup.store for index in (0, 1)]
+        for index in (0, 1):
+            mall.scopes["town", index].cancel()
+            mall.receptions[index].is_away(TOWN.digest(), "task 'town' is not served at present")
+        await trio.lowlevel.checkpoint()
+        async with trio.open_nursery() as later:
+            later.start_soon(take_part, cleo)
+            await trio.sleep(1)
+            await round_of(mall, SHOP, "anna", "ben")
+            for index in (0, 1):
+                await mall.serve(TOWN, index, store=stores[index])
+        assert_exact(await mall.finish_round("town"), "ben", "cleo")
+    assert any("is not served at present" in error for error in mall.refused)
