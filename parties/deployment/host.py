@@ -52,6 +52,7 @@ class Host:
         log: the log of this process.
         stop_seconds: that a running round has to end when its task is drained; None: rounds.wind_up of its settings.
         nursery: where the tasks run.
+        transport: what connects the server with the others; None: what its file says.
 
     Raises:
         MisuseError: a task file is missing or wrong, two tasks cannot be served together, or the keys are not those of
@@ -83,7 +84,9 @@ class Host:
         self._moved = RecurringEvent()
         self._hosted = {pair[1].task.name: self._made(pair) for pair in pairs}
         self._nursery = nursery
-        self.reception = Reception(_listening(common, deployment, self._transport, several=file.listed), self._tell_failure)
+        self.reception = Reception(
+            _listening(common, deployment, self._transport, several=file.listed), self._tell_failure
+        )
 
     # ---- its life
 
@@ -275,7 +278,9 @@ class Host:
     def _made(self, pair: Pair) -> HostedTask:
         file, deployment = pair
         own_identity(file, deployment)
-        return HostedTask(self._file.path, file, deployment, self._log, self._own, self._threads.lane(), self._moved, self._transport)
+        return HostedTask(
+            self._file.path, file, deployment, self._log, self._own, self._threads.lane(), self._moved, self._transport
+        )
 
     def _log_from(self, level: str) -> None:
         """Change the level of the log; the change is logged at the more verbose of both levels."""
