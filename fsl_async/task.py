@@ -7,12 +7,14 @@ its digest, are a function of its fields alone; nothing in it depends on a clien
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import ldexp
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import msgpack
 import msgspec
 
+from fsl_async.contradictions import NO_UPDATES, check_alone
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.ring import Ring, float_below
@@ -200,8 +202,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         for field, allowed in _CHOICES.items():
             if getattr(self, field) not in allowed:
                 raise MisuseError(f"task: {field} must be one of {allowed}, not {getattr(self, field)!r}")
-        if self.protocol != "ssa":
-            self._check_alone()
+        self._check_protocol()
         if not isinstance(self.ring, Ring):
             raise MisuseError(f"task: ring must be a Ring, not {self.ring!r}")
         if self.min_clients is None and self.protocol != "psr":
@@ -213,13 +214,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         self._check_largest()
         self._check_rule()
 
-    def _check_alone(self) -> None:
-        """What a task cannot say that has no updates; see `_CONTRADICTIONS`."""
-        if self.ring is None:
+    def _check_protocol(self) -> None:
+        if self.protocol != "ssa" and self.ring is None:
             msgspec.structs.force_setattr(self, "ring", NO_UPDATES)
-        for field, (only, why) in (_WITHOUT_UPDATES | _CONTRADICTIONS[self.protocol]).items():
-            if (value := getattr(self, field)) != only:
-                raise MisuseError(f"task: {field}={value!r} contradicts protocol={self.protocol!r}: {why}")
+        check_alone(self.protocol, partial(getattr, self))
         sparse = [isinstance(block, Sparse) for block in self.blocks]
         if self.protocol == "psr" and not any(sparse):
             raise MisuseError("task: protocol='psr' needs a sparse block: a dense one is read whole, and nothing hides")
@@ -403,9 +401,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return digest(Domain.TASK, self.canonical())
 
 
-NO_UPDATES = Ring(64)
-"""In the ring's place where a task has no updates: unions are found in this ring, and retrievals need none."""
-
 _RULES: tuple[Literal["sum", "mean", "weighted-mean"], ...] = ("sum", "mean", "weighted-mean")
 
 _CHOICES = {
@@ -416,26 +411,6 @@ _CHOICES = {
     "security": ("verified", "semi-honest"),
     "participants": ("count", "names"),
 }
-
-
-_WITHOUT_UPDATES: dict[str, tuple[object, str]] = {
-    "ring": (NO_UPDATES, "there are no updates; leave the ring out"),
-    "updates": ("retrieved", "there are no updates; leave it out"),
-    "largest": (None, "there are no updates; leave it out"),
-}
-
-_CONTRADICTIONS: dict[str, dict[str, tuple[object, str]]] = {
-    "psr": {
-        "min_clients": (None, "its rounds end when their time is over, however many clients come; leave it out"),
-        "alignment": ("all", "a union is found from submissions, and its rounds take none"),
-        "selection": ("adaptive", "a session begins with a submission, and its rounds take none"),
-    },
-    "psu": {
-        "alignment": ("all", "its rounds find unions already, and no other rounds follow; leave it out"),
-        "selection": ("adaptive", "rows that stay fixed have the same union in every round"),
-    },
-}
-"""By protocol, the only value that a field may have, and why."""
 
 
 def _check_name(kind: str, name: str) -> None:

@@ -22,8 +22,9 @@ from typing import Any
 import numpy.typing as npt
 
 from fsl_async.bin_count import SEGMENTS
-from fsl_async.derivation import answer_bytes
 from fsl_async.task import Sparse, Task
+from fsl_async.union import union_task
+from parties.server.clients.retrievals import longest_answer
 from parties.server.limits import ConversationLimits
 from parties.server.round.records import submission_bytes
 
@@ -45,8 +46,7 @@ def message_bytes(task: Task, model: Mapping[str, npt.NDArray[Any]], given: int 
         model: its blocks, whose dtypes count.
         given: what the server's file says, if it does.
     """
-    rows = {index: block.width * model[block.name].dtype.itemsize for index, block in task.sparse_blocks()}
-    return sum(ConversationLimits(memory_bytes=given).memory(submission_bytes(task), answer_bytes(task, rows)))
+    return sum(ConversationLimits(memory_bytes=given).memory(submission_bytes(task), longest_answer(task, model)))
 
 
 def server_bytes(task: Task, model: Mapping[str, npt.NDArray[Any]], messages: int) -> int:
@@ -57,14 +57,26 @@ def server_bytes(task: Task, model: Mapping[str, npt.NDArray[Any]], messages: in
         model: its blocks, whose dtypes count.
         messages: the memory that clients' messages may take; see `message_bytes`.
     """
+    if task.protocol == "psr":
+        return PROCESS_BYTES + _retrieved_bytes(task, model) + messages
+    if task.protocol == "psu":
+        task = union_task(task)
     element = task.ring.element_bytes
     integer = NUMBER_BYTES if task.ring.bits <= 64 else LONG_INTEGER_BYTES
     held = 0
     for block in task.blocks:
-        weight = model[block.name].dtype.itemsize
+        weight = model[block.name].dtype.itemsize if block.name in model else 0
         places = SEGMENTS if isinstance(block, Sparse) else 1
         tables = SEGMENTS * weight if isinstance(block, Sparse) else 0
         outcomes = 2 * (NUMBER_BYTES + integer)
         each = places * element + tables + 3 * weight + 3 * element + outcomes + NUMBER_BYTES + weight
         held += each * block.weights
     return PROCESS_BYTES + held + messages
+
+
+def _retrieved_bytes(task: Task, model: Mapping[str, npt.NDArray[Any]]) -> int:
+    """Of a model that never changes, and of its tables."""
+    return sum(
+        block.weights * model[block.name].dtype.itemsize * (1 + SEGMENTS * isinstance(block, Sparse))
+        for block in task.blocks
+    )

@@ -11,8 +11,8 @@ import trio
 from fsl_async.errors import MisuseError
 from fsl_async.task import Task
 from parties.compute import ComputeLane, ThreadLane
+from parties.deployment.fitting import check_rounds, starting_model
 from parties.deployment.transports import named_transport
-from parties.files.models import load_model
 from parties.identity.keys import Identity
 from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook
@@ -58,7 +58,7 @@ async def server_setup(
     Door("parties.server_setup").require_trio()
     file = file or ServerFile.load(Path(config))
     deployment = Deployment.load(file.task)
-    model = await trio.to_thread.run_sync(load_model, file.model)
+    model = await trio.to_thread.run_sync(starting_model, file, deployment.task)
     return ServerSetup(
         task=deployment.task,
         index=file.server,
@@ -73,7 +73,7 @@ async def server_setup(
         lane=lane or ThreadLane(file.threads or None),
         randomness=os.urandom,
         kind=Kind.LIVE,
-        schedule=_schedule(config, file, deployment.task),
+        schedule=_schedule(file, deployment.task),
         limits=limits_of(file.limits),
         conversations=_conversations(file.limits),
         watch=watch,
@@ -123,13 +123,9 @@ def _policy(file: ServerFile) -> Policy:
     return Anyone() if file.enrolment == "open" else ListOnly()
 
 
-def _schedule(config: str | Path, file: ServerFile, task: Task) -> Schedule:
+def _schedule(file: ServerFile, task: Task) -> Schedule:
     rounds = file.rounds
-    if rounds.clients > task.max_clients:
-        raise MisuseError(
-            f"{config}: rounds.clients must be at most {task.max_clients}, the max_clients of {file.task}, not "
-            f"{rounds.clients}"
-        )
+    check_rounds(rounds, task)
     return Schedule(
         clients=rounds.clients or task.max_clients,
         seconds=rounds.seconds or float("inf"),

@@ -47,7 +47,8 @@ class RoundsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: Annotated[
         float,
         About(
-            "a round closes this long after it opened; 0: only when enough submissions are in",
+            "a round closes this long after it opened; 0: only when enough submissions are in, which a task with "
+            "protocol psr has none of",
             unit="seconds",
             low=0,
             high=YEAR,
@@ -185,7 +186,6 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     server: Annotated[int, About("which of the two servers this is", low=0, high=1)]
     identity: Annotated[Path, About("the file of the secret keys, made by `fsl-async keygen`")]
     task: Annotated[Path, About("the task file; all parties have the same")]
-    model: Annotated[Path, About("the model of the first round, .npz or .safetensors")]
     listen: Annotated[
         str,
         About(
@@ -200,6 +200,10 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             "server that is killed then loses what it has acknowledged"
         ),
     ]
+    model: Annotated[
+        Path | None,
+        About("the model of the first round, .npz or .safetensors; none where the task's protocol is psu"),
+    ] = None
     clients: Annotated[Path | None, About("the list of clients; see registration.md")] = None
     enrolment: Annotated[Literal["list", "token", "open"], About("who is admitted; see registration.md")] = "list"
     tokens: Annotated[

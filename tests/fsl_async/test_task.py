@@ -74,6 +74,8 @@ def test_equal_tasks_have_equal_digests() -> None:
         {"min_clients": 17},
         {"max_clients": 999},
         {"largest": 1.0},
+        {"protocol": "psr", "ring": None},
+        {"protocol": "psu", "ring": None},
     ],
 )
 def test_every_field_is_in_the_digest(changes: dict[str, Any]) -> None:
@@ -83,6 +85,28 @@ def test_every_field_is_in_the_digest(changes: dict[str, Any]) -> None:
 def test_the_order_of_blocks_is_in_the_digest() -> None:
     first, second = Sparse("a", rows=10, select=2), Dense("d", size=1)
     assert task(blocks=[first, second]).digest() != task(blocks=[second, first]).digest()
+
+
+# ---- one protocol alone
+
+
+def test_a_task_that_only_retrieves_has_neither_ring_nor_minimum() -> None:
+    alone = Task(name="t", protocol="psr", blocks=[Sparse("a", rows=10, select=2), Dense("d", size=1)], max_clients=1)
+    assert (alone.min_clients, alone.quorum, alone.verified) == (None, 0, False)
+    assert alone.round_protocols == ("psr",)
+    assert Task.parse(alone.canonical(), "S0") == alone
+
+
+def test_a_task_that_only_finds_unions_has_no_model() -> None:
+    alone = Task(name="t", protocol="psu", blocks=[Sparse("a", rows=10, select=2)], max_clients=20)
+    assert (alone.min_clients, alone.finds_unions, alone.model_blocks) == (16, True, ())
+    assert alone.round_protocols == ("psu",)
+    assert Task.parse(alone.canonical(), "S0") == alone
+
+
+def test_the_minimum_that_is_not_given_is_the_ordinary_one() -> None:
+    assert task() == task(min_clients=16)
+    assert task(alignment="union").round_protocols == ("psu", "ssa")
 
 
 # ---- parsing
@@ -177,6 +201,53 @@ REFUSALS = {
     "a selection": (lambda: task(selection="x"), r"selection must be one of \('adaptive', 'fixed'\), not 'x'"),
     "updates": (lambda: task(updates="x"), r"updates must be one of \('retrieved', 'any'\), not 'x'"),
     "an alignment": (lambda: task(alignment=None), r"alignment must be one of \('all', 'union'\), not None"),
+    "a protocol": (lambda: task(protocol="x"), r"protocol must be one of \('ssa', 'psr', 'psu'\), not 'x'"),
+    "no ring": (lambda: task(ring=None), "task: ring must be a Ring, not None"),
+    "a ring where nothing is summed": (
+        lambda: task(protocol="psr"),
+        "task: ring=.* contradicts protocol='psr': there are no updates; leave it out",
+    ),
+    "a ring where unions are found": (lambda: task(protocol="psu"), "task: ring=.* contradicts protocol='psu'"),
+    "a minimum for retrievals": (
+        lambda: task(protocol="psr", ring=None, min_clients=2),
+        "task: min_clients=2 contradicts protocol='psr': its rounds end when their time is over",
+    ),
+    "the largest value of nothing": (
+        lambda: task(protocol="psr", ring=None, largest=1.0),
+        "task: largest=1.0 contradicts protocol='psr'",
+    ),
+    "updates of any rows of nothing": (
+        lambda: task(protocol="psu", ring=None, updates="any"),
+        "task: updates='any' contradicts protocol='psu'",
+    ),
+    "the mean of nothing": (
+        lambda: task(protocol="psr", ring=None, apply="mean"),
+        "task: apply='mean' contradicts protocol='psr'",
+    ),
+    "retrievals on a union": (
+        lambda: task(protocol="psr", ring=None, alignment="union"),
+        "task: alignment='union' contradicts protocol='psr': a union is found from submissions",
+    ),
+    "a session of retrievals": (
+        lambda: task(protocol="psr", ring=None, selection="fixed"),
+        "task: selection='fixed' contradicts protocol='psr': a session begins with a submission",
+    ),
+    "unions twice": (
+        lambda: task(protocol="psu", ring=None, alignment="union"),
+        "task: alignment='union' contradicts protocol='psu': its rounds find unions already",
+    ),
+    "the union of fixed rows": (
+        lambda: task(protocol="psu", ring=None, selection="fixed"),
+        "task: selection='fixed' contradicts protocol='psu': rows that stay fixed",
+    ),
+    "retrievals of dense blocks alone": (
+        lambda: task(protocol="psr", ring=None, blocks=[Dense("d", size=1)]),
+        "task: protocol='psr' needs a sparse block",
+    ),
+    "the union of a dense block": (
+        lambda: task(protocol="psu", ring=None, blocks=[Sparse("a", rows=10, select=2), Dense("d", size=1)]),
+        "task: protocol='psu' takes sparse blocks alone",
+    ),
     "a security": (lambda: task(security=1), r"security must be one of \('verified', 'semi-honest'\), not 1"),
     "one client": (lambda: task(min_clients=1), "task: min_clients must be an integer from 2 to 100000, not 1"),
     "fewer than the minimum": (

@@ -12,12 +12,13 @@ from fsl_async.errors import MisuseError, StorageError
 from fsl_async.model_numbers import check_numbers, narrow_blocks
 from fsl_async.task import Task
 from parties.commands.preflight.findings import Doubt
+from parties.deployment.fitting import check_rounds, starting_model
 from parties.deployment.server import own_identity
 from parties.files.disk import InUseError, check_room, exists, refuse_network, sole_use
-from parties.files.models import load_model
 from parties.identity.keys import Identity, read_private
 from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook, read_token
+from parties.outcome import Model
 from parties.server.admission import OPEN_WARNING
 from parties.server.round.records import client_bytes, round_bytes
 from parties.settings.party_file import ClientFile, ServerFile
@@ -124,9 +125,13 @@ def admission(file: ServerFile, task: Task) -> str:
 
 def model(file: ServerFile, task: Task) -> str:
     """The model exists and fits the task, and the task's sums can be added to it."""
-    arrays = load_model(file.model)
+    arrays = starting_model(file, task)
     describe_model(task, arrays)
     check_numbers(task, arrays)
+    if task.protocol == "psu":
+        return "none: the task's rounds find unions"
+    if task.protocol == "psr":
+        return f"{file.model} fits the task: {_total(arrays)}; it never changes"
     for name, largest in narrow_blocks(task, arrays).items():
         raise Doubt(
             f"{file.model}: block {name!r} is of {arrays[name].dtype}, which holds {largest:g} at most, and one client "
@@ -140,12 +145,27 @@ def model(file: ServerFile, task: Task) -> str:
             f"numbers alone to it, though the ring has {task.ring.fraction_bits} fraction bits; right if it counts "
             "something"
         )
-    return f"{file.model} fits the task: {sum(array.nbytes for array in arrays.values()):,} bytes"
+    return f"{file.model} fits the task: {_total(arrays)}"
+
+
+def _total(arrays: Model) -> str:
+    return f"{sum(array.nbytes for array in arrays.values()):,} bytes"
+
+
+def rounds(file: ServerFile, task: Task) -> str:
+    """Rounds come to an end, by what they run."""
+    check_rounds(file.rounds, task)
+    ends = []
+    if task.protocol != "psr":
+        ends.append(f"after {file.rounds.clients or task.max_clients} submissions")
+    if file.rounds.seconds:
+        ends.append(f"after {file.rounds.seconds:g} s")
+    return f"a round runs {task.protocol} and closes {' or '.join(ends)}"
 
 
 def model_bytes(task: Task) -> int:
     """The most bytes that a task's model has: weights of 64 bits."""
-    return 8 * sum(block.weights for block in task.blocks)
+    return 8 * sum(block.weights for block in task.model_blocks)
 
 
 # ---- the store

@@ -19,9 +19,9 @@ from fsl_async.errors import FslError, MisuseError
 from fsl_async.task import Task
 from parties.commands.preflight.files import is_running
 from parties.commands.preflight.findings import Doubt
+from parties.deployment.fitting import starting_model
 from parties.deployment.memory_need import PROCESS_BYTES, message_bytes, server_bytes
 from parties.deployment.transports import named_transport
-from parties.files.models import load_model
 from parties.identity.keys import Identity
 from parties.settings.party_file import ServerFile
 from transport import (
@@ -125,7 +125,7 @@ def memory(tasks: Sequence[tuple[ServerFile, Task]]) -> str:
 def _blocks(file: ServerFile, task: Task) -> dict[str, np.ndarray[Any, Any]]:
     """The model's blocks; where it cannot be read, which another check reports, blocks of the widest weights."""
     try:
-        model = load_model(file.model)
+        model = starting_model(file, task)
     except FslError:
         model = {}
     return {block.name: model.get(block.name, np.empty(0, np.float64)) for block in task.blocks}

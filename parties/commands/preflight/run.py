@@ -105,6 +105,7 @@ def _of_server(file: ServerFile, deployment: Deployment) -> list[tuple[str, Chec
         ("key folder", _plain(files.key_folder, file.identity, deployment)),
         ("clients", _plain(files.admission, file, deployment.task)),
         ("model", _plain(files.model, file, deployment.task)),
+        ("rounds", _plain(files.rounds, file, deployment.task)),
         ("store", partial(files.store, file.store)),
         ("disk", _plain(files.disk, file, deployment.task)),
         *_of_host(file, deployment, [(file, deployment.task)]),
@@ -144,6 +145,7 @@ def _of_task(file: ServerFile, deployment: Deployment) -> list[tuple[str, Check]
     return [
         ("clients", _plain(files.admission, file, deployment.task)),
         ("model", _plain(files.model, file, deployment.task)),
+        ("rounds", _plain(files.rounds, file, deployment.task)),
         ("store", partial(files.store, file.store)),
         ("disk", _plain(files.disk, file, deployment.task)),
         ("other server", partial(others.reachable, deployment, file.transport, 1 - file.server)),

@@ -8,11 +8,8 @@ sent.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeAlias, assert_never
+from typing import TypeAlias, assert_never
 
-import numpy as np
-
-from fsl_async.derivation import answer_bytes
 from fsl_async.errors import StorageError
 from fsl_async.task import ProtocolName, Task
 from fsl_async.union import union_task
@@ -31,10 +28,9 @@ from fsl_async.wire.messages import (
 )
 from fsl_async.wire.public_part import Layout, Trees, dense_bytes
 from parties.events import Warned
-from parties.outcome import Model
 from parties.server.actor import Actor
 from parties.server.clients.answerer import NOTHING, Reply, Room
-from parties.server.clients.retrievals import Retrievals
+from parties.server.clients.retrievals import Retrievals, longest_answer
 from parties.server.clients.statements import Statements
 from parties.server.clients.submissions import Submissions
 from parties.server.evidence import Evidence, either
@@ -77,7 +73,7 @@ class RequestHandler:
         known = union_task(self._task) if self._task.finds_unions else self._task
         self._sizes = {b"": _bulk_sizes(known)}
         self.longest_bulk = max(*_bulk_sizes(known), submission_bytes(self._task))
-        self.longest_answer = _longest_answer(self._task, actor.setup.model)
+        self.longest_answer = longest_answer(self._task, actor.setup.model)
         self._retrievals = Retrievals(actor.records, self.longest_answer)
         self._submissions = Submissions(actor)
         self._statements = Statements(self._task, self._setup.identity)
@@ -182,19 +178,6 @@ def _evidence(run: RoundRun, client: str, seen: ContradictionError) -> Evidence:
         second=seen.second,
         explanation=f"{client!r} was told: {seen}{doubt}",
     )
-
-
-def _longest_answer(task: Task, model: Model) -> int:
-    """Bytes of the longest answer to a retrieval; of a packed union, where the task only finds unions."""
-    if task.protocol == "psu":
-        return max(1 + -(-block.rows // 8) for _, block in task.sparse_blocks())
-    rows = {index: _row_bytes(model[block.name]) for index, block in task.sparse_blocks()}
-    return max(answer_bytes(shape, rows) for shape in ((union_task(task), task) if task.finds_unions else (task,)))
-
-
-def _row_bytes(array: np.ndarray[Any, Any]) -> int:
-    """Bytes of one row of a sparse block."""
-    return int(np.prod(array.shape[1:], initial=array.itemsize))
 
 
 def _bulk_sizes(shape: Task) -> frozenset[int]:

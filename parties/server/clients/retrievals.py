@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from fsl_async.config import restricted
+from fsl_async.derivation import answer_bytes
 from fsl_async.digests import Buffer
 from fsl_async.server.retrieval import Query
-from fsl_async.task import Dense, Sparse
-from fsl_async.union import pack_union
+from fsl_async.task import Dense, Sparse, Task
+from fsl_async.union import pack_union, union_task
 from fsl_async.wire.messages import NO_RETRIEVAL, Answer, Block, Download, Recall, Retrieve
 from fsl_async.wire.public_part import Layout, Part
 from parties.server.clients.answerer import Reply, Room
@@ -96,3 +101,16 @@ class Retrievals:
             raise RequestRefusedError.because("malformed", f"{message.block!r} has no union to be downloaded here")
         await room(0)  # all clients share it
         return Block(round_id=found.round_id, block=message.block), packed
+
+
+def longest_answer(task: Task, model: Mapping[str, npt.NDArray[Any]]) -> int:
+    """Bytes of the longest answer to a retrieval; of a packed union, where the task only finds unions."""
+    if task.protocol == "psu":
+        return max(1 + -(-block.rows // 8) for _, block in task.sparse_blocks())
+    rows = {index: _row_bytes(model[block.name]) for index, block in task.sparse_blocks()}
+    return max(answer_bytes(shape, rows) for shape in ((union_task(task), task) if task.finds_unions else (task,)))
+
+
+def _row_bytes(array: np.ndarray[Any, Any]) -> int:
+    """Bytes of one row of a sparse block."""
+    return int(np.prod(array.shape[1:], initial=array.itemsize))

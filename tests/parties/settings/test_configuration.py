@@ -132,7 +132,7 @@ def test_another_value_than_expected_is_refused_with_what_is(tmp_path, key, valu
 
 
 @pytest.mark.parametrize(
-    ("kind", "missing"), [(kind, key) for kind in KINDS for key in PLAIN[kind] if key != "clients"]
+    ("kind", "missing"), [(kind, key) for kind in KINDS for key in PLAIN[kind] if key not in ("clients", "model")]
 )
 def test_a_missing_key_is_named_with_what_it_means(tmp_path, kind, missing):
     path = tmp_path / "party.toml"

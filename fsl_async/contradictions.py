@@ -1,0 +1,54 @@
+"""What a task cannot say that runs one protocol alone: how updates are summed where there are none, and the like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fsl_async.errors import MisuseError
+from fsl_async.ring import Ring
+
+NO_UPDATES = Ring(64)
+"""In the ring's place where a task has no updates: unions are found in this ring, and retrievals need none."""
+
+_NONE = "there are no updates; leave it out"
+
+_WITHOUT_UPDATES: dict[str, tuple[object, str]] = {
+    "ring": (NO_UPDATES, _NONE),
+    "updates": ("retrieved", _NONE),
+    "largest": (None, _NONE),
+    "apply": ("sum", _NONE),
+    "weights": (None, _NONE),
+    "optimizer": (None, _NONE),
+}
+
+_ALONE: dict[str, dict[str, tuple[object, str]]] = {
+    "ssa": {},
+    "psr": _WITHOUT_UPDATES
+    | {
+        "min_clients": (None, "its rounds end when their time is over, however many clients come; leave it out"),
+        "alignment": ("all", "a union is found from submissions, and its rounds take none; leave it out"),
+        "selection": ("adaptive", "a session begins with a submission, and its rounds take none; leave it out"),
+    },
+    "psu": _WITHOUT_UPDATES
+    | {
+        "alignment": ("all", "its rounds find unions already, and no others follow; leave it out"),
+        "selection": ("adaptive", "rows that stay fixed would have the same union every time; leave it out"),
+    },
+}
+"""By protocol, the only value that a field may have, and why."""
+
+
+def check_alone(protocol: str, field: Callable[[str], Any]) -> None:
+    """Check the fields of a task that contradict its protocol.
+
+    Args:
+        protocol: the task's.
+        field: gives the value of a field of the task.
+
+    Raises:
+        MisuseError: a field contradicts it; the message names both, and says why.
+    """
+    for name, (only, why) in _ALONE[protocol].items():
+        if field(name) != only:
+            raise MisuseError(f"task: {name}={field(name)!r} contradicts protocol={protocol!r}: {why}")
