@@ -27,7 +27,7 @@ def test_a_model_is_needed_where_there_is_something_to_retrieve(task: Task, tmp_
     path = tmp_path / "model.npz"
     save_model(path, {"items": np.ones((10, 1))})
     assert list(starting_model(file(model=path), task)) == ["items"]
-    with pytest.raises(MisuseError, match="model is missing: task .* needs the file"):
+    with pytest.raises(MisuseError, match=r"model is missing: task .* needs the file"):
         starting_model(file(), task)
 
 
@@ -43,7 +43,7 @@ def test_a_model_of_unions_is_refused_by_its_key(key: str) -> None:
 
 def test_retrievals_that_nothing_ends_are_refused() -> None:
     check_rounds(RoundsTable(seconds=60), PSR)
-    with pytest.raises(MisuseError, match="rounds.seconds = 0: .* its 3 retrievals of a round would wait for ever"):
+    with pytest.raises(MisuseError, match=r"rounds\.seconds = 0: .* its 3 retrievals of a round would wait for ever"):
         check_rounds(RoundsTable(), PSR)
 
 
