@@ -12,6 +12,13 @@ import msgspec
 
 from parties.outcome import RoundReport
 
+Activity: TypeAlias = Literal["collecting", "computing", "waiting"]
+"""What a server does with a round: it collects requests, computes, or waits for the other server."""
+
+Stage: TypeAlias = Literal["preparing", "running", "resting", "away"]
+"""Where a server is: both servers prepare the next round, a round runs, no further round will open, or the task has no
+server in this process at present."""
+
 TaskState: TypeAlias = Literal["starting", "running", "draining", "drained", "over", "failed"]
 """Where a task of a server's process is.
 
@@ -37,6 +44,25 @@ class TaskStanding(msgspec.Struct, frozen=True, kw_only=True):
     explanation: str = ""
 
 
+class RoundTimes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A round's time in seconds, by what this server did; it did one thing at a time.
+
+    A clock that was put back adds nothing.
+
+    Attributes:
+        collecting: clients could submit or retrieve, at the end perhaps only those that the other server waits for.
+        computing: this server computed, and waited for nobody.
+        waiting: this server waited for the other one.
+        interrupted: from the last recorded step to a restart, once collecting was over: what of it the server ran for
+            is not known.
+    """
+
+    collecting: float = 0.0
+    computing: float = 0.0
+    waiting: float = 0.0
+    interrupted: float = 0.0
+
+
 class PastRound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A settled round.
 
@@ -45,7 +71,9 @@ class PastRound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         protocol: ssa or psu.
         opened_at: when it opened, in seconds since 1970.
         settled_at: when it was settled, in seconds since 1970.
-        evaluating: seconds that the evaluation of all its submissions took together.
+        times: its time by what this server did.
+        evaluating: seconds that the evaluation of all its submissions took together, since the last restart if there
+            was one; most of it happens while further clients are awaited.
         concluded: the digest of the outcome at which this server had arrived, as it told the other one; the report's,
             unless the task's own rule gave the other server another outcome. Empty where the round was aborted.
     """
@@ -54,6 +82,7 @@ class PastRound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     protocol: str
     opened_at: float
     settled_at: float
+    times: RoundTimes
     evaluating: float
     concluded: bytes = b""
 
@@ -72,6 +101,10 @@ class RoundStatus(msgspec.Struct, frozen=True, kw_only=True):
         protocol: ssa or psu.
         state: the state of its machine (see docs/machines.md).
         opened_at: when it opened, in seconds since 1970.
+        activity: what the server does with it now.
+        since: since when it collects or, once that is over, since when it does not, in seconds since 1970.
+        times: its time so far, by what this server did.
+        evaluating: seconds that the evaluation of submissions took so far.
         closes_at: when it closes, in seconds since 1970; infinity: when enough clients have submitted.
         submissions: how many submissions are on its list.
         evaluated: how many of them have been added to the sum.
@@ -85,6 +118,10 @@ class RoundStatus(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str
     state: str
     opened_at: float
+    activity: Activity
+    since: float
+    times: RoundTimes
+    evaluating: float
     closes_at: float
     submissions: int
     evaluated: int
@@ -99,8 +136,17 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         server: 0 or 1.
         task: the task's name.
+        task_digest: the task's digest.
+        model_digest: the digest of the model as it stands, which both servers compare before every round; empty if it
+            has not been read yet.
+        statement_keys: S0's and S1's keys for statements.
         peer_connected: whether the other server is connected.
-        clients_connected: how many clients are connected.
+        peer_release: the release of this software that the other server says it runs; empty if it has not said so.
+        clients_connected: how many connections of clients there are.
+        clients_known: how many clients may take part.
+        stage: where the server is.
+        number: of the round that runs, is prepared, or was the last.
+        last: the last settled round; None before the first.
         round: the running round; None while the two servers toss the seed of the next one.
         waiting_for: whom or what the server waits for, as text.
         rounds_done: how many rounds have been done since the server's first start.
@@ -109,8 +155,16 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     server: int
     task: str
+    task_digest: bytes
+    model_digest: bytes
+    statement_keys: tuple[bytes, bytes]
     peer_connected: bool
+    peer_release: str
     clients_connected: int
+    clients_known: int
+    stage: Stage
+    number: int
+    last: PastRound | None
     round: RoundStatus | None
     waiting_for: str
     rounds_done: int

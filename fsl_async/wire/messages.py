@@ -22,6 +22,10 @@ NO_RETRIEVAL = 0
 """In a retrieval's place where there is none: the trees are the submission's own, or the session's."""
 
 
+LONGEST_RELEASE = 64
+"""Characters of a release's name."""
+
+
 # ---- client to server
 
 
@@ -171,6 +175,8 @@ class Known(Message, frozen=True, tag="known", kw_only=True, omit_defaults=True)
         toss: the digest of this server's commitment to its half of the present round's seed, and `peer_toss` of the
             other's; empty where there is none.
         roster: the digest of this server's list, if it was sent and is still stored; `peer_roster` of the other's.
+        release: the release of the software that this server runs, for the other server's operator; nothing depends on
+            it.
     """
 
     settled: int = 0
@@ -183,6 +189,7 @@ class Known(Message, frozen=True, tag="known", kw_only=True, omit_defaults=True)
     peer_toss: bytes = b""
     roster: bytes = b""
     peer_roster: bytes = b""
+    release: Annotated[str, msgspec.Meta(max_length=LONGEST_RELEASE)] = ""
 
 
 class TossCommitment(Message, frozen=True, tag="toss-commitment", kw_only=True):

@@ -87,7 +87,7 @@ def list_rounds(
         listing = f"/rounds.json?last={last}&before={_checked(before)}"
         past = (await port.get(listing, RoundsView, task=task))["rounds"]
         text = as_text(rounds_table(past)) if past else "no round is settled yet"
-        text += f"\nround {running['number']} is running: {running['state']}" if running else ""
+        text += f"\nround {running['number']} is running: {running['step']}, {running['state']}" if running else ""
         report.result(text, {"rounds": past, "running": running})
 
     return run(report, work)

@@ -12,8 +12,9 @@ reported and does not stop the task, because the store has the model.
 from __future__ import annotations
 
 import gc
+import importlib.metadata
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, assert_never
@@ -31,7 +32,7 @@ from parties.deployment.watched_files import WatchedFile, watched_clients, watch
 from parties.events import Observer, Warned
 from parties.files.disk import check_room
 from parties.files.models import ModelForm, checkpoint, save_model
-from parties.operator import Log, ObserverSetup, OperatorObserver
+from parties.operator import Log, ObserverSetup, OperatorObserver, Place
 from parties.operator.log import about_task
 from parties.server.admission import Enrolment
 from parties.server.reception import Reception
@@ -122,7 +123,15 @@ class HostedTask:
         self.file = file
         self.deployment = deployment
         self.observer = OperatorObserver(
-            ObserverSetup(file.server, deployment.task.name, log, self._store_problem), process
+            ObserverSetup(
+                file.server,
+                deployment.task.name,
+                log,
+                self._store_problem,
+                places=_places(deployment),
+                release=importlib.metadata.version("fsl-async"),
+            ),
+            process,
         )
         self.stage: Stage = Starting()
         self.doing = ""
@@ -136,8 +145,16 @@ class HostedTask:
         self._last = ServerStatus(
             server=file.server,
             task=deployment.task.name,
+            task_digest=deployment.task.digest(),
+            model_digest=b"",
+            statement_keys=_statement_keys(deployment),
             peer_connected=False,
+            peer_release="",
             clients_connected=0,
+            clients_known=0,
+            stage="away",
+            number=0,
+            last=None,
             round=None,
             waiting_for="",
             rounds_done=0,
@@ -271,6 +288,20 @@ class HostedTask:
         state, explanation = self._state()
         return msgspec.structs.replace(self._last, waiting_for=": ".join(filter(None, (state, explanation))))
 
+    def known_clients(self) -> Sequence[str]:
+        """See `Overview`; nobody while the task has no server."""
+        match self.stage:
+            case Running(server=server) | Draining(server=server):
+                return server.known_clients()
+        return ()
+
+    def submitted_clients(self) -> frozenset[str]:
+        """See `Overview`."""
+        match self.stage:
+            case Running(server=server) | Draining(server=server):
+                return server.submitted_clients()
+        return frozenset()
+
     async def past_rounds(self, most: int, before: int | None = None) -> list[PastRound]:
         """See `Overview`."""
         return await self._server().past_rounds(most, before)
@@ -326,7 +357,20 @@ class HostedTask:
 
 def _left_behind(status: ServerStatus) -> ServerStatus:
     """What is left of a server's status when it has ended."""
-    return msgspec.structs.replace(status, round=None, peer_connected=False, clients_connected=0)
+    return msgspec.structs.replace(
+        status, round=None, stage="away", peer_connected=False, clients_connected=0, clients_known=0
+    )
+
+
+def _places(deployment: Deployment) -> tuple[Place, Place]:
+    """What the task file says of both servers for people."""
+    first, second = deployment.servers
+    return Place(first.operator, first.address), Place(second.operator, second.address)
+
+
+def _statement_keys(deployment: Deployment) -> tuple[bytes, bytes]:
+    first, second = deployment.identities
+    return first.statement, second.statement
 
 
 def _watched(file: ServerFile, enrolment: Enrolment, observe: Observer) -> Iterator[WatchedFile]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
 import os
 from pathlib import Path
@@ -78,6 +79,7 @@ async def server_setup(
         conversations=_conversations(file.limits),
         watch=watch,
         store=await open_store(file.store),
+        release=importlib.metadata.version("fsl-async"),
     )
 
 

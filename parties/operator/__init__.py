@@ -6,7 +6,7 @@ It sees a server only through `parties.events` and `parties.status`, and imports
 from __future__ import annotations
 
 from parties.operator.log import Form, Log
-from parties.operator.observer import OperatorObserver, ObserverSetup
+from parties.operator.observer import OperatorObserver, ObserverSetup, Place
 from parties.operator.overview import Desk, OneTask, OperatedTask, Overview
 from parties.operator.server import serve_operator
 
@@ -19,5 +19,6 @@ __all__ = [
     "OperatedTask",
     "OperatorObserver",
     "Overview",
+    "Place",
     "serve_operator",
 ]

@@ -30,6 +30,19 @@ async def no_store_problem() -> str:
 
 
 @dataclass(frozen=True)
+class Place:
+    """What the task file says of a server for people.
+
+    Attributes:
+        operator: who runs it; empty if the file does not say so.
+        address: where it is reached.
+    """
+
+    operator: str = ""
+    address: str = ""
+
+
+@dataclass(frozen=True)
 class ObserverSetup:
     """What an `OperatorObserver` is made of.
 
@@ -39,6 +52,8 @@ class ObserverSetup:
         log: the log of this process.
         store_problem: returns why the store cannot be written, as text; empty if it can be.
         clock: the wall clock, in seconds since 1970.
+        places: what the task file says of S0 and S1.
+        release: the release of this software; empty if it is not told.
     """
 
     server: int
@@ -46,6 +61,8 @@ class ObserverSetup:
     log: Log
     store_problem: Callable[[], Awaitable[str]] = no_store_problem
     clock: Callable[[], float] = field(default=time.time)
+    places: tuple[Place, Place] = (Place(), Place())
+    release: str = ""
 
 
 class OperatorObserver:

@@ -18,6 +18,12 @@ class Overview(Protocol):
     def status(self) -> ServerStatus:
         """The server's status at this moment."""
 
+    def known_clients(self) -> Sequence[str]:
+        """The names of the clients that may take part, sorted."""
+
+    def submitted_clients(self) -> frozenset[str]:
+        """The clients whose submission is on the running round's list; nobody where no round runs."""
+
     async def past_rounds(self, most: int, before: int | None = None) -> list[PastRound]:
         """The latest settled rounds, oldest first.
 

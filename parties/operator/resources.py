@@ -4,6 +4,7 @@
     GET /tasks                   the tasks of this process
     GET /status.json             the server's status
     GET /events                  the same whenever it changes (server-sent events)
+    GET /clients.json?show=S     the known clients, in pages
     GET /rounds.json?last=N      settled rounds
     GET /rounds/N.json           one of them, with names
     GET /metrics                 for Prometheus
@@ -40,26 +41,29 @@ from parties.operator.metrics import CONTENT_TYPE, exposed
 from parties.operator.overview import Desk, OperatedTask
 from parties.operator.response_types import MOST_ROUNDS, VERSION, Aborting, LogLevel, StatusView
 from parties.operator.token import OperatorToken
-from parties.operator.views import round_view, rounds_view, status_view, tasks_view
+from parties.operator.views import SHOWN, clients_page, round_view, rounds_view, status_view, tasks_view
 
 __all__ = ["LONGEST_REASON", "MOST_VIEWERS", "Resources", "host_of"]
 
 LONGEST_REASON = 200
 MOST_VIEWERS = 32
 USUAL_ROUNDS = 200
+MOST_PAGES = 10**6
+LONGEST_SEARCH = 64
 MERGED_SECONDS = 0.2
 """Changes within so many seconds become one server-sent event."""
 
 HEARTBEAT = 10.0
 """Seconds after which the status is sent again without a change."""
 
+SCRIPTS = ("page", "round", "parties", "past", "charts", "labels", "units", "dom")
+STYLES = ("page", "cards")
+
 PAGE = {
     "/": ("index.html", "text/html; charset=utf-8"),
-    "/page.css": ("page.css", "text/css; charset=utf-8"),
-    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
-    "/charts.js": ("charts.js", "text/javascript; charset=utf-8"),
-    "/labels.js": ("labels.js", "text/javascript; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
+    **{f"/{name}.css": (f"{name}.css", "text/css; charset=utf-8") for name in STYLES},
+    **{f"/{name}.js": (f"{name}.js", "text/javascript; charset=utf-8") for name in SCRIPTS},
 }
 
 Handler: TypeAlias = Callable[..., Awaitable[Response]]
@@ -84,6 +88,7 @@ class Resources:
             ("GET", re.compile(r"/tasks"), self._tasks),
             ("GET", re.compile(r"/status\.json"), self._status),
             ("GET", re.compile(r"/events"), self._events),
+            ("GET", re.compile(r"/clients\.json"), self._clients),
             ("GET", re.compile(r"/rounds\.json"), self._rounds),
             ("GET", re.compile(r"/rounds/([1-9]\d{0,8})\.json"), self._round),
             ("GET", re.compile(r"/metrics"), self._metrics),
@@ -180,6 +185,27 @@ class Resources:
                 await trio.sleep(MERGED_SECONDS)
         finally:
             self._viewers -= 1
+
+    async def _clients(self, request: Request) -> Response:
+        show, page = request.query.get("show", "all"), request.query.get("page", "1")
+        shown = next((name for name in SHOWN if name == show), None)
+        if shown is None:
+            return refusal(HTTPStatus.BAD_REQUEST, f"show: one of {', '.join(SHOWN)} expected")
+        if not _is_count(page, MOST_PAGES):
+            return refusal(HTTPStatus.BAD_REQUEST, f"page: a whole number from 1 to {MOST_PAGES} expected")
+        task = self._task(request)
+        status = task.overview.status()
+        return json_response(
+            clients_page(
+                task.overview.known_clients(),
+                task.overview.submitted_clients(),
+                task.observer.connected,
+                status.round.number if status.round else None,
+                show=shown,
+                search=request.query.get("search", "")[:LONGEST_SEARCH],
+                page=int(page),
+            )
+        )
 
     async def _rounds(self, request: Request) -> Response:
         last, before = request.query.get("last", str(USUAL_ROUNDS)), request.query.get("before", str(10**9))

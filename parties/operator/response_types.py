@@ -15,6 +15,8 @@ __all__ = [
     "MOST_ROUNDS",
     "VERSION",
     "Aborting",
+    "ClientRow",
+    "ClientsPage",
     "LogLevel",
     "Refusal",
     "RoundView",
@@ -27,7 +29,7 @@ __all__ = [
     "read_answer",
 ]
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 MOST_ROUNDS: Final = 1000
 """The most rounds in one answer; earlier rounds are requested page by page."""
@@ -35,6 +37,7 @@ MOST_ROUNDS: Final = 1000
 AnswerT = TypeVar("AnswerT")
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, lt=2**36)]
 Moment = Annotated[float, msgspec.Meta(ge=0, lt=2**36)]
 """Seconds since 1970, up to the year 4147, which the libraries can convert to a date in any time zone."""
 
@@ -42,16 +45,31 @@ Moment = Annotated[float, msgspec.Meta(ge=0, lt=2**36)]
 class Versioned(TypedDict):
     """The part that every answer but a refusal has."""
 
-    version: Literal[1]
+    version: Literal[2]
+
+
+class TimesView(TypedDict):
+    """A round's time in seconds, by what the server did; see `parties.status.RoundTimes`."""
+
+    collecting: Seconds
+    computing: Seconds
+    waiting: Seconds
+    interrupted: Seconds
 
 
 class RunningView(TypedDict):
-    """A running round."""
+    """A running round: its step (collect or compute) and since when; and its machine's state."""
 
     number: Count
     round_id: str
+    fingerprint: str
     protocol: str
+    step: Literal["collect", "compute"]
+    since: Moment
+    activity: Literal["collecting", "computing", "waiting"]
     state: str
+    times: TimesView
+    evaluating: Seconds
     opened_at: Moment
     closes_at: Moment | None
     submissions: Count
@@ -68,19 +86,41 @@ class RoundCounts(TypedDict):
     aborted: Count
 
 
+class ServerView(TypedDict):
+    """One of the two servers, as the task file names it; `key` is the fingerprint of its key for statements."""
+
+    name: str
+    here: bool
+    operator: str
+    address: str
+    release: str
+    key: str
+
+
 class PeerView(TypedDict):
-    """The other server."""
+    """The other server, and whether it says the same as this one: null where it has not said it since it connected."""
 
     name: str
     connected: bool
+    same_task: bool | None
+    same_model: bool | None
+    same_release: bool | None
 
 
-class ClientsView(TypedDict):
-    """The connected clients."""
+class FingerprintsView(TypedDict):
+    """Fingerprints that are the same on both servers: of the task, and of the model as it stands."""
 
-    connected: Count
+    task: str
+    model: str
+
+
+class ClientCounts(TypedDict):
+    """How many clients are known and connected, with how many connections, and have submitted in the running round."""
+
     known: Count
-    names: list[str]
+    connected: Count
+    connections: Count
+    submitted: Count
 
 
 class MemoryView(TypedDict):
@@ -109,11 +149,16 @@ class StatusView(Versioned):
     task: str
     time: Moment
     started_at: Moment
+    stage: Literal["preparing", "running", "resting", "away"]
+    number: Count
     waiting_for: str
     round: RunningView | None
+    last: SummaryView | None
     rounds: RoundCounts
+    servers: Annotated[list[ServerView], msgspec.Meta(min_length=2, max_length=2)]
     peer: PeerView
-    clients: ClientsView
+    fingerprints: FingerprintsView
+    clients: ClientCounts
     memory: MemoryView
     lag_seconds: float
     log_level: str
@@ -125,14 +170,16 @@ class SummaryView(TypedDict):
 
     number: Count
     protocol: str
+    ended: Literal["done", "aborted", "refused"]
     aborted: str
     refused: str
     counted: Count
     not_counted: dict[str, Count]
     opened_at: Moment
     settled_at: Moment
-    seconds: float
-    evaluating: float
+    seconds: Seconds
+    times: TimesView
+    evaluating: Seconds
 
 
 class RoundsView(Versioned):
@@ -148,6 +195,25 @@ class RoundView(SummaryView, Versioned):
     clients: list[str]
     excluded: dict[str, str]
     model: dict[str, str]
+
+
+class ClientRow(TypedDict):
+    """A client: how many connections it has, and whether its submission is in the running round."""
+
+    name: str
+    connections: Count
+    submitted: bool
+
+
+class ClientsPage(Versioned):
+    """One page of the known clients, by name; `counts` are of all of them, `matching` of those that were asked for."""
+
+    round: Count | None
+    counts: dict[str, Count]
+    matching: Count
+    page: Count
+    pages: Count
+    clients: list[ClientRow]
 
 
 class Aborting(Versioned):

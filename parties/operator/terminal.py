@@ -1,6 +1,7 @@
 """The operator's view in a terminal: the contents of the status page as text, drawn with rich.
 
 Rules: text that comes from the server is shown literally; it is never interpreted as markup or as an escape sequence.
+The words and the units are the page's: three steps, and seconds in every column of times.
 """
 
 from __future__ import annotations
@@ -34,7 +35,17 @@ __all__ = ["as_text", "round_screen", "rounds_table", "status_screen", "tasks_ta
 PERIOD = 0.5
 PAST_SHOWN = 8
 PROBLEMS_SHOWN = 5
-NO_LIMIT = 2**31
+STEPS = ("collect", "compute", "done")
+COLLECTS = {
+    "ssa": "clients send their submissions",
+    "psr": "clients retrieve rows",
+    "psu": "clients send their rows, hidden, and the servers will learn the union",
+}
+COMPUTES = {
+    "ssa": "both servers agree on who is counted, and add up",
+    "psr": "both servers close the round",
+    "psu": "both servers find the union of all clients' rows",
+}
 
 
 async def watch(port: OperatorPort, console: Console, task: str = "") -> None:
@@ -68,7 +79,7 @@ def as_text(screen: RenderableType, width: int = 100) -> str:
 
 def status_screen(status: StatusView, rounds: Sequence[SummaryView], note: str = "") -> RenderableType:
     """A server's status."""
-    parts: list[RenderableType] = [_head(status), _round_panel(status)]
+    parts: list[RenderableType] = [_head(status), _round_panel(status), _identities(status)]
     if rounds:
         parts.append(rounds_table(rounds[-PAST_SHOWN:]))
     parts.extend(_problem_line(problem) for problem in status["troubles"][:PROBLEMS_SHOWN])
@@ -79,16 +90,24 @@ def status_screen(status: StatusView, rounds: Sequence[SummaryView], note: str =
 
 def rounds_table(rounds: Sequence[SummaryView]) -> Table:
     """Settled rounds, one per line."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("round", "protocol", "counted", "not", "seconds", "evaluation", "settled"):
-        table.add_column(name, justify="left" if name in ("protocol", "settled") else "right", no_wrap=True)
+    table = Table(
+        box=None,
+        pad_edge=False,
+        header_style="dim",
+        caption=f"collect, compute, wait (for the other server), all and evaluate: in seconds; settled: {_zone()}",
+        caption_justify="left",
+    )
+    for name in ("round", "runs", "counted", "not", "collect", "compute", "wait", "all", "evaluate", "settled"):
+        table.add_column(name, justify="left" if name in ("runs", "settled") else "right", no_wrap=True)
     table.add_column("ended")
-    for past in rounds:
+    columns = [_figures([_spans(past)[column] for past in rounds]) for column in range(5)]
+    for row, past in enumerate(rounds):
         ended = Text("done")
         for how in (name for name in ("aborted", "refused") if past[name]):
             ended = Text(f"{'sum ' if how == 'refused' else ''}{how}: {printable(past[how])}", style="red")
         not_counted = sum(past["not_counted"].values())
-        figures = (past["protocol"], past["counted"], not_counted, _span(past["seconds"]), _span(past["evaluating"]))
+        spans = (column[row] for column in columns)
+        figures = (printable(past["protocol"]), past["counted"], not_counted, *spans)
         table.add_row(*(Text(str(cell)) for cell in (past["number"], *figures, _moment(past["settled_at"]))), ended)
     return table
 
@@ -113,6 +132,18 @@ def tasks_table(tasks: Sequence[TaskRow]) -> Table:
     return table
 
 
+def _spans(past: SummaryView) -> tuple[float, ...]:
+    times = past["times"]
+    return times["collecting"], times["computing"], times["waiting"], past["seconds"], past["evaluating"]
+
+
+def _figures(column: Sequence[float]) -> list[str]:
+    """Seconds as text, all with as many decimals as the largest of them deserves."""
+    most = max(column)
+    decimals = 0 if most >= 100 else 1 if most >= 10 else 2
+    return [f"{seconds:,.{decimals}f}" for seconds in column]
+
+
 def round_screen(past: RoundView) -> RenderableType:
     """One settled round, with clients' names."""
     counted = ", ".join(past["clients"]) or "nobody"
@@ -133,15 +164,31 @@ def _head(status: StatusView) -> Text:
     head.append(f"{printable(peer['name'])} {state}", style=style)
     done, aborted = status["rounds"]["done"], status["rounds"]["aborted"]
     memory = status["memory"]["resident"] / 2**20
-    head.append(f"  {clients['connected']} clients connected  {done} rounds done, {aborted} aborted  {memory:,.0f} MiB")
-    return head
+    head.append(f"  {clients['connected']:,} of {clients['known']:,} clients connected")
+    return head.append(f"  {done:,} rounds done, {aborted:,} aborted  {memory:,.0f} MiB")
+
+
+def _identities(status: StatusView) -> Text:
+    """Who is who, and what both operators can compare over the telephone."""
+    lines = []
+    for server in status["servers"]:
+        who = f"{printable(server['name'])}{' (this one)' if server['here'] else ''}"
+        parts = [who, server["operator"], server["address"], server["release"] and f"release {server['release']}"]
+        lines.append(", ".join(printable(part) for part in parts if part))
+    run, prints = status["round"], status["fingerprints"]
+    model = f", model {prints['model']}" if prints["model"] else ""
+    lines.append(printable(f"the same on both servers: task {prints['task']}{model}"))
+    lines += [f"{' ' * 26}round {run['number']}, with all of it: {printable(run['fingerprint'])}"] if run else []
+    return Text("\n".join(lines), style="dim")
 
 
 def _round_panel(status: StatusView) -> Panel:
     run = status["round"]
     if run is None:
-        return Panel(Text(printable(status["waiting_for"])), title="between rounds", title_align="left")
-    title = Text(f"round {run['number']} ({printable(run['protocol'])}): {printable(run['state'])}", style="bold")
+        lines = [_steps(2 if status["last"] else None), Text(_between(status))]
+        lines.append(Text(printable(status["waiting_for"]), style="dim"))
+        return Panel(Group(*lines), title="between rounds", title_align="left")
+    title = Text(f"round {run['number']} ({printable(run['protocol'])})", style="bold")
     bars = Table.grid(padding=(0, 1))
     bars.add_column(width=11)
     bars.add_column(ratio=1)
@@ -151,8 +198,42 @@ def _round_panel(status: StatusView) -> Panel:
     counted = f"{run['evaluated']:,} of {run['submissions']:,}"
     bars.add_row("evaluated", ProgressBar(total=max(run["submissions"], 1), completed=run["evaluated"]), counted)
     bars.expand = True
-    waits = Text(f"waiting for {printable(run['waiting_for'])}" if run["waiting_for"] else "", style="dim")
-    return Panel(Group(bars, waits), title=title, title_align="left", subtitle=_closing(run, status["time"]))
+    words = (COLLECTS if run["step"] == "collect" else COMPUTES).get(run["protocol"], "")
+    since = f"for {_clock(status['time'] - run['since'])}, since {_moment(run['since'])} {_zone()}"
+    steps = _steps(STEPS.index(run["step"])).append(f"   {since}", style="dim")
+    waits = f"waiting for {printable(run['waiting_for'])}; " if run["waiting_for"] else ""
+    below = Text(f"{waits}the machine's state: {printable(run['state'])}", style="dim")
+    shown: list[RenderableType] = [steps, Text(words), bars, _times(run, status["peer"]["name"]), below]
+    return Panel(Group(*shown), title=title, title_align="left", subtitle=_closing(run, status["time"]))
+
+
+def _steps(now: int | None) -> Text:
+    """The three steps, with a mark at those that are over and at the present one; None: none has begun."""
+    text = Text()
+    for index, step in enumerate(STEPS):
+        is_over, is_now = now is not None and index < now, index == now
+        mark = "✓" if is_over or (is_now and step == "done") else "●" if is_now else "○"
+        text.append(f"{' → ' if index else ''}{mark} {step}", style="bold" if is_now else "")
+    return text
+
+
+def _between(status: StatusView) -> str:
+    last = status["last"]
+    ended = {"done": "is done", "aborted": "was aborted", "refused": "is over, and its sum was refused"}
+    before = f"round {last['number']} {ended[last['ended']]}; " if last else ""
+    if status["stage"] == "away":
+        return f"{before}the task is not served now"
+    if status["stage"] == "resting":
+        return f"{before}no further round opens"
+    return f"{before}both servers prepare round {status['number']}"
+
+
+def _times(run: RunningView, peer: str) -> Text:
+    times = run["times"]
+    parts = {"collecting": "collecting", "computing": "computing", "waiting": f"waiting for {printable(peer)}"}
+    spans = [f"{words} {_span(times[name])} s" for name, words in parts.items()]  # type: ignore[literal-required]
+    spans += [f"interrupted {_span(times['interrupted'])} s"] if times["interrupted"] else []
+    return Text(f"{', '.join(spans)}; evaluation took {_span(run['evaluating'])} s of it")
 
 
 def _submissions_text(run: RunningView) -> str:
@@ -189,6 +270,10 @@ def _clock(seconds: float) -> str:
 
 def _span(seconds: float) -> str:
     return f"{seconds:,.2f}" if seconds < 100 else f"{seconds:,.0f}"
+
+
+def _zone() -> str:
+    return datetime.now().astimezone().strftime("%Z")
 
 
 def _moment(stamp: float) -> str:

@@ -1,38 +1,59 @@
 """The operator port's answers, made from a server's status: the same for the page, the terminal and other programs.
 
 Rules: times are seconds since 1970, or null if there is none; clients appear by their public names, and only the view
-of a single round has all of them; the version rises when a field changes its meaning or is removed.
+of a single round has all of them; nothing here reaches a client; the version rises when a field changes its meaning or
+is removed.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
 import resource
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from fsl_async.foreign_text import printable
+from parties.operator.fingerprints import fingerprint
 from parties.operator.log_fields import plain_text
 from parties.operator.observer import OperatorObserver
 from parties.operator.overview import Desk, OperatedTask
 from parties.operator.response_types import (
     VERSION,
+    ClientsPage,
+    PeerView,
     RoundsView,
     RoundView,
     RunningView,
+    ServerView,
     StatusView,
     SummaryView,
     TaskRow,
     TasksView,
+    TimesView,
 )
 from parties.outcome import Aborted, SumRefused
-from parties.status import PastRound, RoundStatus, ServerStatus
+from parties.status import PastRound, RoundStatus, RoundTimes, ServerStatus
 
-__all__ = ["MOST_NAMES", "round_view", "rounds_view", "status_view", "tasks_view"]
+__all__ = [
+    "CLIENTS_PER_PAGE",
+    "SHOWN",
+    "Shown",
+    "clients_page",
+    "round_view",
+    "rounds_view",
+    "status_view",
+    "tasks_view",
+]
 
-MOST_NAMES = 200
+CLIENTS_PER_PAGE = 40
+
+Shown: TypeAlias = Literal["all", "submitted", "missing", "connected"]
+SHOWN: Final[tuple[Shown, ...]] = ("all", "submitted", "missing", "connected")
+"""Which of the known clients are asked for."""
 
 
 def status_view(status: ServerStatus, observer: OperatorObserver) -> StatusView:
@@ -44,14 +65,20 @@ def status_view(status: ServerStatus, observer: OperatorObserver) -> StatusView:
         "task": status.task,
         "time": observer.setup.clock(),
         "started_at": observer.started_at,
+        "stage": status.stage,
+        "number": status.number,
         "waiting_for": status.waiting_for,
         "round": _running_view(status.round) if status.round else None,
+        "last": _summary(status.last) if status.last else None,
         "rounds": {"done": status.rounds_done, "aborted": status.rounds_aborted},
-        "peer": {"name": f"S{1 - status.server}", "connected": status.peer_connected},
+        "servers": [_server_view(status, observer, index) for index in (0, 1)],
+        "peer": _peer_view(status, observer.setup.release),
+        "fingerprints": {"task": fingerprint(status.task_digest), "model": fingerprint(status.model_digest)},
         "clients": {
-            "connected": status.clients_connected,
-            "known": len(observer.connected),
-            "names": heapq.nsmallest(MOST_NAMES, observer.connected),
+            "known": status.clients_known,
+            "connected": len(observer.connected),
+            "connections": status.clients_connected,
+            "submitted": status.round.submissions if status.round else 0,
         },
         "memory": {"resident": resident_bytes(), "budget_used": used, "budget": limit},
         "lag_seconds": observer.lag.worst,
@@ -100,6 +127,52 @@ def round_view(past: PastRound) -> RoundView:
     }
 
 
+def clients_page(
+    known: Sequence[str],
+    submitted: frozenset[str],
+    connected: Counter[str],
+    number: int | None,
+    *,
+    show: Shown = "all",
+    search: str = "",
+    page: int = 1,
+) -> ClientsPage:
+    """One page of the clients that a server knows.
+
+    Args:
+        known: their names, sorted.
+        submitted: those whose submission is in the running round.
+        connected: by client, the number of its connections.
+        number: of the running round; None where none runs.
+        show: which of them are asked for.
+        search: a part of the names that are asked for, in any case.
+        page: from 1; beyond the last one it is the last one.
+    """
+    part = search.casefold()
+    groups: dict[str, Sequence[str]] = {
+        "all": known,
+        "submitted": [name for name in known if name in submitted],
+        "missing": [name for name in known if name not in submitted],
+        "connected": [name for name in known if name in connected],
+    }
+    found = [name for name in groups[show] if part in name.casefold()] if part else groups[show]
+    pages = max(1, math.ceil(len(found) / CLIENTS_PER_PAGE))
+    page = min(page, pages)
+    first = (page - 1) * CLIENTS_PER_PAGE
+    return {
+        "version": VERSION,
+        "round": number,
+        "counts": {name: len(group) for name, group in groups.items()},
+        "matching": len(found),
+        "page": page,
+        "pages": pages,
+        "clients": [
+            {"name": name, "connections": connected.get(name, 0), "submitted": name in submitted}
+            for name in found[first : first + CLIENTS_PER_PAGE]
+        ],
+    }
+
+
 def resident_bytes() -> int:
     """Resident memory of this process in bytes; its peak, if the system does not report the present figure."""
     try:
@@ -112,8 +185,14 @@ def _running_view(run: RoundStatus) -> RunningView:
     return {
         "number": run.number,
         "round_id": run.round_id.hex(),
+        "fingerprint": fingerprint(run.round_id),
         "protocol": run.protocol,
+        "step": "collect" if run.activity == "collecting" else "compute",
+        "since": run.since,
+        "activity": run.activity,
         "state": run.state,
+        "times": _times_view(run.times),
+        "evaluating": run.evaluating,
         "opened_at": run.opened_at,
         "closes_at": run.closes_at if math.isfinite(run.closes_at) else None,
         "submissions": run.submissions,
@@ -124,11 +203,47 @@ def _running_view(run: RoundStatus) -> RunningView:
     }
 
 
+def _server_view(status: ServerStatus, observer: OperatorObserver, index: int) -> ServerView:
+    place = observer.setup.places[index]
+    here = index == status.server
+    return {
+        "name": f"S{index}",
+        "here": here,
+        "operator": printable(place.operator),
+        "address": printable(place.address),
+        "release": observer.setup.release if here else status.peer_release,
+        "key": fingerprint(status.statement_keys[index]),
+    }
+
+
+def _peer_view(status: ServerStatus, release: str) -> PeerView:
+    """The other server. A connection is refused where the task differs, and no round opens where the model does."""
+    connected = status.peer_connected
+    told = bool(release and status.peer_release)
+    return {
+        "name": f"S{1 - status.server}",
+        "connected": connected,
+        "same_task": True if connected else None,
+        "same_model": True if status.stage == "running" else None,
+        "same_release": release == status.peer_release if told else None,
+    }
+
+
+def _times_view(times: RoundTimes) -> TimesView:
+    return {
+        "collecting": times.collecting,
+        "computing": times.computing,
+        "waiting": times.waiting,
+        "interrupted": times.interrupted,
+    }
+
+
 def _summary(past: PastRound) -> SummaryView:
     report = past.report
     return {
         "number": report.number,
         "protocol": past.protocol,
+        "ended": report.ended,
         "aborted": plain_text(report.explanation) if isinstance(report.ending, Aborted) else "",
         "refused": plain_text(report.explanation) if isinstance(report.ending, SumRefused) else "",
         "counted": len(report.clients),
@@ -136,5 +251,6 @@ def _summary(past: PastRound) -> SummaryView:
         "opened_at": past.opened_at,
         "settled_at": past.settled_at,
         "seconds": past.seconds,
+        "times": _times_view(past.times),
         "evaluating": past.evaluating,
     }

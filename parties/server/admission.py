@@ -140,6 +140,7 @@ class Enrolment:
         self._spent: set[bytes] = set()
         self._turn = trio.Lock()
         self._reloaded = RecurringEvent()
+        self._sorted: tuple[tuple[int, int], tuple[str, ...]] | None = None
 
     @property
     def warning(self) -> str | None:
@@ -172,6 +173,7 @@ class Enrolment:
         known = [client for registry in (self._listed, self._enrolled) for client in registry]
         before = [client for client in known if self.by_channel(client.channel) == client]
         self._listed = listed
+        self._sorted = None
         self._reloaded.set()
         return tuple(client for client in before if self.by_channel(client.channel) != client)
 
@@ -211,6 +213,15 @@ class Enrolment:
         if client is None:
             raise PeerViolationError(name, f"is not known to {self._server} any more")
         return client
+
+    def names(self) -> tuple[str, ...]:
+        """The names of all clients that are known, sorted; made anew only after a change."""
+        size = len(self._listed), len(self._enrolled)
+        if self._sorted is None or self._sorted[0] != size:
+            names = {client.name for client in self._listed}
+            names |= {client.name for client in self._enrolled if client.name in self}
+            self._sorted = size, tuple(sorted(names))
+        return self._sorted[1]
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.by_name(name) is not None

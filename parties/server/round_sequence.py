@@ -194,8 +194,17 @@ class RoundSequence:
         if self._rounds.running is not None:
             self._rounds.running.resend()
 
+    @property
+    def model_digest(self) -> bytes:
+        """The digest of the model and the rule's state as they stand, which both servers compare before every round."""
+        held = [entry.digest for entry in self._described] + ([self._state_digest] if self._state_digest else [])
+        return digest(Domain.MODEL, *held)
+
     def known(self) -> Known:
         """What this server knows, for when the servers meet."""
+        return msgspec.structs.replace(self._known(), release=self._setup.release)
+
+    def _known(self) -> Known:
         last = self._rounds.past[-1].report if self._rounds.past else None
         match self._rounds.stage:
             case Running(toss=toss, run=run):
@@ -220,9 +229,9 @@ class RoundSequence:
         if self._is_winding_up or (last and self.number > last):
             self._rounds.stage = Resting(self.progress.settled)
             return
-        held = [entry.digest for entry in self._described] + ([self._state_digest] if self._state_digest else [])
-        model = digest(Domain.MODEL, *held)
-        toss = await TossRun.begin(setup.index, self.number, model, setup.randomness, self._records.store, self._link)
+        toss = await TossRun.begin(
+            setup.index, self.number, self.model_digest, setup.randomness, self._records.store, self._link
+        )
         self._rounds.stage = Tossing(toss)
         await self._open_if_tossed(toss)
 

@@ -154,6 +154,19 @@ class Rounds:
             await self.settled.wait()
         return run.report()
 
+    @property
+    def number(self) -> int:
+        """Of the round that runs, is tossed for, or was the last."""
+        match self.stage:
+            case Running(run=run):
+                return run.config.number
+            case Tossing(toss=toss):
+                return toss.number
+            case Resting(number=number):
+                return number
+            case _:
+                assert_never(self.stage)
+
     def state_name(self) -> str:
         """What the server is doing, for people."""
         match self.stage:

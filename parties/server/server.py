@@ -33,9 +33,11 @@ from parties.server.clients.requests import RequestHandler
 from parties.server.evidence import EvidenceBook
 from parties.server.reception import Listening, Reception
 from parties.server.round.run import RoundRun
+from parties.server.rounds import Resting, Running, Stage, Tossing
 from parties.server.setup import ServerSetup
 from parties.server.traffic import Traffic
 from parties.status import PastRound, ServerStatus
+from parties.status import Stage as StageName
 from parties.storage.store import DiskFullError, StoreLostError
 from transport import (
     Channel,
@@ -57,6 +59,8 @@ RUN = Door("Server.run")
 
 LASTING = (VersionMismatchError, KindMismatchError, RoleMismatchError, WrongServerKeyError, ForeignPeerError)
 """Why servers do not meet, where waiting does not help: an operator has to do something."""
+
+_STAGES: dict[type[Stage], StageName] = {Tossing: "preparing", Running: "running", Resting: "resting"}
 
 
 class Server:
@@ -271,13 +275,33 @@ class Server:
         return ServerStatus(
             server=self.setup.index,
             task=self.setup.task.name,
+            task_digest=self.setup.task.digest(),
+            model_digest=self.actor.sequence.model_digest,
+            statement_keys=self._statement_keys(),
             peer_connected=self.actor.link.connected,
+            peer_release=self.actor.meeting.peer_release,
             clients_connected=self.visitors,
+            clients_known=len(self.enrolment.names()),
+            stage=_STAGES[type(self.actor.rounds.stage)],
+            number=self.actor.rounds.number,
+            last=self.actor.rounds.past[-1] if self.actor.rounds.past else None,
             round=None if run is None else run.status(),
             waiting_for=self.state_name(),
             rounds_done=progress.done,
             rounds_aborted=progress.aborted,
         )
+
+    def _statement_keys(self) -> tuple[bytes, bytes]:
+        own, peer = self.setup.identity.public.statement, self.setup.peer.statement
+        return (own, peer) if self.setup.index == 0 else (peer, own)
+
+    def known_clients(self) -> tuple[str, ...]:
+        """The names of the clients that may take part, sorted."""
+        return self.enrolment.names()
+
+    def submitted_clients(self) -> frozenset[str]:
+        """The clients whose submission is on the running round's list; nobody where no round runs."""
+        return frozenset() if self.running is None else self.running.course.submitters()
 
     async def past_rounds(self, most: int = 200, before: int | None = None) -> list[PastRound]:
         """The last rounds that are over, in order.

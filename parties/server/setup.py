@@ -49,6 +49,7 @@ class ServerSetup:
         watch: sees every message that it sends.
         observe: takes its events.
         clock: gives the seconds since 1970.
+        release: the release of the software, as the other server's operator is told; empty: not told.
     """
 
     task: Task
@@ -74,6 +75,7 @@ class ServerSetup:
     state: Model = field(default_factory=dict, repr=False)
     apply: OwnRule | None = None
     keeps_update: bool = False
+    release: str = ""
 
     @property
     def name(self) -> str:

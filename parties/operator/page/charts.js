@@ -1,4 +1,4 @@
-// Columns, one for each round, drawn as SVG to the width there is; the table below the charts holds the same numbers.
+// Columns, one for each round, drawn as SVG to the width there is. Rule: whatever a chart shows stands in the table below.
 
 const SPACE = "http://www.w3.org/2000/svg";
 const MARGIN = { top: 8, right: 4, bottom: 20, left: 38 };
@@ -16,7 +16,7 @@ export class Columns {
     this.reading = reading;
     this.least = least;
     this.rounds = [];
-    figure.querySelector(".legend").append(...legend(series));
+    this.legend = figure.querySelector(".legend");
     new ResizeObserver(() => this.draw()).observe(this.plot);
   }
 
@@ -28,10 +28,8 @@ export class Columns {
   draw() {
     const width = this.plot.clientWidth;
     const height = this.plot.clientHeight;
-    if (!this.rounds.length || width < 60) {
-      this.plot.replaceChildren(Object.assign(document.createElement("p"), { className: "nothing", textContent: "No round has been settled yet." }));
-      return;
-    }
+    if (!this.rounds.length || width < 60) return;
+    this.legend.replaceChildren(...legend(this.series.filter(({ of }) => this.rounds.some((round) => of(round) > 0)), this.rounds.some(({ ended }) => ended !== "done")));
     const room = width - MARGIN.left - MARGIN.right;
     const shown = this.rounds.slice(-Math.floor(room / NARROWEST));
     const pitch = Math.min(room / shown.length, WIDEST);
@@ -64,7 +62,7 @@ export class Columns {
       }
       base += value;
     }
-    if (round.aborted || round.refused) group.append(text("×", x + pitch / 2, y(base) - 3, "middle", "cross"));
+    if (round.ended !== "done") group.append(text("×", x + pitch / 2, y(base) - 3, "middle", "cross"));
     group.addEventListener("pointerenter", () => this.read(round));
     return group;
   }
@@ -79,9 +77,9 @@ export class Columns {
   }
 }
 
-function legend(series) {
+function legend(series, crossed) {
   const entries = series.map(({ name, look }) => [name, look]);
-  return [...entries, ["aborted", "cross"]].map(([name, look]) =>
+  return [...entries, ...(crossed ? [["not done", "cross"]] : [])].map(([name, look]) =>
     Object.assign(document.createElement("li"), { className: look, textContent: name }));
 }
 

@@ -1,11 +1,32 @@
-// The page's texts: for states, reasons, numbers and times.
+// The page's words: for steps, states and reasons. Rule: plain words first; the protocol's own only where they are asked for.
 
-export const STEPS = ["Tossing", "Open", "Closed", "Rostered", "Proved", "Verified", "Committed", "Revealed", "Combined", "Concluded", "Done"];
+export const STEPS = {
+  ssa: {
+    name: "secure aggregation",
+    collect: "Clients send their submissions.",
+    compute: "Both servers agree on who is counted, and add up. No further submission is taken.",
+    done: "The sum is in the model.",
+    idle: ["clients submit", "servers add up", "model updated"],
+  },
+  psr: {
+    name: "private retrieval",
+    collect: "Clients retrieve rows. Nothing is submitted in this round.",
+    compute: "Both servers close the round.",
+    done: "The round is over; the model stays as it was.",
+    idle: ["clients retrieve", "servers close", "model as before"],
+  },
+  psu: {
+    name: "private union",
+    collect: "Clients send their rows, hidden.",
+    compute: "Both servers find the union of all clients' rows.",
+    done: "The union is found; the rounds after this one work on it.",
+    idle: ["clients send rows", "servers unite them", "union known"],
+  },
+};
 
 export const STATES = {
-  Tossing: "The servers toss the seed of the next round.",
-  Open: "Clients submit.",
-  Closed: "This server has closed and sent its list of submissions; it waits for the other server's list.",
+  Open: "Clients submit, or retrieve.",
+  Closed: "This server has closed, and said so; it waits for the other server.",
   Closing: "The other server has closed; submissions that only it has can still arrive here.",
   Rostered: "Both servers agree on the roster; its submissions are evaluated.",
   Proved: "This server has sent its proof digests; it waits for the other server's.",
@@ -15,8 +36,12 @@ export const STATES = {
   Combined: "Both shares are known; the update is applied.",
   Concluded: "This server has sent its outcome; it waits for the other server's.",
   Done: "Both servers have computed the same outcome.",
+  Differed: "The task's own rule gave the servers different outcomes; both keep the model that they had.",
   Aborted: "The round was aborted before anything was revealed.",
 };
+
+const LONG = ["Open", "Closed", "Rostered", "Proved", "Verified", "Committed", "Revealed", "Combined", "Concluded", "Done"];
+export const PATHS = { ssa: LONG, psu: LONG, psr: ["Open", "Closed", "Concluded", "Done"] };
 
 export const REASONS = {
   only_s0: "only S0 had the submission",
@@ -25,43 +50,19 @@ export const REASONS = {
   proof: "the proof did not hold",
 };
 
-export function step(state) {
-  if (state === "Closing") return STEPS.indexOf("Closed");
-  return STEPS.indexOf(state);
-}
+export const TIMES = {
+  collecting: "collecting",
+  computing: "computing",
+  waiting: "waiting for",
+  interrupted: "interrupted by a restart",
+};
 
-export function count(number, thing) {
-  return `${number.toLocaleString("en")} ${thing}${number === 1 ? "" : "s"}`;
-}
+export const ENDED = { done: "done", aborted: "aborted", refused: "sum refused" };
 
-export function bytes(number) {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  let power = 0;
-  while (number >= 1024 && power < units.length - 1) { number /= 1024; power += 1; }
-  return `${number.toFixed(number < 10 && power ? 1 : 0)} ${units[power]}`;
-}
-
-export function seconds(number) {
-  if (number < 0.1) return `${(number * 1000).toFixed(0)} ms`;
-  if (number < 10) return `${number.toFixed(2)} s`;
-  if (number < 100) return `${number.toFixed(1)} s`;
-  return clock(number);
-}
-
-export function clock(number) {
-  const whole = Math.max(0, Math.ceil(number));
-  const two = (part) => String(part).padStart(2, "0");
-  const [hours, minutes] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
-  return hours ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
-}
-
-export function when(stamp) {
-  const date = new Date(stamp * 1000);
-  const today = date.toDateString() === new Date().toDateString();
-  return today ? date.toLocaleTimeString() : date.toLocaleString();
+export function protocol(name) {
+  return STEPS[name] ?? { ...STEPS.ssa, name };
 }
 
 export function reasons(excluded) {
-  const parts = Object.entries(excluded).map(([reason, number]) => `${number} ${REASONS[reason] ?? reason}`);
-  return parts.join(", ");
+  return Object.entries(excluded).map(([reason, number]) => `${number} ${REASONS[reason] ?? reason}`).join(", ");
 }

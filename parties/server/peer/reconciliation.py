@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from fsl_async.foreign_text import printable
 from fsl_async.protocols.reconciliation import (
     Agreed,
     Apart,
@@ -38,10 +39,12 @@ class Meeting:
 
     Attributes:
         listens: whether what the other server says is taken.
+        peer_release: the release that the other server says it runs; empty if it has not said so.
     """
 
     def __init__(self, name: str, link: PeerLink, observe: Observer) -> None:
         self.listens = False
+        self.peer_release = ""
         self._name = name
         self._link = link
         self._observe = observe
@@ -60,6 +63,7 @@ class Meeting:
             StoreLostError: this server's store is behind.
         """
         peer = self._link.peer
+        self.peer_release = printable(theirs.release)
         match compare(ours, theirs):
             case Agreed():
                 self._told = None

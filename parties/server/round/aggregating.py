@@ -108,6 +108,10 @@ class Aggregation:
         """Whether any client's request can still come in."""
         return isinstance(self.state, ssa.Open | ssa.Closing)
 
+    def submitters(self) -> frozenset[str]:
+        """The clients whose submissions are in."""
+        return self.claims.names()
+
     def admits(self, client: str) -> bool:
         """Whether a submission of this client can still come in."""
         match self.state:

@@ -33,6 +33,10 @@ class Claims:
         """How many submissions are in."""
         return len(self._entered)
 
+    def names(self) -> frozenset[str]:
+        """The clients whose submissions are in."""
+        return frozenset(self._entered)
+
     def has_entered(self, client: str) -> bool:
         """Whether a submission of this client is in."""
         return client in self._entered

@@ -2,6 +2,7 @@
 
     round-00000012/toss                              journal: our half of the seed, then what the peer said
     round-00000012/opened                            value: when it opened
+    round-00000012/times                             value: how long it has collected, computed and waited
     round-00000012/events                            journal: the events of the round's machine
     round-00000012/requests                          journal: requests of which both halves have come and agree
     round-00000012/parts/<client>/<purpose>-<query>/<digest>    public parts, except those on loan

@@ -31,6 +31,7 @@ from parties.server.round.records import RoundRecords
 from parties.server.round.retrieval import RetrievalBatcher
 from parties.server.round.start import RoundStart, Tools
 from parties.server.round.timers import Timers
+from parties.server.round.times import ACTIVITIES, Stopwatch
 from parties.server.round.waiting import waiting_for
 from parties.status import PastRound, RoundStatus
 from parties.storage.decoding import decode_stored, replaying
@@ -76,6 +77,7 @@ class RoundRun:
         self._early: list[Event] = []
         self._timers = Timers(begun, records, tools, lambda: self.state)
         self._journal = f"{records.prefix}/events"
+        self._stopwatch = Stopwatch(begun.opened_at, f"{records.prefix}/times")
 
     # ---- how it stands
 
@@ -139,12 +141,17 @@ class RoundRun:
 
     def status(self) -> RoundStatus:
         """How the round stands, for people."""
+        state = type(self.state).__name__
         return RoundStatus(
             number=self.config.number,
             round_id=self.round_id,
             protocol=self.config.protocol,
-            state=type(self.state).__name__,
+            state=state,
             opened_at=self._begun.opened_at,
+            activity=ACTIVITIES.get(state, "waiting"),
+            since=self._stopwatch.since(state),
+            times=self._stopwatch.times(state, self._tools.clock()),
+            evaluating=self.course.seconds,
             closes_at=self._begun.closes_at,
             submissions=self.course.submissions,
             evaluated=self.course.evaluated,
@@ -173,11 +180,13 @@ class RoundRun:
 
     def past(self) -> PastRound:
         """A settled round, as it is remembered."""
+        now = self._tools.clock()
         return PastRound(
             report=self.report(),
             protocol=self.config.protocol,
             opened_at=self._begun.opened_at,
-            settled_at=self._tools.clock(),
+            settled_at=now,
+            times=self._stopwatch.times(type(self.state).__name__, now),
             evaluating=self.course.seconds,
             concluded=self.course.concluded,
         )
@@ -208,6 +217,7 @@ class RoundRun:
     async def begin(self) -> None:
         """Take up what is recorded, and set to work; nothing is recorded of a round that has just opened."""
         await self.replay()
+        await self._stopwatch.resume(self.records.store, type(self.state).__name__, self._tools.clock())
         await self._restore_requests()
         self.course.begin()
         for effect in self.course.effects():
@@ -241,7 +251,8 @@ class RoundRun:
         if not self.accepts(type(event)) and accepted_later(course.machine.accepts, before, event):
             self._early = held_back(self._early, event, self.peer)
             return
-        if course.after(event) == before:
+        after = course.after(event)
+        if after == before:
             return
         warnings: list[Warned] = []
         for seen in course.seen(event):
@@ -249,8 +260,10 @@ class RoundRun:
                 warnings.append(seen)
             else:
                 await self._tools.evidence.keep(seen)
-        changes = course.changes(event)
+        measured = self._stopwatch.moved(type(before).__name__, type(after).__name__, self._tools.clock())
+        changes = [*course.changes(event), *self._stopwatch.changes(measured)]
         await self.records.own.commit(*changes, Record(self._journal, msgspec.msgpack.encode(event)))
+        self._stopwatch.adopt(measured)
         for warned in warnings:
             self._tools.observe(warned)
         done = course.effects()

@@ -73,6 +73,10 @@ class Serving:
         """Whether any client's request can still come in."""
         return isinstance(self.state, psr.Open)
 
+    def submitters(self) -> frozenset[str]:
+        """Nobody's submission is in."""
+        return frozenset()
+
     def admits(self, client: str) -> bool:
         """Nobody's submission comes in."""
         return False

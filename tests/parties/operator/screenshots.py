@@ -12,10 +12,14 @@ from pathlib import Path
 import trio
 
 from parties.operator import Log, OneTask, serve_operator
-from tests.parties.operator.browser import browser
-from tests.parties.operator.stage import Stage, play_day
+from tests.parties.operator.browser import Browser, browser
+from tests.parties.operator.stage import Stage, play_computing, play_day
 
-PICTURES = {"operator-page.png": (1080, 900, "light"), "operator-page-dark.png": (390, 844, "dark")}
+PICTURES = {
+    "operator-page.png": (1080, 900, "light", "collect"),
+    "operator-page-phone.png": (390, 844, "dark", "collect"),
+    "operator-page-dark.png": (1080, 900, "dark", "compute"),
+}
 
 
 async def take(folder: Path) -> None:
@@ -27,19 +31,24 @@ async def take(folder: Path) -> None:
             address = await nursery.start(
                 partial(serve_operator, OneTask(stage.observer, stage), "127.0.0.1:0", Path(scratch) / "token")
             )
-            await trio.to_thread.run_sync(photograph, f"http://{address}/", folder, Path(scratch))
+            with browser(Path(scratch)) as window:
+                for step in ("collect", "compute"):
+                    if step == "compute":
+                        play_computing(stage)
+                    await trio.to_thread.run_sync(photograph, window, f"http://{address}/", folder, step)
             nursery.cancel_scope.cancel()
 
 
-def photograph(url: str, folder: Path, scratch: Path) -> None:
-    with browser(scratch) as window:
-        for name, (width, height, scheme) in PICTURES.items():
-            window.resize(width, height)
-            window.prefer(scheme)
-            window.open(url)
-            window.wait_for("document.querySelectorAll('#past tr').length > 3")
-            time.sleep(0.6)  # the bars grow
-            window.screenshot(folder / name)
+def photograph(window: Browser, url: str, folder: Path, step: str) -> None:
+    for name, (width, height, scheme, shown) in PICTURES.items():
+        if shown != step:
+            continue
+        window.resize(width, height)
+        window.prefer(scheme)
+        window.open(url)
+        window.wait_for("document.querySelectorAll('#past tr').length > 3 && document.querySelector('#names .name')")
+        time.sleep(0.6)  # the bars grow
+        window.screenshot(folder / name)
 
 
 if __name__ == "__main__":

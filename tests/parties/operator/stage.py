@@ -7,6 +7,7 @@ import random
 import msgspec
 
 from fsl_async.config import BlockModel
+from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError
 from parties.events import (
     ClientLeft,
@@ -25,15 +26,21 @@ from parties.events import (
     SubmissionIn,
     Warned,
 )
-from parties.operator import Log, ObserverSetup, OperatorObserver
+from parties.operator import Log, ObserverSetup, OperatorObserver, Place
 from parties.outcome import Aborted, Done, RoundReport
-from parties.status import PastRound, RoundStatus, ServerStatus
+from parties.server.round.times import ACTIVITIES, Measured
+from parties.status import PastRound, RoundStatus, RoundTimes, ServerStatus
 
 NASTY = "<img src=x onerror=alert(1)>"
 """A name that a client may have, and that would be markup on a page that lets it."""
 
 NAMES = ["alice", "bob", "carol", NASTY, "Γιώργος", *(f"phone-{number:03}" for number in range(60))]
+TIMES = RoundTimes(collecting=3.0, computing=1.0)
 WALL = 1_790_000_000.0
+PLACES = (
+    Place("University Hospital Essen", "s0.essen.example.org:7000"),
+    Place("Institut für Statistik, Graz", "s1.graz.example.org:7000"),
+)
 
 
 class Stage:
@@ -49,12 +56,19 @@ class Stage:
         self.now = now
         self.store = store
         self.log = log or Log("S0", "json")
-        self.observer = OperatorObserver(ObserverSetup(0, "goods", self.log, self._store, lambda: self.now))
+        self.observer = OperatorObserver(
+            ObserverSetup(0, "goods", self.log, self._store, lambda: self.now, places=PLACES, release="0.2.0")
+        )
         self.aborted: list[tuple[int, str]] = []
         self.past: list[PastRound] = []
         self.peer = False
         self.connected: list[str] = []
+        self.known: list[str] = []
+        self.submitted: set[str] = set()
         self.running: RoundStatus | None = None
+        self.resting = False
+        self.peer_release = ""
+        self._measured = Measured(RoundTimes(), now)
 
     async def _store(self) -> str:
         return self.store
@@ -66,13 +80,34 @@ class Stage:
         return ServerStatus(
             server=0,
             task="goods",
+            task_digest=digest(Domain.TASK, b"goods"),
+            model_digest=digest(Domain.MODEL, done.to_bytes(8, "little")),
+            statement_keys=(digest(Domain.IDENTITY, b"S0"), digest(Domain.IDENTITY, b"S1")),
             peer_connected=self.peer,
+            peer_release=self.peer_release,
             clients_connected=len(self.connected),
-            round=self.running,
+            clients_known=len(self.known_clients()),
+            stage="running" if self.running else "resting" if self.resting else "preparing",
+            number=len(self.past) + (not self.resting),
+            last=self.past[-1] if self.past else None,
+            round=self._measured_run(),
             waiting_for="" if self.peer else "S1, which is not connected",
             rounds_done=done,
             rounds_aborted=len(self.past) - done,
         )
+
+    def _measured_run(self) -> RoundStatus | None:
+        if self.running is None:
+            return None
+        activity = ACTIVITIES.get(self.running.state)
+        times = self._measured.until(self.now, activity).times if activity else self._measured.times
+        return msgspec.structs.replace(self.running, times=times)
+
+    def known_clients(self) -> list[str]:
+        return sorted({*self.known, *self.connected, *self.submitted})
+
+    def submitted_clients(self) -> frozenset[str]:
+        return frozenset(self.submitted)
 
     async def past_rounds(self, most: int, before: int | None = None) -> list[PastRound]:
         self.read = most
@@ -87,6 +122,7 @@ class Stage:
 
     def meet_peer(self) -> None:
         self.peer = True
+        self.peer_release = "0.2.0"
         self.tell(PeerMet())
 
     def lose_peer(self) -> None:
@@ -102,13 +138,21 @@ class Stage:
         self.connected.remove(client)
         self.tell(ClientLeft(client=client))
 
-    def open_round(self, number: int, *, seconds: float = 300.0, minimum: int = 16, maximum: int = 100) -> None:
+    def open_round(
+        self, number: int, *, seconds: float = 300.0, minimum: int = 16, maximum: int = 100, protocol: str = "ssa"
+    ) -> None:
+        self.submitted = set()
+        self._measured = Measured(RoundTimes(), self.now)
         self.running = RoundStatus(
             number=number,
-            round_id=number.to_bytes(32, "big"),
-            protocol="ssa",
+            round_id=digest(Domain.ROUND, number.to_bytes(8, "big")),
+            protocol=protocol,
             state="Open",
             opened_at=self.now,
+            activity="collecting",
+            since=self.now,
+            times=RoundTimes(),
+            evaluating=0.0,
             closes_at=self.now + seconds,
             submissions=0,
             evaluated=0,
@@ -117,30 +161,40 @@ class Stage:
             waiting_for="clients",
         )
         self.tell(
-            RoundOpened(number=number, round_id=self.running.round_id, protocol="ssa", closes_at=self.running.closes_at)
+            RoundOpened(
+                number=number, round_id=self.running.round_id, protocol=protocol, closes_at=self.running.closes_at
+            )
         )
 
     def submit(self, client: str) -> None:
         run = self._run(submissions=self._run().submissions + 1)
+        self.submitted.add(client)
         self.tell(MessageReceived(sender=client, kind="Submit", size=123_456))
         self.tell(SubmissionIn(number=run.number, client=client, total=run.submissions))
         self.tell(MessageSent(receiver=client, kind="Receipt", size=200))
 
     def evaluate(self, client: str, seconds: float = 0.02) -> None:
-        run = self._run(evaluated=self._run().evaluated + 1)
+        run = self._run(evaluated=self._run().evaluated + 1, evaluating=self._run().evaluating + seconds)
         self.tell(Evaluated(number=run.number, client=client, seconds=seconds, total=run.evaluated))
 
     def move(self, state: str, waiting_for: str = "") -> None:
-        run = self._run(state=state, waiting_for=waiting_for)
+        before, activity = self._run(), ACTIVITIES.get(state, "waiting")
+        self._measured = self._measured.until(self.now, ACTIVITIES.get(before.state))
+        leaves = before.activity == "collecting" != activity
+        run = self._run(
+            state=state, waiting_for=waiting_for, activity=activity, since=self.now if leaves else before.since
+        )
         self.tell(RoundMoved(number=run.number, state=state))
 
     def settle(
         self, counted: list[str], excluded: dict[str, str], *, aborted: str = "", evaluating: float = 1.0
     ) -> None:
         run = self._run()
-        past = settled_round(run.number, counted, excluded, aborted, run.opened_at, self.now, evaluating)
+        times = self._measured.until(self.now, ACTIVITIES.get(run.state)).times
+        past = settled_round(run.number, counted, excluded, aborted, run.opened_at, self.now, evaluating, times)
         self.past.append(past)
         self.running = None
+        self.submitted = set()
         self.tell(RoundSettled(past=past))
 
     def tell(self, event: ServerEvent) -> None:
@@ -153,17 +207,24 @@ class Stage:
 
 
 def settled_round(
-    number: int, counted: list[str], excluded: dict[str, str], aborted: str, opened: float, settled: float, work: float
+    number: int,
+    counted: list[str],
+    excluded: dict[str, str],
+    aborted: str,
+    opened: float,
+    settled: float,
+    work: float,
+    times: RoundTimes = TIMES,
 ) -> PastRound:
     report = RoundReport(
-        round_id=number.to_bytes(32, "big"),
+        round_id=digest(Domain.ROUND, number.to_bytes(8, "big")),
         number=number,
         ending=Aborted(aborted) if aborted else Done(),
         clients=tuple(sorted(counted)),
         excluded=excluded,
         model=(BlockModel("items", "f4", bytes(32)),),
     )
-    return PastRound(report=report, protocol="ssa", opened_at=opened, settled_at=settled, evaluating=work)
+    return PastRound(report=report, protocol="ssa", opened_at=opened, settled_at=settled, times=times, evaluating=work)
 
 
 def play_day(stage: Stage, rounds: int = 24, seed: int = 5) -> None:
@@ -171,6 +232,7 @@ def play_day(stage: Stage, rounds: int = 24, seed: int = 5) -> None:
     chance = random.Random(seed)
     end = stage.now
     stage.now -= 330.0 * rounds
+    stage.known = list(NAMES)
     stage.meet_peer()
     for number in range(1, rounds + 1):
         stage.open_round(number)
@@ -193,8 +255,20 @@ def play_day(stage: Stage, rounds: int = 24, seed: int = 5) -> None:
     for client in NAMES[:37]:
         stage.submit(client)
     for client in NAMES[:29]:
-        stage.evaluate(client)
+        stage.evaluate(client, 0.6)
     stage.now = end
+
+
+def play_computing(stage: Stage) -> None:
+    """The open round closes, and the servers compute until they wait for each other's proofs."""
+    for client in NAMES[29:37]:
+        stage.evaluate(client, 0.6)
+    stage.move("Closed", "S1's list of submissions")
+    stage.now += 2.5
+    stage.move("Rostered", "evaluation")
+    stage.now += 7
+    stage.move("Proved", "S1's proof digests")
+    stage.now += 3.2
 
 
 def _play_round(stage: Stage, chance: random.Random, names: list[str], *, aborted: bool) -> None:
@@ -206,6 +280,7 @@ def _play_round(stage: Stage, chance: random.Random, names: list[str], *, aborte
         return
     for state in ("Closed", "Rostered", "Proved", "Verified", "Committed", "Revealed", "Combined", "Concluded"):
         stage.move(state)
+        stage.now += chance.uniform(0.5, 8) if ACTIVITIES[state] == "computing" else chance.uniform(0.2, 3)
     reasons = ["mismatch", "proof", "only_s0", "only_s1"]
     lost = {name: chance.choice(reasons) for name in names[: chance.randint(0, 6)]}
     counted = [name for name in names if name not in lost]

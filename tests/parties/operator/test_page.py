@@ -16,7 +16,8 @@ import trio
 from fsl_async.errors import StorageError
 from fsl_async.protocols import ssa
 from parties.operator import OneTask, serve_operator
-from parties.operator.metrics import EXCLUSIONS, STATES
+from parties.operator.metrics import EXCLUSIONS
+from parties.server.round.times import ACTIVITIES
 from tests import ROOT
 from tests.parties.operator.browser import MISSING, Browser, browser
 from tests.parties.operator.paper import Paper
@@ -57,6 +58,13 @@ async def page(window: Browser, stage: Stage, tmp_path: Path) -> AsyncGenerator[
     assert len(requests) >= 6
 
 
+async def fits(window: Browser, width: int) -> None:
+    """Nothing is wider than the screen or cut off, and no card is empty."""
+    assert await run(window, "return document.documentElement.scrollWidth") <= width, "the page scrolls sideways"
+    assert await run(window, CUT_OFF) == []
+    assert await run(window, EMPTY_CARDS) == []
+
+
 async def see(window: Browser, condition: str) -> object:
     return await trio.to_thread.run_sync(window.wait_for, condition)
 
@@ -76,28 +84,29 @@ def number(selector: str) -> str:
 async def test_everything_that_happened_stands_on_the_page(window, stage, tmp_path):
     play_day(stage, rounds=24)
     async with page(window, stage, tmp_path):
-        await see(window, f"{number('#past tr')} === 24")
+        await see(window, f"{number('#past tr')} === 10")
         shown = await run(window, "return document.body.innerText")
         for words in (
             "S0 goods",
             "S1 connected",
             "Round 25",
-            "Clients submit.",
+            "Clients send their submissions.",
             "closes in",
             "37, at most 100",
             "29 of 37",
         ):
             assert words in re.sub(r"\s+", " ", shown), words
         figures = await run(window, "return [...document.querySelectorAll('.tile dd')].map(each => each.textContent)")
-        assert figures[:4] == ["22", "2", "23", "8"]
+        assert figures[:4] == ["22", "2", "23 of 65", "8"]
         assert figures[4].endswith("MiB")
         countdown = await run(window, f"return {text('#countdown')}")
         minutes, seconds = map(int, countdown.split(":"))
         assert 180 < 60 * minutes + seconds <= 204
-        assert await run(window, f"return {text('#path .now')}") == "Open"
-        assert "round 15: S1 was away when the time was over" in shown
+        assert await run(window, f"return {text('#steps .now .step')}") == "collect"
         assert "connection failed (HandshakeTimeoutError) ×2" in shown
-        assert await run(window, "return document.title") == "S0 · round 25 Open · fsl-async"
+        assert await run(window, "return document.title") == "S0 · round 25: collect · fsl-async"
+        await run(window, "document.getElementById('troubles-more').click()")
+        assert "round 15: S1 was away when the time was over" in await run(window, f"return {text('#troubles')}")
 
 
 async def test_charts_have_a_column_for_every_round_as_high_as_its_figures(window, stage, tmp_path):
@@ -134,10 +143,10 @@ async def test_names_are_shown_and_never_obeyed(window, stage, tmp_path):
     stage.settle([], {}, aborted=f"because {NASTY}")
     async with page(window, stage, tmp_path):
         await see(window, f"{number('#past tr')} === 2")
-        assert await run(window, f"return {text('#parties li:nth-child(2)')}") == NASTY
-        await run(window, "document.querySelectorAll('#past button')[1].click()")
-        await see(window, f"{number('#past td.names p')} === 2")
-        names = await run(window, f"return {text('#past td.names')}")
+        await see(window, f"{text('#names .name')} === {json.dumps(NASTY)}")
+        await run(window, "document.querySelectorAll('#past .unfold')[1].click()")
+        await see(window, f"{number('#past td.unfolded p')} === 2")
+        names = await run(window, f"return {text('#past td.unfolded')}")
         assert f"Counted: {NASTY}" in names
         assert "Not counted: </td><script>alert(2)</script>, the proof did not hold" in names
         assert f"aborted: because {NASTY}" in await run(window, f"return {text('#past')}")
@@ -146,9 +155,9 @@ async def test_names_are_shown_and_never_obeyed(window, stage, tmp_path):
 
 async def test_the_page_lives(window, stage, tmp_path):
     async with page(window, stage, tmp_path):
-        assert "S1, which is not connected" in await run(window, f"return {text('#waiting')}")
-        assert await run(window, f"return {text('#round-title')}") == "Between rounds"
-        assert "No round has been settled yet." in await run(window, f"return {text('#clients-chart .plot')}")
+        assert "S1 is not connected. Round 1 opens" in await run(window, f"return {text('#state')}")
+        assert await run(window, f"return {text('#round-title')}") == "Before the first round"
+        assert "once it has ended" in await run(window, f"return {text('#past-none')}")
         stage.meet_peer()
         await see(window, f"{text('#peer')} === 'S1 connected'")
         stage.open_round(1, seconds=float("inf"), minimum=3, maximum=5)
@@ -163,11 +172,14 @@ async def test_the_page_lives(window, stage, tmp_path):
         bar = await run(window, "return document.querySelector('#submissions .fill').style.width")
         assert bar == "60%"
         stage.move("Committed", "S1's commitment")
-        await see(window, f"{text('#path .now')} === 'Committed'")
-        assert await run(window, f"return {text('#waiting')}") == "Waiting for S1's commitment"
+        await see(window, f"{text('#steps .now .step')} === 'compute'")
+        assert await run(window, f"return {text('#path .now b')}") == "Committed"
+        assert (await run(window, f"return {text('#state')}")).endswith("Waiting for: S1's commitment.")
         stage.settle(["alice", "bob"], {"carol": "only_s0"})
         await see(window, f"{number('#clients-chart g.column')} === 1 && {number('#past tr')} === 1")
         assert await run(window, f"return {text('#done')}") == "1"
+        assert await run(window, f"return {text('#round-title')}") == "Round 1 is oversecure aggregation"
+        assert await run(window, f"return {text('#steps .now .step')}") == "done"
         ticks = "[...document.querySelectorAll('#clients-chart text[text-anchor=end]')].map(each => each.textContent)"
         assert await run(window, f"return {ticks}") == ["0", "1", "2", "3"]
         stage.lose_peer()
@@ -175,38 +187,37 @@ async def test_the_page_lives(window, stage, tmp_path):
         await see(window, f"{text('#troubles')}.includes('peer lost')")
 
 
-async def test_every_state_of_the_machine_has_its_words(window, stage, tmp_path):
-    stage.open_round(1)
+@pytest.mark.parametrize("protocol", ["ssa", "psu", "psr"])
+async def test_every_state_of_the_machine_has_its_words_and_one_of_three_steps(window, stage, tmp_path, protocol):
+    stage.open_round(1, protocol=protocol)
     async with page(window, stage, tmp_path):
-        for state in STATES[1:]:
+        for state in ACTIVITIES:
             stage.move(state)
-            await see(window, f"document.title === 'S0 · round 1 {state} · fsl-async'")
-            words = await run(window, f"return {text('#state')}")
-            assert words.endswith("."), f"{state} has no words"
-            steps = await run(
-                window, "return [...document.querySelectorAll('#path .now')].map(each => each.textContent)"
-            )
-            assert steps == ([] if state == "Aborted" else ["Closed" if state == "Closing" else state])
+            await see(window, f"{text('#path .now b')} === '{state}'")
+            assert (await run(window, f"return {text('#path .now')}")).endswith("."), f"{state} has no words"
+            step = "collect" if ACTIVITIES[state] == "collecting" else "compute"
+            assert await run(window, f"return {text('#steps .now .step')}") == step
+            assert await run(window, "return document.title") == f"S0 · round 1: {step} · fsl-async"
 
 
 async def test_a_row_unfolds_by_keyboard_and_stays_so_when_rounds_are_added(window, stage, tmp_path):
     stage.open_round(1)
     stage.settle(["alice"], {})
     async with page(window, stage, tmp_path):
-        await see(window, f"{number('#past button')} === 1")
-        await run(window, "document.querySelector('#past button').focus()")
+        await see(window, f"{number('#past .unfold')} === 1")
+        await run(window, "document.querySelector('#past .unfold').focus()")
         await trio.to_thread.run_sync(window.enter)
-        await see(window, f"{number('#past td.names')} === 1")
+        await see(window, f"{number('#past td.unfolded')} === 1")
         expanded = (
             "document.querySelector('#past tr:last-child').previousElementSibling.querySelector('button').ariaExpanded"
         )
         assert await see(window, f"{expanded} === 'true'")
         stage.open_round(2)
         stage.settle(["bob"], {})
-        await see(window, f"{number('#past button')} === 2")
-        assert await run(window, f"return {text('#past td.names')}") == "Counted: alice"
-        await run(window, "document.querySelectorAll('#past button')[1].click()")
-        assert await run(window, f"return {number('#past td.names')}") == 0
+        await see(window, f"{number('#past .unfold')} === 2")
+        assert await run(window, f"return {text('#past td.unfolded')}") == "Counted: alice"
+        await run(window, "document.querySelectorAll('#past .unfold')[1].click()")
+        assert await run(window, f"return {number('#past td.unfolded')}") == 0
 
 
 async def test_a_lost_server_is_seen_and_found_again(window, stage, tmp_path):
@@ -241,25 +252,24 @@ async def test_rounds_that_cannot_be_read_are_asked_for_again(window, stage, tmp
             await trio.to_thread.run_sync(window.open, f"http://{address}/")
             await see(window, f"{text('#live')} === 'past rounds cannot be read'")
         stage.meet_peer()
-        await see(window, f"{text('#live')} === 'live' && {number('#past button')} === 1")
+        await see(window, f"{text('#live')} === 'live' && {number('#past .unfold')} === 1")
         await trio.to_thread.run_sync(window.forget)
         nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1180, 390])
+@pytest.mark.parametrize("width", [1180, 768, 360])
 async def test_it_fits_the_screen_and_can_be_read(window, stage, tmp_path, scheme, width):
     play_day(stage, rounds=24)
     window.resize(width, 900)
     window.prefer(scheme)
     async with page(window, stage, tmp_path):
-        await see(window, f"{number('#past tr')} === 24")
+        await see(window, f"{number('#past tr')} >= 5 && {number('#names li')} > 30")
         picture = tmp_path / f"page-{scheme}-{width}.png"
         await trio.to_thread.run_sync(window.screenshot, picture)
         assert picture.read_bytes().startswith(b"\x89PNG")
         assert picture.stat().st_size > 20_000
-        widest = await run(window, "return document.documentElement.scrollWidth")
-        assert widest <= width, "the page scrolls sideways"
+        await fits(window, width)
         for ratio, who in await run(window, CONTRAST):
             assert ratio >= 4.5, f"{who}: contrast {ratio:.1f}"
         dark = await run(window, "return getComputedStyle(document.body).backgroundColor")
@@ -287,9 +297,27 @@ async def test_it_can_be_used_without_seeing_it(window, stage, tmp_path):
         assert await run(window, "return document.querySelector('#submissions').getAttribute('aria-valuenow')") == "37"
         levels = await run(window, "return [...document.querySelectorAll('h1, h2, h3')].map(each => each.tagName)")
         assert levels[0] == "H1"
-        assert set(levels[1:]) == {"H2"}
+        assert set(levels[1:]) == {"H2", "H3"}
+        assert levels[1] == "H2"
 
 
+CUT_OFF = """
+const outside = ({ left, right }) => left < -0.5 || right > innerWidth + 0.5;
+const wide = (each) => each.clientWidth > 0 && getComputedStyle(each).display !== 'inline'
+  && each.scrollWidth > each.clientWidth + 1;
+const high = (each) => each.clientHeight > 0 && getComputedStyle(each).overflowY !== 'visible'
+  && each.scrollHeight > each.clientHeight + 1;
+return [...document.querySelectorAll('body *')]
+  .filter(each => each.offsetParent && !each.closest('svg') && !each.matches('.skip'))
+  .filter(each => outside(each.getBoundingClientRect()) || wide(each) || high(each))
+  .map(each => each.outerHTML.slice(0, 120));
+"""
+EMPTY_CARDS = """
+const filled = (part) => part.tagName === 'rect' || (part.offsetParent && part.textContent.trim());
+return [...document.querySelectorAll('.card')]
+  .filter(each => each.offsetParent && ![...each.querySelectorAll('p, li, dd, td, rect')].some(filled))
+  .map(each => each.id || each.textContent);
+"""
 CONTRAST = """
 const channel = (value) => (value /= 255) <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
 const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
@@ -326,5 +354,14 @@ def test_nothing_is_loaded_from_elsewhere_and_nothing_is_inline():
 
 def test_words_know_every_state_and_reason():
     words = (PAGE / "labels.js").read_text(encoding="utf-8")
-    for name in (*(state.__name__ for state in ssa.ACCEPTS), *EXCLUSIONS):
+    for name in (*(state.__name__ for state in ssa.ACCEPTS), *ACTIVITIES, *EXCLUSIONS):
         assert re.search(rf"^  {name}: ", words, re.MULTILINE), name
+
+
+def test_every_file_is_short_and_says_what_it_keeps_to():
+    for file in PAGE.iterdir():
+        lines = file.read_text(encoding="utf-8").splitlines()
+        assert len(lines) < 300, file
+        if file.suffix == ".js":
+            heading = [line for line in lines[:3] if line.startswith("// ")]
+            assert any("Rule" in line for line in heading), file

@@ -162,6 +162,21 @@ async def test_the_probes_find_what_is_there(monkeypatch):
         assert probes.found_in(f"a line with {form} in it", seeds)
 
 
+async def test_both_operators_read_the_same_letters():
+    async def look(net: Observed) -> None:
+        for server in net.servers:
+            await server.next_round(3)
+        first, second = [await net.port(index).json("/status.json") for index in (0, 1)]
+        assert first["round"]["number"] == second["round"]["number"]
+        assert first["round"]["fingerprint"] == second["round"]["fingerprint"]
+        assert first["fingerprints"] == second["fingerprints"]
+        assert [server["key"] for server in first["servers"]] == [server["key"] for server in second["servers"]]
+        assert first["peer"]["same_task"]
+        assert first["peer"]["same_model"]
+
+    await observed_run(Paper(), look)
+
+
 async def test_both_servers_report_enough_to_be_operated():
     paper = Paper()
 
@@ -176,6 +191,18 @@ async def test_both_servers_report_enough_to_be_operated():
             assert (first["counted"], first["aborted"], first["not_counted"]) == (3, "", {})
             assert "a trial" in second["aborted"]
             assert third["aborted"]
+            for past in (first, second, third):
+                spent = sum(past["times"].values())
+                assert spent == pytest.approx(past["seconds"], abs=0.1), (
+                    "every moment of a round is somewhere in its times"
+                )
+                assert past["times"]["interrupted"] == 0
+            assert {server["name"]: server["here"] for server in status["servers"]} == {
+                f"S{index}": True,
+                f"S{1 - index}": False,
+            }
+            listed = await port.json("/clients.json")
+            assert [client["name"] for client in listed["clients"]] == sorted(CLIENTS)
             assert (await port.json("/rounds/1.json"))["clients"] == sorted(CLIENTS)
             value = net.observers[index].metrics.registry.get_sample_value
             assert value("fsl_rounds_total", {"outcome": "done"}) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import trio
@@ -11,9 +12,10 @@ from trio.testing import MockClock
 from fsl_async.errors import StorageError
 from parties.operator.http import json_response
 from parties.operator.resources import LONGEST_REASON, host_of
+from parties.operator.views import CLIENTS_PER_PAGE
 from tests import ROOT
 from tests.parties.operator.asking import Port
-from tests.parties.operator.stage import NASTY, play_day
+from tests.parties.operator.stage import NAMES, NASTY, play_day
 
 
 @pytest.fixture
@@ -32,17 +34,72 @@ def autojump() -> MockClock:
 async def test_the_status_says_how_the_server_stands(port):
     play_day(port.stage, rounds=4)
     status = await port.json("/status.json")
-    assert (status["version"], status["server"], status["task"]) == (1, "S0", "goods")
+    assert (status["version"], status["server"], status["task"]) == (2, "S0", "goods")
     run = status["round"]
     assert (run["number"], run["state"], run["submissions"], run["evaluated"]) == (5, "Open", 37, 29)
     assert (run["minimum"], run["maximum"], run["closes_at"]) == (16, 100, port.stage.now - 96 + 300)
-    assert status["peer"] == {"name": "S1", "connected": True}
-    assert status["clients"]["connected"] == 23
-    assert NASTY in status["clients"]["names"]
+    assert (run["step"], run["since"], run["activity"]) == ("collect", port.stage.now - 96, "collecting")
+    assert run["times"] == {"collecting": 96.0, "computing": 0.0, "waiting": 0.0, "interrupted": 0.0}
+    assert run["evaluating"] == pytest.approx(29 * 0.6)
+    assert status["peer"] == {
+        "name": "S1",
+        "connected": True,
+        "same_task": True,
+        "same_model": True,
+        "same_release": True,
+    }
+    assert status["clients"] == {"known": len(NAMES), "connected": 23, "connections": 23, "submitted": 37}
+    assert (status["stage"], status["number"], status["last"]["number"]) == ("running", 5, 4)
     assert status["rounds"] == {"done": 4, "aborted": 0}
     assert status["memory"]["resident"] > 1e6
     troubles = {each["about"]: each for each in status["troubles"]}
     assert troubles["connection failed (HandshakeTimeoutError)"]["times"] == 2
+
+
+async def test_who_is_who_and_what_operators_compare(port):
+    port.stage.open_round(1)
+    status = await port.json("/status.json")
+    here, there = status["servers"]
+    assert (here["name"], here["here"], here["operator"]) == ("S0", True, "University Hospital Essen")
+    assert (there["here"], there["address"], there["release"]) == (False, "s1.graz.example.org:7000", "")
+    assert status["peer"]["same_release"] is None, "it has not said which one it runs"
+    spelled = [status["fingerprints"]["task"], status["fingerprints"]["model"], status["round"]["fingerprint"]]
+    for fingerprint in (*spelled, here["key"], there["key"]):
+        assert re.fullmatch(r"[0-9A-HJKMNP-TV-Z]{4}( [0-9A-HJKMNP-TV-Z]{4}){3}", fingerprint)
+    assert len({*spelled, here["key"], there["key"]}) == 5
+
+
+async def test_who_has_submitted_and_who_is_missing_in_pages(port):
+    port.stage.known = [f"phone-{number:03}" for number in range(120)]
+    before = await port.json("/clients.json")
+    assert (before["round"], before["counts"]["all"], before["counts"]["submitted"]) == (None, 120, 0)
+    port.stage.open_round(4)
+    port.stage.connect("phone-007", "phone-007", "phone-100")
+    port.stage.submit("phone-007")
+    first = await port.json("/clients.json?show=missing")
+    assert first["counts"] == {"all": 120, "submitted": 1, "missing": 119, "connected": 2}
+    assert (first["round"], first["matching"], first["page"], first["pages"]) == (4, 119, 1, 3)
+    assert len(first["clients"]) == CLIENTS_PER_PAGE
+    last = await port.json("/clients.json?show=missing&page=99")
+    assert (last["page"], last["clients"][-1]["name"]) == (3, "phone-119")
+    found = await port.json("/clients.json?show=connected&search=PHONE-00")
+    assert found["clients"] == [{"name": "phone-007", "connections": 2, "submitted": True}]
+    assert (await port.json("/clients.json?search=nobody"))["clients"] == []
+    for wrong in ("show=rows", "page=0", "page=x"):
+        assert "expected" in (await port.json(f"/clients.json?{wrong}", 400))["error"]
+
+
+async def test_names_of_clients_are_for_the_operator_alone(port):
+    """The port that has them answers to this host's names only; what monitoring collects has none of them."""
+    port.stage.known = ["alice-the-client"]
+    port.stage.open_round(1)
+    port.stage.submit("alice-the-client")
+    assert "alice-the-client" in json.dumps(await port.json("/clients.json"))
+    status, _, body = await port.ask("GET", "/clients.json", Host="evil.example.org")
+    assert (status, b"alice" in body) == (421, False)
+    for path in ("/metrics", "/healthz", "/readyz", "/status.json", "/rounds.json"):
+        _, _, body = await port.ask("GET", path)
+        assert b"alice" not in body, path
 
 
 async def test_a_round_without_a_deadline_and_no_round_at_all(port):
@@ -223,7 +280,7 @@ async def test_an_operator_gives_a_round_up_and_says_why(port):
     body = json.dumps({"because": "  wrong model "}).encode()
     status, _, answer = await port.ask("POST", "/rounds/4/abort", body, **headers)
     assert status == 202
-    assert json.loads(answer) == {"version": 1, "number": 4, "because": "wrong model"}
+    assert json.loads(answer) == {"version": 2, "number": 4, "because": "wrong model"}
     assert port.stage.aborted == [(4, "wrong model")]
     status, _, answer = await port.ask("POST", "/rounds/5/abort", body, **headers)
     assert (status, json.loads(answer)["error"]) == (409, "round 5 is not running")

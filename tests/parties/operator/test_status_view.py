@@ -55,8 +55,12 @@ def test_the_status_shows_the_round_the_parties_and_what_went_wrong(stage):
     play_day(stage, rounds=24)
     shown = as_text(status_screen(*views(stage)))
     for words in (
-        "S0 goods  S1 connected  23 clients connected  22 rounds done, 2 aborted",
-        "round 25 (ssa): Open",
+        "S0 goods  S1 connected  23 of 65 clients connected  22 rounds done, 2 aborted",
+        "round 25 (ssa)",
+        "● collect → ○ compute → ○ done   for 1:36, since 09-21 ",
+        "clients send their submissions",
+        "collecting 96.00 s, computing 0.00 s, waiting for S1 0.00 s; evaluation took 17.40 s of it",
+        "the machine's state: Open",
         "37, at most 100",
         "29 of 37",
         "closes in 3:24",
@@ -78,12 +82,12 @@ def test_bars_grow_with_what_is_in(stage):
     for name in "abcdefghij":
         stage.submit(name)
     half = as_text(status_screen(*views(stage))).splitlines()
-    (bar,) = (line for line in half if "submissions" in line)
-    (before,) = (line for line in empty if "submissions" in line)
+    (bar,) = (line for line in half if "submissions " in line and "at most" in line)
+    (before,) = (line for line in empty if "at most" in line)
     assert "0, 10 needed, at most 20" in before
     assert "10, at most 20" in bar
     assert "━" not in before
-    (whole,) = (line for line in half if "evaluated" in line)
+    (whole,) = (line for line in half if "evaluated  " in line)
     assert bar.count("━") == pytest.approx(whole.rindex("  0 of 10") * 0.4, abs=6), "half of what there is room for"
     assert any("closes when enough clients are in" in line for line in half)
 
@@ -155,7 +159,7 @@ async def test_the_live_view_follows_the_server_and_outlives_its_restart(stage, 
         async with trio.open_nursery() as again:
             await again.start(partial(serve_operator, OneTask(stage.observer, stage), address, tmp_path / "token"))
             stage.open_round(2)
-            await shows("round 2 (ssa): Open")
+            await shows("● collect")
             again.cancel_scope.cancel()
         nursery.cancel_scope.cancel()
 
@@ -196,9 +200,9 @@ async def test_status_and_rounds_are_data_for_scripts(stage, tmp_path, capsys):
         code, found = await called(capsys, words("rounds", "show", config, 2, "--format", "json"))
         assert (code, found["result"]["clients"]) == (0, list(stage.past[1].report.clients))
         assert await trio.to_thread.run_sync(words("status", config)) == 0, "no terminal: shown once"
-        assert "round 5 (ssa): Open" in capsys.readouterr().out
+        assert "● collect → ○ compute" in capsys.readouterr().out
         assert await trio.to_thread.run_sync(words("rounds", "list", config)) == 0
-        assert "round 5 is running: Open" in capsys.readouterr().out
+        assert "round 5 is running: collect, Open" in capsys.readouterr().out
 
 
 def test_who_leaves_the_live_view_has_not_failed(monkeypatch, capsys):
@@ -310,10 +314,10 @@ FOREIGN = {
     "no text": b"\xff\xfe",
     "nothing": b"",
     "another program's object": b'{"status": "ok"}',
-    "another release's status": b'{"version": 2}',
+    "another release's status": b'{"version": 3}',
     "lists in lists": b"[" * 100_000,
     "objects in objects": b'{"a":' * 100_000,
-    "lists in what we do not know": b'{"version": 1, "more": ' + b"[" * 100_000,
+    "lists in what we do not know": b'{"version": 2, "more": ' + b"[" * 100_000,
 }
 
 
@@ -330,7 +334,7 @@ async def _answers(stream: trio.SocketStream, said: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("length", "body"),
-    [(10**18, b'{"version": 1}'), (10**30, b""), (4, b'{"version": 1}')],
+    [(10**18, b'{"version": 2}'), (10**30, b""), (4, b'{"version": 2}')],
 )
 async def test_an_answer_need_not_be_as_long_as_it_says(length, body):
     said = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (length, body)

@@ -28,7 +28,7 @@ from parties.server.history import Arrays, History, Progress, Restore
 from parties.server.round.records import RoundRecords, StoredRequest, StoredSubmission
 from parties.server.round.toss import TossRun
 from parties.server.sessions import Sessions, StoredOrigin
-from parties.status import PastRound
+from parties.status import PastRound, RoundTimes
 from parties.storage.decoding import decode_stored
 from parties.storage.store import MemoryStore, Put, Record, Store
 
@@ -309,5 +309,5 @@ def test_no_round_lasts_less_than_no_time():
     report = RoundReport(
         round_id=bytes(32), number=1, ending=Done(), clients=(), excluded={}, model=CONFIG.model, union=()
     )
-    past = PastRound(report=report, protocol="ssa", opened_at=2e9, settled_at=8e8, evaluating=0.0)
+    past = PastRound(report=report, protocol="ssa", opened_at=2e9, settled_at=8e8, times=RoundTimes(), evaluating=0.0)
     assert past.seconds == 0.0

@@ -27,7 +27,7 @@ from parties.operator.terminal import as_text, round_screen, rounds_table, statu
 from parties.operator.token import OperatorToken, read_operator_token
 from parties.operator.views import round_view, rounds_view, status_view
 from parties.settings.party_file import ServerFile
-from parties.status import PastRound, RoundStatus, ServerStatus
+from parties.status import PastRound, RoundStatus, RoundTimes, ServerStatus
 
 from .file_parsers import SERVER_TOML
 from .parser import SLOW, Parser
@@ -111,6 +111,10 @@ def _answers() -> list[bytes]:
         protocol="ssa",
         state="Open",
         opened_at=1.0,
+        activity="collecting",
+        since=1.0,
+        times=RoundTimes(collecting=2.0),
+        evaluating=0.5,
         closes_at=9.0,
         submissions=2,
         evaluated=1,
@@ -118,17 +122,27 @@ def _answers() -> list[bytes]:
         maximum=6,
         waiting_for="clients",
     )
+    past = PastRound(
+        report=REPORT, protocol="ssa", opened_at=1.0, settled_at=2.0, times=RoundTimes(collecting=1.0), evaluating=0.5
+    )
     status = ServerStatus(
         server=0,
         task="goods",
+        task_digest=key(5),
+        model_digest=key(6),
+        statement_keys=(key(7), key(8)),
         peer_connected=True,
+        peer_release="0.2",
         clients_connected=1,
+        clients_known=2,
+        stage="running",
+        number=4,
+        last=past,
         round=run,
         waiting_for="",
         rounds_done=3,
         rounds_aborted=1,
     )
-    past = PastRound(report=REPORT, protocol="ssa", opened_at=1.0, settled_at=2.0, evaluating=0.5)
     views = (
         status_view(status, _observer()),
         rounds_view([past]),

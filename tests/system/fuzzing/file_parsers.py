@@ -27,10 +27,10 @@ from parties.settings.lists import add_clients, list_clients, revoke_client
 from parties.settings.party_file import ClientFile, ServerFile
 from parties.settings.task_file import Deployment
 from parties.settings.writing import write_deployment
-from parties.status import PastRound, ServerStatus
+from parties.status import PastRound, RoundTimes, ServerStatus
 
 from .parser import HEAVY, SLOW, Parser
-from .samples import ALICE, REPORT, SERVERS, TASK, workplace
+from .samples import ALICE, REPORT, SERVERS, TASK, key, workplace
 
 __all__ = ["PARSERS"]
 
@@ -151,16 +151,32 @@ class _Server:
         return ServerStatus(
             server=0,
             task="goods",
+            task_digest=key(5),
+            model_digest=key(6),
+            statement_keys=(key(7), key(8)),
             peer_connected=True,
+            peer_release="0.2",
             clients_connected=1,
+            clients_known=2,
+            stage="preparing",
+            number=2,
+            last=None,
             round=None,
             waiting_for="S1",
             rounds_done=1,
             rounds_aborted=0,
         )
 
+    def known_clients(self) -> tuple[str, ...]:
+        return ("alice", "bob")
+
+    def submitted_clients(self) -> frozenset[str]:
+        return frozenset({"alice"})
+
     async def past_rounds(self, most: int, before: int = 0) -> list[PastRound]:
-        return [PastRound(report=REPORT, protocol="ssa", opened_at=1.0, settled_at=2.0, evaluating=0.5)]
+        return [
+            PastRound(report=REPORT, protocol="ssa", opened_at=1.0, settled_at=2.0, times=RoundTimes(), evaluating=0.5)
+        ]
 
     async def abort_round(self, number: int, explanation: str) -> object:
         raise MisuseError(f"round {number} is not running")
@@ -209,6 +225,7 @@ def _requests() -> list[bytes]:
 
 PATHS = (
     b"/status.json",
+    b"/clients.json?show=missing&search=B&page=2",
     b"/rounds.json?last=3&before=9",
     b"/rounds/3.json",
     b"/metrics",

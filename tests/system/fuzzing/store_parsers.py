@@ -29,7 +29,7 @@ from parties.server.history import History, Progress, SessionSeed
 from parties.server.round.records import RoundRecords, StoredSubmission
 from parties.server.round.toss import TossRun
 from parties.server.sessions import Sessions
-from parties.status import PastRound
+from parties.status import PastRound, RoundTimes
 from parties.storage.sqlite_connections import Commit, ReadConnection, WriteConnection
 from parties.storage.store import Keep, MemoryStore, Put, Record, Store
 
@@ -129,7 +129,9 @@ FRESH = Progress(
     session=SessionSeed(number=2, hash_seed=key(8)),
 )
 MODEL = {"items": np.zeros((40, 2), np.float32), "head": np.zeros(3, np.float32)}
-PAST = PastRound(report=REPORT, protocol="ssa", opened_at=1.0, settled_at=2.5, evaluating=0.25)
+PAST = PastRound(
+    report=REPORT, protocol="ssa", opened_at=1.0, settled_at=2.5, times=RoundTimes(collecting=1.5), evaluating=0.25
+)
 
 
 def _open_history(store: Store) -> Coroutine[Any, Any, object]:

@@ -1,0 +1,95 @@
+"""How long a round collects, computes and waits, as its server measures it; stored, so that a restart loses none of it.
+
+Rules: the clock is read when the round's machine changes its state, and what was measured is in the same commit as the
+event that changed it. A state has the same name in every protocol's machine, and means the same there.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from parties.status import Activity, RoundTimes
+from parties.storage.decoding import decode_stored
+from parties.storage.store import Put, Store
+
+ACTIVITIES: Final[dict[str, Activity]] = {
+    "Open": "collecting",
+    "Closing": "collecting",
+    "Closed": "waiting",
+    "Rostered": "computing",
+    "Proved": "waiting",
+    "Verified": "computing",
+    "Committed": "waiting",
+    "Revealed": "waiting",
+    "Combined": "computing",
+    "Concluded": "waiting",
+}
+"""What a server does in each state of a round that is not over."""
+
+
+class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What has been measured of a round up to the last change of its state.
+
+    Attributes:
+        times: seconds by activity, up to `since`.
+        since: when the state changed, in seconds since 1970.
+    """
+
+    times: RoundTimes
+    since: float
+
+    def until(self, now: float, activity: Activity | None) -> Measured:
+        """The same with what has passed since, during an activity; None: during an interruption."""
+        field = activity or "interrupted"
+        spent = getattr(self.times, field) + max(0.0, now - self.since)
+        return Measured(msgspec.structs.replace(self.times, **{field: spent}), now)
+
+
+class Stopwatch:
+    """Measures one round on one server.
+
+    Args:
+        opened_at: when the round opened, in seconds since 1970.
+        key: where what it has measured is stored.
+    """
+
+    def __init__(self, opened_at: float, key: str) -> None:
+        self._opened_at = opened_at
+        self._key = key
+        self._measured = Measured(RoundTimes(), opened_at)
+
+    async def resume(self, store: Store, state: str, now: float) -> None:
+        """Continue after a restart, in the state that the server's records lead to.
+
+        Raises:
+            StorageError: what was measured cannot be read.
+        """
+        if await store.keys(self._key):
+            self._measured = decode_stored(await store.blob(self._key), Measured, self._key)
+            if ACTIVITIES.get(state) != "collecting":
+                self._measured = self._measured.until(now, None)
+
+    def moved(self, before: str, after: str, now: float) -> Measured:
+        """What is measured when the machine goes from a state to another one; `adopt` it once it is stored."""
+        return self._measured if before == after else self._measured.until(now, ACTIVITIES.get(before))
+
+    def changes(self, measured: Measured) -> list[Put]:
+        """The change that stores it, if there is anything new."""
+        return [] if measured is self._measured else [Put(self._key, msgspec.msgpack.encode(measured))]
+
+    def adopt(self, measured: Measured) -> None:
+        """Continue from what is stored."""
+        self._measured = measured
+
+    def times(self, state: str, now: float) -> RoundTimes:
+        """The round's time so far."""
+        activity = ACTIVITIES.get(state)
+        return self._measured.until(now, activity).times if activity else self._measured.times
+
+    def since(self, state: str) -> float:
+        """Since when the round collects, or since when it does not any more, in seconds since 1970."""
+        if ACTIVITIES.get(state) == "collecting":
+            return self._opened_at
+        return self._opened_at + self._measured.times.collecting
