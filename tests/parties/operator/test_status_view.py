@@ -206,7 +206,7 @@ async def test_status_and_rounds_are_data_for_scripts(stage, tmp_path, capsys):
 
 
 def test_who_leaves_the_live_view_has_not_failed(monkeypatch, capsys):
-    async def look(port: OperatorPort, console: Console) -> None:
+    async def look(port: OperatorPort, console: Console, task: str) -> None:
         await trio.lowlevel.checkpoint()
         signal.raise_signal(signal.SIGINT)
         await trio.sleep_forever()
