@@ -196,7 +196,8 @@ def shape_of_round(
     """The task as a round of that protocol works on it, aligned on that union if there is one."""
     if protocol == "psu":
         return union_task(task)
-    return aligned_task(task, union, tuple(entry.weight_bytes for entry in model)) if union else task
+    widths = {entry.name: entry.weight_bytes for entry in model}
+    return aligned_task(task, union, tuple(widths.get(block.name, 0) for block in task.blocks)) if union else task
 
 
 def describe_plain(

@@ -36,7 +36,7 @@ def check_numbers(task: Task, model: Mapping[str, npt.NDArray[Any]]) -> None:
     if task.protocol == "psr":
         return
     for name, array in model.items():
-        if array.dtype.kind != "f" and name != task.weights and (task.rule not in ("sum", "own") or task.optimizer):
+        if array.dtype.kind != "f" and (task.rule not in ("sum", "own") or task.optimizer):
             what = type(task.optimizer).__name__ if task.optimizer else f'apply = "{task.apply}"'
             raise MisuseError(
                 f"model block {name!r} is of {array.dtype}, and {what} gives fractions; make it a block of floats, or "
@@ -64,7 +64,6 @@ def narrow_blocks(task: Task, model: Mapping[str, npt.NDArray[Any]]) -> dict[str
     most = {
         name: float(np.finfo(array.dtype).max if array.dtype.kind == "f" else np.iinfo(array.dtype).max)
         for name, array in model.items()
-        if name != task.weights
     }
     return {name: largest for name, largest in most.items() if task.largest_value > largest}
 

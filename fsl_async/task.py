@@ -172,7 +172,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             is the sum divided by the sum of `weights`; or a function of one's own, kept as "module:function" (see
             docs/server-rules.md).
         weights: the name of a Dense block of size 1, in which each client submits its weight (how many examples it has,
-            say). Their sum divides; the model's own block of that name stays as it is.
+            say). Their sum divides; the model has no such block.
         optimizer: `Sgd`, `Momentum` or `Adam`, the server's; None adds what `apply` says as it is.
 
     Raises:
@@ -327,8 +327,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def model_blocks(self) -> tuple[Block, ...]:
-        """The blocks that have a model: none where only unions are found."""
-        return () if self.protocol == "psu" else self.blocks
+        """The blocks that have a model: none where only unions are found, and not the one of the clients' weights."""
+        return () if self.protocol == "psu" else tuple(block for block in self.blocks if block.name != self.weights)
 
     @property
     def rule(self) -> Literal["sum", "mean", "weighted-mean", "own"]:
@@ -341,10 +341,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def adds(self) -> bool:
         """Whether the sum is added to the model as it is."""
         return self.apply == "sum" and self.optimizer is None
-
-    def learned_blocks(self) -> Iterator[Block]:
-        """The blocks that a sum changes: all but the one of the clients' weights."""
-        return (block for block in self.blocks if block.name != self.weights)
 
     def sparse_blocks(self) -> Iterator[tuple[int, Sparse]]:
         """The sparse blocks by number, from 0; a block that a round moves plainly is left out but keeps its number."""

@@ -64,7 +64,7 @@ def aligned_task(task: Task, union: tuple[UnionBlock, ...], weight_bytes: tuple[
     Args:
         task: what is learnt.
         union: the union of each sparse block; an empty one counts as one row.
-        weight_bytes: of the model's weights, by block.
+        weight_bytes: of the model's weights, by block; 0 where it has none.
     """
     sizes = {block.name: max(1, block.size) for block in union}
     blocks = tuple(

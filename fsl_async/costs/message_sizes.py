@@ -151,7 +151,7 @@ def message_bytes(message: Message, bulk: int = 0) -> int:
 def specimen_config(task: Task, setting: Setting, *, union: tuple[UnionBlock, ...] = ()) -> RoundConfig:
     """A configuration of the same length as that of a main round, aligned on that union if there is one."""
     keys = ServerKeys(channel=DIGEST, statement=DIGEST)
-    model = tuple(BlockModel(block.name, setting.dtype, DIGEST) for block in task.blocks)
+    model = tuple(BlockModel(block.name, setting.dtype, DIGEST) for block in task.model_blocks)
     moved_plainly = shape_of_round(task, "ssa", union, model).plain_blocks()
     return RoundConfig(
         task=task,
@@ -200,7 +200,9 @@ def download(name: str, size: int, *, union: bool = False) -> Traffic:
 def fetching(task: Task, setting: Setting, *, recalled: bool = False) -> Traffic:
     """A client has rows of its own and all that needs no trees; the trees are there already where it recalls them."""
     downloads = (
-        download(block.name, block.weights * setting.weight_bytes) for block in task.blocks if isinstance(block, Dense)
+        download(block.name, block.weights * setting.weight_bytes)
+        for block in task.model_blocks
+        if isinstance(block, Dense)
     )
     planted = (recall if recalled else retrieval)(task, setting) if any(task.sparse_blocks()) else Traffic()
     return sum(downloads, planted)

@@ -62,7 +62,7 @@ def average_and_step(task: Task, model: Arrays, update: Arrays, state: Arrays, c
     after: Arrays = dict(model)
     kept: Arrays = {}
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # looked at below
-        for block in task.learned_blocks():
+        for block in task.model_blocks:
             array = model[block.name]
             change = update[block.name].reshape(array.shape)
             change = change if divisor is None else change / divisor
@@ -98,7 +98,7 @@ def own_step(
         ExcessError: the clients' weights sum to less than 0.
     """
     facts = RoundFacts(number, clients, weight_of(task, update), {name: array.copy() for name, array in state.items()})
-    learned = {block.name: model[block.name] for block in task.learned_blocks()}
+    learned = {block.name: model[block.name] for block in task.model_blocks}
     try:
         made = function(_protected(learned), _protected({name: update[name] for name in learned}), facts)
     except Exception as error:  # whatever it is: nothing of it may end the server
@@ -132,7 +132,7 @@ def check_state(task: Task, state: Mapping[str, npt.NDArray[Any]]) -> None:
         _refuse_unnamed(state)
         return
     expected = {
-        f"{moment}/{block.name}": block.shape for block in task.learned_blocks() for moment in _moments(task.optimizer)
+        f"{moment}/{block.name}": block.shape for block in task.model_blocks for moment in _moments(task.optimizer)
     }
     if set(state) != set(expected):
         optimizer = type(task.optimizer).__name__ if task.optimizer else "no optimizer"

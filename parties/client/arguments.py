@@ -40,6 +40,8 @@ def wanted_rows(task: Task, rows: Rows) -> tuple[dict[int, npt.NDArray[np.uint32
     for name in dense:
         if not isinstance(task.block(name), Dense):
             raise MisuseError(f"block {name!r} is sparse: name its rows")
+        if name == task.weights:
+            raise MisuseError(f"block {name!r} has the clients' weights, which only divide: there is no model of it")
     arrays = {name: _array(name, wanted) for name, wanted in rows.items() if wanted is not ...}
     return rows_by_block(task, arrays), dense
 
@@ -51,7 +53,8 @@ def encoded_updates(task: Task, updates: Mapping[str, Any]) -> tuple[dict[int, S
         The sparse and the dense updates, by the index of their block.
 
     Raises:
-        MisuseError: a block is unknown, a shape is wrong, or a value is not a number that fits.
+        MisuseError: a block is unknown, a shape is wrong, or a value is not a number that fits; or the task weighs its
+            clients, and this one's weight is missing or negative.
     """
     check_by_block(updates)
     sparse_index = {block.name: index for index, block in task.sparse_blocks()}
@@ -64,6 +67,8 @@ def encoded_updates(task: Task, updates: Mapping[str, Any]) -> tuple[dict[int, S
             sparse[sparse_index[name]] = _encode_sparse(task, block, update)
         else:
             dense[dense_index[name]] = _encode_dense(task, block, update)
+    if task.weights is not None and updates:  # nothing at all weighs nothing
+        _check_weight(task, task.weights, dense.get(dense_index[task.weights]))
     return sparse, dense
 
 
@@ -77,6 +82,8 @@ def refuse_fractions(config: RoundConfig, sparse: Mapping[int, SparseUpdate], de
     encoded = {task.sparse(index).name: values for index, (_, values) in sparse.items()}
     encoded |= {block.name: dense[index] for index, block in task.dense_blocks() if index in dense}
     for name, elements in encoded.items():
+        if name == task.weights:
+            continue  # it is in no model
         dtype = np.dtype(config.block_model(name).dtype)
         below_the_point = task.ring.to_integers(elements) & ((1 << task.ring.fraction_bits) - 1)
         if dtype.kind != "f" and below_the_point.any():
@@ -86,6 +93,16 @@ def refuse_fractions(config: RoundConfig, sparse: Mapping[int, SparseUpdate], de
                 f"block {name!r}: the servers hold it as {dtype}, so whole numbers are expected; got {value} at "
                 f"{where.tolist()}"
             )
+
+
+def _check_weight(task: Task, name: str, weight: Elements | None) -> None:
+    if weight is None:
+        raise MisuseError(
+            f"block {name!r} is missing: submit this client's weight in it, as one number of at least 0, and the other "
+            "values multiplied by that weight"
+        )
+    if task.ring.to_integers(weight)[0] < 0:
+        raise MisuseError(f"block {name!r}: a weight of at least 0 expected, got {task.ring.decode(weight)[0]}")
 
 
 def _encode_sparse(task: Task, block: Sparse, update: Any) -> SparseUpdate:

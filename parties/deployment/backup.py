@@ -14,7 +14,7 @@ import numpy as np
 
 from fsl_async.errors import MisuseError, StorageError
 from parties.files.disk import exists
-from parties.files.models import save_model
+from parties.files.models import save_model, state_path
 from parties.outcome import Model
 from parties.server.history import Progress
 from parties.server.store_layout import PROGRESS
@@ -26,7 +26,7 @@ from parties.storage.sqlite_file import copy
 
 __all__ = ["Backup", "back_up"]
 
-MODEL_PREFIX = "model/"
+MODEL_PREFIX, STATE_PREFIX = "model/", "state/"
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,15 @@ def back_up(file: ServerFile, target: Path, model: Path | None) -> Backup:
     Args:
         file: the server's own file.
         target: the copy.
-        model: where to write the copy's model; None: it is not written.
+        model: where to write the copy's model, and beside it what the task's optimizer or own rule keeps, if it keeps
+            anything; None: neither is written.
 
     Raises:
         MisuseError: the store is in memory, or does not exist; or the model's file has a wrong suffix.
         StorageError: one of the files exists already or cannot be written, or the store is damaged or not a store.
     """
     source = _source(file)
-    for new in [target, *([model] if model else [])]:
+    for new in [target, *([model, state_path(model)] if model else [])]:
         if exists(new):
             raise StorageError(f"{new} exists already, and is not overwritten; name a new file")
     _progress(source)
@@ -69,7 +70,10 @@ def back_up(file: ServerFile, target: Path, model: Path | None) -> Backup:
     try:
         progress = _progress(target)
         if model:
-            save_model(model, _model(target, progress))
+            state = _arrays(target, progress, STATE_PREFIX)
+            if state:
+                save_model(state_path(model), state)
+            save_model(model, _arrays(target, progress, MODEL_PREFIX))
     except BaseException:
         target.unlink()
         raise
@@ -97,11 +101,11 @@ def _progress(path: Path) -> Progress:
         return progress
 
 
-def _model(path: Path, progress: Progress) -> Model:
-    """The model that a store holds."""
-    forms = {key: form for key, form in progress.forms.items() if key.startswith(MODEL_PREFIX)}
+def _arrays(path: Path, progress: Progress, prefix: str) -> Model:
+    """The model that a store holds, or the state."""
+    forms = {key: form for key, form in progress.forms.items() if key.startswith(prefix)}
     with closing(ReadConnection(path)) as end:
         return {
-            key.removeprefix(MODEL_PREFIX): np.frombuffer(end.blob(key), dtype).reshape(shape)
+            key.removeprefix(prefix): np.frombuffer(end.blob(key), dtype).reshape(shape)
             for key, (dtype, shape) in forms.items()
         }

@@ -12,6 +12,10 @@ places for each row, one for each hash function.
 | shares, ours and the peer's, and their sum | 3 elements | 3 elements |
 | the last round's update and this one's, as numbers and as integers | 2 × (8 + integer) | 2 × (8 + integer) |
 | the addition | 8 + a weight | 8 + a weight |
+| an optimizer's arrays, before and after, and its computing | 16 × arrays + 24 | 16 × arrays + 24 |
+
+`Momentum` has one array, `Adam` two. An average alone computes with 16 bytes for each weight. What a task's own
+rule holds is not known here.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from typing import Any
 import numpy.typing as npt
 
 from fsl_async.bin_count import SEGMENTS
+from fsl_async.server_rules import optimizer_arrays
 from fsl_async.task import Sparse, Task
 from fsl_async.union import union_task
 from parties.server.clients.retrievals import longest_answer
@@ -70,6 +75,7 @@ def server_bytes(task: Task, model: Mapping[str, npt.NDArray[Any]], messages: in
         tables = SEGMENTS * weight if isinstance(block, Sparse) else 0
         outcomes = 2 * (NUMBER_BYTES + integer)
         each = places * element + tables + 3 * weight + 3 * element + outcomes + NUMBER_BYTES + weight
+        each += _rule_bytes(task)
         held += each * block.weights
     return PROCESS_BYTES + held + messages
 
@@ -80,3 +86,11 @@ def _retrieved_bytes(task: Task, model: Mapping[str, npt.NDArray[Any]]) -> int:
         block.weights * model[block.name].dtype.itemsize * (1 + SEGMENTS * isinstance(block, Sparse))
         for block in task.blocks
     )
+
+
+def _rule_bytes(task: Task) -> int:
+    """For each weight, what an average or an optimizer takes beyond the addition of a sum."""
+    if task.adds or task.rule == "own":
+        return 0
+    computing = 3 if task.optimizer is not None else 2
+    return NUMBER_BYTES * (2 * optimizer_arrays(task.optimizer) + computing)

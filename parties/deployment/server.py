@@ -10,6 +10,7 @@ from pathlib import Path
 import trio
 
 from fsl_async.errors import MisuseError
+from fsl_async.server_rules import OwnRule
 from fsl_async.task import Task
 from parties.compute import ComputeLane, ThreadLane
 from parties.deployment.fitting import check_rounds, starting_model
@@ -19,6 +20,7 @@ from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook
 from parties.server.admission import Anyone, ListOnly, Policy, WithToken
 from parties.server.limits import ConversationLimits, Schedule
+from parties.server.own_rule import found
 from parties.server.setup import ServerSetup
 from parties.server.waiting_store import PAUSE
 from parties.settings.party_file import LimitsTable, ServerFile
@@ -30,7 +32,7 @@ from parties.watch import Watch, silent
 from transport import Kind, Limits, Transport
 from transport.doors import Door
 
-__all__ = ["limits_of", "open_store", "own_identity", "server_setup"]
+__all__ = ["allowed_rule", "limits_of", "open_store", "own_identity", "server_setup"]
 
 _log = logging.getLogger("parties.deployment")
 
@@ -59,6 +61,7 @@ async def server_setup(
     Door("parties.server_setup").require_trio()
     file = file or ServerFile.load(Path(config))
     deployment = Deployment.load(file.task)
+    rule = allowed_rule(file, deployment.task)
     model = await trio.to_thread.run_sync(starting_model, file, deployment.task)
     return ServerSetup(
         task=deployment.task,
@@ -69,6 +72,9 @@ async def server_setup(
         registry=Registry.load(file.clients) if file.clients else Registry(),
         policy=_policy(file),
         model=model,
+        state=await trio.to_thread.run_sync(load_model, file.state) if file.state else {},
+        apply=rule,
+        keeps_update=file.save_update is not None,
         address=file.listen,
         transport=transport or named_transport(file.transport),
         lane=lane or ThreadLane(file.threads or None),
@@ -81,6 +87,34 @@ async def server_setup(
         store=await open_store(file.store),
         release=importlib.metadata.version("fsl-async"),
     )
+
+
+def allowed_rule(file: ServerFile, task: Task) -> OwnRule | None:
+    """The function that a task applies, imported if the server's own file names it too; None where it applies none.
+
+    Raises:
+        MisuseError: the file does not name it, or names another or one too many; or it cannot be imported.
+    """
+    if task.rule != "own":
+        if file.apply is not None:
+            raise MisuseError(
+                f'apply = "{file.apply}" in the file of S{file.server}: {file.task} applies the "{task.apply}", and no '
+                "function; remove the line"
+            )
+        return None
+    if file.apply != task.apply:
+        here = f"names {file.apply}" if file.apply else "names none"
+        raise MisuseError(
+            f"{file.task} applies the function {task.apply}, and the file of S{file.server} {here}. The server would "
+            f'run it with all its rights: read it, install its module, and then write apply = "{task.apply}" into that '
+            "file"
+        )
+    if str(task.apply).startswith("__main__:"):
+        raise MisuseError(
+            f"{file.task} applies {task.apply}, a function of the script that made the task; move it into a module "
+            "that both servers can import, and make the task anew"
+        )
+    return found(str(task.apply))
 
 
 async def open_store(place: StoreSetting) -> Store:

@@ -31,7 +31,16 @@ from safetensors.numpy import save_file
 from fsl_async.errors import MisuseError, StorageError
 from parties.files.disk import refused, replaced_by
 
-__all__ = ["Checkpoint", "ModelForm", "checkpoint", "checkpoints", "latest_checkpoint", "load_model", "save_model"]
+__all__ = [
+    "Checkpoint",
+    "ModelForm",
+    "checkpoint",
+    "checkpoints",
+    "latest_checkpoint",
+    "load_model",
+    "save_model",
+    "state_path",
+]
 
 Model: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
@@ -60,10 +69,21 @@ class ModelForm(Enum):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model as it was after a round."""
+    """A model as it was after a round.
+
+    Attributes:
+        number: the round's.
+        path: the model's file.
+    """
 
     number: int
     path: Path
+
+    @property
+    def state(self) -> Path | None:
+        """The file of the optimizer's state that belongs to the model; None if there was none."""
+        path = state_path(self.path)
+        return path if path.exists() else None
 
 
 NPZ_DAMAGE: Final = (
@@ -152,10 +172,21 @@ def save_model(path: Path, model: Model) -> None:
         raise refused(path, error) from error
 
 
+def state_path(path: Path) -> Path:
+    """Where the state stands that belongs to a model's file: `model.state.npz` beside `model.npz`."""
+    return path.with_suffix(f".state{path.suffix}")
+
+
 def checkpoint(
-    folder: Path, number: int, model: Model, form: ModelForm = ModelForm.NPZ, *, keep: int = 0
+    folder: Path,
+    number: int,
+    model: Model,
+    form: ModelForm = ModelForm.NPZ,
+    *,
+    keep: int = 0,
+    state: Model | None = None,
 ) -> Checkpoint:
-    """Save a model as it is after a round, as `round-00000012.npz`.
+    """Save a model as it is after a round, as `round-00000012.npz`; its state as `round-00000012.state.npz`.
 
     Args:
         folder: where; it must exist.
@@ -164,12 +195,15 @@ def checkpoint(
         form: what kind of file.
         keep: how many to keep, this one and those of the rounds right before it; 0 keeps all. Those of later rounds are
             not touched.
+        state: what the task's optimizer or own rule keeps with the model; nothing is written where it is empty.
 
     Raises:
         MisuseError: the form cannot hold an array.
         StorageError: it cannot be written, or an older one cannot be removed.
     """
     made = Checkpoint(number, folder / f"round-{number:08}{form.value}")
+    if state:
+        save_model(state_path(made.path), state)  # first, so that no model is without its state
     save_model(made.path, model)
     if keep:
         _remove([older for older in checkpoints(folder) if older.number < number][: 1 - keep or None])
@@ -203,11 +237,11 @@ def latest_checkpoint(folder: Path) -> Checkpoint:
 
 
 def _remove(old: list[Checkpoint]) -> None:
-    for made in old:
+    for path in (path for made in old for path in (made.path, state_path(made.path))):
         try:
-            made.path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
         except OSError as error:
-            raise refused(made.path, error) from error
+            raise refused(path, error) from error
 
 
 def _native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

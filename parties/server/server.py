@@ -31,6 +31,7 @@ from parties.server.admission import DismissedError, Enrolment
 from parties.server.clients.connection import ClientConnections
 from parties.server.clients.requests import RequestHandler
 from parties.server.evidence import EvidenceBook
+from parties.server.history import SumOf
 from parties.server.reception import Listening, Reception
 from parties.server.round.run import RoundRun
 from parties.server.rounds import Resting, Running, Stage, Tossing
@@ -155,6 +156,17 @@ class Server:
     def model(self) -> Model:
         """The model as it stands."""
         return self.actor.sequence.model
+
+    @property
+    def kept_state(self) -> Model:
+        """What the task's optimizer or own rule keeps beside the model; empty where that is nothing."""
+        return self.actor.sequence.state
+
+    @property
+    def last_sum(self) -> tuple[SumOf, Model] | None:
+        """The sum of the last round that was done, and whose it is; None without one, or if the setup keeps none."""
+        whose = self.actor.sequence.progress.sum_of
+        return None if whose is None else (whose, self.actor.sequence.last_sum)
 
     @property
     def enrolment(self) -> Enrolment:

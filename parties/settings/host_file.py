@@ -50,7 +50,7 @@ __all__ = [
 COMMON: Final = ("server", "identity", "listen", "transport", "threads", "limits", "operator", "log")
 """The keys and tables that all tasks share; all others belong to one task."""
 
-WRITTEN: Final = ("store", "save_model", "checkpoints", "tokens")
+WRITTEN: Final = ("store", "save_model", "save_update", "checkpoints", "tokens")
 """The keys of a task that name what no other task may use."""
 
 TASKS = "tasks"

@@ -209,7 +209,34 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     tokens: Annotated[
         Path | None, About('with enrolment = "token": the file of digests that `fsl-async enrol` writes')
     ] = None
-    save_model: Annotated[Path | None, About("a file into which the current model is written after every round")] = None
+    state: Annotated[
+        Path | None,
+        About(
+            "the state of the task's optimizer, or of its own rule, that belongs to `model`: a checkpoint's, to go on "
+            "from there; without it, the optimizer begins anew"
+        ),
+    ] = None
+    apply: Annotated[
+        str | None,
+        About(
+            'the function that the task applies, as "module:function", where it names one; the server imports and runs '
+            "it with all its rights, and only if it is named here as well"
+        ),
+    ] = None
+    save_model: Annotated[
+        Path | None,
+        About(
+            "a file into which the current model is written after every round; the optimizer's state, where there is "
+            "one, goes beside it, as `model.state.npz` beside `model.npz`"
+        ),
+    ] = None
+    save_update: Annotated[
+        Path | None,
+        About(
+            "a file into which the last round's exact sum is written: `update/BLOCK` for each block, `number` of the "
+            "round, `clients` that are counted; the store keeps the sum, too"
+        ),
+    ] = None
     checkpoints: Annotated[
         Path | None, About("a folder into which the model of every round is written, each in its own file")
     ] = None

@@ -10,10 +10,12 @@ from pathlib import Path
 from fsl_async.config import describe_model
 from fsl_async.errors import MisuseError, StorageError
 from fsl_async.model_numbers import check_numbers, narrow_blocks
+from fsl_async.server.rules import check_state
+from fsl_async.server_rules import optimizer_arrays
 from fsl_async.task import Task
 from parties.commands.preflight.findings import Doubt
 from parties.deployment.fitting import check_rounds, starting_model
-from parties.deployment.server import own_identity
+from parties.deployment.server import allowed_rule, own_identity
 from parties.files.disk import InUseError, check_room, exists, refuse_network, sole_use
 from parties.identity.keys import Identity, read_private
 from parties.identity.registry import Registry
@@ -124,10 +126,12 @@ def admission(file: ServerFile, task: Task) -> str:
 
 
 def model(file: ServerFile, task: Task) -> str:
-    """The model exists and fits the task, and the task's sums can be added to it."""
+    """The model exists and fits the task, and what the task does with a sum is possible; the state fits as well."""
+    allowed_rule(file, task)
     arrays = starting_model(file, task)
     describe_model(task, arrays)
     check_numbers(task, arrays)
+    check_state(task, load_model(file.state) if file.state else {})
     if task.protocol == "psu":
         return "none: the task's rounds find unions"
     if task.protocol == "psr":
@@ -164,8 +168,8 @@ def rounds(file: ServerFile, task: Task) -> str:
 
 
 def model_bytes(task: Task) -> int:
-    """The most bytes that a task's model has: weights of 64 bits."""
-    return 8 * sum(block.weights for block in task.model_blocks)
+    """The most bytes that a task's model has with an optimizer's arrays: weights of 64 bits."""
+    return 8 * (1 + optimizer_arrays(task.optimizer)) * sum(block.weights for block in task.model_blocks)
 
 
 # ---- the store

@@ -79,7 +79,7 @@ class Retrievals:
         if isinstance(block, Sparse) and run.config.union and message.union:
             await room(-(-block.rows // 8))
             content: Buffer = pack_union(run.union[block.name], block.rows)
-        elif isinstance(block, Dense) and not message.union:
+        elif isinstance(block, Dense) and block.name != run.config.task.weights and not message.union:
             await room(0)  # it is the model's own memory
             content = np.ascontiguousarray(run.model[block.name]).data.cast("B")
         elif block is not None and block.name in plain and not message.union:

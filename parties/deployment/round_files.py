@@ -1,0 +1,83 @@
+"""The files that a server writes after each round: its model, the optimizer's state, the round's sum, checkpoints.
+
+Rules: each file appears whole; a file that cannot be written is reported and does not stop the server, because the
+store has what it would hold, and it is written after the next round, or when the server is started again. The state
+stands beside the model that belongs to it, and is written first.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from fsl_async.errors import MisuseError, StorageError
+from fsl_async.task import Task
+from parties.files.models import ModelForm, checkpoint, save_model, state_path
+from parties.outcome import Model
+from parties.server.history import SumOf
+from parties.server.server import Server
+from parties.settings.party_file import ServerFile
+
+__all__ = ["RoundFiles"]
+
+
+class RoundFiles:
+    """The files of one server.
+
+    Args:
+        file: the server's own file, which names them.
+    """
+
+    def __init__(self, file: ServerFile) -> None:
+        self._file = file
+
+    def prepare(self, task: Task) -> None:
+        """Make the folder of checkpoints; refuse what could never be written.
+
+        Raises:
+            MisuseError: a file's name has a wrong suffix, or no file can hold the task's sums.
+            StorageError: the folder cannot be made.
+        """
+        for path in (self._file.save_model, self._file.save_update):
+            if path is not None:
+                ModelForm.of(path)
+        if self._file.save_update and task.ring.bits == 128 and task.ring.fraction_bits == 0:
+            raise MisuseError("save_update: no file holds sums of whole numbers of 128 bits; use a ring of 64 bits")
+        if self._file.checkpoints:
+            _make_folder(self._file.checkpoints)
+
+    def write(self, server: Server, number: int) -> None:
+        """Write all of them.
+
+        Args:
+            server: which has them.
+            number: of the last round.
+
+        Raises:
+            MisuseError: a file's form cannot hold an array.
+            StorageError: one cannot be written.
+        """
+        file, state = self._file, server.kept_state
+        if file.save_model:
+            if state:
+                save_model(state_path(file.save_model), state)
+            save_model(file.save_model, server.model)
+        if file.save_update and server.last_sum is not None:
+            save_model(file.save_update, _as_arrays(*server.last_sum))
+        if file.checkpoints:
+            form = ModelForm[file.checkpoint_format.upper()]
+            checkpoint(file.checkpoints, number, server.model, form, keep=file.checkpoints_kept, state=state)
+
+
+def _as_arrays(whose: SumOf, update: Model) -> Model:
+    """A sum as the arrays of a file: no block can have the names of the two numbers."""
+    numbers = {"number": np.array(whose.number), "clients": np.array(whose.clients)}
+    return numbers | {f"update/{name}": array for name, array in update.items()}
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{path}, the folder of checkpoints, cannot be made: {error.strerror}") from error

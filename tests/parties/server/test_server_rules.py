@@ -1,0 +1,339 @@
+"""Rounds that average, step by an optimizer or apply a function of one's own: servers that are killed lose nothing."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import trio
+
+from fsl_async import Adam, Dense, MisuseError, Momentum, Ring, RoundFacts, Sparse, Task
+from fsl_async.errors import PeerViolationError
+from fsl_async.protocols import ssa
+from fsl_async.server.rules import average_and_step, describe_state
+from parties import MemoryStore, Server, SumRefusedError, simulate
+from parties.client.client import Client
+from parties.server.limits import Schedule
+from parties.simulation.network import SERVERS
+from parties.testing.faults import AtTransition, Crash
+from parties.testing.recorder import declared
+from parties.testing.world import World, world
+
+NAMES = ("anna", "ben", "carol")
+MOMENTS = ("before write", "before sync", "after write", "before send", "after send")
+COUNTED = Dense("examples", size=1)
+
+
+def task(**changes: Any) -> Task:
+    blocks = (Sparse("items", rows=16, select=3, width=2), Dense("head", size=3))
+    weights = (COUNTED,) if changes.get("weights") else ()
+    fields: dict[str, Any] = {
+        "name": "rules",
+        "blocks": (*blocks, *weights),
+        "ring": Ring(64, fraction_bits=24),
+        "min_clients": 2,
+        "max_clients": 5,
+    }
+    return Task(**(fields | changes))
+
+
+FED_ADAM: dict[str, Any] = {"apply": "weighted-mean", "weights": "examples", "optimizer": Adam(0.5)}
+
+
+def model() -> dict[str, npt.NDArray[Any]]:
+    return {"items": np.ones((16, 2), dtype=np.float32), "head": np.full(3, 0.5)}
+
+
+def values(place: int, weighted: bool) -> dict[str, Any]:
+    weight = place + 1
+    given = {"items": ([1, place + 2], np.full((2, 2), weight * 0.25)), "head": np.full(3, -weight * 1.5)}
+    return given | ({"examples": [weight]} if weighted else {})
+
+
+def expected(made: Task, rounds: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The model and the state after so many rounds of all three clients, in the clear."""
+    total = {"items": np.zeros((16, 2)), "head": np.zeros(3), "examples": np.zeros(1)}
+    for place in range(len(NAMES)):
+        for name, given in values(place, weighted=True).items():
+            rows, change = given if isinstance(given, tuple) else (..., given)
+            total[name][rows] += change
+    now, state = model(), {}
+    for _ in range(rounds):
+        now, state = average_and_step(made, now, total, state, len(NAMES))
+    return now, state
+
+
+async def take_part(client: Client) -> None:
+    """In two rounds; killed servers make no difference."""
+    weighted = client.task.weights is not None
+    for _ in range(2):
+        await client.submit(values(NAMES.index(client.name), weighted))
+        await client.outcome()
+
+
+# ---- the formulae of the paper, end to end
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [{"apply": "mean"}, {"apply": "mean", "optimizer": Momentum(0.5)}, FED_ADAM],
+    ids=["FedAvg", "FedAvgM", "FedAdam"],
+)
+async def test_rounds_give_what_the_clear_gives(rule: dict[str, Any]) -> None:
+    made = task(**rule)
+    async with simulate(made, model(), seed=3) as net:
+        for number in (1, 2, 3):
+            for place, name in enumerate(NAMES):
+                async with net.client(name) as client:
+                    await client.submit(values(place, made.weights is not None))
+            outcome = await net.finish_round()
+            assert outcome.update["head"].tolist() == [-9.0] * 3, "the exact sum, whatever is made of it"
+            now, state = expected(made, number)
+            for server in net.servers:
+                assert {name: array.tobytes() for name, array in server.model.items()} == {
+                    name: array.tobytes() for name, array in now.items()
+                }
+                assert describe_state(server.kept_state) == describe_state(state)
+                report = (await server.past_rounds())[-1].report
+                assert report.state == describe_state(state)
+
+
+async def test_rows_of_a_union_are_averaged_over_the_whole_block() -> None:
+    made = task(**FED_ADAM, alignment="union")
+    async with simulate(made, model(), seed=3) as net, net.client("anna") as anna, net.client("ben") as ben:
+        for client in (anna, ben):
+            await client.unite({"items": [1, 2, 3]})
+        await net.finish_union()
+        assert net.servers[0].kept_state == {}, "a union round applies nothing"
+        for place, client in enumerate((anna, ben)):
+            await client.submit(values(place, weighted=True))
+        await net.finish_round()
+        assert net.servers[0].kept_state["first/items"].shape == (16, 2)
+        untouched = np.delete(net.model["items"], [1, 2, 3], axis=0)
+        assert untouched.tobytes() == np.ones((13, 2), dtype=np.float32).tobytes()
+        assert (net.model["items"][[1, 2, 3]] != 1).all()
+
+
+# ---- weights
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"examples": [-1]}, "block 'examples': a weight of at least 0 expected, got -1"),
+        ({"examples": [float("nan")]}, "block 'examples': nan at .0. is not a finite number"),
+        ({}, "block 'examples' is missing: submit this client's weight"),
+    ],
+)
+async def test_a_wrong_weight_is_refused_before_anything_is_sent(given: dict[str, Any], words: str) -> None:
+    async with simulate(task(**FED_ADAM), model(), seed=3) as net, net.client("anna") as anna:
+        before = len(net.transcript)
+        with pytest.raises(MisuseError, match=words):
+            await anna.submit({"head": np.zeros(3)} | given)
+        assert not any(type(note.message).__name__ == "Submit" for note in net.transcript[before:])
+        with pytest.raises(MisuseError, match="there is no model of it"):
+            await anna.retrieve({"examples": ...})
+
+
+async def test_without_any_weight_the_sum_is_refused_and_the_next_round_is_averaged() -> None:
+    async with simulate(task(**FED_ADAM), model(), seed=3) as net:
+        for weight in (0, 2):
+            for name in NAMES:
+                async with net.client(name) as client:
+                    await client.submit({"head": np.zeros(3), "examples": [weight]} if weight else {})
+            if weight:
+                await net.finish_round()
+                continue
+            with pytest.raises(SumRefusedError, match="'examples' sum to 0, so there is no mean; the model stays"):
+                await net.finish_round()
+            assert [server.kept_state for server in net.servers] == [{}, {}]
+        reports = [past.report.ended for past in await net.servers[1].past_rounds()]
+        assert reports == ["refused", "done"]
+
+
+# ---- killed at every point of a round
+
+
+def crashes(own_rule: bool) -> Iterator[Crash]:
+    """Each server dies at each point where the sum is opened and applied."""
+    after = ("Combined", "Concluded", "Differed" if own_rule else "Done")
+    for at, moment, name in itertools.product(declared("ssa"), MOMENTS, SERVERS):
+        if at.after in after and at.state in ("Revealed", "Combined", "Concluded"):
+            yield Crash(name, AtTransition(*at, moment), 1.0)
+
+
+async def lived_through(made: Task, crash: Crash | None, *rules: Any) -> World:
+    def with_rule(index: int) -> Any:
+        return lambda setup: Server(replace(setup, apply=rules[index]) if rules else setup)
+
+    schedule = Schedule(clients=3, seconds=50.0, rounds=2)
+    faults = [] if crash is None else [crash]
+    async with world(made, model(), 5, faults, schedule, (with_rule(0), with_rule(1)), clients=NAMES) as lived:
+        for name in NAMES:
+            lived.start(name, take_part)
+        await lived.wait_settled(2)
+        return lived
+
+
+@pytest.mark.parametrize("crash", crashes(own_rule=False), ids=str)
+async def test_a_server_killed_while_it_applies_arrives_at_the_same_bits(
+    crash: Crash, autojump_clock: trio.abc.Clock
+) -> None:
+    made = task(**FED_ADAM)
+    lived = await lived_through(made, crash)
+    assert lived.injector.fired == [crash]
+    for server, number in itertools.product((0, 1), (1, 2)):
+        now, state = expected(made, number)
+        report = lived.settled[server][number]
+        assert (report.ended, report.state) == ("done", describe_state(state))
+        for name, array in lived.models[server].get(number, now).items():
+            assert array.tobytes() == now[name].tobytes(), f"S{server}, round {number}"
+
+
+# ---- a function of one's own
+
+
+def plain(model: Any, update: Any, facts: RoundFacts) -> Any:
+    facts.state["rounds"] = facts.state.get("rounds", np.zeros(1, dtype=np.int64)) + 1
+    return {name: (array + update[name]).astype(array.dtype) for name, array in model.items()}
+
+
+def different(model: Any, update: Any, facts: RoundFacts) -> Any:
+    made = plain(model, update, facts)
+    return made if facts.number > 1 else made | {"head": made["head"] + 1}
+
+
+def fails(model: Any, update: Any, facts: RoundFacts) -> Any:
+    raise RuntimeError(f"the sum is {update['head'][0]}")
+
+
+class Unsteady:
+    """Another result each time that it is called, as of a function that draws random numbers."""
+
+    def __init__(self, start: int) -> None:
+        self.calls = start
+
+    def __call__(self, model: Any, update: Any, facts: RoundFacts) -> Any:
+        self.calls += 1
+        return {name: (array + self.calls).astype(array.dtype) for name, array in model.items()}
+
+
+async def test_a_function_and_its_state_are_applied_by_both_servers() -> None:
+    async with simulate(task(apply=plain), model(), seed=3) as net:
+        for number in (1, 2):
+            for place, name in enumerate(NAMES):
+                async with net.client(name) as client:
+                    await client.submit(values(place, weighted=False))
+            await net.finish_round()
+            assert [server.kept_state["rounds"].tolist() for server in net.servers] == [[number]] * 2
+        assert net.model["head"].tolist() == [0.5 - 18.0] * 3
+
+
+@pytest.mark.parametrize("crash", [None, *crashes(own_rule=True)], ids=str)
+async def test_where_the_servers_functions_differ_nothing_is_applied(
+    crash: Crash | None, autojump_clock: trio.abc.Clock
+) -> None:
+    """The old model and state stay on both, clients are told, both operators read both digests, the next round opens."""
+    lived = await lived_through(task(apply=plain), crash, plain, different)
+    if crash is not None:
+        assert lived.injector.fired == [crash]
+    first, second = (lived.settled[server][1] for server in (0, 1))
+    assert first == second
+    assert first.ended == "refused"
+    assert "the task's own rule gave S0 the outcome " in first.explanation
+    for server in (0, 1):
+        assert lived.models[server].get(1, model())["head"].tolist() == [0.5] * 3
+        assert lived.settled[server][2].ended == "done"
+        assert lived.models[server][2]["head"].tolist() == [0.5 - 9.0] * 3
+        (entry,) = await lived.servers[server].evidence.entries()
+        assert (entry.kind, entry.about) == ("outcome", SERVERS[1 - server])
+        for outcome in (entry.first, entry.second):
+            assert outcome.hex()[:16] in first.explanation
+
+
+@pytest.mark.parametrize("crash", crashes(own_rule=False), ids=str)
+async def test_a_function_that_does_something_else_each_time_is_not_called_again(
+    crash: Crash, autojump_clock: trio.abc.Clock
+) -> None:
+    """Killed before its word is stored, a server calls it again; afterwards it stands by what it said."""
+    lived = await lived_through(task(apply=plain), crash, Unsteady(0), Unsteady(0))
+    assert lived.injector.fired == [crash]
+    assert lived.contradictions == []
+    for number in (1, 2):
+        assert lived.settled[0][number] == lived.settled[1][number]
+        models = [lived.models[server].get(number) for server in (0, 1)]
+        if None not in models:
+            assert models[0]["head"].tolist() == models[1]["head"].tolist()
+
+
+async def test_a_function_that_raises_refuses_the_sum_and_only_operators_read_why() -> None:
+    warnings: list[str] = []
+    async with simulate(task(apply=fails), model(), seed=3) as net:
+        for server in net.servers:
+            object.__setattr__(server.setup, "observe", lambda event: warnings.append(str(event)))
+        for place, name in enumerate(NAMES):
+            async with net.client(name) as client:
+                await client.submit(values(place, weighted=False))
+        with pytest.raises(SumRefusedError, match=r"fails raised RuntimeError$"):
+            await net.finish_round()
+        async with net.client("anna") as anna:
+            with pytest.raises(SumRefusedError, match=r"fails raised RuntimeError"):
+                await anna.submit(values(0, weighted=False))
+        assert [server.model["head"].tolist() for server in net.servers] == [[0.5] * 3] * 2
+
+
+async def test_a_built_in_rule_that_differs_is_still_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    terms = ssa.Terms(bytes(32), 0, 2, verified=True)
+    concluded = ssa.Concluded(bytes(32), bytes(32), b"\1" * 32, {})
+    with pytest.raises(PeerViolationError, match="arrived at another outcome from the same shares"):
+        ssa.step(concluded, ssa.PeerConclusion(b"\2" * 32), terms)
+
+
+def test_a_name_that_leads_nowhere_is_refused_before_a_server_starts() -> None:
+    for name in ("no.such.module:f", f"{__name__}:no_such_function", f"{__name__}:NAMES"):
+        with pytest.raises(MisuseError, match=f'apply = "{name}"'):
+            _setup_of(task(apply=name))
+    with pytest.raises(MisuseError, match='a function was given, and the task applies the "sum"'):
+        _setup_of(task(), apply=plain)
+
+
+def test_a_state_of_another_task_is_refused_before_a_server_starts() -> None:
+    with pytest.raises(MisuseError, match="with Adam, keeps"):
+        _setup_of(task(**FED_ADAM), state={"velocity/items": np.zeros((16, 2))})
+
+
+def _setup_of(made: Task, **changes: Any) -> Server:
+    from parties.compute import InlineLane
+    from parties.simulation.network import Network
+
+    fine = Network(task(), model(), 1, InlineLane())
+    return Server(replace(fine.servers[0].setup, task=made, **changes))
+
+
+# ---- a state of before
+
+
+async def test_servers_with_different_states_find_out_at_the_toss() -> None:
+    made = task(**FED_ADAM)
+    _, state = expected(made, 1)
+    states = [state, {}]
+    with pytest.raises(PeerViolationError, match="holds another model"):
+        async with simulate(made, model(), seed=3) as net:
+            await _with_states(net, states)
+
+
+async def _with_states(net: Any, states: list[Any]) -> None:
+    async with trio.open_nursery() as nursery:
+        servers = [
+            Server(replace(server.setup, state=state, store=MemoryStore(), address=f"again-{server.setup.name}"))
+            for server, state in zip(net.servers, states, strict=True)
+        ]
+        servers[1] = Server(replace(servers[1].setup, peer_address="again-S0"))
+        for server in servers:
+            await nursery.start(server.run)
+        await trio.sleep(1)
