@@ -27,11 +27,11 @@ from fsl_async.errors import FslError, MisuseError, StorageError
 from parties.compute import ComputeLane
 from parties.concurrency import RecurringEvent
 from parties.deployment.process_memory import give_back_code
+from parties.deployment.round_files import RoundFiles
 from parties.deployment.server import server_setup
 from parties.deployment.watched_files import WatchedFile, watched_clients, watched_tokens
 from parties.events import Observer, Warned
 from parties.files.disk import check_room
-from parties.files.models import ModelForm, checkpoint, save_model
 from parties.operator import Log, ObserverSetup, OperatorObserver, Place
 from parties.operator.log import about_task
 from parties.server.admission import Enrolment
@@ -203,8 +203,7 @@ class HostedTask:
         self._kept = 0
         self._watched = list(_watched(self.file, server.enrolment, self.observer))
         self._warn_of_memory()
-        if self.file.checkpoints:
-            _make_folder(self.file.checkpoints)
+        RoundFiles(self.file).prepare(server.setup.task)
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(server.run_behind, reception)
@@ -333,18 +332,11 @@ class HostedTask:
         if status.rounds_done <= self._kept:
             return
         try:
-            await trio.to_thread.run_sync(self._write_model, server, status.rounds_done + status.rounds_aborted)
+            number = status.rounds_done + status.rounds_aborted
+            await trio.to_thread.run_sync(RoundFiles(self.file).write, server, number)
             self._kept = status.rounds_done
         except FslError as error:
             self.warn("model", f"{error}; the store has the model, the file is written after the next round")
-
-    def _write_model(self, server: Server, number: int) -> None:
-        file, model = self.file, server.model
-        if file.save_model:
-            save_model(file.save_model, model)
-        if file.checkpoints:
-            form = ModelForm[file.checkpoint_format.upper()]
-            checkpoint(file.checkpoints, number, model, form, keep=file.checkpoints_kept)
 
     def _warn_of_memory(self) -> None:
         if isinstance(self.file.store, InMemory):
@@ -403,10 +395,3 @@ def _left(run: RoundRun) -> str:
         f"round {number} is parked, {state} with {run.status().submissions} submissions; it resumes when the server "
         "is started again with the same store"
     )
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"{path}, the folder of checkpoints, cannot be made: {error.strerror}") from error

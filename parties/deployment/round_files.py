@@ -39,9 +39,8 @@ class RoundFiles:
             MisuseError: a file's name has a wrong suffix, or no file can hold the task's sums.
             StorageError: the folder cannot be made.
         """
-        for path in (self._file.save_model, self._file.save_update):
-            if path is not None:
-                ModelForm.of(path)
+        if self._file.save_update:
+            ModelForm.of(self._file.save_update)
         if self._file.save_update and task.ring.bits == 128 and task.ring.fraction_bits == 0:
             raise MisuseError("save_update: no file holds sums of whole numbers of 128 bits; use a ring of 64 bits")
         if self._file.checkpoints:

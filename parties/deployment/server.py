@@ -15,6 +15,7 @@ from fsl_async.task import Task
 from parties.compute import ComputeLane, ThreadLane
 from parties.deployment.fitting import check_rounds, starting_model
 from parties.deployment.transports import named_transport
+from parties.files.models import load_model
 from parties.identity.keys import Identity
 from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook

@@ -17,6 +17,7 @@ from parties.commands.preflight.findings import Doubt
 from parties.deployment.fitting import check_rounds, starting_model
 from parties.deployment.server import allowed_rule, own_identity
 from parties.files.disk import InUseError, check_room, exists, refuse_network, sole_use
+from parties.files.models import load_model
 from parties.identity.keys import Identity, read_private
 from parties.identity.registry import Registry
 from parties.identity.tokens import TokenBook, read_token
