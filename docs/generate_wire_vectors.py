@@ -180,6 +180,7 @@ def _messages() -> dict[str, Any]:
         (messages.Known(settled=2, last=round_id, said=8), b""),
         (messages.TossCommitment(number=3, commitment=part, model=round_id), b""),
         (messages.TossReveal(number=3, seed=fixed("half"), nonce=fixed("nonce")), b""),
+        (messages.AskedList(number=3), b"names"),
         (messages.Forward(round_id=round_id, client=CLIENT, purpose="retrieve", query=1), b"part"),
         (messages.Closing(round_id), b""),
         (messages.RosterList(round_id), b"list"),

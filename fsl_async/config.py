@@ -16,6 +16,7 @@ import numpy.typing as npt
 from fsl_async.digests import DIGEST_BYTES, Domain, derive_key, digest
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.geometry import RowNumbers
+from fsl_async.sample import size_of
 from fsl_async.task import Block, Plain, ProtocolName, Sparse, Task
 from fsl_async.union import UnionBlock, aligned_task, union_task
 
@@ -52,6 +53,20 @@ class BlockModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return int(self.dtype[1:])
 
 
+class Draw(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who takes part in a round that is only for those that were drawn.
+
+    Attributes:
+        asked: how many clients asked both servers.
+        size: how many of them were drawn; 0 where so few asked that the round is aborted at once.
+        digest: names the sample without telling whose names are in it.
+    """
+
+    asked: int
+    size: int
+    digest: bytes
+
+
 class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One round: the task, its number, the coin-tossed seed, the servers and their model.
 
@@ -70,6 +85,7 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         found: the id of the round that found the last union for clients to read; empty where there is none.
         state: the digest of what the task's optimizer, or its own rule, keeps beside the model; empty where that is
             nothing.
+        sample: in a task that draws who takes part, who was drawn; otherwise none.
     """
 
     version: int = VERSION
@@ -85,6 +101,7 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     plain: tuple[BlockModel, ...] = ()
     found: bytes = b""
     state: bytes = b""
+    sample: Draw | None = None
 
     def __post_init__(self) -> None:
         if self.version != VERSION:
@@ -102,6 +119,7 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.found:
             _check_sizes("round that found a union", self.found)
         _check_sizes("digest of the state", *([self.state] if self.state else []))
+        self._check_sample()
         _check_names("model", [block.name for block in self.task.model_blocks], [entry.name for entry in self.model])
         if self.union:
             self._check_union([block for _, block in self.task.sparse_blocks()])
@@ -111,6 +129,20 @@ class RoundConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             whole = self.block_model(entry.name).dtype
             if entry.dtype != whole:
                 raise MisuseError(f"round: rows of {entry.name!r} in {whole} expected, as the block, got {entry.dtype}")
+
+    def _check_sample(self) -> None:
+        task, sample = self.task, self.sample
+        if task.sample is None or sample is None:
+            if (task.sample is None) != (sample is None):
+                raise MisuseError("round: a sample is drawn if, and only if, the task has one")
+            return
+        _check_sizes("digest of a sample", sample.digest)
+        expected = size_of(task.sample, sample.asked, task.max_clients)
+        if sample.size != (expected if expected >= max(1, task.quorum) else 0):
+            raise MisuseError(
+                f"round: a sample={task.sample!r} of {sample.asked} clients expected, at least {task.quorum}, and got "
+                f"{sample.size}"
+            )
 
     def _check_union(self, blocks: list[Sparse]) -> None:
         _check_names("union", [block.name for block in blocks], [entry.name for entry in self.union])

@@ -29,6 +29,7 @@ _ALONE: dict[str, dict[str, tuple[object, str]]] = {
         "min_clients": (None, "its rounds end when their time is over, however many clients come; leave it out"),
         "alignment": ("all", "a union is found from submissions, and its rounds take none; leave it out"),
         "selection": ("adaptive", "a session begins with a submission, and its rounds take none; leave it out"),
+        "sample": (None, "a sample is of those whose submissions count, and its rounds take none; leave it out"),
     },
     "psu": _WITHOUT_UPDATES
     | {

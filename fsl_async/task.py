@@ -174,6 +174,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         weights: the name of a Dense block of size 1, in which each client submits its weight (how many examples it has,
             say). Their sum divides; the model has no such block.
         optimizer: `Sgd`, `Momentum` or `Adam`, the server's; None adds what `apply` says as it is.
+        sample: how many take part in a round, drawn at random of the clients that ask: a whole number (all of them
+            where fewer ask), or a fraction above 0 and at most 1 of them, rounded up. None: everybody.
 
     Raises:
         MisuseError: a field is out of its range, or the fields contradict each other.
@@ -195,6 +197,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     apply: Apply = "sum"
     weights: str | None = None
     optimizer: Sgd | Momentum | Adam | None = None
+    sample: int | float | None = None
 
     def __post_init__(self) -> None:
         _check_name("task", self.name)
@@ -211,8 +214,17 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             _check_range("task", "min_clients", self.min_clients, 2, LARGEST_CLIENTS)
         _check_range("task", "max_clients", self.max_clients, max(1, self.quorum), LARGEST_CLIENTS)
         _check_range("task", "retrievals", self.retrievals, 1, LARGEST_RETRIEVALS)
+        self._check_sample()
         self._check_largest()
         self._check_rule()
+
+    def _check_sample(self) -> None:
+        sample = self.sample
+        if isinstance(sample, float):
+            if not 0 < sample <= 1:
+                raise MisuseError(f"task: a sample that is a fraction must be above 0 and at most 1, not {sample!r}")
+        elif sample is not None:
+            _check_range("task", "sample", sample, max(1, self.quorum), self.max_clients)
 
     def _check_protocol(self) -> None:
         if self.protocol != "ssa" and self.ring is None:

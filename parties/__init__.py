@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         AlreadyCountedError as AlreadyCountedError,
         BeganAnewError as BeganAnewError,
         ClientEndedError as ClientEndedError,
+        NotDrawnError as NotDrawnError,
         OutcomeUnknownError as OutcomeUnknownError,
         OutcomesDifferError as OutcomesDifferError,
         RequestDeniedError as RequestDeniedError,
@@ -81,8 +82,8 @@ else:
             "parties.deployment.connecting": "connect connect_blocking",
             "parties.deployment.server": "server_setup",
             "parties.errors": (
-                "AlreadyCountedError BeganAnewError ClientEndedError OutcomeUnknownError OutcomesDifferError "
-                "RequestDeniedError RoundClosedError ServerBusyError SumRefusedError"
+                "AlreadyCountedError BeganAnewError ClientEndedError NotDrawnError OutcomeUnknownError "
+                "OutcomesDifferError RequestDeniedError RoundClosedError ServerBusyError SumRefusedError"
             ),
             "parties.files.models": "load_model save_model",
             "parties.host": "Host",

@@ -2,6 +2,7 @@
 
     FslError
     ├── RoundClosedError            the round closed first and nothing of this client is in it; call again
+    ├── NotDrawnError               the round is only for clients that were drawn, and this one was not
     ├── AlreadyCountedError         an earlier submission was counted; this call sent nothing
     ├── SumRefusedError             the sum that a submission is in was opened and refused
     ├── ClientEndedError            an earlier call met a lost store or a defect, and the client has ended
@@ -28,6 +29,7 @@ __all__ = [
     "AlreadyCountedError",
     "BeganAnewError",
     "ClientEndedError",
+    "NotDrawnError",
     "OutcomeUnknownError",
     "OutcomesDifferError",
     "RequestDeniedError",
@@ -43,6 +45,29 @@ class RoundClosedError(FslError):
     When a call of `Client.submit`, `unite` or `resume` raises it, either nothing was sent, or both servers have signed
     that the submission was not counted. So the same values may be submitted again.
     """
+
+
+class NotDrawnError(FslError):
+    """The round is only for clients that were drawn of those that asked, and this client is not one of them.
+
+    Nothing was computed and nothing sent but the question. The next call asks again, for the next round; so does the
+    same call with `wait=True`, until this client is drawn.
+
+    Attributes:
+        number: the round.
+        asked: how many clients asked for it in time.
+        drawn: how many of them were drawn.
+    """
+
+    def __init__(self, number: int, asked: int, drawn: int) -> None:
+        super().__init__(
+            f"round {number} is for the {drawn} clients that were drawn of {asked} that asked, and this client is not "
+            "one of them: nothing was computed or sent. The next call asks again for the next round, and the same call "
+            "with wait=True (--wait-next) waits until this client is drawn"
+        )
+        self.number = number
+        self.asked = asked
+        self.drawn = drawn
 
 
 class AlreadyCountedError(FslError):

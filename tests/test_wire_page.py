@@ -153,7 +153,7 @@ def read_message(content: bytes) -> tuple[dict[str, Any], bytes]:
 
 SECTION = PAGE[PAGE.index("## Messages") : PAGE.index("## Digests")]
 ROWS = dict(re.findall(r"^\| `([a-z-]+)` \|([^|]*)\|", SECTION, flags=re.MULTILINE))
-DEFAULTS = {"empty": b"", "unsaid": "", "false": False, "0": 0}
+DEFAULTS = {"empty": b"", "unsaid": "", "false": False, "true": True, "0": 0}
 
 
 def fields_of(kind: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 Rules:
 
 - A round is entered only when both servers announce the same configuration; the first field that differs is named.
+- In a round that is only for those that were drawn of the clients that asked, both servers say whether this one is.
 - A query's number is used once. A retrieval that failed, or whose number the servers know with other trees, is tried
   again under the next number, in the same round.
 - One submission per round; it is done only with both servers' receipts for its digest, or with its round's outcome.
@@ -46,6 +47,13 @@ class HalfEntered(State, frozen=True):
 
     after: int
     server: int
+    config: RoundConfig
+    drawn: bool = True
+
+
+class Undrawn(State, frozen=True):
+    """Both servers announced the same configuration, and that this client is not drawn for the round."""
+
     config: RoundConfig
 
 
@@ -91,14 +99,15 @@ class Over(State, frozen=True):
     number: int
 
 
-ClientRound: TypeAlias = Outside | HalfEntered | Inside | Retrieving | Holding | Submitting | Submitted | Over
+ClientRound: TypeAlias = Outside | HalfEntered | Undrawn | Inside | Retrieving | Holding | Submitting | Submitted | Over
 
 
 class Announced(Event, frozen=True):
-    """A server's configuration of an open round."""
+    """A server's configuration of an open round, and whether this client may take part in it."""
 
     server: int
     config: RoundConfig
+    drawn: bool = True
 
 
 class Ask(Event, frozen=True):
@@ -160,15 +169,15 @@ def step(state: ClientRound, event: Event) -> ClientRound:
 
 @MACHINE.transition
 def _half_enter(state: Outside, event: Announced) -> HalfEntered:
-    return HalfEntered(state.after, event.server, event.config)
+    return HalfEntered(state.after, event.server, event.config, event.drawn)
 
 
 @MACHINE.transition
-def _enter(state: HalfEntered, event: Announced) -> HalfEntered | Inside:
+def _enter(state: HalfEntered, event: Announced) -> HalfEntered | Undrawn | Inside:
     if event.server == state.server:
         raise UnexpectedEvent(state, event, ACCEPTS)
     if event.config.number > state.config.number:
-        return HalfEntered(state.after, event.server, event.config)
+        return HalfEntered(state.after, event.server, event.config, event.drawn)
     if event.config.number < state.config.number:
         return state  # the other server was a round ahead: this announcement is stale
     difference = first_difference(state.config, event.config)
@@ -179,7 +188,14 @@ def _enter(state: HalfEntered, event: Announced) -> HalfEntered | Inside:
             " and ".join(sorted(names)),
             f"announce different rounds: {field} is {first} at {names[0]}, {second} at {names[1]}",
         )
-    return Inside(state.config)
+    if state.drawn != event.drawn:
+        drawn, other = (state.server, event.server) if state.drawn else (event.server, state.server)
+        raise PeerViolationError(
+            " and ".join(sorted((f"S{drawn}", f"S{other}"))),
+            f"contradict each other: S{drawn} says that this client is drawn for round {state.config.number}, S{other} "
+            "that it is not",
+        )
+    return Inside(state.config) if state.drawn else Undrawn(state.config)
 
 
 @MACHINE.transition
@@ -238,7 +254,7 @@ def _lose(state: Inside | Retrieving | Holding, event: RoundGone) -> Outside:
 
 
 @MACHINE.transition
-def _leave(state: Inside | Retrieving | Holding | Submitting | Submitted, event: Leave) -> Outside:
+def _leave(state: Undrawn | Inside | Retrieving | Holding | Submitting | Submitted, event: Leave) -> Outside:
     return Outside(state.config.number)
 
 

@@ -22,8 +22,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
 
+import msgspec
+
 from fsl_async.digests import Domain, digest
-from fsl_async.protocols import psr, ssa
+from fsl_async.protocols import psr, sampling, ssa
 from fsl_async.protocols import toss as tosses
 from fsl_async.wire.client_digests import pack_digests
 from fsl_async.wire.messages import Known
@@ -35,12 +37,13 @@ class Word(IntEnum):
     NOTHING = 0
     TOSS_COMMITMENT = 1
     TOSS_REVEAL = 2
-    CLOSING = 3
-    ROSTER = 4
-    PROOFS = 5
-    COMMITMENT = 6
-    SHARE = 7
-    CONCLUSION = 8
+    ASKED = 3
+    CLOSING = 4
+    ROSTER = 5
+    PROOFS = 6
+    COMMITMENT = 7
+    SHARE = 8
+    CONCLUSION = 9
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,7 @@ _SAID: dict[type[Round], Word] = {
 _HEARD: dict[str, Word] = {
     tosses.PeerTossCommitment.said: Word.TOSS_COMMITMENT,
     tosses.PeerTossReveal.said: Word.TOSS_REVEAL,
+    sampling.PeerAsked.said: Word.ASKED,
     psr.PeerClosed.said: Word.CLOSING,
     ssa.PeerRoster.said: Word.ROSTER,
     ssa.PeerProofs.said: Word.PROOFS,
@@ -131,19 +135,37 @@ def known_of_toss(toss: tosses.Toss) -> Known:
     )
 
 
-def known_of_round(toss: tosses.Toss, state: Round, round_id: bytes) -> Known:
-    """What is known of the current round; the caller adds how the rounds before it ended."""
-    before = known_of_toss(toss)
+def known_of_sampling(toss: tosses.Toss, state: sampling.Sampling) -> Known:
+    """What is known while it is drawn who takes part; the caller adds how the rounds before it ended."""
+    before, heard, sent = known_of_toss(toss), sampling.heard_in(state), sampling.sent_in(state)
+    known: Known = msgspec.structs.replace(
+        before,
+        said=Word.ASKED if sent else before.said,
+        heard=Word.ASKED if heard else before.heard,
+        asked=sent,
+        peer_asked=heard.get(sampling.PeerAsked.said, b""),
+    )
+    return known
+
+
+def known_of_round(before: Known, state: Round, round_id: bytes) -> Known:
+    """What is known of the current round; the caller adds how the rounds before it ended.
+
+    Args:
+        before: what is known of its toss, or of its draw.
+        state: the round's.
+        round_id: its id.
+    """
     heard = psr.heard_in(state) if isinstance(state, psr.Round) else ssa.heard_in(state)
-    return Known(
+    known: Known = msgspec.structs.replace(
+        before,
         present=round_id,
-        said=_SAID[type(state)],
+        said=max(before.said, _SAID[type(state)]),
         heard=max((_HEARD[kind] for kind in heard), default=Word(before.heard)),
-        toss=before.toss,
-        peer_toss=before.peer_toss,
         roster=_roster_sent(state),
         peer_roster=heard.get(ssa.PeerRoster.said, b""),
     )
+    return known
 
 
 def _roster_sent(state: Round) -> bytes:
@@ -200,6 +222,8 @@ def _behind_in_round(one: Known, other: Known) -> str:
         return f"it aborted round {one.settled}, which is done"
     if one.toss and other.peer_toss and one.toss != other.peer_toss:
         return f"it has tossed for round {number} before, with another half of the seed"
+    if one.asked and other.peer_asked and one.asked != other.peer_asked:
+        return f"for round {number} it has sent another list of who asked before"
     if one.said < other.heard:
         heard, said = Word(other.heard), Word(one.said)
         return f"in round {number} it has said its {_name(heard)} before, and does not know more than its {_name(said)}"

@@ -6,8 +6,8 @@ client can never be made to read a server's internal message, nor a server a loc
 
     client → server    AskTask Enter Retrieve Recall Download Submit Hint AskOutcome
     server → client    TaskIs Opened Answer Block Receipt Finished Refused
-    server → server    Known TossCommitment TossReveal Forward Closing RosterList Proofs Commitment Share Conclusion
-                       Abort
+    server → server    Known TossCommitment TossReveal AskedList Forward Closing RosterList Proofs Commitment Share
+                       Conclusion Abort
 """
 
 from __future__ import annotations
@@ -118,10 +118,14 @@ class TaskIs(Message, frozen=True, tag="task-is"):
 
 
 class Opened(Message, frozen=True, tag="opened", omit_defaults=True):
-    """The canonical bytes of an open round's configuration; `strange` if the server does not know the client's."""
+    """The canonical bytes of an open round's configuration; `strange` if the server does not know the client's.
+
+    `drawn` is false where the round is only for those that were drawn of the clients that asked, and this one was not.
+    """
 
     config: bytes
     strange: bool = False
+    drawn: bool = True
 
 
 class Answer(Message, frozen=True, tag="answer", kw_only=True):
@@ -156,7 +160,7 @@ class Finished(Message, frozen=True, tag="finished", kw_only=True):
 class Refused(Message, frozen=True, tag="refused", kw_only=True):
     """A request was refused, and why; a busy server says after how many seconds to ask again."""
 
-    reason: Literal["round-closed", "no-session", "conflict", "limit", "malformed", "aborted", "busy"]
+    reason: Literal["round-closed", "no-session", "conflict", "limit", "malformed", "aborted", "not-drawn", "busy"]
     explanation: str
     retry_after: int = 0
 
@@ -174,6 +178,7 @@ class Known(Message, frozen=True, tag="known", kw_only=True, omit_defaults=True)
         said: how far this server has got in what it says of a round, and `heard` how far the other one has.
         toss: the digest of this server's commitment to its half of the present round's seed, and `peer_toss` of the
             other's; empty where there is none.
+        asked: the digest of this server's list of who asked, if it was sent; `peer_asked` of the other's.
         roster: the digest of this server's list, if it was sent and is still stored; `peer_roster` of the other's.
         release: the release of the software that this server runs, for the other server's operator; nothing depends on
             it.
@@ -183,10 +188,12 @@ class Known(Message, frozen=True, tag="known", kw_only=True, omit_defaults=True)
     last: bytes = b""
     aborted: bool = False
     present: bytes = b""
-    said: Annotated[int, msgspec.Meta(ge=0, le=8)] = 0
-    heard: Annotated[int, msgspec.Meta(ge=0, le=8)] = 0
+    said: Annotated[int, msgspec.Meta(ge=0, le=9)] = 0
+    heard: Annotated[int, msgspec.Meta(ge=0, le=9)] = 0
     toss: bytes = b""
     peer_toss: bytes = b""
+    asked: bytes = b""
+    peer_asked: bytes = b""
     roster: bytes = b""
     peer_roster: bytes = b""
     release: Annotated[str, msgspec.Meta(max_length=LONGEST_RELEASE)] = ""
@@ -207,6 +214,16 @@ class TossReveal(Message, frozen=True, tag="toss-reveal", kw_only=True, omit_def
     number: int
     seed: bytes
     nonce: bytes
+    past: bool = False
+
+
+class AskedList(Message, frozen=True, tag="asked", kw_only=True, omit_defaults=True):
+    """Who has asked this server to take part in the next round; the bulk is the packed list of names.
+
+    `past` if the round is over here, and the peer may not know that it began.
+    """
+
+    number: int
     past: bool = False
 
 
@@ -271,4 +288,4 @@ FromServer: TypeAlias = TaskIs | Opened | Answer | Block | Receipt | Finished | 
 OfRound: TypeAlias = Closing | RosterList | Proofs | Commitment | Share | Conclusion | Abort
 """What the servers say to each other in an open round, besides what they forward."""
 
-FromPeer: TypeAlias = Known | TossCommitment | TossReveal | Forward | OfRound
+FromPeer: TypeAlias = Known | TossCommitment | TossReveal | AskedList | Forward | OfRound

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fsl_async.config import RoundConfig
 from fsl_async.errors import MisuseError, PeerViolationError
+from fsl_async.protocols.client import Announced
 from fsl_async.wire.messages import Enter, Opened
 from parties.client.requests import Requests, task_difference
 from parties.client.session import OwnSession, TreeSession
@@ -20,7 +21,7 @@ class Announcements:
 
     async def announced(
         self, server: int, after: int, session: OwnSession, last: RoundConfig | None = None
-    ) -> RoundConfig:
+    ) -> Announced:
         """Wait for one server's announcement of an open round with a number above `after`.
 
         Args:
@@ -52,7 +53,23 @@ class Announcements:
             raise PeerViolationError(f"S{server}", "announces a round with other server keys than the pinned ones")
         if isinstance(session, TreeSession) and session.stands:
             _check_session(server, config, session)
-        return config
+        if not opened.drawn and config.sample is None:
+            raise PeerViolationError(
+                f"S{server}", "says that this client is not drawn for a round that is for everybody"
+            )
+        return Announced(server, config, opened.drawn)
+
+    async def by_both(
+        self, after: int, session: OwnSession, last: RoundConfig | None = None
+    ) -> tuple[Announced, Announced]:
+        """Wait for both servers' announcements at once: where clients are drawn, both must be asked to draw this one.
+
+        Args:
+            after: as in `announced`, and so are the others and the errors.
+            session: see there.
+            last: see there.
+        """
+        return await self._requests.both(lambda server: self.announced(server, after, session, last))
 
     async def _strange(self, server: int, last: RoundConfig) -> BeganAnewError | PeerViolationError:
         """What it means that a server does not know a round; one server's word is not enough to forget the round."""
@@ -70,13 +87,16 @@ class Announcements:
 
         A server that refuses to announce anything, which no honest one does, does not announce this one either.
         """
-        for server in (0, 1):
-            try:
-                announced = await self.announced(server, config.number - 1, session, config)
-            except (RoundClosedError, BeganAnewError):
-                return False
-            if announced.round_id() != config.round_id():
-                return False
+        try:
+            if config.sample is not None:
+                announced = await self.by_both(config.number - 1, session, config)
+                return all(each.config.round_id() == config.round_id() for each in announced)
+            for server in (0, 1):
+                heard = await self.announced(server, config.number - 1, session, config)
+                if heard.config.round_id() != config.round_id():
+                    return False
+        except (RoundClosedError, BeganAnewError):
+            return False
         return True
 
 

@@ -73,7 +73,7 @@ class Participation:
     def number(self) -> int:
         """The number of the round this client is in; 0 outside."""
         match self.round:
-            case protocol.Outside() | protocol.HalfEntered() | protocol.Over():
+            case protocol.Outside() | protocol.HalfEntered() | protocol.Undrawn() | protocol.Over():
                 return 0
             case state:
                 return state.config.number
@@ -84,11 +84,11 @@ class Participation:
         """Take an event of the round that needs no storing."""
         self.round = protocol.step(self.round, event)
 
-    def announced(self, server: int, config: RoundConfig) -> None:
-        """A server has announced a round; once both have announced the same, this client is in it."""
-        self.step(protocol.Announced(server, config))
+    def announced(self, announced: protocol.Announced) -> None:
+        """A server has announced a round; once both have announced the same, this client is in it, or not drawn."""
+        self.step(announced)
         if isinstance(self.round, protocol.Inside):
-            self.last_round = config
+            self.last_round = announced.config
 
     def answered(self, server: int, query: protocol.QueryId) -> None:
         """A server has answered a retrieval."""

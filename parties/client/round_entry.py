@@ -15,6 +15,7 @@ from parties.client.participation import Participation
 from parties.client.session import TreeSession
 from parties.client.state import Pending
 from parties.client.submission import Draft
+from parties.errors import NotDrawnError
 
 Protocol: TypeAlias = Literal["ssa", "psu"]
 
@@ -45,6 +46,7 @@ class RoundEntry:
 
         Raises:
             MisuseError: the open round is of another protocol, or this client has submitted to it.
+            NotDrawnError: the open round is for others, that were drawn.
             AlreadyCountedError: a pending submission was counted.
             FslError: as `Outcomes.learn`, of a pending submission; or as `Announcements.announced`.
         """
@@ -65,7 +67,8 @@ class RoundEntry:
             await self._participation.leave(protocol.Leave())
 
     async def _enter_next(self, *, wait: bool) -> RoundConfig:
-        here, next_announced = self._participation, None
+        here = self._participation
+        next_announced: tuple[protocol.Announced, ...] = ()
         if isinstance(here.submission, Pending):
             await self._settle_pending(here.submission.draft)
         match here.round:
@@ -75,29 +78,40 @@ class RoundEntry:
             case protocol.Retrieving(config=config) if await self._still_open(config):
                 return config
             case protocol.Submitted(config=config):
-                next_announced = None if wait else await self._round_after(config)
+                next_announced = () if wait else await self._round_after(config)
                 if isinstance(here.session, TreeSession) and not here.session.stands:
                     await self._outcomes.learn()  # whether its trees are a session now
         if not isinstance(here.round, protocol.Outside):
             await here.leave(protocol.Leave())
-        if next_announced:
-            here.announced(0, next_announced)
+        for announced in next_announced:
+            here.announced(announced)
         while isinstance(here.round, protocol.Outside | protocol.HalfEntered):
             await self._hear(here.round)
+        if isinstance(here.round, protocol.Undrawn):
+            config = here.round.config
+            await here.leave(protocol.Leave())
+            if not wait and config.sample is not None:
+                raise NotDrawnError(config.number, config.sample.asked, config.sample.size)
         return await self._enter_next(wait=wait)
 
     async def _still_open(self, config: RoundConfig) -> bool:
         return await self._announcements.still_open(config, self._participation.session)
 
-    async def _round_after(self, config: RoundConfig) -> RoundConfig:
+    async def _round_after(self, config: RoundConfig) -> tuple[protocol.Announced, ...]:
         """What S0 announces after the round that this client has submitted to; that one may still be open for long.
+
+        Where clients are drawn, both servers are asked: a client that asks one alone is not drawn.
 
         Raises:
             MisuseError: it is open.
         """
-        session = self._participation.session
-        announced = await self._announcements.announced(0, config.number - 1, session, config)
-        if announced.round_id() == config.round_id():
+        session, after = self._participation.session, config.number - 1
+        announced: tuple[protocol.Announced, ...]
+        if self._task.sample is None:
+            announced = (await self._announcements.announced(0, after, session, config),)
+        else:
+            announced = await self._announcements.by_both(after, session, config)
+        if any(each.config.round_id() == config.round_id() for each in announced):
             raise MisuseError(
                 f"round {config.number} is open, and this client has submitted to it: `outcome` waits for its end, and "
                 "the same call with wait=True (--wait-next) for the round after it"
@@ -106,13 +120,17 @@ class RoundEntry:
 
     async def _hear(self, state: protocol.Outside | protocol.HalfEntered) -> None:
         """Wait for the announcement of the server that is behind."""
+        here = self._participation
         match state:
+            case protocol.Outside(after=after) if self._task.sample is not None:
+                for announced in await self._announcements.by_both(after, here.session, here.last_round):
+                    here.announced(announced)
+                return
             case protocol.Outside(after=after):
                 server = 0
             case protocol.HalfEntered(server=other, config=config):
                 server, after = 1 - other, config.number - 1
-        here = self._participation
-        here.announced(server, await self._announcements.announced(server, after, here.session, here.last_round))
+        here.announced(await self._announcements.announced(server, after, here.session, here.last_round))
 
     async def _settle_pending(self, draft: Draft) -> None:
         """Before another round is entered: learn what became of a pending submission whose round is gone.

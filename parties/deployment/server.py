@@ -166,6 +166,7 @@ def _schedule(file: ServerFile, task: Task) -> Schedule:
     return Schedule(
         clients=rounds.clients or task.max_clients,
         seconds=rounds.seconds or float("inf"),
+        gather=rounds.gather,
         rounds=rounds.count,
         grace=rounds.grace,
         patience=rounds.patience,

@@ -26,6 +26,7 @@ from fsl_async.protocols.machine import Event
 from fsl_async.wire.codec import Received
 from fsl_async.wire.messages import (
     Abort,
+    AskedList,
     Closing,
     Commitment,
     Conclusion,
@@ -40,7 +41,7 @@ from fsl_async.wire.messages import (
 )
 from parties.events import PeerLost, PeerMet
 from parties.server.evidence import Evidence
-from parties.server.inbox import Heard, Item, Mark, Met, Ours, Said
+from parties.server.inbox import Gathered, Heard, Item, Mark, Met, Ours, Said
 from parties.server.peer.forwarding import Forwarded, longest_peer_message, objection, take_in
 from parties.server.peer.link import PeerLink
 from parties.server.peer.reconciliation import Meeting
@@ -75,7 +76,7 @@ class Actor:
         self.link = PeerLink(setup.peer_name, longest_peer_message(setup.task), self, traffic)
         self.meeting = Meeting(setup.name, self.link, setup.observe)
         self.rounds = Rounds(setup.peer_name, self.records.history)
-        self.sequence = RoundSequence(setup, self.records, self.rounds, self.link, self.post_event)
+        self.sequence = RoundSequence(setup, self.records, self.rounds, self.link, self.post_event, self._post_gathered)
         self._inbox_in, self._inbox = trio.open_memory_channel[Item](64)
 
     async def restore(self) -> None:
@@ -91,6 +92,9 @@ class Actor:
     async def post_event(self, round_id: bytes, event: Event) -> None:
         """Post an event of our own for a round."""
         await self._post(Ours(round_id, event))
+
+    async def _post_gathered(self, number: int) -> None:
+        await self._post(Gathered(number))
 
     async def _act(self) -> None:
         try:
@@ -117,6 +121,8 @@ class Actor:
                 self._take_forward(item)
             case Ours(round_id=round_id, event=event):
                 await self.take_own(round_id, event)
+            case Gathered(number=number):
+                await self.sequence.freeze(number)
             case Mark(taken=taken):
                 taken.set()
             case _:
@@ -158,7 +164,7 @@ class Actor:
         if self.rounds.find(message.round_id) is None:
             await self._catch_up()  # what came before may open its round
         run, size = self.rounds.find(message.round_id), len(received.bulk)
-        if run is None or objection(run.config, self.setup.index, message, size):
+        if run is None or objection(run, message, size):
             await self._post(Forwarded(message, size, None))
             return
         known = message.client in self.records.enrolment
@@ -181,6 +187,8 @@ class Actor:
                 await self.meeting.take(self.sequence.known(), message)
             case TossCommitment() | TossReveal():
                 await self.sequence.take_toss(message)
+            case AskedList():
+                await self.sequence.take_asked(message, bulk)
             case Closing() | RosterList() | Proofs() | Commitment() | Share() | Conclusion() | Abort():
                 run = self.rounds.find(message.round_id)
                 if run is None:
@@ -197,7 +205,7 @@ class Actor:
         if run is None:
             self.sequence.check_known(message.round_id)
             return  # for a round that has closed; the client hears so from its own connection
-        wrong = objection(run.config, self.setup.index, message, forwarded.size)
+        wrong = objection(run, message, forwarded.size)
         if wrong is not None:
             raise PeerViolationError(peer, wrong)
         if forwarded.part is None:

@@ -162,6 +162,11 @@ class Enrolment:
             if self.by_channel(entry.channel) != entry.client:
                 _log.warning("%s: %r has enrolled with other keys than the list gives it", self._server, entry.name)
 
+    @property
+    def everybody(self) -> int | None:
+        """How many clients there are; None where others may enrol."""
+        return len(self._listed) if isinstance(self._policy, ListOnly) else None
+
     # ---- who is known
 
     def reload(self, listed: Registry) -> tuple[PublicIdentity, ...]:

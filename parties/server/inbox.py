@@ -8,10 +8,10 @@ from typing import TypeAlias
 import trio
 
 from fsl_async.protocols.machine import Event
-from fsl_async.wire.messages import Known, OfRound, TossCommitment, TossReveal
+from fsl_async.wire.messages import AskedList, Known, OfRound, TossCommitment, TossReveal
 from parties.server.peer.forwarding import Forwarded
 
-Said: TypeAlias = Known | TossCommitment | TossReveal | OfRound
+Said: TypeAlias = Known | TossCommitment | TossReveal | AskedList | OfRound
 """Messages of the peer's that the actor takes; a public part that it forwards is a `Forwarded` instead."""
 
 
@@ -37,10 +37,17 @@ class Ours:
 
 
 @dataclass(frozen=True)
+class Gathered:
+    """The clients that have asked for that round by now are to be listed."""
+
+    number: int
+
+
+@dataclass(frozen=True)
 class Mark:
     """What was posted before it has been taken when it is."""
 
     taken: trio.Event = field(default_factory=trio.Event)
 
 
-Item: TypeAlias = Heard | Forwarded | Met | Ours | Mark
+Item: TypeAlias = Heard | Forwarded | Met | Ours | Gathered | Mark

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from fsl_async.errors import MisuseError
@@ -9,14 +10,20 @@ from transport import Pace
 
 ORDINARY_MEMORY = 2**28
 
+NEVER = 2**62
+"""As a number of submissions that closes a round: none does."""
+
 
 @dataclass(frozen=True)
 class Schedule:
     """When rounds close, and how many there are.
 
     Attributes:
-        clients: close as soon as so many submissions are in.
+        clients: close as soon as so many submissions are in, or as many as clients were drawn; with `NEVER`, only when
+            the time is over or somebody says so.
         seconds: close so long after opening; infinity waits for the clients.
+        gather: in a task with a sample, let clients ask for so long before it is drawn, or until all that there are
+            have asked; infinity gathers until the operator says so. Nothing is drawn before enough have asked.
         rounds: stop after the round of this number; 0 never stops.
         grace: when the peer has closed, wait so many seconds for submissions that are still on their way to us.
         patience: wait so many seconds for the peer's list and its proofs, then abort the round; infinity waits.
@@ -25,10 +32,15 @@ class Schedule:
 
     clients: int
     seconds: float = float("inf")
+    gather: float = float("inf")
     rounds: int = 0
     grace: float = 5.0
     patience: float = float("inf")
     retention: int = 0
+
+    def enough(self, drawn: Collection[str] | None) -> int:
+        """How many submissions close a round at once: no more than clients were drawn, unless it is never closed so."""
+        return self.clients if drawn is None or self.clients == NEVER else min(self.clients, len(drawn))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,9 @@ from fsl_async.errors import PeerViolationError
 from fsl_async.wire.messages import Refused
 from parties.events import EvidenceKind
 
-Reason: TypeAlias = Literal["round-closed", "no-session", "conflict", "limit", "malformed", "aborted", "busy"]
+Reason: TypeAlias = Literal[
+    "round-closed", "no-session", "conflict", "limit", "malformed", "aborted", "not-drawn", "busy"
+]
 
 
 class RequestRefusedError(Exception):

@@ -17,7 +17,7 @@ import trio
 
 from fsl_async.config import RoundConfig, ServerKeys, describe_model, describe_plain, shape_of_round
 from fsl_async.digests import Domain, digest
-from fsl_async.errors import PeerViolationError, StorageError
+from fsl_async.errors import MisuseError, PeerViolationError, StorageError
 from fsl_async.model_numbers import check_numbers
 from fsl_async.protocols import psu
 from fsl_async.protocols import toss as tossing
@@ -26,7 +26,7 @@ from fsl_async.protocols.machine import Event
 from fsl_async.server.rules import check_state, describe_state
 from fsl_async.server.sums import CellMemory
 from fsl_async.union import pack_union
-from fsl_async.wire.messages import Abort, Conclusion, Known, TossCommitment, TossReveal
+from fsl_async.wire.messages import Abort, AskedList, Conclusion, Known, TossCommitment, TossReveal
 from parties.events import Resumed, RoundOpened, RoundSettled, Warned
 from parties.outcome import Aborted, Done, Model
 from parties.server.history import Arrays, Progress, SessionSeed, SumOf
@@ -37,9 +37,10 @@ from parties.server.records import ServerRecords
 from parties.server.round.quota import RoundQuota
 from parties.server.round.records import RoundRecords, round_bytes
 from parties.server.round.run import RoundRun
+from parties.server.round.sample import SampleRun
 from parties.server.round.start import RoundStart, Tools
 from parties.server.round.toss import TossRun
-from parties.server.rounds import ROUNDS_REMEMBERED, FoundUnion, Resting, Rounds, Running, Tossing
+from parties.server.rounds import ROUNDS_REMEMBERED, FoundUnion, Resting, Rounds, Running, Sampling, Tossing
 from parties.server.setup import ServerSetup
 from parties.status import PastRound
 
@@ -56,6 +57,7 @@ class RoundSequence:
         rounds: where the server's tasks see what it is doing.
         link: the connection to the peer.
         report: brings an event of a round's own to the actor.
+        gathered: tells the actor that who has asked for a round is to be listed.
 
     Attributes:
         progress: how far the server has got.
@@ -69,6 +71,7 @@ class RoundSequence:
         rounds: Rounds,
         link: PeerLink,
         report: Callable[[bytes, Event], Awaitable[None]],
+        gathered: Callable[[int], Awaitable[None]],
     ) -> None:
         check_numbers(setup.task, setup.model)
         self.progress = Progress(
@@ -86,9 +89,11 @@ class RoundSequence:
         self._rounds = rounds
         self._link = link
         self._report = report
+        self._gathered = gathered
         self._memory = CellMemory(SPARE_BYTES)
         self._describe()
         self._last_toss: TossRun | None = None
+        self._last_sample: SampleRun | None = None
         self._is_winding_up = False
 
     @property
@@ -128,7 +133,9 @@ class RoundSequence:
     async def begin(self, nursery: trio.Nursery) -> None:
         """Continue where the store has it; rounds run in a nursery that ends with the server."""
         self._nursery = nursery
-        self._last_toss = await TossRun.last(self._records.store, self._link)
+        setup, store = self._setup, self._records.store
+        self._last_toss = await TossRun.last(store, self._link)
+        self._last_sample = await SampleRun.last(setup.task, setup.index, store, self._link)
         await self._begin_next()
         await self.move_on()
 
@@ -169,6 +176,58 @@ class RoundSequence:
         if isinstance(self._rounds.stage, Tossing):
             await self._open_if_tossed(self._rounds.stage.toss)
 
+    async def take_asked(self, message: AskedList, bulk: memoryview) -> None:
+        """Take who has asked the peer to take part in a round.
+
+        Raises:
+            PeerViolationError: the round is neither the present one nor the last, or is not tossed for.
+        """
+        if message.past and message.number < self.number:
+            return  # as in a toss
+        for sample in (self._last_sample, self._sample):
+            if sample is not None and sample.number == message.number:
+                await sample.take(message, bulk)
+                break
+        else:
+            raise PeerViolationError(
+                self._setup.peer_name,
+                f"says who asked for round {message.number}, while {self._rounds.state_name()} here",
+            )
+        await self._open_if_drawn()
+
+    def hurry(self) -> None:
+        """Draw as soon as enough clients have asked.
+
+        Raises:
+            MisuseError: nobody is to be drawn now.
+        """
+        self._drawing().hurry()
+
+    def check_drawable(self) -> None:
+        """Check that enough clients have asked.
+
+        Raises:
+            MisuseError: they have not, or nobody is to be drawn now.
+        """
+        sample, asked = self._drawing(), self._rounds.askers.of(self.number)
+        if not sample.terms.are_enough(len(asked)):
+            raise MisuseError(
+                f"too few clients have asked {self._setup.name} to take part in round {self.number}: a "
+                f"sample={sample.terms.sample!r} of {len(asked)} has fewer than the {sample.terms.minimum} needed"
+            )
+
+    def _drawing(self) -> SampleRun:
+        if isinstance(stage := self._rounds.stage, Sampling):
+            return stage.sample
+        why = "everybody takes part in this task" if self._setup.task.sample is None else self._rounds.state_name()
+        raise MisuseError(f"nobody is to be drawn now at {self._setup.name}: {why}")
+
+    async def freeze(self, number: int) -> None:
+        """List who has asked for a round, if it is still to be drawn."""
+        if isinstance(stage := self._rounds.stage, Sampling) and stage.sample.number == number:
+            await stage.sample.freeze(self._rounds.askers.of(number))
+            await self._open_if_drawn()
+
     def check_known(self, round_id: bytes) -> None:
         """Check that a round that is not on is a past one: the peer's configurations are ours, byte for byte.
 
@@ -187,10 +246,14 @@ class RoundSequence:
         """Say again what the peer may lack: that the last round was tossed and how it ended, and all of the present."""
         if self._last_toss is not None:
             self._last_toss.resend_past()
+        if self._last_sample is not None:
+            self._last_sample.resend_past()
         for past in self._rounds.past[-1:]:
             self._link.post(_last_words(past))
         if self._toss is not None:
             self._toss.resend()
+        if self._sample is not None:
+            self._sample.resend()
         if self._rounds.running is not None:
             self._rounds.running.resend()
 
@@ -207,12 +270,14 @@ class RoundSequence:
     def _known(self) -> Known:
         last = self._rounds.past[-1].report if self._rounds.past else None
         match self._rounds.stage:
-            case Running(toss=toss, run=run):
-                return known(toss, run, last, self.progress.settled)
+            case Running(toss=toss, sample=sample, run=run):
+                return known(toss, sample, run, last, self.progress.settled)
+            case Sampling(toss=toss, sample=sample):
+                return known(toss, sample, None, last, self.progress.settled)
             case Tossing(toss=toss):
-                return known(toss, None, last, self.progress.settled)
+                return known(toss, None, None, last, self.progress.settled)
             case Resting():
-                return known(None, None, last, self.progress.settled)
+                return known(None, None, None, last, self.progress.settled)
             case _:
                 assert_never(self._rounds.stage)
 
@@ -222,6 +287,11 @@ class RoundSequence:
     def _toss(self) -> TossRun | None:
         """Of the present round."""
         return None if isinstance(self._rounds.stage, Resting) else self._rounds.stage.toss
+
+    @property
+    def _sample(self) -> SampleRun | None:
+        """Of the present round."""
+        return self._rounds.stage.sample if isinstance(self._rounds.stage, Sampling | Running) else None
 
     async def _begin_next(self) -> None:
         """Toss for the round after the last settled one, or continue with it."""
@@ -238,11 +308,31 @@ class RoundSequence:
     # ---- open
 
     async def _open_if_tossed(self, toss: TossRun) -> None:
-        if not isinstance(toss.state, tossing.Tossed):
-            return
-        start = await self.start_of(toss.state)
+        match toss.state:
+            case tossing.Tossed() as tossed if self._setup.task.sample is None:
+                await self._open(toss, tossed, None)
+            case tossing.Tossed() as tossed:
+                sample = await SampleRun.begin(self._setup.task, tossed, self._records.store, self._link)
+                self._rounds.stage = Sampling(toss, sample)
+                self._nursery.start_soon(self._gather, sample)
+                await self._open_if_drawn()
+
+    async def _gather(self, sample: SampleRun) -> None:
+        """Wait until who has asked is to be listed; a list that the peer has sent meanwhile is answered."""
+        askers, enrolment = self._rounds.askers, self._records.enrolment
+        if await sample.wait_ready(askers, lambda: enrolment.everybody, self._setup.schedule):
+            await self._gathered(sample.number)
+
+    async def _open_if_drawn(self) -> None:
+        """Open the round, once it is known who takes part."""
+        match self._rounds.stage:
+            case Sampling(toss=TossRun(state=tossing.Tossed() as tossed) as toss, sample=sample) if sample.draw():
+                await self._open(toss, tossed, sample)
+
+    async def _open(self, toss: TossRun, tossed: tossing.Tossed, sample: SampleRun | None) -> None:
+        start = await self.start_of(tossed, sample)
         run: RoundRun = await self._nursery.start(self._live, start)
-        self._rounds.stage = Running(toss, run)
+        self._rounds.stage = Running(toss, sample, run)
         await self._warn_without_room(run)
         self._setup.observe(
             RoundOpened(
@@ -250,12 +340,14 @@ class RoundSequence:
             )
         )
         await self._give_up_restored(run)
+        if sample is not None and (too_few := sample.explanation()) and run.accepts(GaveUp):
+            await run.take(GaveUp(too_few))
         if not run.is_open or run.status().submissions:
             self._setup.observe(Resumed(number=toss.number, state=type(run.state).__name__))
         self._rounds.opened.set()
 
-    async def start_of(self, tossed: tossing.Tossed) -> RoundStart:
-        """What the round begins with that this toss opens."""
+    async def start_of(self, tossed: tossing.Tossed, sample: SampleRun | None) -> RoundStart:
+        """What the round begins with that this toss opens, with those that were drawn for it."""
         setup, number = self._setup, tossed.half.number
         session = self.progress.session
         if session is None or setup.task.selection != "fixed":
@@ -278,7 +370,9 @@ class RoundSequence:
             plain=describe_plain(shape, self.model, self._arrays.union),
             found=coming.found,
             state=self._state_digest,
+            sample=None if sample is None else sample.draw(),
         )
+        drawn = None if sample is None else sample.drawn()
         opened_at = await self._records.history.opened_at(number, setup.clock())
         return RoundStart(
             config=config,
@@ -289,7 +383,8 @@ class RoundSequence:
             union=self._arrays.union,
             opened_at=opened_at,
             closes_at=opened_at + setup.schedule.seconds,
-            enough=setup.schedule.clients,
+            enough=setup.schedule.enough(drawn),
+            drawn=drawn,
         )
 
     async def _live(self, start: RoundStart, *, task_status: trio.TaskStatus[RoundRun]) -> None:
@@ -321,7 +416,7 @@ class RoundSequence:
 
     async def _warn_without_room(self, run: RoundRun) -> None:
         """Tell the operator in time that a round's submissions may not all be stored."""
-        clients = min(self._setup.schedule.clients, self._setup.task.max_clients)
+        clients = min(run.status().maximum, self._setup.task.max_clients)
         try:
             await self._setup.store.check_room(round_bytes(run.config.shape, clients))
         except StorageError as error:
@@ -355,8 +450,10 @@ class RoundSequence:
                 run.config.epoch, run.config.protocol, past.report.counted, run.records.submission
             )
         progress, settling = records.history.settle(progress, past, arrays, setup.schedule.retention)
-        await records.store.commit(*changes, *settling, await stage.toss.remembered())
-        self.progress, self._arrays, self._last_toss = progress, arrays, stage.toss
+        remembered = [await begun.remembered() for begun in (stage.toss, stage.sample) if begun is not None]
+        await records.store.commit(*changes, *settling, *remembered)
+        self.progress, self._arrays = progress, arrays
+        self._last_toss, self._last_sample = stage.toss, stage.sample
         self._describe()
         self._rounds.remember(past)
         self._publish()

@@ -10,10 +10,12 @@ from typing import TypeAlias, assert_never
 
 from parties.concurrency import RecurringEvent
 from parties.outcome import RoundReport
+from parties.server.askers import Askers
 from parties.server.history import History
 from parties.server.refusals import RequestRefusedError
 from parties.server.round.quota import RoundQuota
 from parties.server.round.run import RoundRun
+from parties.server.round.sample import SampleRun
 from parties.server.round.toss import TossRun
 from parties.status import PastRound
 
@@ -35,14 +37,23 @@ class Tossing:
 
 
 @dataclass(frozen=True)
-class Running:
-    """A round is on, from open to settled."""
+class Sampling:
+    """The two servers draw who takes part in the round."""
 
     toss: TossRun
+    sample: SampleRun
+
+
+@dataclass(frozen=True)
+class Running:
+    """A round is on, from open to settled; `sample` is None where everybody takes part."""
+
+    toss: TossRun
+    sample: SampleRun | None
     run: RoundRun
 
 
-Stage: TypeAlias = Resting | Tossing | Running
+Stage: TypeAlias = Resting | Tossing | Sampling | Running
 
 
 @dataclass(frozen=True)
@@ -72,6 +83,7 @@ class Rounds:
         found: the last union that was found for clients to read; none where the task finds none, or not yet.
         opened: occurs whenever a round opens.
         settled: occurs whenever a round's end is in the store.
+        askers: the clients that wait for a round to open.
     """
 
     def __init__(self, peer: str, history: History) -> None:
@@ -79,6 +91,7 @@ class Rounds:
         self.found: FoundUnion | None = None
         self.opened = RecurringEvent()
         self.settled = RecurringEvent()
+        self.askers = Askers()
         self._peer = peer
         self._history = history
         self._past: dict[bytes, PastRound] = {}
@@ -115,6 +128,8 @@ class Rounds:
             RequestRefusedError: it is not open (any more).
         """
         run = self.running
+        if run is not None and run.round_id == round_id and not run.is_drawn(client):
+            raise RequestRefusedError.because("not-drawn", "that round is only for the clients that were drawn for it")
         if run is not None and run.round_id == round_id and run.serves(client):
             return run
         raise RequestRefusedError.because("round-closed", "that round is not open; enter the next one")
@@ -124,6 +139,11 @@ class Rounds:
         if self.find(round_id) is not None or round_id in self._past:
             return True
         return await self._history.find(round_id) is not None
+
+    async def asked(self, client: str, after: int) -> RoundRun:
+        """Wait for an open round with a number above `after`; meanwhile, this client asks to take part in it."""
+        with self.askers.asking(client, after):
+            return await self.next_round(after)
 
     async def next_round(self, after: int) -> RoundRun:
         """Wait for an open round with a number above `after`."""
@@ -174,6 +194,9 @@ class Rounds:
                 return f"round {run.config.number}: {type(run.state).__name__}"
             case Tossing(toss=toss):
                 return f"round {toss.number}: {type(toss.state).__name__}, waiting for {self._peer}"
+            case Sampling(sample=sample):
+                asked = len(self.askers.of(sample.number))
+                return f"round {sample.number}: {type(sample.state).__name__}, waiting for {sample.waiting_for(asked)}"
             case Resting(number=number):
                 return f"resting after round {number}"
             case _:

@@ -210,6 +210,22 @@ class Server:
         await self.actor.post_event(run.round_id, CloseRound())
         return await self.settled_outcome(run)
 
+    def draw(self) -> None:
+        """In a task with a sample: gather no longer, and draw of those that have asked, as soon as they are enough.
+
+        Raises:
+            MisuseError: nobody is to be drawn now.
+        """
+        self.actor.sequence.hurry()
+
+    def check_drawable(self) -> None:
+        """Check that enough clients have asked.
+
+        Raises:
+            MisuseError: they have not, or nobody is to be drawn now.
+        """
+        self.actor.sequence.check_drawable()
+
     async def settled_outcome(self, run: RoundRun) -> RoundOutcome:
         """Wait for a round's sum.
 

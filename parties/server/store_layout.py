@@ -8,6 +8,7 @@ session/<client>/…                  `parties.server.sessions`: the trees that 
 enrolment                           `parties.server.admission`: the clients that have enrolled
 evidence                            `parties.server.evidence`: what was seen against the protocol
 last-toss                           `parties.server.round.toss`: the toss of the last settled round
+last-sample                         `parties.server.round.sample`: who asked for the last settled round
 round-<number>/…                    `parties.server.round.records`: a round, from its toss until it is erased
 """
 

@@ -54,6 +54,16 @@ class RoundsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             high=YEAR,
         ),
     ] = 0.0
+    gather: Annotated[
+        float,
+        About(
+            "where the task has a sample: clients may ask for this long to take part in a round before it is drawn who "
+            "does; it is drawn at once when all that are on the list have asked, and not before enough have",
+            unit="seconds",
+            low=0,
+            high=YEAR,
+        ),
+    ] = 60.0
     grace: Annotated[
         float,
         About(

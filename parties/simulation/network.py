@@ -29,7 +29,7 @@ from parties.compute import ComputeLane, InlineLane
 from parties.identity.keys import Identity
 from parties.identity.registry import Registry
 from parties.outcome import RoundOutcome
-from parties.server.limits import ConversationLimits, Schedule
+from parties.server.limits import NEVER, ConversationLimits, Schedule
 from parties.server.server import Server
 from parties.server.setup import ServerSetup
 from parties.simulation.scheduling import seeded_scheduling
@@ -41,6 +41,12 @@ from transport.doors import Door, trio_context
 __all__ = ["Network", "running", "simulate"]
 
 SERVERS = ("S0", "S1")
+
+SHORTLY = 0.01
+"""Seconds after which to look again whether threads have done their work."""
+
+AFTER_ALL = 0.001
+"""Seconds for which nothing must move before a wait is given up, so that a call which waits for that itself goes on."""
 
 OUTSIDE = 1.0
 """Seconds after which to look again whether a wait has an end, while a thread or the network may still end it."""
@@ -105,12 +111,39 @@ class Network:
             )
         )
 
+    async def draw(self) -> int:
+        """In a task with a sample: let everybody ask who is about to, draw of them, and return the round's number.
+
+        Calls of clients that ask wait for it, so they run in other tasks:
+
+            async with trio.open_nursery() as nursery:
+                for name in names:
+                    nursery.start_soon(take_part, net, name)      # a coroutine of yours, with `net.client(name)`
+                await net.draw()
+
+        Raises:
+            MisuseError: the task has no sample, a round is open, or too few have asked; they still wait.
+        """
+        await self._settled_down()
+        for server in self.servers:
+            server.check_drawable()
+        for server in self.servers:
+            server.draw()
+        runs = [await server.next_round(0) for server in self.servers]
+        return runs[0].config.number
+
     async def finish_round(self) -> RoundOutcome:
         """Close the open round and return its sum.
+
+        In a task with a sample: draw, if no round is open yet, and let those that were drawn submit before it closes.
 
         Raises:
             FslError: the round was aborted; the message says why, and the next round opens.
         """
+        if self.task.sample is not None:
+            if self.servers[0].running is None:
+                await self.draw()
+            await self._settled_down()
         first, second = self.servers
         runs = [await server.next_round(0) for server in self.servers]
         outcome = await first.close_round()
@@ -156,10 +189,17 @@ class Network:
             randomness=SeededSource(self._seed, name),
             kind=Kind.SIMULATION,
             conversations=ConversationLimits(idle_seconds=float("inf")),  # pauses are no reason to disconnect
-            schedule=Schedule(clients=self.task.max_clients + 1),  # closed by `finish_round` alone
+            schedule=Schedule(clients=NEVER),  # closed by `finish_round` alone
             watch=self._watch,
             clock=trio.current_time,
         )
+
+    async def _settled_down(self) -> None:
+        """Wait until no task of this process continues by itself, but those that sleep."""
+        await wait_all_tasks_blocked()
+        while _outside_world():
+            await trio.sleep(SHORTLY)
+            await wait_all_tasks_blocked()
 
     async def _stuck(self) -> str:
         """Wait until no task of this process can continue by itself: then a task that waits for a round waits in vain.
@@ -168,16 +208,17 @@ class Network:
         """
         async with self._watching:
             while True:
-                await wait_all_tasks_blocked()
+                await wait_all_tasks_blocked(AFTER_ALL)
                 now = trio.lowlevel.current_statistics()
                 if now.seconds_to_next_deadline < float("inf"):
                     await trio.sleep(now.seconds_to_next_deadline)
                 elif _outside_world() or self._others():
                     await trio.sleep(OUTSIDE)
                 else:
+                    drawn = "drawn by `net.draw()` and " if self.task.sample is not None else ""
                     return (
-                        "nobody is left who could end this wait; a simulated round is closed by `net.finish_round()`: "
-                        "call it first, or in another task"
+                        f"nobody is left who could end this wait; a simulated round is {drawn}closed by "
+                        "`net.finish_round()`: call it first, or in another task"
                     )
 
     def _watch(self, sender: str, receiver: str, message: Message, bulk: int) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsl_async import Dense, MisuseError, PeerViolationError, Ring, Sparse, Task
-from fsl_async.config import BlockModel, RoundConfig, ServerKeys, describe_model
+from fsl_async.config import BlockModel, Draw, RoundConfig, ServerKeys, describe_model
 from fsl_async.differences import first_difference
 from fsl_async.digests import Domain, digest
 from fsl_async.union import UnionBlock
@@ -35,7 +35,7 @@ def changed(**fields: Any) -> bytes:
 
 def test_the_canonical_form_has_not_changed() -> None:
     """A new digest means that parties of different versions no longer share a round: change it on purpose only."""
-    assert CONFIG.round_id().hex() == "0a0cda339973a81728ffe6d2b2ad13314d596a9d6c740f4222e7a85e58f3f693"
+    assert CONFIG.round_id().hex() == "b368231c7032816d7fb54427b4e1209deaa0ace4e5e2271f0b913e2597a1ef3a"
 
 
 def test_canonical_bytes_are_plain_messagepack() -> None:
@@ -52,11 +52,15 @@ def test_parse_inverts_canonical() -> None:
         config_of(union=UNION),
         config_of(**SMALL),
         config_of(protocol="psu"),
+        config_of(task=SAMPLED, sample=Draw(41, 21, key(4))),
+        config_of(task=SAMPLED, sample=Draw(20, 0, key(4))),
     ):
         again = RoundConfig.parse(config.canonical(), "S0")
         assert again == config
         assert again.round_id() == config.round_id()
 
+
+SAMPLED = msgspec.structs.replace(CONFIG.task, sample=0.5)
 
 CHANGES: dict[str, dict[str, Any]] = {
     "task": {"task": Task(name="u", blocks=CONFIG.task.blocks, ring=Ring(64), alignment="union")},
@@ -71,6 +75,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "plain": SMALL,
     "found": {"found": key(3)},
     "state": {"state": key(77)},
+    "sample": {"task": SAMPLED, "sample": Draw(40, 20, key(4))},
 }
 
 
@@ -78,6 +83,19 @@ def test_every_field_is_in_the_round_s_name() -> None:
     assert set(CHANGES) == {field.name for field in msgspec.structs.fields(RoundConfig)} - {"version"}
     names = {config_of(**{"number": 4, "session": 4} | change).round_id() for change in CHANGES.values()}
     assert len(names | {CONFIG.round_id()}) == len(CHANGES) + 1
+
+
+@pytest.mark.parametrize(
+    "sample", [Draw(40, 19, key(4)), Draw(40, 0, key(4)), Draw(20, 10, key(4)), Draw(40, 20, b"short"), None]
+)
+def test_a_sample_of_another_size_than_the_task_s_is_refused(sample: Draw | None) -> None:
+    with pytest.raises(MisuseError, match="sample"):
+        config_of(task=SAMPLED, sample=sample)
+
+
+def test_a_sample_where_everybody_takes_part_is_refused() -> None:
+    with pytest.raises(MisuseError, match="if, and only if, the task has one"):
+        config_of(sample=Draw(40, 20, key(4)))
 
 
 # ---- hostile bytes
@@ -221,7 +239,11 @@ def test_carriers_alternate_over_clients_and_rounds() -> None:
 @pytest.mark.parametrize("field", CHANGES)
 def test_the_first_difference_is_named_with_both_values(field: str) -> None:
     other = config_of(**{"number": 4, "session": 4} | CHANGES[field])
-    base = config_of(**SMALL | {"plain": (BlockModel("a", "f4", key(3)),)}) if field == "plain" else CONFIG
+    others = {
+        "plain": SMALL | {"plain": (BlockModel("a", "f4", key(3)),)},
+        "sample": {"task": SAMPLED, "sample": Draw(40, 20, key(5))},
+    }
+    base = config_of(**others.get(field, {}))
     difference = first_difference(base, other)
     if field == "task":
         assert difference == ("task.name", "'t'", "'u'")

@@ -36,7 +36,7 @@ def task(**changes: Any) -> Task:
 
 def test_the_canonical_form_has_not_changed() -> None:
     """A new digest means that parties of different versions no longer run the same task: change it on purpose only."""
-    assert GOODS.digest().hex() == "5f8e0ba9b5228b8f5f8d8fda96bc82a3fff0def177ba36d5ec2343f6dafed261"
+    assert GOODS.digest().hex() == "a8e00ffd15596934329f777ab538e27e972fa4c16a2f20f23dcb988df9728b96"
 
 
 def test_canonical_bytes_are_plain_messagepack() -> None:
@@ -317,3 +317,37 @@ def test_a_task_is_immutable_and_can_be_a_key() -> None:
     with pytest.raises(AttributeError):
         GOODS.name = "other"  # type: ignore[misc]
     assert {GOODS: 1}[Task.parse(GOODS.canonical(), "S0")] == 1
+
+
+# ---- who takes part
+
+
+@pytest.mark.parametrize("sample", [16, 50, 1000, 0.01, 1e-9, 1.0, None])
+def test_a_sample_is_a_number_or_a_fraction(sample: float | None) -> None:
+    made = task(sample=sample, min_clients=16, max_clients=1000)
+    assert Task.parse(made.canonical(), "S0") == made
+    assert type(Task.parse(made.canonical(), "S0").sample) is type(sample)
+
+
+@pytest.mark.parametrize(
+    ("sample", "match"),
+    [
+        (0.0, "above 0 and at most 1, not 0.0"),
+        (1.01, "above 0 and at most 1, not 1.01"),
+        (-0.5, "above 0 and at most 1"),
+        (float("nan"), "above 0 and at most 1"),
+        (15, "an integer from 16 to 1000, not 15"),
+        (1, "an integer from 16 to 1000, not 1"),
+        (1001, "an integer from 16 to 1000, not 1001"),
+        (True, "an integer from 16 to 1000, not True"),
+        ("half", "an integer from 16 to 1000, not 'half'"),
+    ],
+)
+def test_a_sample_that_cannot_be_drawn_is_refused(sample: object, match: str) -> None:
+    with pytest.raises(MisuseError, match=match):
+        task(sample=sample, min_clients=16, max_clients=1000)
+
+
+def test_a_task_that_only_retrieves_draws_nobody() -> None:
+    with pytest.raises(MisuseError, match=r"sample=0.5 contradicts protocol='psr'"):
+        Task(name="lookup", protocol="psr", blocks=[Sparse("a", rows=10, select=2)], sample=0.5)

@@ -8,7 +8,7 @@ from typing import Any
 
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.config import BlockModel, RoundConfig, ServerKeys
-from fsl_async.protocols import assembly, client, epochs, psr, psu, ssa, toss
+from fsl_async.protocols import assembly, client, epochs, psr, psu, sampling, ssa, toss
 from fsl_async.protocols.machine import Event, State, Transitions
 from fsl_async.union import UnionBlock
 
@@ -72,6 +72,38 @@ def _toss_scene() -> Scene:
                 (toss.Tossed, toss.PeerTossReveal),
             }
         ),
+    )
+
+
+# ---- sampling
+
+
+def sampling_terms(server: int = 0, **changes: Any) -> sampling.Terms:
+    """A sample of two, both of whom are needed."""
+    fields: dict[str, Any] = {"number": 3, "server": server, "sample": 2, "minimum": 2, "most": 9, "secret": key(1)}
+    return sampling.Terms(**(fields | changes))
+
+
+def _sampling_scene() -> Scene:
+    s, terms = sampling, sampling_terms()
+    asked, heard = ("alice", "bob", "carol"), {s.PeerAsked.said: s.PeerAsked(("alice", "bob")).content()}
+    answering = s.Answering(("alice", "bob"), heard)
+    return Scene(
+        name="sampling",
+        table=s.ACCEPTS,
+        transitions=s.TRANSITIONS,
+        step=lambda state, event: s.step(state, event, terms),
+        states=_by_type(
+            (
+                s.Gathering(),
+                answering,
+                s.Listed(asked),
+                s.Drawn(asked, 2, ("alice", "bob"), heard),
+                s.TooFew(("alice",), 1, heard),
+            )
+        ),
+        events=_by_type((s.Frozen(asked), s.PeerAsked(("alice", "bob")))),
+        harmless=frozenset((state, s.PeerAsked) for state in (s.Answering, s.Drawn, s.TooFew)),
     )
 
 
@@ -243,6 +275,7 @@ def _client_scene() -> Scene:
             (
                 c.Outside(3),
                 c.HalfEntered(3, 0, config),
+                c.Undrawn(config),
                 c.Inside(config),
                 c.Retrieving(config, c.OfSession(), frozenset({0})),
                 c.Holding(config, c.OfSession()),
@@ -297,6 +330,7 @@ def _psu_scene() -> Scene:
 
 SCENES = (
     _toss_scene(),
+    _sampling_scene(),
     _assembly_scene(),
     _ssa_scene(),
     _psr_scene(),

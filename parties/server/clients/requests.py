@@ -100,8 +100,8 @@ class RequestHandler:
                     return TaskIs(self._task.canonical()), NOTHING
                 case Enter(after=after, known=known):
                     strange = bool(known) and not await self._rounds.knows(known)
-                    run = await self._rounds.next_round(0 if strange else after)
-                    return Opened(run.config.canonical(), strange), NOTHING
+                    run = await self._rounds.asked(client, 0 if strange else after)
+                    return Opened(run.config.canonical(), strange, run.is_drawn(client)), NOTHING
                 case AskOutcome(round_id=round_id):
                     return self._statements.sign(await self._rounds.settled_report(round_id), client)
                 case Retrieve() | Recall() | Download() | Submit() | Hint():

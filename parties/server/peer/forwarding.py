@@ -13,8 +13,9 @@ import logging
 from dataclasses import dataclass
 
 from fsl_async.config import RoundConfig
-from fsl_async.task import ProtocolName, Task
+from fsl_async.task import LARGEST_CLIENTS, ProtocolName, Task
 from fsl_async.union import union_task
+from fsl_async.wire.client_names import LONGEST_PACKED_NAME
 from fsl_async.wire.codec import bulk_overhead
 from fsl_async.wire.messages import Forward
 from fsl_async.wire.public_part import Layout, Part, Trees, share_bytes
@@ -77,12 +78,15 @@ async def take_in(run: RoundRun, message: Forward, bulk: memoryview, *, known: b
     return Forwarded(message, len(bulk), name)
 
 
-def objection(config: RoundConfig, server: int, message: Forward, size: int) -> str | None:
-    """What is wrong with a public part that server `server` is sent by the other one; none where nothing is."""
-    if config.carrier(message.client) == server:
+def objection(run: RoundRun, message: Forward, size: int) -> str | None:
+    """What is wrong with a public part that the other server sends; none where nothing is."""
+    config = run.config
+    if config.carrier(message.client) == run.server:
         return f"forwards for {message.client!r}, whose carrier it is not"
     if message.purpose not in PURPOSES[config.protocol]:
         return f"forwards a {message.purpose} in a round of {config.protocol}"
+    if not run.is_drawn(message.client):
+        return f"forwards for {message.client!r}, which was not drawn for this round"
     if message.query not in (range(1, config.task.retrievals + 1) if message.purpose == "retrieve" else (0,)):
         return f"forwards a {message.purpose} numbered {message.query}"
     sizes = {layout.size for layout in _layouts(config.shape, message.purpose)}
@@ -101,7 +105,8 @@ def longest_peer_message(task: Task) -> int:
     shapes = (task, union_task(task)) if task.finds_unions else (task,)
     parts = {layout.size for shape in shapes for purpose in PURPOSES["ssa"] for layout in _layouts(shape, purpose)}
     shares = {share_bytes(shape) for shape in shapes}
-    return bulk_overhead() + max(*parts, *shares, ENTRY_BYTES * task.max_clients)
+    names = LONGEST_PACKED_NAME * LARGEST_CLIENTS if task.sample is not None else 0
+    return bulk_overhead() + max(*parts, *shares, ENTRY_BYTES * task.max_clients, names)
 
 
 def _layouts(task: Task, purpose: str) -> list[Layout]:

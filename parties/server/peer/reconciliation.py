@@ -18,6 +18,7 @@ from fsl_async.protocols.reconciliation import (
     compare,
     known_at_rest,
     known_of_round,
+    known_of_sampling,
     known_of_toss,
 )
 from fsl_async.wire.messages import Known
@@ -25,6 +26,7 @@ from parties.events import Observer, Warned
 from parties.outcome import Aborted, RoundReport
 from parties.server.peer.link import PeerLink
 from parties.server.round.run import RoundRun
+from parties.server.round.sample import SampleRun
 from parties.server.round.toss import TossRun
 from parties.storage.store import StoreLostError
 
@@ -103,21 +105,23 @@ class Meeting:
         self._link.refuse()
 
 
-def known(toss: TossRun | None, run: RoundRun | None, last: RoundReport | None, settled: int) -> Known:
+def known(
+    toss: TossRun | None, sample: SampleRun | None, run: RoundRun | None, last: RoundReport | None, settled: int
+) -> Known:
     """What a server knows.
 
     Args:
         toss: the present round's; none where the server rests.
+        sample: its draw, once it is tossed for; none where everybody takes part.
         run: the round that is on, once it is tossed for.
         last: the account of the last round that is over; none before the first.
         settled: its number.
     """
     if toss is None:
         found = known_at_rest()
-    elif run is None:
-        found = known_of_toss(toss.state)
     else:
-        found = known_of_round(toss.state, run.state, run.round_id)
+        found = known_of_toss(toss.state) if sample is None else known_of_sampling(toss.state, sample.state)
+        found = found if run is None else known_of_round(found, run.state, run.round_id)
     if last is not None:
         found = msgspec.structs.replace(found, last=last.round_id, aborted=isinstance(last.ending, Aborted))
     return msgspec.structs.replace(found, settled=settled)

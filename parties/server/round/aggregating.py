@@ -114,6 +114,8 @@ class Aggregation:
 
     def admits(self, client: str) -> bool:
         """Whether a submission of this client can still come in."""
+        if not self._begun.is_drawn(client):
+            return False
         match self.state:
             case ssa.Open():
                 return True
@@ -238,7 +240,11 @@ class Aggregation:
         peer, most = self.terms.peer, self._begun.config.task.max_clients
         match message:
             case RosterList():
-                return ssa.PeerRoster(unpack_digests(bulk, most, peer))
+                entries = unpack_digests(bulk, most, peer)
+                for client in entries:
+                    if not self._begun.is_drawn(client):
+                        raise PeerViolationError(peer, f"lists {client!r}, which was not drawn for this round")
+                return ssa.PeerRoster(entries)
             case Proofs():
                 return ssa.PeerProofs(unpack_digests(bulk, most, peer))
             case Commitment(commitment=commitment):

@@ -131,6 +131,10 @@ class RoundRun:
         """Whether the state accepts events of that kind."""
         return event in self.course.machine.accepts[type(self.state)]
 
+    def is_drawn(self, client: str) -> bool:
+        """Whether this client may take part: everybody may, unless the task draws who does."""
+        return self._begun.is_drawn(client)
+
     def admits(self, client: str) -> bool:
         """Whether a submission of this client can still come in."""
         return self.course.admits(client)

@@ -68,6 +68,7 @@ class RoundStart:
         opened_at: when it opened, in seconds since 1970.
         closes_at: when it closes, in seconds since 1970; infinity if only enough clients close it.
         enough: how many clients close it at once.
+        drawn: who may take part; None where everybody may.
     """
 
     config: RoundConfig
@@ -79,3 +80,8 @@ class RoundStart:
     opened_at: float
     closes_at: float
     enough: int
+    drawn: frozenset[str] | None = None
+
+    def is_drawn(self, client: str) -> bool:
+        """Whether this client may take part: everybody may, unless the task draws who does."""
+        return self.drawn is None or client in self.drawn

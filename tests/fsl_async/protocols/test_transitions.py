@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 from fsl_async import FslError, Ring, Sparse, Task
-from fsl_async.protocols import assembly, client, epochs, psr, psu, ssa, toss
+from fsl_async.protocols import assembly, client, epochs, psr, psu, sampling, ssa, toss
 from fsl_async.protocols.catalogue import machines
 from fsl_async.protocols.machine import Event, State
 from fsl_async.union import UnionBlock
 from parties import simulate
-from tests.support.machine_scenes import config_of, key
+from tests.support.machine_scenes import config_of, key, sampling_terms
 
 MACHINES = list(machines().values())
 NAMES = list(machines())
@@ -53,6 +53,17 @@ def toss_walks() -> Iterator[Walk]:
                 toss.PeerTossReveal(C, D),
                 toss.PeerTossReveal(C, A),
             ],
+        )
+
+
+def sampling_walks() -> Iterator[Walk]:
+    lists = [("alice", "bob", "carol"), ("alice", "bob"), ("alice",), ("bob", "carol", "dora"), ()]
+    for sample in (2, 3, 0.5, 1.0):
+        terms = sampling_terms(1, sample=sample)
+        yield Walk(
+            sampling.Gathering(),
+            lambda state, event, terms=terms: sampling.step(state, event, terms),
+            [kind(asked) for kind in (sampling.Frozen, sampling.PeerAsked) for asked in lists],
         )
 
 
@@ -116,7 +127,12 @@ def client_walks() -> Iterator[Walk]:
         client.Outside(3),
         client.step,
         [
-            *(client.Announced(server, config) for server in (0, 1) for config in configs),
+            *(
+                client.Announced(server, config, flag)
+                for server in (0, 1)
+                for config in configs
+                for flag in (True, False)
+            ),
             *(client.Answered(server, query) for server in (0, 1) for query in (client.OfSession(), 1, 2)),
             *(client.Receipted(server, digest) for server in (0, 1) for digest in (A, B)),
             *(client.Ask(), client.Recollect(), client.Submit(A), client.Finish(), client.RoundGone(), client.Leave()),
@@ -147,6 +163,7 @@ def psu_walks() -> Iterator[Walk]:
 
 WALKS = {
     toss: toss_walks,
+    sampling: sampling_walks,
     assembly: assembly_walks,
     ssa: ssa_walks,
     client: client_walks,
@@ -235,7 +252,7 @@ async def test_parties_take_declared_transitions_only(selection: str, monkeypatc
     steps = {(machine, check(machine, before, event, after)) for machine, before, event, after in taken}
     for machine in MACHINES:
         exercised = {triple for owner, triple in steps if owner is machine}
-        assert exercised or machine is psr or (machine is epochs and selection == "adaptive"), machine
+        assert exercised or machine in (psr, sampling) or (machine is epochs and selection == "adaptive"), machine
     assert (ssa, (ssa.Concluded, ssa.PeerConclusion, ssa.Done)) in steps
     assert (client, (client.Submitted, client.Finish, client.Over)) in steps
 

@@ -270,6 +270,7 @@ async def test_every_setting_of_rounds_and_limits_reaches_the_server(folder):
         "retention": 104,
         "count": 105,
         "wind_up": 106,
+        "gather": 107,
     }
     limits = {found.name: 110 + number for number, found in enumerate(settings(LimitsTable))} | {"memory_bytes": 2**21}
     assert rounds.keys() == {found.name for found in settings(RoundsTable)}
@@ -278,7 +279,7 @@ async def test_every_setting_of_rounds_and_limits_reaches_the_server(folder):
     setup = await server_setup(written(folder, ServerFile, **tables))
     schedule = setup.schedule
     assert (schedule.clients, schedule.seconds, schedule.grace) == (3, 101, 102)
-    assert (schedule.patience, schedule.retention, schedule.rounds) == (103, 104, 105)
+    assert (schedule.patience, schedule.retention, schedule.rounds, schedule.gather) == (103, 104, 105, 107)
     got = {name: getattr(setup.limits, name, getattr(setup.conversations, name, None)) for name in limits}
     assert got == limits
 

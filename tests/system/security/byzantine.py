@@ -31,6 +31,7 @@ from parties.server.actor import Actor
 from parties.server.clients.answerer import Reply, Room
 from parties.server.clients.requests import RequestHandler
 from parties.server.peer.link import Fetch, PeerLink
+from parties.server.round.sample import SampleRun
 from parties.server.round.start import RoundStart
 from parties.server.round_sequence import RoundSequence
 from parties.server.rounds import Rounds
@@ -97,8 +98,8 @@ class LyingSequence(RoundSequence):
 
     owner: Byzantine
 
-    async def start_of(self, tossed: tossing.Tossed) -> RoundStart:
-        start = await super().start_of(tossed)
+    async def start_of(self, tossed: tossing.Tossed, sample: SampleRun | None) -> RoundStart:
+        start = await super().start_of(tossed, sample)
         config = self.owner.open(start.config)
         self.owner.fired |= config is not start.config
         return replace(start, config=config)

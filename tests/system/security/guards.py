@@ -309,7 +309,7 @@ GUARDS = (
     Guard(
         "a carrier forwards for its own clients",
         FORWARDING,
-        "if config.carrier(message.client) == server:",
+        "if config.carrier(message.client) == run.server:",
         "if False:",
         (BYZANTINE,),
     ),

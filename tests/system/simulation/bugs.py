@@ -109,7 +109,7 @@ RECEIPT = "parties.server.clients.submissions:Submissions._receipt"
 ROUND = "fsl_async.protocols.ssa.transitions"
 STEP = "return MACHINE.step(state, event, terms)"
 SETTLE = "parties.server.round_sequence:RoundSequence._settle"
-SETTLING = "await records.store.commit(*changes, *settling, await stage.toss.remembered())"
+SETTLING = "await records.store.commit(*changes, *settling, *remembered)"
 DRAFTED = "parties.client.participation:Participation.drafted"
 
 
@@ -211,7 +211,7 @@ BUGS = (
             Edit(
                 SETTLE,
                 SETTLING,
-                "await records.store.commit(*changes, *settling[:3], await stage.toss.remembered())\n"
+                "await records.store.commit(*changes, *settling[:3], *remembered)\n"
                 "await records.store.commit(*settling)",
             ),
         ),
@@ -224,9 +224,7 @@ BUGS = (
                 SETTLE,
                 SETTLING,
                 "from parties.storage.store import Erase\n"
-                "remembered = await stage.toss.remembered()\n"
-                "await records.store.commit(Erase(f'{run.records.prefix}/'))\n"
-                "await records.store.commit(*changes, *settling, remembered)",
+                f"await records.store.commit(Erase(f'{{run.records.prefix}}/'))\n{SETTLING}",
             ),
         ),
     ),
@@ -423,7 +421,7 @@ BUGS = (
     Bug(
         "nobody is woken when a round opens",
         "whoever waits for a round is woken when one opens",
-        (Edit("parties.server.round_sequence:RoundSequence._open_if_tossed", "self._rounds.opened.set()", "pass"),),
+        (Edit("parties.server.round_sequence:RoundSequence._open", "self._rounds.opened.set()", "pass"),),
     ),
     Bug(
         "waits for stragglers for ever",
