@@ -180,7 +180,7 @@ class Rounds:
         match self.stage:
             case Running(run=run):
                 return run.config.number
-            case Tossing(toss=toss):
+            case Tossing(toss=toss) | Sampling(toss=toss):
                 return toss.number
             case Resting(number=number):
                 return number
