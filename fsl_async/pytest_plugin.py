@@ -226,7 +226,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if path and not worlds:
         terminalreporter.write_line(f"fsl-async: no chart in {path}: no test has made a simulated world")
     elif path:
-        terminalreporter.write_line(f"fsl-async: {len(worlds)} charts in {path}")
+        count = f"{len(worlds)} charts" if len(worlds) > 1 else "a chart"
+        terminalreporter.write_line(f"fsl-async: {count} in {path}")
 
 
 # ---- failures

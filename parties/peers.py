@@ -38,8 +38,8 @@ from transport import (
 
 __all__ = ["Converse", "MessageChannel", "Peer", "dial_peer", "serve_peers"]
 
-PAUSE = 1.0
-"""Seconds until a peer that could not be reached is dialled again."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+"""Seconds until a peer that could not be reached is dialled again: twice as long each time."""
 
 _HOPELESS = (RefusedError, KindMismatchError, RoleMismatchError, VersionMismatchError)
 
@@ -133,15 +133,18 @@ async def dial_peer(host: Host, keys: KeyPair, peer: Peer, messages: MessageSet,
             raise PeerViolationError(peer.name, f"speaks {payload!r}, not {messages.name!r}")
 
     settings = host.handshake(keys, Role.CLIENT, messages.name.encode())
+    pause = FIRST_PAUSE
     while True:
         try:
             async with await host.transport.dial(peer.address, peer.key, settings, check) as channel:
+                pause = FIRST_PAUSE
                 return await converse(MessageChannel(host, peer.name, channel, messages))
         except Exception as error:
             if not _is_lost(error):
                 raise
-            _log.info("%s: %s; next attempt in %g s", peer.name, error, PAUSE)
-        await trio.sleep(PAUSE)
+            _log.info("%s: %s; next attempt in %g s", peer.name, error, pause)
+        await trio.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
 
 
 async def serve_peers(

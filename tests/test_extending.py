@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from tests import ROOT
 from tests.support import guide
 from transport.testing import CASES
 
@@ -28,3 +33,40 @@ def test_the_transport_of_the_page_does_what_every_one_must(shown, case, tmp_pat
 
 def test_the_test_of_the_page_is_one(shown):
     assert shown.test_abstract_sockets.pytestmark[0].args[1] is CASES
+
+
+# ---- a protocol
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """The files of the page's protocol."""
+    for code in guide.blocks(PAGE, "python"):
+        head, _, _ = code.partition("\n")
+        if head.startswith("# file: "):
+            (tmp_path / head.removeprefix("# file: ")).write_text(code, encoding="utf-8")
+    return tmp_path
+
+
+def run(project: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=project,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_protocol_of_the_page_runs_in_memory_and_over_tcp(project):
+    assert run(project, "run.py", ".") == "[5, 5]\n[5, 5]\n"
+
+
+def test_the_protocol_of_the_page_passes_its_tests_and_looks_as_shown(project):
+    output = run(project, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "-W", "error", "test_agreement.py")
+    assert "141 passed" in output
+    (chart,) = guide.blocks(PAGE, "text")
+    assert chart in output, "if the package draws otherwise now, paste what it prints"

@@ -21,7 +21,8 @@ from fsl_async.protocols.machine import Machine
 from fsl_async.randomness import SeededSource
 from parties.compute import InlineLane
 from parties.host import Actor, Host
-from parties.testing.faults import AtTransition, Crash, FaultBase, Moment
+from parties.testing.chart.legend import Legend
+from parties.testing.faults import AtPeerTransition, AtTransition, Crash, FaultBase, Moment
 from parties.testing.processes import Life
 from parties.testing.recorder import Transition, transitions_of
 from parties.testing.surroundings import HORIZON, Surroundings, entered, refuse_unknown
@@ -52,7 +53,7 @@ class Laboratory(Surroundings):
         faults: Sequence[FaultBase],
         horizon: float,
     ) -> None:
-        super().__init__(seed, faults, machines, horizon)
+        super().__init__(seed, faults, machines, horizon, Legend(actors))
         self.told: list[tuple[float, str, Any]] = []
         self._actors = actors
         self._left: set[str] = set()
@@ -136,7 +137,7 @@ def _refuse_unknown_transitions(faults: Sequence[FaultBase], machines: Mapping[s
     """Refuse faults at transitions that no machine declares, because they would never strike."""
     for fault in faults:
         point = fault.point if isinstance(fault, Crash) else None
-        if not isinstance(point, AtTransition):
+        if not isinstance(point, AtTransition | AtPeerTransition):
             continue
         if point.machine not in machines:
             raise MisuseError(f"{fault}: there is no machine {point.machine!r}, only {', '.join(machines) or 'none'}")

@@ -16,6 +16,9 @@ __all__ = ["Legend", "fault_text", "point_text"]
 class Legend:
     """Names messages after their types, and writes out what parties tell.
 
+    Args:
+        parties: the first columns, from left to right.
+
     Attributes:
         edges: parties that stand at the edges of a chart, because every message begins or ends there; none if any two
             may talk.
@@ -23,9 +26,12 @@ class Legend:
 
     edges: tuple[str, ...] = ()
 
+    def __init__(self, parties: Iterable[str] = ()) -> None:
+        self._parties = tuple(parties)
+
     def columns(self, parties: Iterable[str]) -> tuple[str, ...]:
         """All parties from left to right; they are given in the order in which they appear."""
-        return tuple(parties)
+        return tuple(dict.fromkeys((*self._parties, *parties)))
 
     def message(self, message: Message) -> str:
         """The label of a message's arrow."""

@@ -43,7 +43,7 @@ text { font: 12px system-ui, -apple-system, "Segoe UI", "Helvetica Neue", Arial,
 def drawn(parties: Sequence[str], rows: Sequence[Row], edges: Collection[str], omitted: int, title: str) -> str:
     """The picture as one XML document."""
     places = _places(parties, edges)
-    width = max(places.values(), default=0) + 40 + MARGIN
+    width = _right(places) + 40 + MARGIN
     height = HEADING + (len(rows) + 2) * ROW
     svg = ElementTree.Element(
         "svg", xmlns="http://www.w3.org/2000/svg", width=str(width), height=str(height), viewBox=f"0 0 {width} {height}"
@@ -70,6 +70,11 @@ def _places(parties: Sequence[str], edges: Collection[str]) -> dict[str, int]:
         places[name] = place
         place += EDGE if not edges or name in edges or following in edges else BETWEEN
     return places
+
+
+def _right(places: Mapping[str, int]) -> int:
+    """The last line's place; what happens to a party that is alone stands to its right."""
+    return max(places.values(), default=0) if len(places) != 1 else MARGIN + TIMES + 24 + EDGE
 
 
 def _height(number: int) -> float:
@@ -146,7 +151,7 @@ def _draw_arrow(
 
 
 def _draw_mark(svg: ElementTree.Element, places: Mapping[str, int], mark: Mark, height: float) -> None:
-    place, first, last = places[mark.party], min(places.values()), max(places.values())
+    place, first, last = places[mark.party], min(places.values()), _right(places)
     kind = mark.look.name.lower()
     _add(svg, "circle", f"sign {kind}", cx=place, cy=height, r=3 if mark.look is Look.STATE else 5)
     rightwards = place - first <= last - place

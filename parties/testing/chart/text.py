@@ -50,6 +50,11 @@ def _spread(parties: Sequence[str], width: int) -> dict[str, int]:
     return {name: LEFT + place * between for place, name in enumerate(parties)}
 
 
+def _right(places: Mapping[str, int]) -> int:
+    """The last column; what happens to a party that is alone stands to its right."""
+    return max(places.values()) if len(places) > 1 else LEFT + 2 * EDGE
+
+
 def _heading(places: Mapping[str, int]) -> str:
     columns = sorted(places.values())
     room = min((after - before for before, after in pairwise(columns)), default=WIDEST) - 1
@@ -64,7 +69,7 @@ def _heading(places: Mapping[str, int]) -> str:
 def _body(places: Mapping[str, int], rows: Sequence[Row], edges: Collection[str]) -> Iterator[str]:
     before = ""
     for row in rows:
-        line = _Line(max(places.values()) + 1)
+        line = _Line(_right(places) + 1)
         time = f"{row.at:{LEFT - 3}.3f}"
         line.write(0, time if time != before else "")
         before = time
@@ -100,7 +105,7 @@ def _stretch(places: Mapping[str, int], edge: int, other: int) -> tuple[int, int
 
 
 def _draw_mark(line: _Line, places: Mapping[str, int], mark: Mark) -> None:
-    column, last = places[mark.party], max(places.values())
+    column, last = places[mark.party], _right(places)
     line.write(column, mark.look.value)
     if column - LEFT <= last - column:
         line.write(column + 1, f" {cut(mark.text, last - column - 3)} ")

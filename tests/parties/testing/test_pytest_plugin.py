@@ -242,3 +242,59 @@ def test_pytest_finds_the_plugin_by_itself(project: pytest.Pytester) -> None:
     result = project.runpytest_subprocess("--fixtures", "-q")
     assert "fsl_world" in result.stdout.str()
     assert "fsl_seed" in result.stdout.str()
+
+
+# ---- laboratories and charts
+
+LABORATORY = """
+import pytest
+import trio
+
+async def greet(host):
+    host.tell(f"hello from {host.name}")
+
+async def test_greetings(fsl_laboratory, fsl_seed, autojump_clock):
+    async with fsl_laboratory({"ann": greet, "bob": greet}, {}) as lab:
+        await lab.wait_left()
+        assert lab.seed == fsl_seed
+        assert lab.told_by("ann") == ["hello from ann"]
+
+async def test_a_failure(fsl_laboratory, autojump_clock):
+    async with fsl_laboratory({"zoe": greet}, {}) as lab:
+        await lab.wait_left()
+        assert lab.told_by("zoe") == []
+"""
+
+
+def test_a_laboratory_is_there_for_the_asking_and_reports_its_failures(project: pytest.Pytester) -> None:
+    project.makepyfile(test_mine=LABORATORY)
+    result, output = run(project)
+    result.assert_outcomes(passed=1, failed=1)
+    assert "◆ hello from zoe" in account(output)
+
+
+@pytest.mark.parametrize(("name", "others"), [("c.html", []), ("c.txt", []), ("c.svg", ["c-2.svg"])])
+def test_charts_of_all_tests_are_saved(project: pytest.Pytester, name: str, others: list[str]) -> None:
+    project.makepyfile(test_mine=LABORATORY)
+    _, output = run(project, "--fsl-chart", name)
+    assert f"fsl-async: 2 charts in {name}" in output
+    assert sorted(path.name for path in project.path.glob("c*.*") if path.suffix != ".py") == sorted([name, *others])
+    words = "".join((project.path / each).read_text(encoding="utf-8") for each in [name, *others])
+    for word in ("test_mine.py::test_greetings[seed0]", "test_a_failure", "hello from bob", "hello from zoe"):
+        assert word in words
+
+
+def test_a_run_without_worlds_has_no_chart(project: pytest.Pytester) -> None:
+    project.makepyfile(test_mine="def test_nothing(): pass")
+    _, output = run(project, "--fsl-chart=c.html")
+    assert "fsl-async: no chart in c.html: no test has made a simulated world" in output
+    assert not (project.path / "c.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [("chart.png", "a chart is a file .txt, .svg or .html"), ("nowhere/c.svg", "there is no folder nowhere")],
+)
+def test_a_chart_that_cannot_be_saved_is_refused(project: pytest.Pytester, words: str, reason: str) -> None:
+    result = project.runpytest_inprocess(*LOADED, f"--fsl-chart={words}")
+    assert reason in "\n".join(result.errlines + result.outlines)
