@@ -15,6 +15,8 @@ from typing import TypeVar
 
 import trio
 
+from parties.compiling import watched
+
 __all__ = ["ComputeLane", "InlineLane", "SharedThreads", "ThreadLane"]
 
 ResultT = TypeVar("ResultT")
@@ -49,7 +51,7 @@ class InlineLane(ComputeLane):
     async def run(self, work: Callable[[], ResultT]) -> ResultT:
         """See `ComputeLane.run`."""
         await trio.lowlevel.checkpoint()
-        return work()
+        return watched(work)
 
     async def run_all(self, work: Sequence[Callable[[], None]]) -> None:
         """See `ComputeLane.run_all`."""
@@ -70,7 +72,7 @@ class ThreadLane(ComputeLane):
 
     async def run(self, work: Callable[[], ResultT]) -> ResultT:
         """See `ComputeLane.run`."""
-        return await trio.to_thread.run_sync(work, limiter=self._limiter)
+        return await trio.to_thread.run_sync(watched, work, limiter=self._limiter)
 
     async def run_all(self, work: Sequence[Callable[[], None]]) -> None:
         """See `ComputeLane.run_all`."""

@@ -23,6 +23,7 @@ from typing import Literal, TypeAlias
 import trio
 
 from fsl_async import kernels
+from parties.compiling import watched
 from parties.deployment.host import Host
 from parties.deployment.hosted_task import HostedTask
 from parties.deployment.operator_port import token_path
@@ -144,6 +145,6 @@ def _served(task: HostedTask) -> ServedTask:
 
 def _load_kernels() -> None:
     """Load the kernels, which are tested before use, and give back the compiler's code, which rounds do not need."""
-    kernels.active_isa()
+    watched(kernels.active_isa)
     gc.freeze()  # so that each later collection takes only milliseconds
     give_back_code()

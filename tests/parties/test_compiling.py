@@ -1,0 +1,140 @@
+"""A first use of the kernels says why it takes long: to the logger, to a person on stderr, and to nobody twice."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import pty
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from numba import njit
+
+from parties import compiling
+from parties.compiling import NOTICE, Notice, watched
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Compiler:
+    """Compiles kernels that each take so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now, self.seconds = 0.0, seconds
+        self.notice = Notice(lambda: self.now)
+
+    def compile(self, kernels: int) -> None:
+        for _ in range(kernels):
+            self.notice.on_start(None)
+            self.notice.on_start(None)  # a kernel that it calls
+            self.notice.on_end(None)
+            self.now += self.seconds
+            self.notice.on_end(None)
+
+
+@pytest.fixture
+def terminal(monkeypatch) -> Terminal:
+    terminal = Terminal()
+    monkeypatch.setattr(compiling, "sys", SimpleNamespace(stderr=terminal))  # pytest takes sys.stderr for itself
+    monkeypatch.setattr(compiling, "_log", logging.Logger("parties.kernels"))  # pytest listens to the root
+    return terminal
+
+
+def test_a_person_is_told_once_when_it_takes_noticeable_time(terminal):
+    compiler = Compiler(0.3)
+    compiler.compile(2)
+    assert terminal.getvalue() == ""
+    compiler.compile(5)
+    assert terminal.getvalue() == f"fsl-async: {NOTICE}\n"
+
+
+def test_nobody_is_told_on_a_stream_that_is_no_terminal(terminal, monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr(compiling, "sys", SimpleNamespace(stderr=stream))
+    Compiler(1.0).compile(3)
+    assert stream.getvalue() == ""
+    monkeypatch.setattr(compiling, "sys", SimpleNamespace(stderr=None))
+    Compiler(1.0).compile(3)
+
+
+def test_the_logger_is_told_and_then_the_terminal_is_not(terminal, monkeypatch):
+    heard = io.StringIO()
+    compiling._log.addHandler(logging.StreamHandler(heard))
+    Compiler(1.0).compile(3)
+    assert heard.getvalue() == f"{NOTICE}\n"
+    assert terminal.getvalue() == ""
+
+
+@pytest.mark.parametrize("name", ["parties.kernels", "parties"])
+def test_a_level_switches_it_off(terminal, monkeypatch, name):
+    logger = compiling._log if name == compiling._log.name else logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        Compiler(1.0).compile(3)
+    finally:
+        logger.setLevel(before)
+    assert terminal.getvalue() == ""
+
+
+def test_the_compiler_tells_us_of_what_it_compiles_and_not_of_what_it_has(monkeypatch, terminal):
+    """When this fails, numba's events have changed, and `parties/compiling.py` hears nothing."""
+    told: list[str] = []
+    monkeypatch.setattr(compiling, "Notice", _noting(told))
+    compiling._watch.cache_clear()
+    try:
+        kernel = njit(lambda number: number + 1)
+        assert watched(lambda: kernel(1)) == 2
+        assert told == ["start", "end"]
+        assert watched(lambda: kernel(2)) == 3
+        assert told == ["start", "end"]
+    finally:
+        compiling._watch.cache_clear()
+
+
+def _noting(told: list[str]) -> type:
+    class Noting:
+        def notify(self, event) -> None:
+            told.append("start" if event.is_start else "end")
+
+    return Noting
+
+
+FIRST_USE = """
+import numpy as np
+from fsl_async import Ring, Sparse, Task
+from parties import simulate_blocking
+task = Task(name="a", blocks=[Sparse("items", rows=100, select=4)], ring=Ring(64, fraction_bits=8), min_clients=2, max_clients=2)
+with simulate_blocking(task, {"items": np.zeros((100, 1))}, 1) as net, net.client("anna") as anna:
+    print(anna.retrieve({"items": [1]}))
+"""
+
+
+@pytest.mark.slow
+def test_the_first_use_of_an_installation_and_the_second(tmp_path):
+    assert f"fsl-async: {NOTICE}" in on_a_terminal(tmp_path)
+    assert on_a_terminal(tmp_path).strip() == ""
+
+
+def on_a_terminal(cache) -> str:
+    """What a script that uses kernels says on a terminal's stderr."""
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(cache)}
+    with open(ours, "rb", buffering=0) as read:
+        process = subprocess.Popen(
+            [sys.executable, "-c", FIRST_USE], env=environment, stdout=subprocess.PIPE, stderr=theirs, text=True
+        )
+        os.close(theirs)
+        printed, _ = process.communicate(timeout=240)
+        assert process.returncode == 0
+        assert NOTICE not in printed
+        try:
+            return read.read(65_536).decode().replace("\r\n", "\n")
+        except OSError:  # the terminal is closed, and nothing was written
+            return ""
