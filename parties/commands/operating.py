@@ -6,15 +6,21 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import App
 
-from fsl_async.errors import MisuseError
+from fsl_async.errors import FslError, MisuseError
 from parties.commands.report import Format, Report
 from parties.commands.running import FormatFlag, run
 
+if TYPE_CHECKING:
+    from parties.operator.response_types import TaskRow, TasksView
+
 __all__ = ["log_level", "rounds", "status", "tasks"]
+
+TASK_PERIOD = 0.2
+"""Seconds between two looks at a task that is about to start or to end."""
 
 rounds = App(name="rounds", help="The rounds of a running server: list them, show one, abort the running one.")
 
@@ -184,6 +190,8 @@ def list_tasks(where: str, *, form: FormatFlag = "text") -> int:
 def drain(where: str, name: str, *, token_file: Path | None = None, form: FormatFlag = "text") -> int:
     """End a task while the others run on: its running round ends or is parked, and its clients are told to come back.
 
+    This waits until the task has ended; interrupted, it is drained all the same.
+
     Parameters
     ----------
     where:
@@ -216,15 +224,33 @@ def _change_task(change: str, where: str, name: str, token_file: Path | None, fo
     report = Report(f"tasks {change}", form)
 
     async def work() -> None:
+        import trio
+
         from parties.deployment.operator_port import operator_port
         from parties.operator.response_types import TasksView
 
         port = operator_port(where, token_file)
         answer = await port.change("POST", f"/tasks/{change}", TasksView, task=name)
-        (row,) = [row for row in answer["tasks"] if row["name"] == name]
-        report.result(f"task {name!r} is {row['state']}; `fsl-async tasks list` shows how it goes on", row)
+        while (row := _row_of(answer, name))["state"] in ("starting", "draining"):
+            await trio.sleep(TASK_PERIOD)
+            answer = await port.get("/tasks", TasksView)
+        if row["state"] == "failed":
+            raise FslError(f"task {name!r} has failed: {row['explanation']}")
+        report.result(f"task {name!r} is {row['state']}", row)
 
     return run(report, work)
+
+
+def _row_of(answer: TasksView, name: str) -> TaskRow:
+    """A task of an answer.
+
+    Raises:
+        MisuseError: it has been removed meanwhile.
+    """
+    for row in answer["tasks"]:
+        if row["name"] == name:
+            return row
+    raise MisuseError(f"the server has no task {name!r} any more")
 
 
 def log_level(where: str, level: str, *, token_file: Path | None = None, form: FormatFlag = "text") -> int:

@@ -180,7 +180,8 @@ class Host:
         if not isinstance(task.stage, Running | Starting):
             raise MisuseError(f"task {name!r} is not running: it is {task.standing().state}")
         _log.info("task %r is drained: its running round has %g s to end", name, self._wind_up(task))
-        self._nursery.start_soon(task.stop, self._wind_up(task))
+        if task.begin_to_drain():
+            self._nursery.start_soon(task.drain, self._wind_up(task))
 
     async def start(self, name: str) -> None:
         """See `Desk`."""

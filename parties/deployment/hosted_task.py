@@ -223,19 +223,26 @@ class HostedTask:
 
     async def stop(self, seconds: float) -> None:
         """Let the running round end within so many seconds, or park it; then end."""
+        if self.begin_to_drain():
+            await self.drain(seconds)
+
+    def begin_to_drain(self) -> bool:
+        """Be about to end; whether there is a server to be drained, which `drain` does."""
         match self.stage:
             case Running(server=server):
-                with about_task(self.name):
-                    self._enter(Draining(server))
-                    run = server.running
-                    await server.wind_up(seconds)
-                    _log.info("stopped: %s", "no round is open" if run is None else _left(run))
-            case Draining() | Ended() | Failed():
-                return
+                self._enter(Draining(server))
+                return True
             case Starting():
-                pass
-            case _:
-                assert_never(self.stage)
+                self._scope.cancel()
+        return False
+
+    async def drain(self, seconds: float) -> None:
+        """End within so many seconds, after `begin_to_drain`."""
+        server = self._server()
+        with about_task(self.name):
+            run = server.running
+            await server.wind_up(seconds)
+            _log.info("stopped: %s", "no round is open" if run is None else _left(run))
         self._scope.cancel()
 
     def reload(self) -> None:

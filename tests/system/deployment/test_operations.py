@@ -8,6 +8,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
+import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
@@ -21,8 +22,11 @@ from fsl_async.errors import ChannelError
 from parties.files.models import load_model, save_model
 from parties.identity.credentials import Credentials
 from parties.identity.keys import Identity
+from parties.settings.host_file import COMMON
 from parties.settings.task_file import Deployment
+from parties.settings.writing import to_toml
 from tests import ROOT
+from tests.system.deployment.deployed import sum_of
 from tests.system.deployment.terminals import SERVE, Terminals, terminals
 from tests.system.deployment.walkthrough import has_seen, quoted, sections, steps, walk
 from transport import HandshakeSettings, Kind, Role
@@ -97,6 +101,34 @@ def _(site: Terminals) -> None:
     site.type("s0", "mkdir aside; mv s0.sqlite aside/; cp s0-copy.sqlite s0.sqlite; fsl-async serve s0.toml", code=6)
     site.type("s0", "rm s0.sqlite; fsl-async restore s0.toml s0-copy.sqlite", code=6)
     site.type("s0", "cp old/s0.sqlite s0.sqlite; fsl-async serve s0.toml", code=6)
+
+
+@scenario("Another task on the same servers")
+def _(site: Terminals) -> None:
+    """S1 reads the new table first, and waits."""
+    for number, name in enumerate(("s0", "s1")):
+        path = site.home(name) / f"{name}.toml"
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        common = {key: table.pop(key) for key in COMMON if key in table}
+        path.write_text(to_toml(common | {"tasks": [table]}), encoding="utf-8")
+        assert common["server"] == number
+    site.serve()
+    site.type("alice", "fsl-async submit alice.toml --update update.npz")
+    site.type("s1", "cp s1.toml s1.before.toml; cp task.toml town.toml")
+    site.type("s1", "sed -i '0,/^name = .*/s//name = \"town\"/' town.toml")
+    table = 'task = "town.toml"\nclients = "clients.toml"\nmodel = "model.npz"\nstore = "town.sqlite"\n'
+    (site.home("s1") / "early.table").write_text(f"[[tasks]]\n{table}", encoding="utf-8")
+    site.type("s1", "cat early.table >> s1.toml; kill -HUP %1")
+    site.until(lambda: site.lines("s1", "does not serve") + site.lines("s1", "serves another task") > 0, "s1")
+    site.type("s1", "mv s1.before.toml s1.toml; kill -HUP %1")
+    site.until(lambda: site.lines("s1", "task 'town' is removed") > 0, "s1")
+    site.type("s1", "rm town.sqlite*")
+    carry_out(site, "Another task on the same servers")
+    for name in ("s0", "s1"):
+        (saved,) = sorted((site.home(name) / "town-models").glob("*.npz"))
+        np.testing.assert_array_equal(load_model(saved)["items"], sum_of("alice") + sum_of("bob"))
+    site.round(1, "bob")
+    site.assert_sum("alice", "bob")
 
 
 @scenario("Both servers begin anew")

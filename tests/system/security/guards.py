@@ -86,6 +86,8 @@ SUBMITTING, OUTCOMES = (f"parties/client/{name}.py" for name in ("submitting", "
 RESTORING = "parties/deployment/restore.py"
 UPLOAD, DERIVATION, CONFIG = (f"fsl_async/{name}.py" for name in ("client/upload", "derivation", "config"))
 ENROLMENT = "parties/server/admission.py"
+RECEPTION = "parties/server/reception.py"
+SEVERAL = "tests/parties/server/test_several_tasks.py"
 NOISE, ENTRIES = "transport/noise.py", "fsl_async/wire/client_digests.py"
 RECORDS_OF_ROUNDS, CLAIMS = (f"parties/server/round/{name}.py" for name in ("records", "claims"))
 CONTRIBUTIONS = "fsl_async/server/contributions.py"
@@ -340,6 +342,27 @@ GUARDS = (
         "if weights.size and not -most",
         "if False and not -most",
         (REFUSED,),
+    ),
+    Guard(
+        "who is in no task hears of none",
+        RECEPTION,
+        "in self._servers.items() if server.enrolment.by_channel(key)}",
+        "in self._servers.items()}",
+        (SEVERAL,),
+    ),
+    Guard(
+        "a connection is its task's, whoever else knows the key",
+        RECEPTION,
+        "return self._servers[task]",
+        "return next(iter(self._servers.values()))",
+        (SEVERAL,),
+    ),
+    Guard(
+        "marks of tasks say nothing to those who do not have them",
+        "parties/identity/served.py",
+        "return digest(Domain.SERVED, task, key=salt)[:MARK_BYTES]",
+        "return task[:MARK_BYTES]",
+        (SEVERAL,),
     ),
     Guard(
         "a key enrols once",
