@@ -56,7 +56,18 @@ OTHER = "other"
 TOSSING = "Tossing"
 STATES = (TOSSING, *(state.__name__ for state in ssa.ACCEPTS))
 EXCLUSIONS = ("only_s0", "only_s1", "mismatch", "proof")
-WARNINGS = ("clients", "configuration", "event-loop", "model", "operator-port", "peer", "store", "task", "tokens")
+WARNINGS = (
+    "apply",
+    "clients",
+    "configuration",
+    "event-loop",
+    "model",
+    "operator-port",
+    "peer",
+    "store",
+    "task",
+    "tokens",
+)
 
 EVALUATION_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 ROUND_BUCKETS = (1.0, 3.0, 10.0, 30.0, 60.0, 180.0, 600.0, 1_800.0, 3_600.0, 21_600.0, 86_400.0)

@@ -76,7 +76,7 @@ def test_every_warning_that_is_given_has_a_label_of_its_own():
     given = {
         about
         for source in sources
-        for about in re.findall(r"(?:Warned\(\s*about=|_warn\(|WatchedFile\(path, )\"([^\"]+)\"", source)
+        for about in re.findall(r"(?:Warned\(\s*about=|\b_?warn\(\s*|WatchedFile\(path, )\"([^\"]+)\"", source)
     }
     assert given == set(WARNINGS)
 

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fsl_async.errors import MisuseError
 from parties.events import ConnectionFailed, SubmissionIn, Warned
 from parties.operator import Log, ObserverSetup, OperatorObserver
+from parties.operator.response_types import VERSION
 from parties.status import TaskStanding
 from tests.parties.operator.asking import Port
 from tests.parties.operator.stage import Stage
@@ -66,7 +67,7 @@ def port(desk) -> Port:
 async def test_the_tasks_are_listed_with_what_tells_them_apart(port, desk):
     desk.played[0].stage.open_round(3)
     listed = await port.json("/tasks")
-    assert (listed["version"], listed["server"]) == (1, "S0")
+    assert (listed["version"], listed["server"]) == (VERSION, "S0")
     shop, town = listed["tasks"]
     assert (shop["name"], shop["digest"], shop["state"], shop["round"]) == ("shop", "01" * 32, "running", 3)
     assert (town["name"], town["round"], town["store"]) == ("town", None, "/srv/town.sqlite")
