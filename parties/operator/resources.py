@@ -56,7 +56,7 @@ MERGED_SECONDS = 0.2
 HEARTBEAT = 10.0
 """Seconds after which the status is sent again without a change."""
 
-SCRIPTS = ("page", "round", "parties", "past", "charts", "labels", "units", "dom")
+SCRIPTS = ("page", "round", "parties", "past", "tasks", "charts", "labels", "units", "dom")
 STYLES = ("page", "cards")
 
 PAGE = {

@@ -5,6 +5,7 @@ import { at, make, mark, say } from "./dom.js";
 import { fetchClients, showServers, watchClients } from "./parties.js";
 import { fetchRounds, watchRounds } from "./past.js";
 import { showRound, tick } from "./round.js";
+import { chooseTask, lookAgain, route, watchTasks } from "./tasks.js";
 import { bytes, moment, number, seconds } from "./units.js";
 
 const TROUBLES = 3;
@@ -25,15 +26,16 @@ function show(status) {
   showFigures(status);
   showServers(status);
   fetchClients(status);
+  lookAgain();
   showTroubles(status.troubles);
   at("as-of").replaceChildren("As of ", moment(status.time + ahead), `. ${status.server} has been running since `, moment(status.started_at), `, and logs from level ${status.log_level} on.`);
   const now = status.rounds.done + status.rounds.aborted;
   if (now !== settled && !fetching) refresh(now);
 }
 
-function title({ server, round, number: coming, stage }) {
+function title({ server, task, round, number: coming, stage }) {
   const words = round ? `round ${round.number}: ${round.step}` : stage === "away" ? "not served" : stage === "resting" ? "no further round" : `preparing round ${coming}`;
-  return `${server} · ${words} · fsl-async`;
+  return `${server} ${task} · ${words} · fsl-async`;
 }
 
 function showFigures(status) {
@@ -78,8 +80,15 @@ function lost() {
   at("main").classList.add("stale");
 }
 
-function watch() {
-  const events = new EventSource("events");
+async function watch() {
+  try {
+    await chooseTask();
+  } catch {
+    lost();
+    setTimeout(watch, 3000);
+    return;
+  }
+  const events = new EventSource(route("events"));
   events.addEventListener("open", () => {
     mark(at("live"), "good", "live");
     at("main").classList.remove("stale");
@@ -95,6 +104,7 @@ at("troubles-more").addEventListener("click", () => {
   all = !all;
   showTroubles(latest.troubles);
 });
+watchTasks();
 watchClients();
 watchRounds();
 watch();

@@ -2,6 +2,7 @@
 // letters; the list of clients is read page by page, because there may be a hundred thousand.
 
 import { ask, at, make, say } from "./dom.js";
+import { route } from "./tasks.js";
 import { count, number } from "./units.js";
 
 const GROUPS = { submitted: "Submitted", missing: "Not yet", connected: "Connected", all: "All" };
@@ -78,11 +79,10 @@ function later() {
 async function refresh() {
   last = Date.now();
   const submits = running !== null && running.protocol !== "psr";
-  const fitting = submits ? Object.keys(GROUPS) : ["connected", "all"];
+  const fitting = submits ? Object.keys(GROUPS) : ["all", "connected"];
   const show = fitting.includes(asked.show) ? asked.show : fitting[0];
   const wish = asked;
-  const query = new URLSearchParams({ show, search: wish.search, page: wish.page });
-  const answer = await ask(`clients.json?${query}`).catch(() => null);  // asked again with the next event
+  const answer = await ask(route("clients.json", { show, search: wish.search, page: wish.page })).catch(() => null);  // asked again with the next event
   if (answer === null || wish !== asked) return;
   asked.page = answer.page;
   drawGroups(fitting, show, answer.counts);

@@ -5,6 +5,7 @@ import { Columns } from "./charts.js";
 import { ask, at, make } from "./dom.js";
 import { ENDED, REASONS, protocol, reasons } from "./labels.js";
 import { bar, words } from "./round.js";
+import { route } from "./tasks.js";
 import { moment, number, seconds, unit, zone } from "./units.js";
 
 const SHOWN = matchMedia("(max-width: 40rem)").matches ? 5 : 10;
@@ -27,7 +28,7 @@ let shown = SHOWN;
 let rounds = [];
 
 export async function fetchRounds() {
-  ({ rounds } = await ask("rounds.json"));
+  ({ rounds } = await ask(route("rounds.json")));
   draw();
 }
 
@@ -101,7 +102,7 @@ async function unfold(round, button, row) {
     const more = make("tr", "", inside);
     unfolded.set(round, more);
     row.after(more);
-    inside.replaceChildren(...names(await ask(`rounds/${round}.json`).catch(() => ({ error: "the server does not have it, or does not answer" }))));
+    inside.replaceChildren(...names(await ask(route(`rounds/${round}.json`)).catch(() => ({ error: "the server does not have it, or does not answer" }))));
   }
   button.setAttribute("aria-expanded", unfolded.has(round));
 }

@@ -9,7 +9,7 @@ const NAMES = ["collect", "compute", "done"];
 
 let ahead = 0;
 let closes = null;
-let began = null;
+let heard = null;
 
 export function showRound(status, offset) {
   ahead = offset;
@@ -20,14 +20,14 @@ export function showRound(status, offset) {
   drawSteps(round ? NAMES.indexOf(round.step) : last ? 2 : -1, kind, !round && last && last.ended !== "done" ? ENDED[last.ended] : "");
   say("state", sentence(status, kind));
   closes = round && round.state === "Open" ? round.closes_at : null;
-  began = round ? round.since : null;
+  heard = status;
   say("countdown-text", !round || round.state !== "Open" ? "" : closes === null ? "closes when enough clients are in" : "closes in");
   if (round) at("since").replaceChildren("Since ", moment(round.since), ", for ", make("span", "figures"));
   else at("since").replaceChildren(...(last ? ["Since ", moment(last.settled_at)] : []));
   tick();
   at("progress").hidden = !round || round.protocol === "psr";
   if (round) showProgress(round);
-  showSpent(run, status.peer.name);
+  at("spent").hidden = !run;
   drawStates(round);
 }
 
@@ -36,7 +36,13 @@ export function tick() {
   const now = Date.now() / 1000 - ahead;
   say("countdown", closes === null ? "" : clock(closes - now));
   const span = at("since").querySelector(".figures");
-  if (span && began !== null) span.textContent = clock(now - began);
+  if (span && heard.round) span.textContent = clock(now - heard.round.since);
+  if (heard && (heard.round ?? heard.last)) showSpent(heard.round ? grown(heard.round, Math.max(0, now - heard.time)) : heard.last, heard.peer.name);
+}
+
+// A round whose present activity has gone on for some seconds.
+function grown(round, passed) {
+  return { ...round, times: { ...round.times, [round.activity]: round.times[round.activity] + passed } };
 }
 
 function heading({ round, last, stage, number: coming }) {
@@ -98,8 +104,6 @@ function fill(id, value, most) {
 // ---- its time
 
 function showSpent(run, peer) {
-  at("spent").hidden = !run;
-  if (!run) return;
   const shown = spans(run.times);
   const { name, of } = unit(shown.map(([, value]) => value));
   const legend = shown.map(([key, value]) => make("li", key, `${words(key, peer)} ${of(value)} ${name}`));

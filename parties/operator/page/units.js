@@ -7,7 +7,7 @@ const UNITS = [["ms", 0.001, 1], ["s", 1, 600], ["min", 60, 36000], ["h", 3600, 
 export function unit(column) {
   const most = Math.max(0, ...column);
   const [name, size] = most === 0 ? UNITS[1] : UNITS.find(([, , limit]) => most < limit);
-  const decimals = name === "ms" || most / size >= 100 ? 0 : most / size >= 10 ? 1 : 2;
+  const decimals = most === 0 || name === "ms" || most / size >= 100 ? 0 : most / size >= 10 ? 1 : 2;
   return { name, of: (seconds) => number(seconds / size, decimals) };
 }
 

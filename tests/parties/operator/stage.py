@@ -26,7 +26,7 @@ from parties.events import (
     SubmissionIn,
     Warned,
 )
-from parties.operator import Log, ObserverSetup, OperatorObserver, Place
+from parties.operator import Log, ObserverSetup, OneTask, OperatorObserver, Place
 from parties.outcome import Aborted, Done, RoundReport
 from parties.server.round.times import ACTIVITIES, Measured
 from parties.status import PastRound, RoundStatus, RoundTimes, ServerStatus
@@ -52,12 +52,13 @@ class Stage:
         now: the wall clock.
     """
 
-    def __init__(self, log: Log | None = None, *, now: float = WALL, store: str = "") -> None:
+    def __init__(self, log: Log | None = None, *, now: float = WALL, store: str = "", task: str = "goods") -> None:
         self.now = now
+        self.task = task
         self.store = store
         self.log = log or Log("S0", "json")
         self.observer = OperatorObserver(
-            ObserverSetup(0, "goods", self.log, self._store, lambda: self.now, places=PLACES, release="0.2.0")
+            ObserverSetup(0, task, self.log, self._store, lambda: self.now, places=PLACES, release="0.2.0")
         )
         self.aborted: list[tuple[int, str]] = []
         self.past: list[PastRound] = []
@@ -79,8 +80,8 @@ class Stage:
         done = sum(1 for past in self.past if past.report.ended == "done")
         return ServerStatus(
             server=0,
-            task="goods",
-            task_digest=digest(Domain.TASK, b"goods"),
+            task=self.task,
+            task_digest=digest(Domain.TASK, self.task.encode()),
             model_digest=digest(Domain.MODEL, done.to_bytes(8, "little")),
             statement_keys=(digest(Domain.IDENTITY, b"S0"), digest(Domain.IDENTITY, b"S1")),
             peer_connected=self.peer,
@@ -204,6 +205,23 @@ class Stage:
         assert self.running is not None
         self.running = msgspec.structs.replace(self.running, **changes)
         return self.running
+
+
+class Host:
+    """The desk of a process with several tasks, each a stage."""
+
+    def __init__(self, *stages: Stage) -> None:
+        self.stages = list(stages)
+        self.process = stages[0].observer
+
+    def tasks(self) -> list[OneTask]:
+        return [OneTask(stage.observer, stage) for stage in self.stages]
+
+    async def drain(self, name: str) -> None:
+        raise MisuseError(f"{name} goes on")
+
+    async def start(self, name: str) -> None:
+        raise MisuseError(f"{name} is running")
 
 
 def settled_round(

@@ -15,13 +15,15 @@ import trio
 
 from fsl_async.errors import StorageError
 from fsl_async.protocols import ssa
+from parties.events import Warned
 from parties.operator import OneTask, serve_operator
 from parties.operator.metrics import EXCLUSIONS
 from parties.server.round.times import ACTIVITIES
 from tests import ROOT
 from tests.parties.operator.browser import MISSING, Browser, browser
 from tests.parties.operator.paper import Paper
-from tests.parties.operator.stage import NASTY, Stage, play_day
+from tests.parties.operator.stage import NASTY, Host, Stage, play_computing, play_day
+from tests.parties.operator.test_real_server import CLIENTS, Observed, take_part
 
 PAGE = ROOT / "parties" / "operator" / "page"
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING or "never")
@@ -104,7 +106,7 @@ async def test_everything_that_happened_stands_on_the_page(window, stage, tmp_pa
         assert 180 < 60 * minutes + seconds <= 204
         assert await run(window, f"return {text('#steps .now .step')}") == "collect"
         assert "connection failed (HandshakeTimeoutError) ×2" in shown
-        assert await run(window, "return document.title") == "S0 · round 25: collect · fsl-async"
+        assert await run(window, "return document.title") == "S0 goods · round 25: collect · fsl-async"
         await run(window, "document.getElementById('troubles-more').click()")
         assert "round 15: S1 was away when the time was over" in await run(window, f"return {text('#troubles')}")
 
@@ -197,7 +199,7 @@ async def test_every_state_of_the_machine_has_its_words_and_one_of_three_steps(w
             assert (await run(window, f"return {text('#path .now')}")).endswith("."), f"{state} has no words"
             step = "collect" if ACTIVITIES[state] == "collecting" else "compute"
             assert await run(window, f"return {text('#steps .now .step')}") == step
-            assert await run(window, "return document.title") == f"S0 · round 1: {step} · fsl-async"
+            assert await run(window, "return document.title") == f"S0 goods · round 1: {step} · fsl-async"
 
 
 async def test_a_row_unfolds_by_keyboard_and_stays_so_when_rounds_are_added(window, stage, tmp_path):
@@ -257,23 +259,198 @@ async def test_rounds_that_cannot_be_read_are_asked_for_again(window, stage, tmp
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1180, 768, 360])
-async def test_it_fits_the_screen_and_can_be_read(window, stage, tmp_path, scheme, width):
-    play_day(stage, rounds=24)
-    window.resize(width, 900)
-    window.prefer(scheme)
+async def test_a_round_of_real_servers_is_seen_from_collecting_to_done(window, tmp_path):
+    paper = Paper()
+    with paper.log.installed():
+        net = Observed(paper.log)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(net.run)
+            desk = OneTask(net.observers[0], net.servers[0])
+            address = await nursery.start(partial(serve_operator, desk, "127.0.0.1:0", tmp_path / "token"))
+            await trio.to_thread.run_sync(window.open, f"http://{address}/")
+            await see(window, f"{text('#steps .now .step')} === 'collect'")
+            await see(window, f"{text('#state')}.includes('2 more clients are needed.')")
+            for many, name in enumerate(CLIENTS, start=1):
+                await take_part(net, name)
+                await see(window, f"{text('#submissions-text')}.startsWith('{many}')")
+            await see(window, f"{text('#evaluated-text')} === '3 of 3'")
+            await see(window, f"{text('#groups')}.startsWith('Submitted 3Not yet 0')")
+            spelled = await run(window, f"return {text('#compare dd:nth-of-type(3) .letters')}")
+            other = await net.port(1).json("/status.json")
+            assert spelled.strip() == other["round"]["fingerprint"], "the other operator reads the same"
+            await net.finish_round()
+            await see(window, f"{number('#past tr')} === 1 && {text('#done')} === '1'")
+            await see(window, f"{text('#round-title')}.startsWith('Round 2')")
+            await fits(window, 1180)
+            assert await trio.to_thread.run_sync(window.console) == []
+            await trio.to_thread.run_sync(window.forget)
+            nursery.cancel_scope.cancel()
+
+
+def play_nothing(stage: Stage) -> None:
+    """The server has just started."""
+
+
+def play_first_round(stage: Stage) -> None:
+    stage.known = ["alice", "bob", "carol", NASTY]
+    stage.meet_peer()
+    stage.open_round(1, minimum=3, maximum=6)
+    stage.connect("alice", NASTY)
+    stage.submit("alice")
+
+
+def play_compute(stage: Stage) -> None:
+    play_day(stage)
+    play_computing(stage)
+
+
+def play_after(stage: Stage) -> None:
+    play_compute(stage)
+    stage.settle(["alice"], {"bob": "proof"}, evaluating=21.0)
+
+
+def play_long_names(stage: Stage) -> None:
+    """Names and texts as long as they may be, without a place to break them."""
+    stage.known = [letter * 64 for letter in "abcdefgh"]
+    stage.meet_peer()
+    stage.open_round(1_000_000, maximum=100_000)
+    stage.connect(*stage.known[:3])
+    stage.submit(stage.known[0])
+    stage.settle(stage.known[:4], {stage.known[5]: "mismatch"}, aborted="x" * 200)
+    stage.open_round(1_000_001)
+    stage.tell(Warned(about="store", explanation="/a/very/long/path" * 20))
+
+
+def play_days_ago(stage: Stage) -> None:
+    """Every time has a date."""
+    stage.now -= 3 * 86_400
+    play_day(stage)
+
+
+SCENES = {
+    "days ago": play_days_ago,
+    "before": play_nothing,
+    "first round": play_first_round,
+    "collect": play_day,
+    "compute": play_compute,
+    "after": play_after,
+    "long names": play_long_names,
+}
+SIZES = [(1180, "light"), (768, "dark"), (360, "light"), (360, "dark")]
+
+
+@pytest.mark.parametrize("scene", SCENES)
+async def test_it_fits_the_screen_and_can_be_read(window, stage, tmp_path, scene):
+    SCENES[scene](stage)
+    for width, scheme in SIZES:
+        window.resize(width, 900)
+        window.prefer(scheme)
+        async with page(window, stage, tmp_path):
+            await see(window, f"{number('#past tr')} >= {min(len(stage.past), 5)}")
+            if stage.known:
+                await see(window, f"{number('#names li')} > 0")
+            await run(window, "for (const each of document.querySelectorAll('details')) each.open = true")
+            picture = tmp_path / f"page-{scheme}-{width}.png"
+            await trio.to_thread.run_sync(window.screenshot, picture)
+            assert picture.read_bytes().startswith(b"\x89PNG")
+            assert picture.stat().st_size > 15_000
+            await fits(window, width)
+            for ratio, who in await run(window, CONTRAST):
+                assert ratio >= 4.5, f"{who}: contrast {ratio:.1f}"
+            dark = await run(window, "return getComputedStyle(document.body).backgroundColor")
+            assert (sum(map(int, re.findall(r"\d+", dark)[:3])) < 200) == (scheme == "dark")
+
+
+async def test_cards_without_contents_are_left_out(window, stage, tmp_path):
     async with page(window, stage, tmp_path):
-        await see(window, f"{number('#past tr')} >= 5 && {number('#names li')} > 30")
-        picture = tmp_path / f"page-{scheme}-{width}.png"
-        await trio.to_thread.run_sync(window.screenshot, picture)
-        assert picture.read_bytes().startswith(b"\x89PNG")
-        assert picture.stat().st_size > 20_000
-        await fits(window, width)
-        for ratio, who in await run(window, CONTRAST):
-            assert ratio >= 4.5, f"{who}: contrast {ratio:.1f}"
-        dark = await run(window, "return getComputedStyle(document.body).backgroundColor")
-        assert (sum(map(int, re.findall(r"\d+", dark)[:3])) < 200) == (scheme == "dark")
+        for card in ("problems", "charts", "past-table", "clients-some", "spent", "progress", "states"):
+            assert await run(window, f"return document.getElementById('{card}').offsetParent === null"), card
+        assert "No client is known yet." in await run(window, f"return {text('#clients-none')}")
+
+
+async def test_clients_are_found_by_group_and_by_name(window, stage, tmp_path):
+    stage.known = [f"phone-{number:03}" for number in range(95)]
+    stage.meet_peer()
+    stage.open_round(1)
+    stage.connect("phone-007", "phone-090")
+    stage.submit("phone-007")
+    async with page(window, stage, tmp_path):
+        await see(window, f"{text('#groups')} === 'Submitted 1Not yet 94Connected 2All 95'")
+        assert await run(window, f"return {text('#names')}") == "phone-007 online"
+        await run(window, "document.querySelectorAll('#groups button')[1].click()")
+        await see(window, f"{text('#page')} === '1 of 3, 94 clients'")
+        await run(window, "document.getElementById('next').focus()")
+        await trio.to_thread.run_sync(window.enter)
+        await see(window, f"{text('#page')} === '2 of 3, 94 clients'")
+        stage.submit("phone-090")
+        await see(window, f"{text('#page')} === '2 of 3, 93 clients'")
+        find = (
+            "const box = document.getElementById('search'); box.value = 'E-09'; box.dispatchEvent(new Event('input'))"
+        )
+        await run(window, find)
+        await see(window, f"{number('#names li')} === 4")
+        assert await run(window, "return document.getElementById('pager').hidden")
+        await run(window, find.replace("E-09", "nobody"))
+        await see(window, f"{text('#names')}.includes('Nobody here has “nobody” in the name.')")
+
+
+async def test_times_name_their_zone_and_columns_their_unit(window, stage, tmp_path):
+    play_day(stage, rounds=3)
+    async with page(window, stage, tmp_path):
+        await see(window, f"{number('#past tr')} === 3")
+        heads = await run(
+            window, "return [...document.querySelectorAll('#past-head th')].map(each => each.textContent)"
+        )
+        zone = time.strftime("%Z")
+        columns = ["Total (s)", "Collecting (s)", "Computing (s)", "Waiting (s)", "Evaluation (s)", f"Settled ({zone})"]
+        assert heads[5:] == columns
+        since = await run(
+            window, "const each = document.querySelector('#since time'); return [each.textContent, each.title]"
+        )
+        assert re.fullmatch(rf"[-\d: ]+ {zone}", since[0])
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", since[1])
+        rows = await run(window, "return [...document.querySelectorAll('#past tr')].map(row => row.innerText)")
+        for past, row in zip(reversed(stage.past), rows, strict=True):
+            assert f"{past.seconds:.0f}" in row.split()
+        label = await run(window, "return document.querySelector('#past .timebar').getAttribute('aria-label')")
+        assert re.fullmatch(
+            r"collecting [\d.]+ s, computing [\d.]+ s, waiting for the other server [\d.]+ s, evaluation [\d.]+ s",
+            label,
+        )
+
+
+async def test_the_time_of_the_present_activity_goes_on_between_events(window, stage, tmp_path):
+    play_day(stage, rounds=1)
+    shown = "Number(document.querySelector('#spent .legend .collecting').textContent.split(' ')[1])"
+    async with page(window, stage, tmp_path):
+        before = await run(window, f"return {shown}")
+        await see(window, f"{shown} > {before}")
+        assert await run(window, f"return {text('#spent .legend .computing')}") == "computing 0.0 s"
+
+
+async def test_a_server_with_several_tasks_shows_one_and_lets_choose(window, stage, tmp_path):
+    play_first_round(stage)
+    other = Stage(stage.log, now=time.time(), task="spring sale")
+    other.known = ["dora"]
+    async with trio.open_nursery() as nursery:
+        host = partial(serve_operator, Host(stage, other), "127.0.0.1:0", tmp_path / "token")
+        address = await nursery.start(host)
+        await trio.to_thread.run_sync(window.open, f"http://{address}/")
+        await see(window, f"{text('#live')} === 'live' && {text('#round-title')}.startsWith('Round 1')")
+        words = "return [...document.querySelectorAll('#choice option')].map(each => each.textContent)"
+        assert await run(window, words) == ["goods, round 1", "spring sale"]
+        for width in (1180, 360):
+            window.resize(width, 900)
+            await fits(window, width)
+        choose = "const box = document.getElementById('choice'); box.value = 'spring sale'"
+        await run(window, f"{choose}; box.dispatchEvent(new Event('change'))")
+        await see(window, f"{text('#round-title')} === 'Before the first round'")
+        assert await run(window, "return location.search") == "?task=spring+sale"
+        await see(window, f"{text('#groups')} === 'All 1Connected 0' && {text('#names')} === 'dora away'")
+        assert "S0 spring sale" in await run(window, "return document.title")
+        assert await trio.to_thread.run_sync(window.console) == []
+        await trio.to_thread.run_sync(window.forget)
+        nursery.cancel_scope.cancel()
 
 
 async def test_it_can_be_used_without_seeing_it(window, stage, tmp_path):
