@@ -15,9 +15,9 @@ from parties.outcome import RoundReport
 Activity: TypeAlias = Literal["collecting", "computing", "waiting"]
 """What a server does with a round: it collects requests, computes, or waits for the other server."""
 
-Stage: TypeAlias = Literal["preparing", "running", "resting", "away"]
-"""Where a server is: both servers prepare the next round, a round runs, no further round will open, or the task has no
-server in this process at present."""
+Stage: TypeAlias = Literal["preparing", "drawing", "running", "resting", "away"]
+"""Where a server is: both servers prepare the next round, they draw who takes part in it, a round runs, no further one
+will open, or the task has no server in this process at present."""
 
 TaskState: TypeAlias = Literal["starting", "running", "draining", "drained", "over", "failed"]
 """Where a task of a server's process is.
@@ -145,6 +145,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
         clients_connected: how many connections of clients there are.
         clients_known: how many clients may take part.
         stage: where the server is.
+        asked: how many clients wait to take part in the round that is prepared, or in the one after the present.
         number: of the round that runs, is prepared, or was the last.
         last: the last settled round; None before the first.
         round: the running round; None while the two servers toss the seed of the next one.
@@ -163,6 +164,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     clients_connected: int
     clients_known: int
     stage: Stage
+    asked: int
     number: int
     last: PastRound | None
     round: RoundStatus | None

@@ -153,6 +153,7 @@ class HostedTask:
             clients_connected=0,
             clients_known=0,
             stage="away",
+            asked=0,
             number=0,
             last=None,
             round=None,
@@ -307,6 +308,13 @@ class HostedTask:
             case Running(server=server) | Draining(server=server):
                 return server.submitted_clients()
         return frozenset()
+
+    def drawn_clients(self) -> frozenset[str] | None:
+        """See `Overview`."""
+        match self.stage:
+            case Running(server=server) | Draining(server=server):
+                return server.drawn_clients()
+        return None
 
     async def past_rounds(self, most: int, before: int | None = None) -> list[PastRound]:
         """See `Overview`."""

@@ -24,6 +24,9 @@ class Overview(Protocol):
     def submitted_clients(self) -> frozenset[str]:
         """The clients whose submission is on the running round's list; nobody where no round runs."""
 
+    def drawn_clients(self) -> frozenset[str] | None:
+        """The clients that were drawn for the running round; None where everybody may take part, or no round runs."""
+
     async def past_rounds(self, most: int, before: int | None = None) -> list[PastRound]:
         """The latest settled rounds, oldest first.
 

@@ -199,6 +199,7 @@ class Resources:
             clients_page(
                 task.overview.known_clients(),
                 task.overview.submitted_clients(),
+                task.overview.drawn_clients(),
                 task.observer.connected,
                 status.round.number if status.round else None,
                 show=shown,

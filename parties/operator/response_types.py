@@ -149,8 +149,9 @@ class StatusView(Versioned):
     task: str
     time: Moment
     started_at: Moment
-    stage: Literal["preparing", "running", "resting", "away"]
+    stage: Literal["preparing", "drawing", "running", "resting", "away"]
     number: Count
+    asked: Count
     waiting_for: str
     round: RunningView | None
     last: SummaryView | None
@@ -198,10 +199,11 @@ class RoundView(SummaryView, Versioned):
 
 
 class ClientRow(TypedDict):
-    """A client: how many connections it has, and whether its submission is in the running round."""
+    """A client: how many connections it has, and whether it may take part in the running round and has submitted."""
 
     name: str
     connections: Count
+    drawn: bool
     submitted: bool
 
 

@@ -225,6 +225,8 @@ def _between(status: StatusView) -> str:
         return f"{before}the task is not served now"
     if status["stage"] == "resting":
         return f"{before}no further round opens"
+    if status["stage"] == "drawing":
+        return f"{before}clients ask to take part in round {status['number']}: {status['asked']:,} so far"
     return f"{before}both servers prepare round {status['number']}"
 
 

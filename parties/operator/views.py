@@ -67,6 +67,7 @@ def status_view(status: ServerStatus, observer: OperatorObserver) -> StatusView:
         "started_at": observer.started_at,
         "stage": status.stage,
         "number": status.number,
+        "asked": status.asked,
         "waiting_for": status.waiting_for,
         "round": _running_view(status.round) if status.round else None,
         "last": _summary(status.last) if status.last else None,
@@ -130,6 +131,7 @@ def round_view(past: PastRound) -> RoundView:
 def clients_page(
     known: Sequence[str],
     submitted: frozenset[str],
+    drawn: frozenset[str] | None,
     connected: Counter[str],
     number: int | None,
     *,
@@ -142,6 +144,7 @@ def clients_page(
     Args:
         known: their names, sorted.
         submitted: those whose submission is in the running round.
+        drawn: those who may take part in the running round; None: all of them.
         connected: by client, the number of its connections.
         number: of the running round; None where none runs.
         show: which of them are asked for.
@@ -152,7 +155,7 @@ def clients_page(
     groups: dict[str, Sequence[str]] = {
         "all": known,
         "submitted": [name for name in known if name in submitted],
-        "missing": [name for name in known if name not in submitted],
+        "missing": [name for name in known if name not in submitted and (drawn is None or name in drawn)],
         "connected": [name for name in known if name in connected],
     }
     found = [name for name in groups[show] if part in name.casefold()] if part else groups[show]
@@ -167,7 +170,12 @@ def clients_page(
         "page": page,
         "pages": pages,
         "clients": [
-            {"name": name, "connections": connected.get(name, 0), "submitted": name in submitted}
+            {
+                "name": name,
+                "connections": connected.get(name, 0),
+                "drawn": drawn is None or name in drawn,
+                "submitted": name in submitted,
+            }
             for name in found[first : first + CLIENTS_PER_PAGE]
         ],
     }

@@ -34,7 +34,7 @@ from parties.server.evidence import EvidenceBook
 from parties.server.history import SumOf
 from parties.server.reception import Listening, Reception
 from parties.server.round.run import RoundRun
-from parties.server.rounds import Resting, Running, Stage, Tossing
+from parties.server.rounds import Resting, Running, Sampling, Stage, Tossing
 from parties.server.setup import ServerSetup
 from parties.server.traffic import Traffic
 from parties.status import PastRound, ServerStatus
@@ -60,8 +60,6 @@ RUN = Door("Server.run")
 
 LASTING = (VersionMismatchError, KindMismatchError, RoleMismatchError, WrongServerKeyError, ForeignPeerError)
 """Why servers do not meet, where waiting does not help: an operator has to do something."""
-
-_STAGES: dict[type[Stage], StageName] = {Tossing: "preparing", Running: "running", Resting: "resting"}
 
 
 class Server:
@@ -310,7 +308,8 @@ class Server:
             peer_release=self.actor.meeting.peer_release,
             clients_connected=self.visitors,
             clients_known=len(self.enrolment.names()),
-            stage=_STAGES[type(self.actor.rounds.stage)],
+            stage=_stage_name(self.actor.rounds.stage),
+            asked=len(self.actor.rounds.askers.of(self.actor.rounds.number)),
             number=self.actor.rounds.number,
             last=self.actor.rounds.past[-1] if self.actor.rounds.past else None,
             round=None if run is None else run.status(),
@@ -330,6 +329,10 @@ class Server:
     def submitted_clients(self) -> frozenset[str]:
         """The clients whose submission is on the running round's list; nobody where no round runs."""
         return frozenset() if self.running is None else self.running.course.submitters()
+
+    def drawn_clients(self) -> frozenset[str] | None:
+        """The clients that were drawn for the running round; None where everybody may take part, or no round runs."""
+        return None if self.running is None else self.running.drawn
 
     async def past_rounds(self, most: int = 200, before: int | None = None) -> list[PastRound]:
         """The last rounds that are over, in order.
@@ -468,3 +471,17 @@ class Server:
                 return Refusal(self._other_task(payload))
             return b"peer"
         return await self.enrolment.admit(key, payload)
+
+
+def _stage_name(stage: Stage) -> StageName:
+    match stage:
+        case Tossing():
+            return "preparing"
+        case Sampling():
+            return "drawing"
+        case Running():
+            return "running"
+        case Resting():
+            return "resting"
+        case _:
+            assert_never(stage)

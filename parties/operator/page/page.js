@@ -34,7 +34,7 @@ function show(status) {
 }
 
 function title({ server, task, round, number: coming, stage }) {
-  const words = round ? `round ${round.number}: ${round.step}` : stage === "away" ? "not served" : stage === "resting" ? "no further round" : `preparing round ${coming}`;
+  const words = round ? `round ${round.number}: ${round.step}` : stage === "away" ? "not served" : stage === "resting" ? "no further round" : `${stage} round ${coming}`;
   return `${server} ${task} · ${words} · fsl-async`;
 }
 

@@ -110,8 +110,8 @@ function drawGroups(fitting, show, counts) {
   });
 }
 
-function row({ name, connections, submitted }, told, submits) {
-  const words = [told ? (submitted ? "submitted" : "not yet") : "", connections ? "online" : "away"].filter(Boolean).join(", ");
+function row({ name, connections, drawn, submitted }, told, submits) {
+  const words = [told ? (submitted ? "submitted" : drawn ? "not yet" : "not drawn") : "", connections ? "online" : "away"].filter(Boolean).join(", ");
   return make("li", submits && submitted ? "in" : connections ? "here" : "", make("span", "name", name), " ", make("span", "quiet", words));
 }
 

@@ -61,6 +61,7 @@ function sentence(status, kind) {
   const before = !last ? "" : last.ended === "done" ? `${kind.done} ` : `Round ${last.number} was ${last.ended}: ${last.aborted || last.refused}. `;
   if (stage === "away") return `${before}This task is not served now: ${status.waiting_for}.`;
   if (stage === "resting") return `${before}No further round opens.`;
+  if (stage === "drawing") return `${before}${peer.connected ? "" : away}Clients ask to take part in round ${status.number}: ${number(status.asked)} so far. Then the servers draw some of them.`;
   const next = `round ${status.number} opens once both servers have drawn its seed.`;
   return `${before}${peer.connected ? `Next: ${next}` : `${away}${next[0].toUpperCase()}${next.slice(1)}`}`;
 }

@@ -131,6 +131,11 @@ class RoundRun:
         """Whether the state accepts events of that kind."""
         return event in self.course.machine.accepts[type(self.state)]
 
+    @property
+    def drawn(self) -> frozenset[str] | None:
+        """Who was drawn to take part; None where everybody may."""
+        return self._begun.drawn
+
     def is_drawn(self, client: str) -> bool:
         """Whether this client may take part: everybody may, unless the task draws who does."""
         return self._begun.is_drawn(client)

@@ -68,6 +68,8 @@ class Stage:
         self.submitted: set[str] = set()
         self.running: RoundStatus | None = None
         self.resting = False
+        self.asked = 0
+        self.drawn: frozenset[str] | None = None
         self.peer_release = ""
         self._measured = Measured(RoundTimes(), now)
 
@@ -88,7 +90,14 @@ class Stage:
             peer_release=self.peer_release,
             clients_connected=len(self.connected),
             clients_known=len(self.known_clients()),
-            stage="running" if self.running else "resting" if self.resting else "preparing",
+            stage="running"
+            if self.running
+            else "drawing"
+            if self.asked
+            else "resting"
+            if self.resting
+            else "preparing",
+            asked=self.asked,
             number=len(self.past) + (not self.resting),
             last=self.past[-1] if self.past else None,
             round=self._measured_run(),
@@ -109,6 +118,9 @@ class Stage:
 
     def submitted_clients(self) -> frozenset[str]:
         return frozenset(self.submitted)
+
+    def drawn_clients(self) -> frozenset[str] | None:
+        return self.drawn
 
     async def past_rounds(self, most: int, before: int | None = None) -> list[PastRound]:
         self.read = most

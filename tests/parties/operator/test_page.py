@@ -76,7 +76,7 @@ async def run(window: Browser, script: str) -> object:
 
 
 def text(selector: str) -> str:
-    return f"document.querySelector({json.dumps(selector)}).textContent"
+    return f"(document.querySelector({json.dumps(selector)})?.textContent ?? '')"
 
 
 def number(selector: str) -> str:
@@ -392,6 +392,23 @@ async def test_clients_are_found_by_group_and_by_name(window, stage, tmp_path):
         assert await run(window, "return document.getElementById('pager').hidden")
         await run(window, find.replace("E-09", "nobody"))
         await see(window, f"{text('#names')}.includes('Nobody here has “nobody” in the name.')")
+
+
+async def test_clients_that_ask_and_those_that_are_drawn(window, stage, tmp_path):
+    stage.known = ["alice", "bob", "carol"]
+    stage.meet_peer()
+    stage.asked = 2
+    async with page(window, stage, tmp_path):
+        assert "Clients ask to take part in round 1: 2 so far." in await run(window, f"return {text('#state')}")
+        stage.asked = 0
+        stage.drawn = frozenset({"alice", "carol"})
+        stage.open_round(1)
+        stage.submit("alice")
+        await see(window, f"{text('#groups')} === 'Submitted 1Not yet 1Connected 0All 3'")
+        await run(window, "document.querySelectorAll('#groups button')[3].click()")
+        await see(window, f"{number('#names li')} === 3")
+        shown = await run(window, "return [...document.querySelectorAll('#names li')].map(each => each.textContent)")
+        assert shown == ["alice submitted, away", "bob not drawn, away", "carol not yet, away"]
 
 
 async def test_times_name_their_zone_and_columns_their_unit(window, stage, tmp_path):

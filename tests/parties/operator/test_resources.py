@@ -83,8 +83,12 @@ async def test_who_has_submitted_and_who_is_missing_in_pages(port):
     last = await port.json("/clients.json?show=missing&page=99")
     assert (last["page"], last["clients"][-1]["name"]) == (3, "phone-119")
     found = await port.json("/clients.json?show=connected&search=PHONE-00")
-    assert found["clients"] == [{"name": "phone-007", "connections": 2, "submitted": True}]
+    assert found["clients"] == [{"name": "phone-007", "connections": 2, "drawn": True, "submitted": True}]
     assert (await port.json("/clients.json?search=nobody"))["clients"] == []
+    port.stage.drawn = frozenset({"phone-007", "phone-008"})
+    drawn = await port.json("/clients.json?show=missing")
+    assert [client["name"] for client in drawn["clients"]] == ["phone-008"], "who was not drawn is not missed"
+    assert drawn["counts"]["all"] == 120
     for wrong in ("show=rows", "page=0", "page=x"):
         assert "expected" in (await port.json(f"/clients.json?{wrong}", 400))["error"]
 

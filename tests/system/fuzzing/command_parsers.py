@@ -136,6 +136,7 @@ def _answers() -> list[bytes]:
         clients_connected=1,
         clients_known=2,
         stage="running",
+        asked=1,
         number=4,
         last=past,
         round=run,

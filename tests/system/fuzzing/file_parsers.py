@@ -159,6 +159,7 @@ class _Server:
             clients_connected=1,
             clients_known=2,
             stage="preparing",
+            asked=1,
             number=2,
             last=None,
             round=None,
@@ -172,6 +173,9 @@ class _Server:
 
     def submitted_clients(self) -> frozenset[str]:
         return frozenset({"alice"})
+
+    def drawn_clients(self) -> frozenset[str] | None:
+        return None
 
     async def past_rounds(self, most: int, before: int = 0) -> list[PastRound]:
         return [
