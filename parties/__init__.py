@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         AlreadyCountedError as AlreadyCountedError,
         BeganAnewError as BeganAnewError,
         ClientEndedError as ClientEndedError,
+        NoUnionError as NoUnionError,
         NotDrawnError as NotDrawnError,
         OutcomeUnknownError as OutcomeUnknownError,
         OutcomesDifferError as OutcomesDifferError,
@@ -82,7 +83,7 @@ else:
             "parties.deployment.connecting": "connect connect_blocking",
             "parties.deployment.server": "server_setup",
             "parties.errors": (
-                "AlreadyCountedError BeganAnewError ClientEndedError NotDrawnError OutcomeUnknownError "
+                "AlreadyCountedError BeganAnewError ClientEndedError NoUnionError NotDrawnError OutcomeUnknownError "
                 "OutcomesDifferError RequestDeniedError RoundClosedError ServerBusyError SumRefusedError"
             ),
             "parties.files.models": "load_model save_model",

@@ -10,6 +10,7 @@
     ├── RequestDeniedError          a server refused a request; the message says which server and why
     │   └── ServerBusyError         it has no room for the request now, and says when to ask again
     ├── MisuseError
+    │   ├── NoUnionError            no union has been found yet
     │   └── BeganAnewError          neither server knows a round that this client took part in
     └── PeerViolationError
         └── OutcomesDifferError     the servers have signed different outcomes of one round
@@ -29,6 +30,7 @@ __all__ = [
     "AlreadyCountedError",
     "BeganAnewError",
     "ClientEndedError",
+    "NoUnionError",
     "NotDrawnError",
     "OutcomeUnknownError",
     "OutcomesDifferError",
@@ -182,6 +184,21 @@ class BeganAnewError(MisuseError):
             "back from a copy. Nothing was sent. `forget_rounds`, or another state file (--state FILE), lets this "
             "client take part again; train anew first, because a server may know a sum with this client's last values"
         )
+
+
+class NoUnionError(MisuseError):
+    """No union has been found yet, or none since this client was started.
+
+    Attributes:
+        number: the round that is open, and finds one.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(
+            f"round {number} is finding a union, and this client knows of none before it: take part with `unite`, wait "
+            "for the round's end with `outcome`, and ask again"
+        )
+        self.number = number
 
 
 class OutcomesDifferError(PeerViolationError):

@@ -92,6 +92,10 @@ class Client:
         """See `parties.Client.unite`."""
         return await self._call(lambda client: client.unite(rows, wait=wait))
 
+    async def union(self, *, wait: bool = False) -> dict[str, npt.NDArray[np.uint32]]:
+        """See `parties.Client.union`."""
+        return await self._call(lambda client: client.union(wait=wait))
+
     async def resume(self) -> SubmissionReceipt:
         """See `parties.Client.resume`."""
         return await self._call(lambda client: client.resume())

@@ -15,8 +15,8 @@ the client has ended. Nobody waits for an actor that has ended or is being close
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence, Set
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, assert_never
 
@@ -27,6 +27,8 @@ import trio
 from fsl_async.config import RoundConfig
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.protocols import client as protocol
+from fsl_async.protocols.entry import Inside, RoundGone
+from fsl_async.task import ProtocolName
 from parties.client import inbox
 from parties.client.announcements import Announcements
 from parties.client.arguments import refuse_fractions
@@ -36,13 +38,14 @@ from parties.client.outcomes import Outcomes
 from parties.client.participation import Participation
 from parties.client.requests import Requests
 from parties.client.retrieval import Retriever
-from parties.client.round_entry import Protocol, RoundEntry
+from parties.client.round_entry import ANY, RETRIEVING, SUBMITTING, UNITING, RoundEntry
 from parties.client.setup import ClientSetup
 from parties.client.state import ClientState, Pending
 from parties.client.submission import fresh_marks, update_mark
 from parties.client.submitting import Submitter
 from parties.client.trees import Planter
-from parties.errors import ClientEndedError, RoundClosedError
+from parties.client.unions import RowsByName, Unions
+from parties.errors import ClientEndedError, NoUnionError, RoundClosedError
 from parties.outcome import SubmissionReceipt
 
 
@@ -92,12 +95,13 @@ class Actor:
         state = ClientState(setup.store, setup.identity.public, setup.task, setup.lane)
         self.participation = here = Participation(setup.identity.name, state)
         self.deferred: dict[str, npt.NDArray[np.uint32]] = {}
-        self._downloads = downloads = Downloads(setup.task, setup.identity.name, requests)
+        self._unions = unions = Unions(setup, requests)
+        self._downloads = downloads = Downloads(setup.identity.name, requests, unions)
         self._planter = Planter(setup.lane, setup.randomness)
         self._outcomes = Outcomes(setup, requests, here)
-        self._entry = RoundEntry(setup.task, here, Announcements(setup, requests), downloads, self._outcomes)
-        self._retriever = Retriever(setup, requests, here, downloads, self._planter)
-        self.submitter = Submitter(setup, requests, here, downloads, self._planter, self._outcomes)
+        self._entry = RoundEntry(setup.task, here, Announcements(setup, requests), unions, self._outcomes)
+        self._retriever = Retriever(setup, requests, here, unions, downloads, self._planter)
+        self.submitter = Submitter(setup, requests, here, unions, self._planter, self._outcomes)
         self._state: _State = _NOT_CONNECTED
 
     # ---- for callers
@@ -186,16 +190,18 @@ class Actor:
     async def _take(self, request: inbox.Request) -> Any:
         match request:
             case inbox.Retrieve(rows=rows, dense=dense, wait=wait):
-                async with self._in_round("ssa", wait=wait) as config:
+                async with self._in_round(RETRIEVING, wait=wait) as config:
                     return await self._retrieve(config, rows, dense)
             case inbox.Submit(sparse=sparse, dense=dense, wait=wait):
-                async with self._in_round("ssa", wait=wait) as config:
+                async with self._in_round(SUBMITTING, wait=wait) as config:
                     refuse_fractions(config, sparse, dense)
                     mark = update_mark(self.setup.identity, "ssa", sparse, dense)
                     return await self.submitter.submit(config, sparse, dense, mark)
             case inbox.Unite(rows=rows, wait=wait):
-                async with self._in_round("psu", wait=wait) as config:
+                async with self._in_round(UNITING, wait=wait) as config:
                     return await self._unite(config, rows)
+            case inbox.Union(wait=wait):
+                return await self._union(wait=wait)
             case inbox.Resume():
                 return await self._resume()
             case inbox.AskOutcome():
@@ -224,6 +230,19 @@ class Actor:
         marks = {index: (chosen, fresh_marks(len(chosen), draw)) for index, chosen in wanted.items()}
         return await self.submitter.submit(config, marks, {}, mark_of_rows(self.setup, wanted))
 
+    async def _union(self, *, wait: bool) -> RowsByName:
+        here = self.participation.round.entry
+        if isinstance(here, Inside) and here.config.union:
+            with suppress(RoundClosedError):  # restarted since, and its round is over: the next one tells
+                await self._unions.of_round(here.config)
+                return self._unions.found()
+        async with self._in_round(ANY, wait=wait) as config:
+            if config.found:
+                await self._unions.published(config)
+        if not (found := self._unions.found()):
+            raise NoUnionError(config.number)
+        return found
+
     async def _resume(self) -> SubmissionReceipt:
         match self.participation.submission:
             case Pending(draft=draft):
@@ -232,14 +251,14 @@ class Actor:
                 raise MisuseError("no submission is pending: there is nothing to resume")
 
     @asynccontextmanager
-    async def _in_round(self, wanted: Protocol, *, wait: bool) -> AsyncIterator[RoundConfig]:
-        """Be in an open round of the wanted protocol; a round that turns out to be closed is left."""
+    async def _in_round(self, wanted: Set[ProtocolName], *, wait: bool) -> AsyncIterator[RoundConfig]:
+        """Be in an open round of a wanted protocol; a round that turns out to be closed is left."""
         here = self.participation
         try:
             yield await self._entry.enter(wanted, wait=wait)
         except RoundClosedError:
-            if isinstance(here.round, protocol.Inside | protocol.Retrieving | protocol.Holding):
-                await here.leave(protocol.RoundGone())
+            if protocol.may_be_lost(here.round):
+                await here.leave(RoundGone())
             raise
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fsl_async.config import RoundConfig
 from fsl_async.errors import MisuseError, PeerViolationError
-from fsl_async.protocols.client import Announced
+from fsl_async.protocols.entry import Announced
 from fsl_async.wire.messages import Enter, Opened
 from parties.client.requests import Requests, task_difference
 from parties.client.session import OwnSession, TreeSession

@@ -72,6 +72,10 @@ class BlockingClient:
         """See `Client.unite`."""
         return self._calls.call(lambda client: client.unite(rows, wait=wait), timeout)
 
+    def union(self, *, wait: bool = False, timeout: float = FOR_EVER) -> dict[str, npt.NDArray[np.uint32]]:
+        """See `Client.union`."""
+        return self._calls.call(lambda client: client.union(wait=wait), timeout)
+
     def resume(self, *, timeout: float = FOR_EVER) -> SubmissionReceipt:
         """See `Client.resume`."""
         return self._calls.call(lambda client: client.resume(), timeout)

@@ -7,7 +7,7 @@ posted to the inbox of the task `Client.run`, which carries them out. Each conce
     inbox           what can be asked for, and how a caller waits for it; actor: the task that does it
     participation   which round, session and submission the client is in; state: how that is stored
     round_entry     entering a round; announcements: what servers announce, and whether it is believed
-    retrieval       private retrievals; downloads: what is fetched openly
+    retrieval       private retrievals; downloads: what is fetched openly; unions: which rows a round works on
     submitting      submissions; submission: their bytes; outcomes, statements: what became of them
     requests        requests and repeats; connection, retries
 
@@ -30,6 +30,7 @@ from fsl_async.client.planting import rows_by_block
 from fsl_async.error_groups import sole_error
 from fsl_async.errors import MisuseError
 from fsl_async.protocols import client as protocol
+from fsl_async.task import ProtocolName
 from parties.client import inbox
 from parties.client.actor import Actor, mark_of_rows
 from parties.client.arguments import Rows, encoded_updates, wanted_rows
@@ -157,7 +158,7 @@ class Client:
     @property
     def undecided(self) -> int:
         """The round of the last submission, as long as this client is in it and does not know its end; else 0."""
-        undecided = isinstance(self._actor.participation.round, protocol.Submitting | protocol.Submitted)
+        undecided = isinstance(self._actor.participation.round.ssa, protocol.UNDECIDED)
         return self.round_number if undecided else 0
 
     @property
@@ -192,6 +193,7 @@ class Client:
             PeerViolationError: a server broke the protocol, or the two contradict each other.
             ChannelError: a connection was lost, and patience is over.
         """
+        self._refuse("psu", "the rounds of this task only find a union: call `unite`, `outcome` and `union`")
         wanted, dense = wanted_rows(self.task, rows)
         return await self._ask(inbox.Retrieve(wanted, dense, wait))
 
@@ -231,13 +233,16 @@ class Client:
             ChannelError: a connection was lost, and patience is over; `resume` continues.
             StorageError: the submission could not be stored; nothing was sent.
         """
+        self._refuse("psu", "the rounds of this task only find a union: call `unite`, `outcome` and `union`")
+        self._refuse("psr", "the rounds of this task only serve retrievals: nothing is submitted in them")
         sparse, dense = encoded_updates(self.task, updates)
         return await self._ask(inbox.Submit(sparse, dense, wait))
 
     async def unite(self, rows: Mapping[str, npt.ArrayLike], *, wait: bool = False) -> SubmissionReceipt:
-        """Take part in finding the union of all clients' rows, in a task with `alignment="union"`.
+        """Take part in finding the union of all clients' rows, in a task with `alignment="union"` or `protocol="psu"`.
 
-        Both servers and all clients learn the union, and nothing else; the rounds after it work on those rows alone.
+        Both servers and all clients learn the union (see `union`), and nothing else; with `alignment="union"` the
+        rounds after it work on those rows alone.
 
         Args:
             rows: by sparse block, the distinct rows this client selects, at most `select`.
@@ -252,9 +257,36 @@ class Client:
                 what it allows.
             FslError: as for `submit`.
         """
-        if self.task.alignment != "union":
-            raise MisuseError('this task is aligned on all rows; only one with alignment="union" has union rounds')
+        self._refuse_without_unions()
         return await self._ask(inbox.Unite(rows_by_block(self.task, rows), wait))
+
+    async def union(self, *, wait: bool = False) -> dict[str, npt.NDArray[np.uint32]]:
+        """The union on which the round that this client is in is aligned, else the last one that was found.
+
+            await client.unite({"items": [3, 14]})
+            await client.outcome()                     # the round is over
+            (await client.union())["items"]            # array([3, 14, 15, ...], dtype=uint32)
+
+        A client that has not taken part learns it as well: it enters the round that is open. In a task with
+        `protocol="psu"` the servers say there which round has found the last union, and sign what that was. In a task
+        with `alignment="union"`, while the next union is being found, only a client that was there knows the last one.
+
+        Args:
+            wait: where this client has submitted to the round that is open, wait for the next one.
+
+        Returns:
+            By sparse block the row numbers, ascending, uint32, as both servers describe them by their digest.
+
+        Raises:
+            NoUnionError: none has been found yet.
+            MisuseError: the task has no rounds that find a union, a submission is pending, or this client has submitted
+                to the open round: `outcome` waits for its end.
+            RoundClosedError: another union was found meanwhile; call again.
+            PeerViolationError: the servers describe different unions, or one has sent another than they describe.
+            FslError: otherwise as for `retrieve`.
+        """
+        self._refuse_without_unions()
+        return await self._ask(inbox.Union(wait))
 
     async def resume(self) -> SubmissionReceipt:
         """Finish the pending submission: send its bytes, as they were, to each server that owes its receipt.
@@ -308,6 +340,16 @@ class Client:
         What has been submitted may be in a sum that a server knows: do not submit the same values again.
         """
         await self._ask(inbox.ForgetRounds())
+
+    def _refuse(self, protocol: ProtocolName, why: str) -> None:
+        if self.task.protocol == protocol:
+            raise MisuseError(f"{why} (protocol={protocol!r})")
+
+    def _refuse_without_unions(self) -> None:
+        if not self.task.finds_unions:
+            raise MisuseError(
+                'the rounds of this task find no union; those of a task with alignment="union" or protocol="psu" do'
+            )
 
     async def _ask(self, request: Asking[ResultT]) -> ResultT:
         return await self._actor.post(request).result()

@@ -56,6 +56,13 @@ class Unite(Asking[SubmissionReceipt]):
 
 
 @dataclass(frozen=True)
+class Union(Asking[dict[str, npt.NDArray[np.uint32]]]):
+    """The union that is known, or can be learnt now."""
+
+    wait: bool
+
+
+@dataclass(frozen=True)
 class Resume(Asking[SubmissionReceipt]):
     """The pending submission is to be finished."""
 
@@ -80,7 +87,7 @@ class ForgetRounds(Asking[None]):
     """The servers have begun anew."""
 
 
-Request: TypeAlias = Retrieve | Submit | Unite | Resume | AskOutcome | NoteTold | ForgetSession | ForgetRounds
+Request: TypeAlias = Retrieve | Submit | Unite | Union | Resume | AskOutcome | NoteTold | ForgetSession | ForgetRounds
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from contextlib import contextmanager
 
 from fsl_async.config import RoundConfig
 from fsl_async.errors import FslError, MisuseError
-from fsl_async.protocols import client as protocol
+from fsl_async.protocols.entry import Leave
+from fsl_async.protocols.ssa.client import Finish
 from parties.client.participation import Participation
 from parties.client.requests import Requests
 from parties.client.setup import ClientSetup
@@ -63,9 +64,9 @@ class Outcomes:
             try:
                 outcome = await learn_outcome(self._setup, self._requests, last.config)
             except (OutcomeUnknownError, OutcomesDifferError):
-                await self._participation.settle(last, protocol.Leave(), counted=False)
+                await self._participation.settle(last, Leave(), counted=False)
                 raise
-            await self._participation.settle(last, protocol.Finish(), counted=outcome.counted)
+            await self._participation.settle(last, Finish(), counted=outcome.counted)
         if outcome.opened:  # "not counted" would invite the caller to submit the same values again
             raise SumRefusedError(outcome.number, outcome.reason)
         return outcome

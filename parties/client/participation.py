@@ -1,21 +1,23 @@
 """Where a client is: its round, its session and its last submission.
 
-The rules of a round are in `fsl_async.protocols.client`, those of a session in `fsl_async.protocols.epochs`; what is
-stored, and when it is erased, in `parties.client.state`. Here the three change together. A change of the submission, or
-of the session with it, is stored before it is adopted, and a call that is cancelled finishes it, so that the store and
-the memory do not disagree.
+The rules of a round are in `fsl_async.protocols.client` and the machines that it names, those of a session in
+`fsl_async.protocols.epochs`; what is stored, and when it is erased, in `parties.client.state`. Here the three change
+together. A change of the submission, or of the session with it, is stored before it is adopted, and a call that is
+cancelled finishes it, so that the store and the memory do not disagree.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import trio
 
 from fsl_async.config import RoundConfig
 from fsl_async.protocols import client as protocol
-from fsl_async.protocols.machine import Event
+from fsl_async.protocols.entry import Announced, Inside, Leave, RoundGone
+from fsl_async.protocols.psr import client as psr
+from fsl_async.protocols.ssa import client as ssa
 from parties.client.session import NoSession, OwnSession, settled, submitted
 from parties.client.state import ClientState, Ended, Fresh, Pending, Received, Retrieval, Submission, last_of
 from parties.client.submission import Draft, LastSubmission, TreeSource
@@ -27,7 +29,7 @@ class Participation:
     """One client's part in the rounds, one after the other.
 
     Attributes:
-        round: the state of the round's machine.
+        round: where it is in its round.
         session: the trees that outlive their round.
         submission: the last one.
         untold: the last submission of an earlier process, until its caller is known to have heard what became of it.
@@ -35,7 +37,7 @@ class Participation:
     """
 
     def __init__(self, client: str, state: ClientState) -> None:
-        self.round: protocol.ClientRound = protocol.Outside(0)
+        self.round: protocol.ClientRound = protocol.outside(0)
         self.session: OwnSession = NoSession()
         self.submission: Submission = Fresh()
         self.untold: LastSubmission | None = None
@@ -57,11 +59,11 @@ class Participation:
         self.last_round = last.config if last else None
         match stored.submission:
             case Pending(draft=draft):
-                self.round = protocol.Submitting(draft.config, draft.digest, frozenset(draft.receipts))
+                self.round = protocol.submitted_before(draft.config, draft.digest, draft.receipts)
             case Received(last=last):
-                self.round = protocol.Submitted(last.config, last.digest)
+                self.round = protocol.submitted_before(last.config, last.digest, (0, 1))
         if stored.retrieval:
-            self.round = protocol.Retrieving(stored.retrieval.config, stored.retrieval.query, frozenset())
+            self.round = protocol.retrieved_before(stored.retrieval.config, stored.retrieval.query)
             self.last_round = stored.retrieval.config
         return stored.existed
 
@@ -72,27 +74,32 @@ class Participation:
     @property
     def number(self) -> int:
         """The number of the round this client is in; 0 outside."""
-        match self.round:
-            case protocol.Outside() | protocol.HalfEntered() | protocol.Undrawn() | protocol.Over():
-                return 0
-            case state:
-                return state.config.number
+        return self.round.entry.config.number if isinstance(self.round.entry, Inside) else 0
 
     # ---- the round
 
-    def step(self, event: Event) -> None:
+    def step(self, event: protocol.ClientEvent) -> None:
         """Take an event of the round that needs no storing."""
         self.round = protocol.step(self.round, event)
 
-    def announced(self, announced: protocol.Announced) -> None:
+    def announced(self, announced: Announced) -> None:
         """A server has announced a round; once both have announced the same, this client is in it, or not drawn."""
         self.step(announced)
-        if isinstance(self.round, protocol.Inside):
+        if isinstance(self.round.entry, Inside):
             self.last_round = announced.config
 
-    def answered(self, server: int, query: protocol.QueryId) -> None:
-        """A server has answered a retrieval."""
-        self.step(protocol.Answered(server, query))
+    def answered(self, server: int, query: psr.QueryId) -> None:
+        """A server has answered a query."""
+        self.step(psr.Answered(server, query))
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Within this context a query is asked; it is interrupted by whatever ends the context early."""
+        try:
+            yield
+        finally:
+            if isinstance(self.round.psr, psr.Asked | psr.HalfAnswered):
+                self.step(psr.Interrupt())
 
     async def begin_query(self, config: RoundConfig) -> int:
         """Take the number of the round's next retrieval.
@@ -100,8 +107,8 @@ class Participation:
         Raises:
             MisuseError: the task allows no more retrievals in this round.
         """
-        self.step(protocol.Ask())
-        query = protocol.number_asked(self.round)
+        self.step(psr.Ask())
+        query = psr.number_asked(self.round.psr)
         await self._state.store_retrieval(Retrieval(config, query), self.session)
         return query
 
@@ -111,12 +118,12 @@ class Participation:
 
     def held(self) -> tuple[int, Planting] | None:
         """The round's last retrieval, by number, and its trees; None where this process has made none."""
-        match self.round:
-            case protocol.Holding(query=int(number)) if number in self._answered_trees:
+        match self.round.psr:
+            case psr.Holding(query=int(number)) if number in self._answered_trees:
                 return number, self._answered_trees[number]
         return None
 
-    async def leave(self, event: protocol.RoundGone | protocol.Leave) -> None:
+    async def leave(self, event: RoundGone | Leave) -> None:
         """Be outside, with nothing left of the round's retrievals."""
         self.step(event)
         self._answered_trees.clear()
@@ -129,10 +136,10 @@ class Participation:
         session = submitted(self.session, draft, source)
         with trio.CancelScope(shield=True):
             await self._state.store_draft(draft, session)
-            self.step(protocol.Submit(draft.digest))
+            self.step(ssa.Submit(draft.digest))
             self.session, self.submission = session, Pending(draft)
 
-    async def receipted(self, event: protocol.Receipted, signature: bytes) -> None:
+    async def receipted(self, event: ssa.Receipted, signature: bytes) -> None:
         """A server has acknowledged the pending submission.
 
         Raises:
@@ -145,14 +152,14 @@ class Participation:
                 await self._state.store_receipt(submission)
                 self.round, self.submission = after, submission
 
-    async def settle(self, last: LastSubmission, event: protocol.Finish | protocol.Leave, *, counted: bool) -> None:
+    async def settle(self, last: LastSubmission, event: ssa.Finish | Leave, *, counted: bool) -> None:
         """A submission's round has ended; what was stored for it is erased."""
         with trio.CancelScope(shield=True):
             session = settled(self.session, last.config.epoch, self._client, counted=counted)
             await self._state.store_end(last, session)
             self.session, self.submission = session, Ended(last)
             self._answered_trees.clear()
-            if isinstance(self.round, protocol.Submitting | protocol.Submitted):
+            if isinstance(self.round.ssa, protocol.UNDECIDED):
                 self.step(event)
 
     async def note_told(self) -> None:
@@ -188,5 +195,5 @@ class Participation:
         """Forget every round, session and submission, because the servers have begun anew."""
         with trio.CancelScope(shield=True):
             await self._state.forget_rounds()
-            self.round, self.submission, self.untold, self.last_round = protocol.Outside(0), Fresh(), None, None
+            self.round, self.submission, self.untold, self.last_round = protocol.outside(0), Fresh(), None, None
             self.forget_session()

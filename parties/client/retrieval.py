@@ -20,7 +20,7 @@ from fsl_async.client.upload import read_answers, retrieval_part
 from fsl_async.config import RoundConfig
 from fsl_async.derivation import public_digest
 from fsl_async.errors import MisuseError
-from fsl_async.protocols import client as protocol
+from fsl_async.protocols.psr import client as psr
 from fsl_async.task import Task
 from fsl_async.wire.codec import Received
 from fsl_async.wire.messages import Answer, Recall, Retrieve
@@ -31,6 +31,7 @@ from parties.client.requests import Requests
 from parties.client.session import TreeSession
 from parties.client.setup import ClientSetup
 from parties.client.trees import Planter, Planting
+from parties.client.unions import Unions
 from parties.errors import RequestDeniedError
 
 Answers: TypeAlias = tuple[memoryview, memoryview]
@@ -46,12 +47,14 @@ class Retriever:
         setup: ClientSetup,
         requests: Requests,
         participation: Participation,
+        unions: Unions,
         downloads: Downloads,
         planter: Planter,
     ) -> None:
         self._setup = setup
         self._requests = requests
         self._participation = participation
+        self._unions = unions
         self._downloads = downloads
         self._planter = planter
 
@@ -63,8 +66,8 @@ class Retriever:
             those, by block.
         """
         task = self._setup.task
-        within = {index: self._downloads.within(config, index, rows) for index, rows in wanted.items()}
-        ranks = {index: self._downloads.named(config, index, rows[within[index]]) for index, rows in wanted.items()}
+        within = {index: self._unions.within(config, index, rows) for index, rows in wanted.items()}
+        ranks = {index: self._unions.named(config, index, rows[within[index]]) for index, rows in wanted.items()}
         found, grove = await self._found(config, ranks)
         arrays: dict[str, npt.NDArray[Any]] = {}
         deferred: Deferred = {}
@@ -82,9 +85,10 @@ class Retriever:
         match self._participation.session:
             case TreeSession(planting=planting) as session if session.stands:
                 check_session_rows(self._setup.task, session, wanted)
-                self._participation.step(protocol.Recollect())
                 async with self._participation.session_is_known():
-                    answers = await self._recall(config, session.commitments)
+                    with self._participation.asking():
+                        self._participation.step(psr.Recollect())
+                        answers = await self._recall(config, session.commitments)
             case _:
                 planting, answers = await self._query_fresh(config, wanted)
         found = await self._read(config, planting.grove, answers, wanted)
@@ -97,9 +101,10 @@ class Retriever:
         """
         while True:
             planting = await self._planter.plant(config, wanted)  # first: a number that is taken is used up
-            query = await self._participation.begin_query(config)
             try:
-                answers = await self._query(planting, query)
+                with self._participation.asking():
+                    query = await self._participation.begin_query(config)
+                    answers = await self._query(planting, query)
             except RequestDeniedError as error:
                 if error.reason != "conflict":
                     raise
@@ -132,7 +137,7 @@ class Retriever:
     async def _recall(self, config: RoundConfig, commitments: tuple[bytes, bytes]) -> Answers:
         """Have the trees of those commitments answered again; in a round without trees there is nothing to ask."""
         if not any(config.shape.sparse_blocks()):
-            return self._nothing(protocol.OfSession())
+            return self._nothing(psr.OfSession())
 
         async def ask(server: int) -> Received[Answer]:
             return await self._requests.ask(server, Recall(config.round_id(), commitments[server]), (), Answer)
@@ -149,7 +154,7 @@ class Retriever:
         positions = {index: _positions(grove.rows[index], rows) for index, rows in wanted.items() if index in found}
         return {index: found[index][chosen] for index, chosen in positions.items()}
 
-    def _nothing(self, query: protocol.QueryId) -> Answers:
+    def _nothing(self, query: psr.QueryId) -> Answers:
         for server in (0, 1):
             self._participation.answered(server, query)
         return memoryview(b""), memoryview(b"")
@@ -159,7 +164,7 @@ class Retriever:
         answers: dict[int, memoryview] = {}
         async with self._requests.replies(ask) as replies:
             async for server, answer in replies:
-                self._participation.answered(server, protocol.query_named(answer.message.query))
+                self._participation.answered(server, psr.query_named(answer.message.query))
                 answers[server] = answer.bulk
         return answers[0], answers[1]
 

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from collections.abc import Set
+from typing import Final, assert_never
 
 from fsl_async.config import RoundConfig
 from fsl_async.errors import MisuseError
 from fsl_async.protocols import client as protocol
-from fsl_async.task import Task
+from fsl_async.protocols import entry
+from fsl_async.protocols.entry import Announced, HalfEntered, Inside, Leave, Outside, Undrawn
+from fsl_async.protocols.ssa.client import Submitted
+from fsl_async.task import ProtocolName, Task
 from parties.client.announcements import Announcements
-from parties.client.downloads import Downloads
 from parties.client.outcomes import Outcomes, in_doubt
 from parties.client.participation import Participation
 from parties.client.session import TreeSession
 from parties.client.state import Pending
 from parties.client.submission import Draft
+from parties.client.unions import Unions
 from parties.errors import NotDrawnError
 
-Protocol: TypeAlias = Literal["ssa", "psu"]
+RETRIEVING: Final[Set[ProtocolName]] = frozenset({"ssa", "psr"})
+SUBMITTING: Final[Set[ProtocolName]] = frozenset({"ssa"})
+UNITING: Final[Set[ProtocolName]] = frozenset({"psu"})
+ANY: Final[Set[ProtocolName]] = RETRIEVING | UNITING
+"""The protocols of the rounds in which a client retrieves, submits, finds a union, or does none of that."""
 
 
 class RoundEntry:
@@ -28,20 +36,20 @@ class RoundEntry:
         task: Task,
         participation: Participation,
         announcements: Announcements,
-        downloads: Downloads,
+        unions: Unions,
         outcomes: Outcomes,
     ) -> None:
         self._task = task
         self._participation = participation
         self._announcements = announcements
-        self._downloads = downloads
+        self._unions = unions
         self._outcomes = outcomes
 
-    async def enter(self, wanted: Protocol, *, wait: bool) -> RoundConfig:
-        """Be in an open round of the wanted protocol, with its unions downloaded.
+    async def enter(self, wanted: Set[ProtocolName], *, wait: bool) -> RoundConfig:
+        """Be in an open round of a wanted protocol, with the unions downloaded on which it is aligned.
 
         Args:
-            wanted: the protocol that the round must run.
+            wanted: what the round may run.
             wait: whether to wait for the next round where the open one is not for this call.
 
         Raises:
@@ -52,10 +60,10 @@ class RoundEntry:
         """
         while True:
             config = await self._enter_next(wait=wait)
-            if config.protocol == wanted:
-                await self._downloads.unions(config)
+            if config.protocol in wanted:
+                await self._unions.of_round(config)
                 return config
-            if wanted == "ssa":
+            if config.protocol == "psu":
                 raise MisuseError(f"round {config.number} finds the union first: call `unite` with this client's rows")
             if self._task.selection == "fixed":
                 raise MisuseError("the union of this session has been found; retrieve and submit rows that are in it")
@@ -64,32 +72,31 @@ class RoundEntry:
                     f"round {config.number} finds no union: `retrieve` and `submit` take part in it, and "
                     "`unite(rows, wait=True)` (--wait-next) waits for a round that does"
                 )
-            await self._participation.leave(protocol.Leave())
+            await self._participation.leave(Leave())
 
     async def _enter_next(self, *, wait: bool) -> RoundConfig:
         here = self._participation
-        next_announced: tuple[protocol.Announced, ...] = ()
+        next_announced: tuple[Announced, ...] = ()
         if isinstance(here.submission, Pending):
             await self._settle_pending(here.submission.draft)
         match here.round:
-            case protocol.Inside(config=config) | protocol.Holding(config=config):
-                if protocol.may_ask(here.round) or await self._still_open(config):
-                    return config
-            case protocol.Retrieving(config=config) if await self._still_open(config):
-                return config
-            case protocol.Submitted(config=config):
+            case protocol.ClientRound(entry=Inside(config=config), ssa=Submitted()):
                 next_announced = () if wait else await self._round_after(config)
                 if isinstance(here.session, TreeSession) and not here.session.stands:
                     await self._outcomes.learn()  # whether its trees are a session now
-        if not isinstance(here.round, protocol.Outside):
-            await here.leave(protocol.Leave())
+            case protocol.ClientRound(entry=Inside(config=config)):
+                if protocol.goes_on(here.round) or await self._still_open(config):
+                    return config
+        if not isinstance(here.round.entry, Outside):
+            await here.leave(Leave())
         for announced in next_announced:
             here.announced(announced)
-        while isinstance(here.round, protocol.Outside | protocol.HalfEntered):
-            await self._hear(here.round)
-        if isinstance(here.round, protocol.Undrawn):
-            config = here.round.config
-            await here.leave(protocol.Leave())
+        while isinstance(here.round.entry, Outside | HalfEntered):
+            for awaited in entry.effects(here.round.entry, drawn=self._task.sample is not None):
+                await self._hear(awaited)
+        if isinstance(here.round.entry, Undrawn):
+            config = here.round.entry.config
+            await here.leave(Leave())
             if not wait and config.sample is not None:
                 raise NotDrawnError(config.number, config.sample.asked, config.sample.size)
         return await self._enter_next(wait=wait)
@@ -97,7 +104,7 @@ class RoundEntry:
     async def _still_open(self, config: RoundConfig) -> bool:
         return await self._announcements.still_open(config, self._participation.session)
 
-    async def _round_after(self, config: RoundConfig) -> tuple[protocol.Announced, ...]:
+    async def _round_after(self, config: RoundConfig) -> tuple[Announced, ...]:
         """What S0 announces after the round that this client has submitted to; that one may still be open for long.
 
         Where clients are drawn, both servers are asked: a client that asks one alone is not drawn.
@@ -106,7 +113,7 @@ class RoundEntry:
             MisuseError: it is open.
         """
         session, after = self._participation.session, config.number - 1
-        announced: tuple[protocol.Announced, ...]
+        announced: tuple[Announced, ...]
         if self._task.sample is None:
             announced = (await self._announcements.announced(0, after, session, config),)
         else:
@@ -118,19 +125,17 @@ class RoundEntry:
             )
         return announced
 
-    async def _hear(self, state: protocol.Outside | protocol.HalfEntered) -> None:
-        """Wait for the announcement of the server that is behind."""
+    async def _hear(self, awaited: entry.Hear | entry.HearBoth) -> None:
+        """Wait for the announcement of the server that is behind, or of both."""
         here = self._participation
-        match state:
-            case protocol.Outside(after=after) if self._task.sample is not None:
+        match awaited:
+            case entry.Hear(server=server, after=after):
+                here.announced(await self._announcements.announced(server, after, here.session, here.last_round))
+            case entry.HearBoth(after=after):
                 for announced in await self._announcements.by_both(after, here.session, here.last_round):
                     here.announced(announced)
-                return
-            case protocol.Outside(after=after):
-                server = 0
-            case protocol.HalfEntered(server=other, config=config):
-                server, after = 1 - other, config.number - 1
-        here.announced(await self._announcements.announced(server, after, here.session, here.last_round))
+            case _:
+                assert_never(awaited)
 
     async def _settle_pending(self, draft: Draft) -> None:
         """Before another round is entered: learn what became of a pending submission whose round is gone.

@@ -71,20 +71,26 @@ async def _account(
 ) -> Statement | RoundClosedError | RequestDeniedError:
     """A server's signed statement of a round, or its refusal to make one; "busy" is neither, and raised."""
     try:
-        return await _statement(setup, requests, config, server)
+        return await signed_statement(setup, requests, config.round_id(), server)
     except ServerBusyError:
         raise
     except (RoundClosedError, RequestDeniedError) as denial:
         return denial
 
 
-async def _statement(setup: ClientSetup, requests: Requests, config: RoundConfig, server: int) -> Statement:
-    finished = await requests.ask(server, AskOutcome(config.round_id()), (), Finished)
+async def signed_statement(setup: ClientSetup, requests: Requests, round_id: bytes, server: int) -> Statement:
+    """What a server has signed for this client of a round that is over, or will be.
+
+    Raises:
+        RoundClosedError: it does not know the round.
+        PeerViolationError: it is signed with another key, or is of another round.
+    """
+    finished = await requests.ask(server, AskOutcome(round_id), (), Finished)
     key = setup.servers[server].statement
     if not verify(key, finished.message.signature, Domain.STATEMENT, bytes(finished.bulk)):
         raise PeerViolationError(f"S{server}", "signed the outcome with another key than the pinned one")
     statement = Statement.parse(finished.bulk, setup.task, setup.identity.name, f"S{server}")
-    if statement.round_id != config.round_id():
+    if statement.round_id != round_id:
         raise PeerViolationError(f"S{server}", "answered with another round's outcome")
     return statement
 

@@ -13,11 +13,10 @@ import numpy as np
 
 from fsl_async.client.upload import SparseUpdate
 from fsl_async.config import RoundConfig
-from fsl_async.protocols import client as protocol
+from fsl_async.protocols.ssa.client import Deliver, Receipted, effects
 from fsl_async.ring import Elements
 from fsl_async.wire.messages import NO_RETRIEVAL, Receipt
 from fsl_async.wire.public_part import Trees
-from parties.client.downloads import Downloads
 from parties.client.outcomes import Outcomes, in_doubt
 from parties.client.participation import Participation
 from parties.client.requests import Requests
@@ -27,6 +26,7 @@ from parties.client.state import Pending
 from parties.client.statements import check_receipt
 from parties.client.submission import Draft, TreeSource, draft_submission
 from parties.client.trees import Planter
+from parties.client.unions import Unions
 from parties.errors import RoundClosedError
 from parties.outcome import SubmissionReceipt
 
@@ -39,14 +39,14 @@ class Submitter:
         setup: ClientSetup,
         requests: Requests,
         participation: Participation,
-        downloads: Downloads,
+        unions: Unions,
         planter: Planter,
         outcomes: Outcomes,
     ) -> None:
         self._setup = setup
         self._requests = requests
         self._participation = participation
-        self._downloads = downloads
+        self._unions = unions
         self._planter = planter
         self._outcomes = outcomes
 
@@ -61,9 +61,9 @@ class Submitter:
             dense: the elements of dense blocks.
             mark: of the update; see `update_mark`.
         """
-        within = {index: self._downloads.within(config, index, rows) for index, (rows, _) in sparse.items()}
+        within = {index: self._unions.within(config, index, rows) for index, (rows, _) in sparse.items()}
         renamed = {
-            index: (self._downloads.named(config, index, rows[within[index]]), values[within[index]])
+            index: (self._unions.named(config, index, rows[within[index]]), values[within[index]])
             for index, (rows, values) in sparse.items()
         }
         source = await self._tree_source(config, renamed)
@@ -73,7 +73,7 @@ class Submitter:
             within[index][within[index]] = placed
         task, public = self._setup.task, self._setup.identity.public
         left_out = {task.sparse(index).name: rows[~within[index]].tolist() for index, (rows, _) in sparse.items()}
-        unions = self._downloads.known(config)
+        unions = self._unions.known(config)
         draft = await self._setup.lane.run(partial(draft_submission, config, public, source, renamed, dense, unions))
         draft = replace(draft, mark=mark, left_out={name: rows for name, rows in left_out.items() if rows})
         await self._participation.drafted(draft, source)
@@ -115,11 +115,11 @@ class Submitter:
     async def _receipted(self, draft: Draft) -> Draft:
         """The draft with both receipts: those that are here, and those that the servers send."""
         here = self._participation
-        owing = [server for server in (0, 1) if server not in draft.receipts]
+        owing = [effect.server for effect in effects(here.round.ssa) if isinstance(effect, Deliver)]
         async with here.session_is_known(), self._requests.replies(partial(self._send, draft), owing) as replies:
             async for server, receipt in replies:
                 signature = check_receipt(self._setup, server, draft, receipt)
-                await here.receipted(protocol.Receipted(server, receipt.digest), signature)
+                await here.receipted(Receipted(server, receipt.digest), signature)
                 draft = draft.receipted(server, signature)
         return draft
 

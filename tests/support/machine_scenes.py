@@ -8,8 +8,11 @@ from typing import Any
 
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.config import BlockModel, RoundConfig, ServerKeys
-from fsl_async.protocols import assembly, client, epochs, psr, psu, sampling, ssa, toss
+from fsl_async.protocols import assembly, entry, epochs, psr, psu, sampling, ssa, toss
 from fsl_async.protocols.machine import Event, State, Transitions
+from fsl_async.protocols.psr import client as psr_client
+from fsl_async.protocols.psu import client as psu_client
+from fsl_async.protocols.ssa import client as ssa_client
 from fsl_async.union import UnionBlock
 
 
@@ -263,40 +266,67 @@ def config_of(number: int = 4, **changes: Any) -> RoundConfig:
     return RoundConfig(**(fields | changes))
 
 
-def _client_scene() -> Scene:
-    c = client
-    config = config_of()
+def _entry_scene() -> Scene:
+    e, config = entry, config_of()
     return Scene(
-        name="client",
+        name="entry",
+        table=e.ACCEPTS,
+        transitions=e.TRANSITIONS,
+        step=e.step,
+        states=_by_type((e.Outside(3), e.HalfEntered(3, 0, config), e.Undrawn(config), e.Inside(config))),
+        events=_by_type((e.Announced(1, config), e.RoundGone(), e.Leave())),
+    )
+
+
+ALLOWED = psr_client.Terms(number=4, retrievals=8)
+
+
+def _psr_client_scene() -> Scene:
+    c, session = psr_client, psr_client.OfSession()
+    return Scene(
+        name="psr.client",
         table=c.ACCEPTS,
         transitions=c.TRANSITIONS,
         step=c.step,
         states=_by_type(
             (
-                c.Outside(3),
-                c.HalfEntered(3, 0, config),
-                c.Undrawn(config),
-                c.Inside(config),
-                c.Retrieving(config, c.OfSession(), frozenset({0})),
-                c.Holding(config, c.OfSession()),
-                c.Submitting(config, ALICE, frozenset({0})),
-                c.Submitted(config, ALICE),
-                c.Over(4),
+                c.Away(),
+                c.Ready(ALLOWED),
+                c.Asked(ALLOWED, session),
+                c.HalfAnswered(ALLOWED, session, 0),
+                c.Interrupted(ALLOWED, session),
+                c.Holding(ALLOWED, session),
             )
+        ),
+        events=_by_type((c.Entered(ALLOWED), c.Ask(), c.Recollect(), c.Answered(1, session), c.Interrupt(), c.End())),
+    )
+
+
+def _ssa_client_scene() -> Scene:
+    c = ssa_client
+    return Scene(
+        name="ssa.client",
+        table=c.ACCEPTS,
+        transitions=c.TRANSITIONS,
+        step=c.step,
+        states=_by_type(
+            (c.Away(), c.Ready(), c.Drafted(ALICE), c.HalfReceipted(ALICE, 0), c.Submitted(ALICE), c.Over(ALICE))
         ),
         events=_by_type(
-            (
-                c.Announced(1, config),
-                c.Ask(),
-                c.Recollect(),
-                c.Answered(1, c.OfSession()),
-                c.Submit(ALICE),
-                c.Receipted(1, ALICE),
-                c.Finish(),
-                c.RoundGone(),
-                c.Leave(),
-            )
+            (c.Entered(), c.Submit(ALICE), c.Receipted(1, ALICE), c.Finish(), entry.RoundGone(), entry.Leave())
         ),
+    )
+
+
+def _psu_client_scene() -> Scene:
+    c, union = psu_client, (UnionBlock("a", 3, key(1)), UnionBlock("b", 2, key(2)))
+    return Scene(
+        name="psu.client",
+        table=c.ACCEPTS,
+        transitions=c.TRANSITIONS,
+        step=c.step,
+        states=_by_type((c.Unknown(), c.Told(union, frozenset({"b"})), c.Known(union))),
+        events=_by_type((c.Described((union, union)), c.Downloaded(0, "a", key(1)))),
     )
 
 
@@ -335,6 +365,9 @@ SCENES = (
     _ssa_scene(),
     _psr_scene(),
     _psu_scene(),
-    _client_scene(),
+    _entry_scene(),
+    _psr_client_scene(),
+    _ssa_client_scene(),
+    _psu_client_scene(),
     _epochs_scene(),
 )

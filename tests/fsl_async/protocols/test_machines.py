@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fsl_async.protocols import ending
+from fsl_async.protocols import ending, entry
 from fsl_async.protocols.catalogue import machines
 from fsl_async.protocols.machine import Event, Machine, State, UnexpectedEvent, accepted_later
 from tests.support.machine_scenes import SCENES, Scene
@@ -35,7 +35,7 @@ def frozen(value: Any) -> bytes:
 
 def members(module: Any, base: type) -> set[type]:
     """The states or events that a machine's module or package defines, or shares with those of other rounds."""
-    places = (module.__name__, ending.__name__)
+    places = (module.__name__, ending.__name__, entry.__name__)
     return {
         value
         for value in vars(module).values()

@@ -8,12 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from fsl_async import Dense, MisuseError, PeerViolationError, Ring, Task
+from fsl_async import MisuseError, PeerViolationError, Ring
 from fsl_async.config import ServerKeys
-from fsl_async.protocols import assembly, client, epochs, psu, toss
+from fsl_async.protocols import assembly, client, entry, epochs, psu, toss
 from fsl_async.protocols.machine import Event, UnexpectedEvent
+from fsl_async.protocols.psr import client as psr
+from fsl_async.protocols.psu import client as psu_client
+from fsl_async.protocols.ssa import client as ssa_client
+from fsl_async.union import UnionBlock
 from fsl_async.wire.messages import TossCommitment, TossReveal
-from tests.support.machine_scenes import ALICE, BOB, CAROL, config_of, key, toss_halves
+from tests.support.machine_scenes import ALICE, ALLOWED, BOB, CAROL, config_of, key, toss_halves
 
 # ---- toss
 
@@ -144,51 +148,88 @@ def test_a_carrier_forwards_one_part(state: assembly.Assembly) -> None:
 # ---- client
 
 CONFIG = config_of()
+INSIDE = client.ClientRound(entry.Inside(CONFIG), psr.Ready(psr.Terms(4, 8)), ssa_client.Ready())
 
 
-def follow(state: client.ClientRound, *events: Event) -> client.ClientRound:
+def follow(state: client.ClientRound, *events: client.ClientEvent) -> client.ClientRound:
     for event in events:
         state = client.step(state, event)
     return state
 
 
 def test_a_client_s_round() -> None:
-    state = follow(client.Outside(0), client.Announced(1, CONFIG), client.Announced(0, CONFIG))
-    assert state == client.Inside(CONFIG)
-    state = follow(state, client.Ask(), client.Answered(1, 1))
-    assert state == client.Retrieving(CONFIG, 1, frozenset({1}))
-    assert follow(state, client.Answered(1, 1)) == state  # one server's word counts once
-    state = follow(state, client.Answered(0, 1))
-    assert state == client.Holding(CONFIG, 1)
-    state = follow(state, client.Submit(ALICE), client.Receipted(0, ALICE))
-    assert state == client.Submitting(CONFIG, ALICE, frozenset({0}))
-    assert follow(state, client.Receipted(0, ALICE)) == state
-    assert follow(state, client.Receipted(1, ALICE), client.Finish()) == client.Over(4)
+    state = follow(client.outside(0), entry.Announced(1, CONFIG), entry.Announced(0, CONFIG))
+    assert state == INSIDE
+    state = follow(state, psr.Ask())
+    assert psr.effects(state.psr) == (psr.Query(0, 1), psr.Query(1, 1))
+    state = follow(state, psr.Answered(1, 1))
+    assert psr.effects(state.psr) == (psr.Query(0, 1),)
+    with pytest.raises(UnexpectedEvent):  # one server's word counts once
+        follow(state, psr.Answered(1, 1))
+    state = follow(state, psr.Answered(0, 1))
+    assert state.psr == psr.Holding(ALLOWED, 1)
+    state = follow(state, ssa_client.Submit(ALICE), ssa_client.Receipted(0, ALICE))
+    assert ssa_client.effects(state.ssa) == (ssa_client.Deliver(1),)
+    with pytest.raises(UnexpectedEvent):
+        follow(state, ssa_client.Receipted(0, ALICE))
+    state = follow(state, ssa_client.Receipted(1, ALICE))
+    assert ssa_client.effects(state.ssa) == (ssa_client.Learn(0), ssa_client.Learn(1))
+    assert follow(state, ssa_client.Finish()) == client.ClientRound(
+        entry.Outside(4), psr.Away(), ssa_client.Over(ALICE)
+    )
 
 
 def test_a_client_that_only_submits() -> None:
-    assert follow(client.Inside(CONFIG), client.Submit(ALICE)) == client.Submitting(CONFIG, ALICE, frozenset())
+    state = follow(INSIDE, ssa_client.Submit(ALICE))
+    assert ssa_client.effects(state.ssa) == (ssa_client.Deliver(0), ssa_client.Deliver(1))
+
+
+def test_nothing_is_retrieved_and_nothing_else_submitted_after_a_submission() -> None:
+    state = follow(INSIDE, ssa_client.Submit(ALICE))
+    for event in (psr.Ask(), psr.Recollect(), ssa_client.Submit(BOB), ssa_client.Submit(ALICE)):
+        with pytest.raises(UnexpectedEvent):
+            follow(state, event)
+
+
+@pytest.mark.parametrize(("protocol", "retrieves", "submits"), [("psr", True, False), ("psu", False, True)])
+def test_what_a_round_runs_says_what_a_client_does_in_it(protocol: Any, retrieves: bool, submits: bool) -> None:
+    task = CONFIG.task
+    if protocol == "psr":
+        task = msgspec.structs.replace(task, protocol="psr", alignment="all", min_clients=None)
+    config = config_of(task=task, protocol=protocol)
+    state = follow(client.outside(0), entry.Announced(1, config), entry.Announced(0, config))
+    for event, allowed in ((psr.Ask(), retrieves), (ssa_client.Submit(ALICE), submits)):
+        if allowed:
+            assert follow(state, event) != state
+        else:
+            with pytest.raises(UnexpectedEvent):
+                follow(state, event)
+    assert follow(state, entry.RoundGone()) == client.outside(4)
 
 
 def test_a_session_s_rows_are_recalled_and_asked_anew_after_it_is_left() -> None:
-    state = follow(
-        client.Inside(CONFIG),
-        client.Recollect(),
-        client.Answered(0, client.OfSession()),
-        client.Answered(1, client.OfSession()),
-    )
-    assert state == client.Holding(CONFIG, client.OfSession())
-    assert follow(state, client.Recollect()) == client.Retrieving(CONFIG, client.OfSession(), frozenset())
-    assert follow(state, client.Ask()) == client.Retrieving(CONFIG, 1, frozenset())
+    session = psr.OfSession()
+    state = follow(INSIDE, psr.Recollect(), psr.Answered(0, session), psr.Answered(1, session))
+    assert state.psr == psr.Holding(ALLOWED, session)
+    assert follow(state, psr.Recollect()).psr == psr.Asked(ALLOWED, session)
+    assert follow(state, psr.Ask()).psr == psr.Asked(ALLOWED, 1)
 
 
 def test_rows_are_asked_for_eight_times_at_most() -> None:
-    state: client.ClientRound = client.Inside(CONFIG)
+    state = INSIDE
     for query in range(1, 9):
-        state = follow(state, client.Ask(), client.Answered(0, query), client.Answered(1, query))
+        state = follow(state, psr.Ask(), psr.Answered(0, query), psr.Answered(1, query))
     with pytest.raises(MisuseError, match=r"8 retrievals in one round are the most .*; submit, or ask again"):
-        follow(state, client.Ask())
-    assert isinstance(follow(state, client.Submit(ALICE)), client.Submitting)
+        follow(state, psr.Ask())
+    assert isinstance(follow(state, ssa_client.Submit(ALICE)).ssa, ssa_client.Drafted)
+
+
+@pytest.mark.parametrize("answered", [(), (1,)])
+def test_an_interrupted_query_is_followed_by_the_next_number(answered: tuple[int, ...]) -> None:
+    state = follow(INSIDE, psr.Ask(), *(psr.Answered(server, 1) for server in answered), psr.Interrupt())
+    assert psr.effects(state.psr) == ()
+    assert follow(state, psr.Ask()).psr == psr.Asked(ALLOWED, 2)
+    assert isinstance(follow(state, ssa_client.Submit(ALICE)).ssa, ssa_client.Drafted)
 
 
 @pytest.mark.parametrize(
@@ -201,65 +242,108 @@ def test_rows_are_asked_for_eight_times_at_most() -> None:
     ],
 )
 def test_servers_that_announce_different_rounds_are_told_apart(changes: dict[str, Any], field: str) -> None:
-    half = follow(client.Outside(0), client.Announced(1, CONFIG))
+    half = follow(client.outside(0), entry.Announced(1, CONFIG))
     with pytest.raises(PeerViolationError, match=r"^S0 and S1: announce different rounds") as violation:
-        follow(half, client.Announced(0, config_of(**changes)))
+        follow(half, entry.Announced(0, config_of(**changes)))
     assert re.search(rf"{re.escape(field)} is [0-9a-f]+…? at S1, [0-9a-f]+…? at S0$", str(violation.value))
 
 
 def test_a_difference_in_the_task_is_named_to_the_field() -> None:
-    other = Task(name="t", blocks=(*CONFIG.task.blocks[:1], Dense("d", size=3)), ring=Ring(64, fraction_bits=1))
-    half = follow(client.Outside(0), client.Announced(0, CONFIG))
+    other = msgspec.structs.replace(CONFIG.task, ring=Ring(64, fraction_bits=1))
+    half = follow(client.outside(0), entry.Announced(0, CONFIG))
     with pytest.raises(PeerViolationError, match=r"task\.ring\.fraction_bits is 0 at S0, 1 at S1"):
-        follow(half, client.Announced(1, config_of(task=other)))
+        follow(half, entry.Announced(1, config_of(task=other)))
 
 
 def test_a_stale_announcement_is_passed_over() -> None:
-    half = follow(client.Outside(3), client.Announced(0, config_of(5)))
-    assert follow(half, client.Announced(1, config_of(4))) == half
-    newer = follow(half, client.Announced(1, config_of(6)))
-    assert newer == client.HalfEntered(3, 1, config_of(6))
-    assert follow(newer, client.Announced(0, config_of(6))) == client.Inside(config_of(6))
+    half = follow(client.outside(3), entry.Announced(0, config_of(5)))
+    assert entry.effects(client.outside(3).entry) == (entry.Hear(0, 3),)
+    assert entry.effects(half.entry) == (entry.Hear(1, 4),)
+    assert follow(half, entry.Announced(1, config_of(4))) == half
+    newer = follow(half, entry.Announced(1, config_of(6)))
+    assert newer.entry == entry.HalfEntered(3, 1, config_of(6))
+    assert follow(newer, entry.Announced(0, config_of(6))).entry == entry.Inside(config_of(6))
 
 
 def test_one_server_cannot_announce_for_both() -> None:
-    half = follow(client.Outside(3), client.Announced(0, CONFIG))
+    half = follow(client.outside(3), entry.Announced(0, CONFIG))
     with pytest.raises(UnexpectedEvent):
-        follow(half, client.Announced(0, CONFIG))
+        follow(half, entry.Announced(0, CONFIG))
 
 
 def test_servers_acknowledge_what_was_sent() -> None:
-    submitting = client.Submitting(CONFIG, ALICE, frozenset())
     with pytest.raises(PeerViolationError, match=r"^S1: acknowledged another submission than the one sent"):
-        follow(submitting, client.Receipted(1, BOB))
+        follow(INSIDE, ssa_client.Submit(ALICE), ssa_client.Receipted(1, BOB))
 
 
 def test_servers_answer_what_was_asked() -> None:
-    with pytest.raises(PeerViolationError, match=r"^S1: answered query 3; query 2 was asked"):
-        follow(client.Retrieving(CONFIG, 2, frozenset()), client.Answered(1, 3))
+    with pytest.raises(PeerViolationError, match=r"^S1: answered query 3; query 1 was asked"):
+        follow(INSIDE, psr.Ask(), psr.Answered(1, 3))
 
 
 @pytest.mark.parametrize(
-    "state",
-    [
-        client.Inside(CONFIG),
-        client.Retrieving(CONFIG, 1, frozenset()),
-        client.Holding(CONFIG, 1),
-    ],
+    "events", [(), (psr.Ask(), psr.Interrupt()), (psr.Ask(), psr.Answered(0, 1), psr.Answered(1, 1))]
 )
-def test_a_round_that_is_gone_is_not_entered_again(state: client.ClientRound) -> None:
-    assert follow(state, client.RoundGone()) == client.Outside(4)
+def test_a_round_that_is_gone_is_not_entered_again(events: tuple[client.ClientEvent, ...]) -> None:
+    state = follow(INSIDE, *events)
+    assert client.may_be_lost(state)
+    assert follow(state, entry.RoundGone()) == client.outside(4)
 
 
 def test_a_server_s_word_that_the_round_is_gone_ends_no_submission() -> None:
-    state = client.Submitting(CONFIG, ALICE, frozenset({1}))
-    with pytest.raises(UnexpectedEvent, match="RoundGone in state Submitting"):
-        follow(state, client.RoundGone())
-    assert follow(state, client.Finish()) == client.Over(4)
+    state = client.submitted_before(CONFIG, ALICE, (1,))
+    assert not client.may_be_lost(state)
+    with pytest.raises(UnexpectedEvent, match="RoundGone in state HalfReceipted"):
+        follow(state, entry.RoundGone())
+    assert follow(state, ssa_client.Finish()).entry == entry.Outside(4)
+
+
+@pytest.mark.parametrize(("receipts", "owing"), [((), (0, 1)), ((0,), (1,)), ((1,), (0,))])
+def test_a_restarted_client_sends_to_the_servers_that_owe_a_receipt(
+    receipts: tuple[int, ...], owing: tuple[int, ...]
+) -> None:
+    state = client.submitted_before(CONFIG, ALICE, receipts)
+    assert ssa_client.effects(state.ssa) == tuple(ssa_client.Deliver(server) for server in owing)
 
 
 def test_a_round_half_entered_may_be_tried_again() -> None:
-    assert follow(client.HalfEntered(3, 0, CONFIG), client.Leave()) == client.Outside(3)
+    assert follow(client.outside(3), entry.Announced(0, CONFIG), entry.Leave()) == client.outside(3)
+
+
+# ---- a client that learns the union
+
+UNION = (UnionBlock("a", 3, key(1)), UnionBlock("b", 0, key(2)))
+
+
+def learn(*events: Event) -> psu_client.Learning:
+    state: psu_client.Learning = psu_client.Unknown()
+    for event in events:
+        state = psu_client.step(state, event)
+    return state
+
+
+TOLD = psu_client.Described((UNION, UNION))
+
+
+def test_a_union_is_known_once_both_servers_describe_it_and_all_of_it_is_here() -> None:
+    assert psu_client.effects(learn()) == ()
+    assert psu_client.effects(learn(TOLD)) == tuple(psu_client.Fetch(block) for block in UNION)
+    first, second = (psu_client.Downloaded(1, block.name, block.digest) for block in UNION)
+    assert psu_client.effects(learn(TOLD, first)) == (psu_client.Fetch(UNION[1]),)
+    assert learn(TOLD, first, TOLD) == learn(TOLD, first)
+    assert learn(TOLD, second, first) == learn(TOLD, second, first, TOLD) == psu_client.Known(UNION)
+    another = (UNION[0], UnionBlock("b", 1, key(3)))
+    assert learn(TOLD, second, first, psu_client.Described((another, another))) == psu_client.Told(another, frozenset())
+
+
+def test_servers_describe_one_union() -> None:
+    with pytest.raises(PeerViolationError, match=r"^S0 and S1: describe different unions: a of 3 .* at S0, none at S1"):
+        learn(psu_client.Described((UNION, ())))
+
+
+def test_a_server_sends_the_union_that_both_describe() -> None:
+    with pytest.raises(PeerViolationError, match=r"^S1: sent a union of 'a' that is not the announced one"):
+        learn(TOLD, psu_client.Downloaded(1, "a", key(2)))
 
 
 # ---- session

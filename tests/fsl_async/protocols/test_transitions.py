@@ -16,12 +16,15 @@ import numpy as np
 import pytest
 
 from fsl_async import FslError, Ring, Sparse, Task
-from fsl_async.protocols import assembly, client, epochs, psr, psu, sampling, ssa, toss
+from fsl_async.protocols import assembly, entry, epochs, psr, psu, sampling, ssa, toss
 from fsl_async.protocols.catalogue import machines
 from fsl_async.protocols.machine import Event, State
+from fsl_async.protocols.psr import client as psr_client
+from fsl_async.protocols.psu import client as psu_client
+from fsl_async.protocols.ssa import client as ssa_client
 from fsl_async.union import UnionBlock
 from parties import simulate
-from tests.support.machine_scenes import config_of, key, sampling_terms
+from tests.support.machine_scenes import ALLOWED, config_of, key, sampling_terms
 
 MACHINES = list(machines().values())
 NAMES = list(machines())
@@ -121,21 +124,56 @@ def psr_walks() -> Iterator[Walk]:
         )
 
 
-def client_walks() -> Iterator[Walk]:
+def entry_walks() -> Iterator[Walk]:
     configs = [config_of(4), config_of(5), config_of(5, hash_seed=D)]
     yield Walk(
-        client.Outside(3),
-        client.step,
+        entry.Outside(3),
+        entry.step,
         [
             *(
-                client.Announced(server, config, flag)
+                entry.Announced(server, config, drawn)
                 for server in (0, 1)
                 for config in configs
-                for flag in (True, False)
+                for drawn in (True, False)
             ),
-            *(client.Answered(server, query) for server in (0, 1) for query in (client.OfSession(), 1, 2)),
-            *(client.Receipted(server, digest) for server in (0, 1) for digest in (A, B)),
-            *(client.Ask(), client.Recollect(), client.Submit(A), client.Finish(), client.RoundGone(), client.Leave()),
+            *(entry.RoundGone(), entry.Leave()),
+        ],
+    )
+
+
+def psr_client_walks() -> Iterator[Walk]:
+    c = psr_client
+    yield Walk(
+        c.Away(),
+        c.step,
+        [
+            *(c.Answered(server, query) for server in (0, 1) for query in (c.OfSession(), 1, 2)),
+            *(c.Entered(ALLOWED), c.Ask(), c.Recollect(), c.Interrupt(), c.End()),
+        ],
+    )
+
+
+def ssa_client_walks() -> Iterator[Walk]:
+    c = ssa_client
+    yield Walk(
+        c.Away(),
+        c.step,
+        [
+            *(c.Receipted(server, digest) for server in (0, 1) for digest in (A, B)),
+            *(c.Entered(), c.Submit(A), c.Finish(), entry.RoundGone(), entry.Leave()),
+        ],
+    )
+
+
+def psu_client_walks() -> Iterator[Walk]:
+    c = psu_client
+    unions = [(UnionBlock("a", 3, A), UnionBlock("b", 0, B)), (UnionBlock("a", 2, C), UnionBlock("b", 0, B))]
+    yield Walk(
+        c.Unknown(),
+        c.step,
+        [
+            *(c.Described((first, second)) for first in unions for second in unions),
+            *(c.Downloaded(0, name, digest) for name in ("a", "b") for digest in (A, B, C)),
         ],
     )
 
@@ -166,7 +204,10 @@ WALKS = {
     sampling: sampling_walks,
     assembly: assembly_walks,
     ssa: ssa_walks,
-    client: client_walks,
+    entry: entry_walks,
+    psr_client: psr_client_walks,
+    ssa_client: ssa_client_walks,
+    psu_client: psu_client_walks,
     epochs: epochs_walks,
     psr: psr_walks,
     psu: psu_walks,
@@ -254,7 +295,7 @@ async def test_parties_take_declared_transitions_only(selection: str, monkeypatc
         exercised = {triple for owner, triple in steps if owner is machine}
         assert exercised or machine in (psr, sampling) or (machine is epochs and selection == "adaptive"), machine
     assert (ssa, (ssa.Concluded, ssa.PeerConclusion, ssa.Done)) in steps
-    assert (client, (client.Submitted, client.Finish, client.Over)) in steps
+    assert (ssa_client, (ssa_client.Submitted, ssa_client.Finish, ssa_client.Over)) in steps
 
 
 def recording(machine: ModuleType, taken: list[tuple[ModuleType, State, Event, State]]) -> Callable[..., State]:

@@ -389,7 +389,7 @@ async def test_bad_selections_are_refused_before_they_are_united(rows: dict[str,
 
 async def test_union_rounds_and_other_rounds_are_told_apart() -> None:
     async with parties(task_of()) as (_, ada, _):
-        with pytest.raises(MisuseError, match="this task is aligned on all rows"):
+        with pytest.raises(MisuseError, match="the rounds of this task find no union"):
             await ada.unite({"items": [1]})
     async with parties(task_of(alignment="union", selection="fixed")) as (network, ada, bob):
         with pytest.raises(MisuseError, match="round 1 finds the union first: call `unite`"):

@@ -72,7 +72,8 @@ class Guard:
 ROUND, EFFECTS, TOSS, ASSEMBLY = (
     f"fsl_async/protocols/{name}.py" for name in ("ssa/transitions", "ssa/side_effects", "toss", "assembly")
 )
-SESSION, MACHINE, CLIENT_MACHINE = (f"fsl_async/protocols/{name}.py" for name in ("epochs", "machine", "client"))
+SESSION, MACHINE, ENTRY = (f"fsl_async/protocols/{name}.py" for name in ("epochs", "machine", "entry"))
+UNION_OF_CLIENT = "fsl_async/protocols/psu/client.py"
 PARTS, SUBMISSIONS = (f"parties/server/clients/{name}.py" for name in ("parts", "submissions"))
 AGGREGATING, SERVER = (f"parties/server/{name}.py" for name in ("round/aggregating", "server"))
 ACTOR, FORWARDING, REQUEST_ASSEMBLY = (
@@ -205,15 +206,15 @@ GUARDS = (
     Guard(
         "rows outside a union are left out in silence",
         SUBMITTING,
-        "index: (self._downloads.named(config, index, rows[within[index]]), values[within[index]])",
-        "index: (self._downloads.named(config, index, rows), values)",
+        "index: (self._unions.named(config, index, rows[within[index]]), values[within[index]])",
+        "index: (self._unions.named(config, index, rows), values)",
         (ABSENCE,),
     ),
     Guard(
         "unions are downloaded whole",
-        DOWNLOADS,
-        "entry.digest) for entry in config.union}",
-        "entry.digest) for entry in ()}",
+        UNION_OF_CLIENT,
+        "tuple(Fetch(block) for block in union if block.name not in here)",
+        "()",
         (LEAKAGE,),
     ),
     Guard(
@@ -415,7 +416,7 @@ GUARDS = (
         (BYZANTINE,),
     ),
     # what servers tell clients
-    Guard("servers announce one round", CLIENT_MACHINE, "if difference is not None:", "if False:", (BYZANTINE,)),
+    Guard("servers announce one round", ENTRY, "if difference is not None:", "if False:", (BYZANTINE,)),
     Guard(
         "a round has the pinned keys",
         ANNOUNCEMENTS,
@@ -504,9 +505,9 @@ GUARDS = (
     ),
     Guard(
         "a union is the announced one",
-        DOWNLOADS,
-        "if not same(digest(Domain.UNION, ",
-        "if False and not same(digest(Domain.UNION, ",
+        UNION_OF_CLIENT,
+        "or not same(event.digest, described[event.block])",
+        "or False",
         (BYZANTINE,),
     ),
     Guard(

@@ -453,7 +453,7 @@ BUGS = (
             Edit(
                 "parties.client.submitting:Submitter.deliver",
                 "receipt = await self._outcomes.receipt(self._latest(draft), closed)",
-                "await self._participation.settle(draft.summary(), protocol.Leave(), counted=False); raise",
+                "await self._participation.settle(draft.summary(), Leave(), counted=False); raise",
             ),
         ),
     ),
@@ -464,7 +464,7 @@ BUGS = (
             Edit(
                 "parties.client.outcomes:Outcomes.receipt",
                 "outcome = await self.learn()",
-                "await self._participation.settle(draft.summary(), protocol.Leave(), counted=False); raise closed",
+                "await self._participation.settle(draft.summary(), Leave(), counted=False); raise closed",
             ),
         ),
         alone=False,

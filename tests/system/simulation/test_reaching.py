@@ -44,7 +44,7 @@ GOALS: list[Goal] = [
     ("S1", Transition("ssa", "Proved", "PeerProofs", "Aborted"), "before sync"),
     ("S0", Transition("ssa", "Committed", "PeerAbort", "Aborted"), "after write"),
     ("S1", Transition("ssa", "Revealed", "PeerShare", "Combined"), "after send"),
-    Transition("client", "Submitting", "Leave", "Outside"),
+    Transition("ssa.client", "HalfReceipted", "Leave", "Away"),
     Transition("epochs", "Planted", "Brought", "Planted"),
 ]
 

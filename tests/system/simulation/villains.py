@@ -27,6 +27,7 @@ from fsl_async.derivation import dense_digest, public_digest, submission_digest,
 from fsl_async.digests import DIGEST_BYTES
 from fsl_async.errors import ChannelError, FslError
 from fsl_async.protocols import client as protocol
+from fsl_async.protocols.entry import Leave
 from fsl_async.ring import Elements
 from fsl_async.wire.messages import Receipt
 from fsl_async.wire.public_part import Layout, Trees, forests_of
@@ -92,8 +93,8 @@ class _Spoiler(Client):
         if villainy.must_not_count:
             villain.spoiled.add(draft.config.round_id())
         here = self._actor.participation
-        here.round = protocol.Outside(draft.config.number)
-        await here.settle(draft.summary(), protocol.Leave(), counted=False)
+        here.round = protocol.outside(draft.config.number)
+        await here.settle(draft.summary(), Leave(), counted=False)
         here.forget_session()
         if villainy.babbles:
             await self._babble()

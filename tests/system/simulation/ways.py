@@ -63,12 +63,13 @@ class Plan:
     security: Literal["verified", "semi-honest"] = "semi-honest"
     selection: Literal["adaptive", "fixed"] = "adaptive"
     alignment: Literal["all", "union"] = "all"
+    more: tuple[Sparse, ...] = ()
 
     def scenario(self) -> Scenario:
         """As a trial has it."""
         task = Task(
             name="laboratory",
-            blocks=(Sparse("items", rows=16, select=1), Dense("head", size=2)),
+            blocks=(Sparse("items", rows=16, select=1), *self.more, Dense("head", size=2)),
             ring=Ring(64),
             security=self.security,
             selection=self.selection,
@@ -332,6 +333,12 @@ def _forgotten_in_doubt(chance: Chance) -> Plan:
     return Plan((MaliciousServer(chance.ours, "forgets its rounds"), dies))
 
 
+def _forgotten_in_doubt_twice(chance: Chance) -> Plan:
+    """The same for a client that has no receipt."""
+    dies = Crash("anna", AtWrite("submission", 1, "after write"), chance.between(5.0, 30.0))
+    return Plan((MaliciousServer(chance.ours, "forgets its rounds"), dies))
+
+
 def _slow_lines(chance: Chance) -> tuple[Fault, ...]:
     """Clients lose patience with their retrievals, and rounds close in the midst of them."""
     return tuple(Delay(name, 1, chance.between(0.3, 3.0)) for name in ("anna", "ben", "carol"))
@@ -349,6 +356,14 @@ def _slow_unions(chance: Chance) -> Plan:
     return Plan(_slow_lines(chance), clients=3, seconds=SHORT, rounds=3, alignment="union")
 
 
+def _two_unions(chance: Chance) -> Plan:
+    return Plan(rounds=2, alignment="union", more=(Sparse("others", rows=16, select=1),))
+
+
+def _one_union_after_the_other(chance: Chance) -> Plan:
+    return Plan(rounds=4, alignment="union")
+
+
 def _announces_another_part(chance: Chance) -> Plan:
     return Plan((MaliciousClient("anna", "another part announced than sent"),))
 
@@ -360,13 +375,17 @@ def _stored_and_not_listed(chance: Chance) -> Plan:
 
 
 OTHER_WAYS: Mapping[Transition, Way] = {
-    Transition("client", "Inside", "RoundGone", "Outside"): _slow_unions,
-    Transition("client", "Retrieving", "Leave", "Outside"): _slow_retrievals,
-    Transition("client", "Retrieving", "RoundGone", "Outside"): _slow_retrievals,
-    Transition("client", "Retrieving", "Recollect", "Retrieving"): _slow_retrievals_in_a_session,
-    Transition("client", "Holding", "Recollect", "Retrieving"): _slow_retrievals_in_a_session,
-    Transition("client", "Submitting", "Leave", "Outside"): _forgotten_in_doubt,
-    Transition("client", "Submitted", "Leave", "Outside"): _forgotten,
+    Transition("entry", "Inside", "RoundGone", "Outside"): _slow_retrievals,
+    Transition("psr.client", "Interrupted", "End", "Away"): _slow_retrievals,
+    Transition("psr.client", "HalfAnswered", "Interrupt", "Interrupted"): _slow_retrievals,
+    Transition("psr.client", "Interrupted", "Recollect", "Asked"): _slow_retrievals_in_a_session,
+    Transition("psr.client", "Holding", "Recollect", "Asked"): _slow_retrievals_in_a_session,
+    Transition("psu.client", "Told", "Downloaded", "Told"): _two_unions,
+    Transition("psu.client", "Known", "Described", "Told"): _one_union_after_the_other,
+    Transition("ssa.client", "Ready", "RoundGone", "Away"): _slow_unions,
+    Transition("ssa.client", "Drafted", "Leave", "Away"): _forgotten_in_doubt_twice,
+    Transition("ssa.client", "HalfReceipted", "Leave", "Away"): _forgotten_in_doubt,
+    Transition("ssa.client", "Submitted", "Leave", "Away"): _forgotten,
     Transition("assembly", "DirectOnly", "Public", "Mismatched"): _announces_another_part,
     Transition("epochs", "Planted", "Brought", "Planted"): _stored_and_not_listed,
 }
@@ -374,7 +393,10 @@ OTHER_WAYS: Mapping[Transition, Way] = {
 
 LIKELIER: Mapping[str, Mapping[str, str]] = {
     "psu": {"alignment": "union", "selection": "adaptive"},
-    "client": {"alignment": "union", "selection": "adaptive"},
+    "entry": {"alignment": "union", "selection": "adaptive"},
+    "psr.client": {"alignment": "union", "selection": "adaptive"},
+    "psu.client": {"alignment": "union", "selection": "adaptive"},
+    "ssa.client": {"alignment": "union", "selection": "adaptive"},
     "epochs": {"selection": "fixed"},
 }
 """By machine, the tasks in which chance brings its other transitions about sooner."""
