@@ -8,7 +8,8 @@ minimum, the round is opened for nobody, and aborted.
 Rules:
 
 - One list per round: a peer's second, different list is a violation. Nobody's list depends on who is drawn.
-- A server sends no list of its own accord before enough have asked it; it answers the other's in any case.
+- A server sends no list of its own accord before enough have asked it, or patience is over; it answers the other's in
+  any case.
 - The peer's list can take clients out of the draw. It cannot bring one in, nor choose among those on both lists.
 
 Source: paper §"Federated Submodel Learning" (in each round the parties select n clients); `fsl_async.sample`.

@@ -23,7 +23,8 @@ class Schedule:
             the time is over or somebody says so.
         seconds: close so long after opening; infinity waits for the clients.
         gather: in a task with a sample, let clients ask for so long before it is drawn, or until all that there are
-            have asked; infinity gathers until the operator says so. Nothing is drawn before enough have asked.
+            have asked; infinity gathers until the operator says so. Where too few have asked by then, others may for
+            `patience` seconds more; then the round is aborted, and the next one gathers.
         rounds: stop after the round of this number; 0 never stops.
         grace: when the peer has closed, wait so many seconds for submissions that are still on their way to us.
         patience: wait so many seconds for the peer's list and its proofs, then abort the round; infinity waits.

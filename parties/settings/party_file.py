@@ -58,7 +58,8 @@ class RoundsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         float,
         About(
             "where the task has a sample: clients may ask for this long to take part in a round before it is drawn who "
-            "does; it is drawn at once when all that are on the list have asked, and not before enough have",
+            "does; it is drawn at once when all that are on the list have asked; where too few have, the round is aborted "
+            "after rounds.patience",
             unit="seconds",
             low=0,
             high=YEAR,

@@ -155,6 +155,8 @@ class SampleRun:
                     if self._hurried or len(asked) >= (everybody() or float("inf")):
                         return True
                     due = began + schedule.gather
+                case protocol.Gathering():
+                    due = began + schedule.gather + schedule.patience
                 case protocol.Answering(theirs=theirs):
                     if asked.issuperset(theirs):
                         return True

@@ -17,6 +17,7 @@ CHECKS: dict[str, Check] = {
     "comes up again": liveness_checks.comes_up_again,
     "one account": server_checks.one_account,
     "one round per number": server_checks.one_round_per_number,
+    "those drawn take part": server_checks.those_drawn_take_part,
     "same outcomes": server_checks.same_outcomes,
     "one sum per round": server_checks.one_sum_per_round,
     "nothing below the minimum": server_checks.nothing_below_the_minimum,

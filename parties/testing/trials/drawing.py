@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Literal
 
+import msgspec
+
 from fsl_async import Dense, Ring, Sparse, Task
 from parties.simulation.network import SERVERS
 from parties.testing.faults import (
@@ -35,6 +37,9 @@ __all__ = ["MOMENTS", "draw"]
 COMBINED_SHARE = 0.4
 """The share of trials with faults that also get a combination of faults that shows something only together."""
 
+SAMPLED_SHARE = 0.12
+"""The share of trials in whose task clients are drawn; that is drawn beside everything else."""
+
 MOMENTS: tuple[Moment, ...] = ("before write", "before sync", "after write", "before send", "after send")
 SERVERS_WRITE = (
     *("/events", "/events", "/events"),
@@ -62,7 +67,19 @@ def draw(seed: int) -> Trial:
     faults = [fault for make in drawn for fault in make(rng, scenario)]
     if faults and rng.random() < COMBINED_SHARE:
         faults += rng.choice(_COMBINED)(rng, scenario)
-    return Trial(seed, scenario, tuple(dict.fromkeys(faults)))
+    return _sampled(Trial(seed, scenario, tuple(dict.fromkeys(faults))))
+
+
+def _sampled(trial: Trial) -> Trial:
+    """The same trial, or one in which clients are drawn; often a server dies while they are."""
+    rng = Random(f"{trial.seed}/sample")
+    if rng.random() >= SAMPLED_SHARE:
+        return trial
+    task = msgspec.structs.replace(trial.scenario.task, sample=rng.choice((2, 3, 0.5, 0.7, 1.0)))
+    scenario = msgspec.structs.replace(trial.scenario, task=task)
+    dies = Crash(_server(rng), AtTransition(*rng.choice(declared("sampling")), rng.choice(MOMENTS)), _down(rng))
+    faults = (*trial.faults, dies) if trial.faults and rng.random() < 0.7 else trial.faults
+    return Trial(trial.seed, scenario, faults)
 
 
 def _scenario(rng: Random) -> Scenario:

@@ -27,7 +27,13 @@ from fsl_async.errors import MisuseError
 from fsl_async.wire.messages import Hint, Message, Submit
 from parties.client.client import Client
 from parties.client.setup import ClientSetup
-from parties.errors import AlreadyCountedError, OutcomeUnknownError, RoundClosedError, SumRefusedError
+from parties.errors import (
+    AlreadyCountedError,
+    NotDrawnError,
+    OutcomeUnknownError,
+    RoundClosedError,
+    SumRefusedError,
+)
 from parties.outcome import ClientOutcome, SubmissionReceipt
 from parties.testing.disk import Disk
 from parties.testing.processes import current_life
@@ -159,7 +165,7 @@ class Member:
         except AlreadyCountedError as counted:
             self.ledger.acknowledged.add(counted.receipt.number)
             self._note_outcome(counted.outcome)
-        except (RoundClosedError, OutcomeUnknownError, SumRefusedError):
+        except (RoundClosedError, NotDrawnError, OutcomeUnknownError, SumRefusedError):
             pass
 
     async def _finish_earlier(self, client: Client) -> None:
@@ -324,6 +330,9 @@ class Member:
         plan = len(self.ledger.all_plans) - 1
         try:
             receipt = await sending
+        except NotDrawnError:
+            self._again = self.ledger.all_plans[-1:]
+            raise
         except RoundClosedError:
             for round_id, plans in self.ledger.plans.items():
                 self.ledger.refused[round_id] |= plans & {plan}

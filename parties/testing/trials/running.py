@@ -105,7 +105,7 @@ async def _run(trial: Trial, malice: Malice) -> Verdict:
             servers[SERVERS.index(fault.party)] = malice.server(fault)
     honest = frozenset(index for index in (0, 1) if servers[index] is Server)
     schedule = Schedule(
-        clients=scenario.clients, seconds=scenario.seconds, rounds=scenario.rounds, grace=3.0, patience=60.0
+        clients=scenario.clients, seconds=scenario.seconds, rounds=scenario.rounds, gather=4.0, grace=3.0, patience=60.0
     )
     model = {
         block.name: np.zeros(block.size if isinstance(block, Dense) else (block.rows, block.width), dtype=np.int64)

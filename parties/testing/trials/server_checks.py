@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from fsl_async.config import RoundConfig
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.protocols import ssa
-from fsl_async.wire.messages import Share
+from fsl_async.wire.messages import Opened, Share
 from parties.errors import RequestDeniedError
 from parties.events import RoundOpened
 from parties.outcome import Aborted, RoundReport
@@ -50,6 +51,31 @@ def one_round_per_number(case: Case) -> Iterator[str]:
             before = names.setdefault(event.number, event.round_id)
             if before != event.round_id:
                 yield f"{server} opened round {event.number} as another one than before, after {at:.2f} s"
+
+
+def those_drawn_take_part(case: Case) -> Iterator[str]:
+    """Where clients are drawn, both servers tell each the same, as many are drawn as announced, and no others count."""
+    told: dict[bytes, dict[str, dict[str, bool]]] = {}
+    sizes: dict[bytes, int] = {}
+    for _, note in case.world.transcript:
+        if isinstance(note.message, Opened) and SERVERS.index(note.sender) in case.honest:
+            config = RoundConfig.parse(note.message.config, note.sender)
+            if config.sample is not None:
+                sizes[config.round_id()] = config.sample.size
+                answers = told.setdefault(config.round_id(), {}).setdefault(note.receiver, {})
+                if answers.setdefault(note.sender, note.message.drawn) != note.message.drawn:
+                    yield f"{note.sender} told {note.receiver} first that it was drawn for a round, and then not"
+    reports = {report.round_id: report for report in case.world.settled[min(case.honest)].values()}
+    for round_id, clients in told.items():
+        drawn = {client for client, answers in clients.items() if all(answers.values())}
+        for client, answers in clients.items():
+            if len(set(answers.values())) > 1:
+                yield f"{client} was told {answers} by the two servers for round {round_id.hex()[:16]}"
+        if len(drawn) > sizes[round_id]:
+            yield f"{sorted(drawn)} were told that they were drawn, as {sizes[round_id]} clients"
+        listed = {*reports[round_id].clients, *reports[round_id].excluded} if round_id in reports else set()
+        if len(case.honest) == 2 and not listed <= drawn:
+            yield f"{sorted(listed - drawn)} are on the list of a round for which only {sorted(drawn)} were drawn"
 
 
 def same_outcomes(case: Case) -> Iterator[str]:

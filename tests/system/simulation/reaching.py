@@ -67,7 +67,7 @@ def crash_points() -> list[CrashPoint]:
     """Every point at which a server may die: around each transition of its toss and its round."""
     return [
         (server, transition, moment)
-        for machine in ("toss", "ssa")
+        for machine in ("toss", "sampling", "ssa")
         for transition in declared(machine)
         for server in SERVERS
         for moment in MOMENTS

@@ -64,6 +64,7 @@ class Plan:
     selection: Literal["adaptive", "fixed"] = "adaptive"
     alignment: Literal["all", "union"] = "all"
     more: tuple[Sparse, ...] = ()
+    sample: float | None = None
 
     def scenario(self) -> Scenario:
         """As a trial has it."""
@@ -74,6 +75,7 @@ class Plan:
             security=self.security,
             selection=self.selection,
             alignment=self.alignment,
+            sample=self.sample,
             min_clients=2,
             max_clients=5,
         )
@@ -117,6 +119,31 @@ def _peer_is_late(chance: Chance) -> Plan:
 def _one_is_absent_and_we_open_late(chance: Chance) -> Plan:
     """The peer's time is over first, and we have everybody whom it has."""
     return Plan((Late("carol", 1, ABSENT), _opens_late(chance)), clients=3, seconds=SHORT)
+
+
+# ---- drawing who takes part
+
+
+def _everybody_asks(chance: Chance) -> Plan:
+    return Plan(sample=1.0)
+
+
+def _one_asks_us_late(chance: Chance) -> Plan:
+    """The peer has heard everybody and lists them; one is still on its way to us."""
+    return Plan((_far_from(chance.ours, chance.between(0.5, 2.0)),), clients=3, sample=0.7)
+
+
+def _one_asks_us_too_late(chance: Chance) -> Plan:
+    """The peer lists two of two; one of them is on its way to us for longer than the grace period."""
+    return Plan((_far_from(chance.ours, chance.between(3.5, 8.0)),), sample=1.0)
+
+
+def _one_asks_the_peer_too_late(chance: Chance) -> Plan:
+    return Plan((_far_from(chance.peer, chance.between(3.5, 8.0)),), sample=1.0)
+
+
+def _far_from(server: str, seconds: float) -> Fault:
+    return Delay("anna", 1 + SERVERS.index(server), seconds)
 
 
 # ---- clients that are late with one server
@@ -257,6 +284,12 @@ def _slow(server: str, chance: Chance) -> Fault:
 WAYS: Mapping[Transition, Way] = {
     Transition("toss", "Committing", "PeerTossCommitment", "Revealing"): _nothing,
     Transition("toss", "Revealing", "PeerTossReveal", "Tossed"): _nothing,
+    Transition("sampling", "Gathering", "Frozen", "Listed"): _everybody_asks,
+    Transition("sampling", "Gathering", "PeerAsked", "Answering"): _one_asks_us_late,
+    Transition("sampling", "Answering", "Frozen", "Drawn"): _one_asks_us_late,
+    Transition("sampling", "Answering", "Frozen", "TooFew"): _one_asks_us_too_late,
+    Transition("sampling", "Listed", "PeerAsked", "Drawn"): _everybody_asks,
+    Transition("sampling", "Listed", "PeerAsked", "TooFew"): _one_asks_the_peer_too_late,
     _of_round("Open", "Submitted", "Open"): _nothing,
     CLOSES: _nothing,
     MUST_WAIT: _one_is_late,
@@ -298,6 +331,8 @@ WAYS: Mapping[Transition, Way] = {
 
 SILENT = (
     Transition("toss", "Revealing", "PeerTossReveal", "Tossed"),
+    Transition("sampling", "Gathering", "PeerAsked", "Answering"),
+    Transition("sampling", "Listed", "PeerAsked", "Drawn"),
     MUST_WAIT,
     _of_round("Closing", "Submitted", "Closing"),
     AGREES,
