@@ -57,9 +57,9 @@ class RoundsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gather: Annotated[
         float,
         About(
-            "where the task has a sample: clients may ask for this long to take part in a round before it is drawn who "
-            "does; it is drawn at once when all that are on the list have asked; where too few have, the round is aborted "
-            "after rounds.patience",
+            "where the task has a sample: clients may ask this long to take part in a round before it is drawn who "
+            "does; it is drawn at once when all that are on the list have asked; where too few have, the round is "
+            "aborted after rounds.patience",
             unit="seconds",
             low=0,
             high=YEAR,

@@ -72,7 +72,7 @@ def draw(seed: int) -> Trial:
 
 def _sampled(trial: Trial) -> Trial:
     """The same trial, or one in which clients are drawn; often a server dies while they are."""
-    rng = Random(f"{trial.seed}/sample")
+    rng = Random(f"{trial.seed}/chosen")
     if rng.random() >= SAMPLED_SHARE:
         return trial
     task = msgspec.structs.replace(trial.scenario.task, sample=rng.choice((2, 3, 0.5, 0.7, 1.0)))
