@@ -313,12 +313,12 @@ async def test_where_too_few_ask_the_round_is_aborted_after_patience(seed: int, 
 
 
 async def test_a_round_closes_once_all_that_were_drawn_have_submitted(seed: int, autojump_clock) -> None:
-    schedule = Schedule(clients=10, seconds=500, rounds=1, gather=1.0)
+    schedule = Schedule(clients=10, seconds=500, rounds=1, gather=30.0)
     async with world(task(sample=3), model(), seed, schedule=schedule, clients=NAMES) as made:
         for name in NAMES[:6]:
             made.network.client(name)  # both servers have it on their lists from the start
         for name in NAMES[:6]:
             made.start(name, live)
         await made.wait_settled(1)
-        assert made.now < 20
+        assert made.now < 60
         assert len(made.settled[0][1].clients) == 3
