@@ -108,6 +108,7 @@ class RoundStatus(msgspec.Struct, frozen=True, kw_only=True):
         closes_at: when it closes, in seconds since 1970; infinity: when enough clients have submitted.
         submissions: how many submissions are on its list.
         evaluated: how many of them have been added to the sum.
+        retrievals: how many retrievals have been answered, repeats included, since the server was started.
         minimum: how many clients the round needs.
         maximum: with how many clients the round closes at once.
         waiting_for: whom or what it waits for, as text; empty if it waits for nobody.
@@ -125,6 +126,7 @@ class RoundStatus(msgspec.Struct, frozen=True, kw_only=True):
     closes_at: float
     submissions: int
     evaluated: int
+    retrievals: int
     minimum: int
     maximum: int
     waiting_for: str

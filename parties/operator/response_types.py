@@ -74,6 +74,7 @@ class RunningView(TypedDict):
     closes_at: Moment | None
     submissions: Count
     evaluated: Count
+    retrievals: Count
     minimum: Count
     maximum: Count
     waiting_for: str

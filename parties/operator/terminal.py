@@ -185,10 +185,24 @@ def _identities(status: StatusView) -> Text:
 def _round_panel(status: StatusView) -> Panel:
     run = status["round"]
     if run is None:
-        lines = [_steps(2 if status["last"] else None), Text(_between(status))]
+        last = status["last"]
+        lines = [_steps(2, last["ended"]) if last else _steps(None), Text(_between(status))]
         lines.append(Text(printable(status["waiting_for"]), style="dim"))
         return Panel(Group(*lines), title="between rounds", title_align="left")
     title = Text(f"round {run['number']} ({printable(run['protocol'])})", style="bold")
+    words = (COLLECTS if run["step"] == "collect" else COMPUTES).get(run["protocol"], "")
+    since = f"for {_clock(status['time'] - run['since'])}, since {_moment(run['since'])} {_zone()}"
+    steps = _steps(STEPS.index(run["step"])).append(f"   {since}", style="dim")
+    waits = f"waiting for {printable(run['waiting_for'])}; " if run["waiting_for"] else ""
+    below = Text(f"{waits}the machine's state: {printable(run['state'])}", style="dim")
+    shown: list[RenderableType] = [steps, Text(words), _progress(run), _times(run, status["peer"]["name"]), below]
+    return Panel(Group(*shown), title=title, title_align="left", subtitle=_closing(run, status["time"]))
+
+
+def _progress(run: RunningView) -> RenderableType:
+    """What has come in: submissions as bars; of a round of retrievals, how many were answered."""
+    if run["protocol"] == "psr":
+        return Text(f"{run['retrievals']:,} retrievals answered")
     bars = Table.grid(padding=(0, 1))
     bars.add_column(width=11)
     bars.add_column(ratio=1)
@@ -198,22 +212,22 @@ def _round_panel(status: StatusView) -> Panel:
     counted = f"{run['evaluated']:,} of {run['submissions']:,}"
     bars.add_row("evaluated", ProgressBar(total=max(run["submissions"], 1), completed=run["evaluated"]), counted)
     bars.expand = True
-    words = (COLLECTS if run["step"] == "collect" else COMPUTES).get(run["protocol"], "")
-    since = f"for {_clock(status['time'] - run['since'])}, since {_moment(run['since'])} {_zone()}"
-    steps = _steps(STEPS.index(run["step"])).append(f"   {since}", style="dim")
-    waits = f"waiting for {printable(run['waiting_for'])}; " if run["waiting_for"] else ""
-    below = Text(f"{waits}the machine's state: {printable(run['state'])}", style="dim")
-    shown: list[RenderableType] = [steps, Text(words), bars, _times(run, status["peer"]["name"]), below]
-    return Panel(Group(*shown), title=title, title_align="left", subtitle=_closing(run, status["time"]))
+    return bars
 
 
-def _steps(now: int | None) -> Text:
-    """The three steps, with a mark at those that are over and at the present one; None: none has begun."""
+def _steps(now: int | None, end: str = "done") -> Text:
+    """The three steps, with a mark at those that are over and at the present one; None: none has begun.
+
+    Args:
+        now: the present step's number.
+        end: how the round ended, in place of the last step.
+    """
     text = Text()
     for index, step in enumerate(STEPS):
         is_over, is_now = now is not None and index < now, index == now
-        mark = "✓" if is_over or (is_now and step == "done") else "●" if is_now else "○"
-        text.append(f"{' → ' if index else ''}{mark} {step}", style="bold" if is_now else "")
+        last = step == "done"
+        mark = "✓" if is_over or (is_now and last and end == "done") else "●" if is_now else "○"
+        text.append(f"{' → ' if index else ''}{mark} {end if last else step}", style="bold" if is_now else "")
     return text
 
 

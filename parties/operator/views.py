@@ -205,6 +205,7 @@ def _running_view(run: RoundStatus) -> RunningView:
         "closes_at": run.closes_at if math.isfinite(run.closes_at) else None,
         "submissions": run.submissions,
         "evaluated": run.evaluated,
+        "retrievals": run.retrievals,
         "minimum": run.minimum,
         "maximum": run.maximum,
         "waiting_for": run.waiting_for,

@@ -66,8 +66,9 @@ function sentence(status, kind) {
   return `${before}${peer.connected ? `Next: ${next}` : `${away}${next[0].toUpperCase()}${next.slice(1)}`}`;
 }
 
-function missing({ step, submissions, minimum, protocol: name }) {
-  if (step !== "collect" || name === "psr" || submissions >= minimum) return "";
+function missing({ step, submissions, minimum, retrievals, protocol: name }) {
+  if (name === "psr") return ` ${count(retrievals, "retrieval")} answered so far.`;
+  if (step !== "collect" || submissions >= minimum) return "";
   return ` ${count(minimum - submissions, "more client")} ${minimum - submissions === 1 ? "is" : "are"} needed.`;
 }
 

@@ -35,9 +35,13 @@ class RetrievalBatcher:
         server: 0 or 1.
         model: as the round retrieves it.
         lane: where to compute.
+
+    Attributes:
+        answered: how many queries have been answered, repeats included, since the server was started.
     """
 
     def __init__(self, config: RoundConfig, server: int, model: Model, lane: ComputeLane) -> None:
+        self.answered = 0
         self._make = partial(PermutedModel, config, server, model)
         self._lane = lane
         self._send, self._receive = trio.open_memory_channel[_Waiting](1024)
@@ -69,6 +73,7 @@ class RetrievalBatcher:
                 most = min(QUERIES_PER_PASS, max(1, PASS_BYTES // self._permuted.answer_bytes))
                 batch = [first, *self._at_hand(most - 1)]
                 answers = await self._pass(self._permuted, [waiting.query for waiting in batch])
+                self.answered += len(answers)
                 for waiting, answer in zip(batch, answers, strict=True):
                     waiting.answer = answer
                     waiting.done.set()

@@ -164,6 +164,7 @@ class RoundRun:
             closes_at=self._begun.closes_at,
             submissions=self.course.submissions,
             evaluated=self.course.evaluated,
+            retrievals=self.course.retrievals.answered,
             minimum=self.config.task.quorum,
             maximum=self._begun.enough,
             waiting_for=waiting_for(self.state, self.records.awaits_any, self.peer),

@@ -169,6 +169,7 @@ class Stage:
             closes_at=self.now + seconds,
             submissions=0,
             evaluated=0,
+            retrievals=0,
             minimum=minimum,
             maximum=maximum,
             waiting_for="clients",
@@ -185,6 +186,10 @@ class Stage:
         self.tell(MessageReceived(sender=client, kind="Submit", size=123_456))
         self.tell(SubmissionIn(number=run.number, client=client, total=run.submissions))
         self.tell(MessageSent(receiver=client, kind="Receipt", size=200))
+
+    def retrieve(self, client: str) -> None:
+        self._run(retrievals=self._run().retrievals + 1)
+        self.tell(MessageSent(receiver=client, kind="Answer", size=1_000))
 
     def evaluate(self, client: str, seconds: float = 0.02) -> None:
         run = self._run(evaluated=self._run().evaluated + 1, evaluating=self._run().evaluating + seconds)

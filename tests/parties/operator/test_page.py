@@ -411,6 +411,21 @@ async def test_clients_that_ask_and_those_that_are_drawn(window, stage, tmp_path
         assert shown == ["alice submitted, away", "bob not drawn, away", "carol not yet, away"]
 
 
+async def test_a_round_of_retrievals_speaks_of_no_submissions(window, stage, tmp_path):
+    stage.known = ["alice"]
+    stage.meet_peer()
+    stage.open_round(1, protocol="psr", minimum=0)
+    stage.connect("alice")
+    async with page(window, stage, tmp_path):
+        stage.retrieve("alice")
+        await see(window, f"{text('#state')}.includes('1 retrieval answered so far.')")
+        assert "Nothing is submitted in this round." in await run(window, f"return {text('#state')}")
+        assert await run(window, "return document.getElementById('progress').offsetParent === null")
+        await see(window, f"{text('#groups')} === 'All 1Connected 1'")
+        states = await run(window, "return [...document.querySelectorAll('#path b')].map(each => each.textContent)")
+        assert states == ["Open", "Closed", "Concluded", "Done"]
+
+
 async def test_times_name_their_zone_and_columns_their_unit(window, stage, tmp_path):
     play_day(stage, rounds=3)
     async with page(window, stage, tmp_path):

@@ -99,6 +99,30 @@ def test_between_rounds_it_says_what_is_waited_for(stage):
     assert "S1 not connected" in shown
 
 
+def test_a_round_of_retrievals_has_no_bars(stage):
+    stage.meet_peer()
+    stage.open_round(1, protocol="psr")
+    stage.retrieve("alice")
+    shown = as_text(status_screen(*views(stage)))
+    assert "● collect → ○ compute → ○ done" in shown
+    assert "1 retrievals answered" in shown
+    assert "submissions" not in shown
+
+
+@pytest.mark.parametrize(("ended", "words"), [("", "✓ collect → ✓ compute → ✓ done"), ("S1 was away", "● aborted")])
+def test_between_rounds_the_last_one_is_shown_as_it_ended(stage, ended, words):
+    stage.meet_peer()
+    stage.open_round(1)
+    stage.settle([], {}, aborted=ended)
+    shown = as_text(status_screen(*views(stage)))
+    assert words in shown
+    assert "both servers prepare round 2" in shown
+    stage.asked = 3
+    assert "clients ask to take part in round 2: 3 so far" in as_text(status_screen(*views(stage)))
+    stage.asked, stage.resting = 0, True
+    assert "no further round opens" in as_text(status_screen(*views(stage)))
+
+
 def test_one_round_is_shown_with_everybody_and_why(stage):
     stage.open_round(3)
     stage.settle(["alice", "bob"], {"carol": "mismatch"})

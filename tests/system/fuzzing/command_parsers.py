@@ -118,6 +118,7 @@ def _answers() -> list[bytes]:
         closes_at=9.0,
         submissions=2,
         evaluated=1,
+        retrievals=4,
         minimum=2,
         maximum=6,
         waiting_for="clients",
