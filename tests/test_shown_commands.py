@@ -40,7 +40,7 @@ NOT_EXECUTED = {
     r"fsl-async bench .*": "minutes of measurement; tests/parties/commands/test_bench.py has small sizes",
     r"python -m transport\.testing .*": "tests/transport/test_conformance.py has the command",
     r"pytest.*": "a reader's own tests; tests/parties/testing/test_guide_to_testing.py runs the page's",
-    r"fsl-async (status|rounds|tasks|log-level) .*": "a server in its 18th round; docs/operations.md has them, executed",
+    r"fsl-async (status|rounds|tasks|log-level) .*": "a server in its 18th round; docs/operations.md has the like",
 }
 
 PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))]

@@ -125,6 +125,32 @@ async def test_each_server_finds_the_other_one_and_whether_it_is_the_right_one(f
         assert "it holds another key" in findings["other server"].text
 
 
+async def test_several_tasks_are_checked_each_by_its_name_and_their_servers_once(folder):
+    """The other server, which has one task yet, serves the one and not the other."""
+    home = folder / "S0"
+    own = 'task = "{0}"\nclients = "clients.toml"\nmodel = "model.npz"\nstore = "{1}.sqlite"\n'
+    text = (home / "party.toml").read_text()
+    for line in ("task", "clients", "model", "store"):
+        text = re.sub(rf"^{line} = .*\n", "", text, flags=re.MULTILINE)
+    tables = [f"[[tasks]]\n{own.format(*names)}" for names in (("task.toml", "shop"), ("town.toml", "town"))]
+    (home / "party.toml").write_text(text + "".join(tables))
+    (home / "town.toml").write_text((home / "task.toml").read_text().replace('name = "shop"', 'name = "town"', 1))
+    async with running(folder / "S1"):
+        findings = await found(home)
+    assert findings["tasks"].verdict is GOOD
+    assert re.fullmatch(r"2: 'shop', digest [0-9a-f]{16}…; 'town', digest [0-9a-f]{16}…", findings["tasks"].text)
+    assert {"keys", "memory", "port", "two hosts", "shop: store", "town: store", "town: model"} <= findings.keys()
+    assert findings["shop: other server"].verdict is GOOD
+    assert findings["town: other server"].verdict is BAD
+    assert "room for rounds of 2 tasks at once" in findings["disk"].text
+    change(home / "town.toml", 'name = "town"', 'name = "shop"')
+    findings = await found(home)
+    assert "are called 'shop'; each task of a server has a name and a digest of its own" in findings["tasks"].text
+    assert not passed(findings.values())
+    findings = await found(home, FSL_ASYNC_STORE="other.sqlite")
+    assert "FSL_ASYNC_STORE in the environment would override store of every task" in findings["configuration"].text
+
+
 def _channel(home: Path) -> str:
     return Identity.load(home / "own.key").public.channel.hex()
 

@@ -22,7 +22,7 @@ from parties.operator import Log, ObserverSetup, OneTask, OperatorObserver
 from parties.operator.http import HttpLimits, serve_connection
 from parties.operator.resources import Resources
 from parties.operator.token import OperatorToken
-from parties.settings.host_file import load_party
+from parties.settings.host_file import HostFile, load_party
 from parties.settings.lists import add_clients, list_clients, revoke_client
 from parties.settings.party_file import ClientFile, ServerFile
 from parties.settings.task_file import Deployment
@@ -232,12 +232,35 @@ PATHS = (
     b"/clients.json?show=missing&search=B&page=2",
     b"/rounds.json?last=3&before=9",
     b"/rounds/3.json",
+    b"/tasks",
+    b"/rounds.json?task=shop",
     b"/metrics",
     b"/healthz",
     b"/readyz",
     b"/",
 )
 LEVEL, BECAUSE = json.dumps({"level": "warning"}).encode(), json.dumps({"because": "a trial"}).encode()
+
+HOST_TOML = """\
+server = 0
+identity = "S0.key"
+listen = "127.0.0.1:0"
+[limits]
+burst = 9
+[[tasks]]
+task = "shop.toml"
+model = "model.npz"
+store = "memory"
+clients = "clients.toml"
+[[tasks]]
+task = "town.toml"
+model = "model.npz"
+store = "town.sqlite"
+enrolment = "open"
+memory_bytes = 1000000
+[tasks.rounds]
+seconds = 5.0
+"""
 
 MISUSE = (MisuseError,)
 TOML_WORDS = (b"[[", b"]]", b"'''", b'"""', b"\\u0000", b"0x", b"1e999", b"inf", b"nan", b"1979-05-27T07:32:00Z", b"{}")
@@ -251,6 +274,7 @@ def _toml(name: str, load: Callable[[Path], object], make: Callable[[], list[byt
 
 PARSERS = (
     _toml("task-file", _load_deployment, lambda: [_deployment_files()[0]], source="task", share=HEAVY),
+    _toml("host-file", partial(HostFile.load, environment={}), lambda: [HOST_TOML.encode()], share=HEAVY),
     _toml("server-file", partial(ServerFile.load, environment={}), lambda: [SERVER_TOML.encode()], share=HEAVY),
     _toml("client-file", partial(ClientFile.load, environment={}), lambda: [CLIENT_TOML.encode()], share=HEAVY),
     _toml(
