@@ -1,6 +1,7 @@
 """What the documentation site has beside the pages in this folder: made from the code, whenever the site is built.
 
 - reference/commands.md has every subcommand and its options, as `--help` says them.
+- notebook.md has the notebook in examples/.
 - reference/<package>.md has every public name of a package, from its docstring.
 - The decision records in adr/ are listed under "Decisions".
 - Links to files outside of this folder lead nowhere on a site: they become plain text.
@@ -8,6 +9,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +23,7 @@ from parties.commands.application import app
 
 PACKAGES = ("fsl_async", "parties", "parties.aio", "parties.testing", "transport")
 ADR = Path(__file__).parent / "adr"
+NOTEBOOK = Path(__file__).parent.parent / "examples" / "notebook.ipynb"
 OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(?:examples|fsl_async|transport|parties|tests|README|CHANGELOG)[^)]*\)")
 
 
@@ -36,6 +39,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages = {"commands": _commands()} | {name: _api(name) for name in PACKAGES}
     for name, content in pages.items():
         files.append(File.generated(config, f"reference/{name}.md", content=content))
+    files.append(File.generated(config, "notebook.md", content=_notebook()))
     return files
 
 
@@ -51,6 +55,13 @@ def _title(path: Path) -> str:
 def _commands() -> str:
     text: str = app.generate_docs()
     return text.replace("```console\n", "```text\n").replace("# fsl-async\n", "# Commands\n", 1)
+
+
+def _notebook() -> str:
+    """The notebook among the examples: its texts, and its code as blocks."""
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    texts = [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
+    return "\n\n".join(text if kind == "markdown" else f"```python\n{text}\n```" for kind, text in texts)
 
 
 def _api(name: str) -> str:

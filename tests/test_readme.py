@@ -88,7 +88,7 @@ DOCUMENTS = ["README.md", "CHANGELOG.md", *sorted(str(path.relative_to(ROOT)) fo
 MADE_WITH_THE_SITE = {
     f"docs/reference/{name}.md"
     for name in ("commands", "fsl_async", "parties", "parties.aio", "parties.testing", "transport")
-}
+} | {"docs/notebook.md"}
 
 
 def anchors(text: str) -> set[str]:

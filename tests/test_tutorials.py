@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import inspect
 import os
 import re
 import shutil
@@ -37,6 +40,24 @@ def test_the_first_round_prints_what_the_page_says(capsys):
                 assert expected.fullmatch(printed.strip()), f"{content!r} is shown, and this was printed:\n{printed}"
                 compared += 1
     assert compared == 3
+
+
+def test_the_page_of_the_doors_prints_the_same_at_each_of_them(capsys):
+    """A block that awaits outside a function is a notebook's cell."""
+    session: dict[str, object] = {}
+    printed: list[str] = []
+    for language, content in guide.fenced((ROOT / "docs" / "doors.md").read_text(encoding="utf-8")):
+        if language == "python":
+            code = compile(content, "doors.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            if code.co_flags & inspect.CO_COROUTINE:
+                asyncio.run(eval(code, session))
+            else:
+                exec(code, session)
+        elif language == "text":
+            assert capsys.readouterr().out == content
+            printed.append(content)
+    assert len(printed) == 4
+    assert len(set(printed)) == 1
 
 
 class OneMachine:

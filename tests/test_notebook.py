@@ -1,0 +1,140 @@
+"""The notebook among the examples runs from top to bottom, in a kernel of its own, as its reader would run it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import nbformat
+import pytest
+from jupyter_client.manager import start_new_kernel
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+from tests import ROOT
+
+NOTEBOOK = ROOT / "examples" / "notebook.ipynb"
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:(zmq|jupyter_client|jupyter_core|nbclient|tornado)"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # sockets of the kernel's manager
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernels_find_us() -> Iterator[None]:
+    """Kernels are started by this interpreter, and import this checkout."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *sys.path]))
+        patch.setenv("JUPYTER_PLATFORM_DIRS", "1")
+        patch.setenv("PYTHONWARNINGS", "ignore")
+        yield
+
+
+def run(notebook: nbformat.NotebookNode) -> str:
+    """What the cells print, in order; a cell that raises is an error here."""
+    NotebookClient(notebook, timeout=120, kernel_name="python3", resources={}).execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    return "".join(output.get("text", "") for output in outputs if output.get("name") == "stdout")
+
+
+def cells(*sources: str) -> nbformat.NotebookNode:
+    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}})
+    notebook.cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    return notebook
+
+
+def example() -> Any:
+    return nbformat.read(NOTEBOOK, as_version=4)
+
+
+def test_the_notebook_has_no_outputs_and_is_small():
+    notebook = example()
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(cell.outputs == [] and cell.execution_count is None for cell in code)
+    assert len(code) < 10
+
+
+def test_the_notebook_tells_its_story():
+    printed = run(example())
+    assert "('alice', 'bob', 'carol')" in printed
+    assert "item 3:  [1. 1. 1. 1. 1. 1. 1. 1.]" in printed
+    assert "equal to the sum in the clear: True" in printed
+    assert "equal to the first sum: True" in printed
+    assert "does not fit; the largest is" in printed
+    sent = {line.split(" sent ")[1] for line in printed.splitlines() if " sent " in line}
+    assert len(sent) == 1, "a client that uses nothing sends as much as the others"
+
+
+TASK = """
+import numpy as np
+import parties
+from fsl_async import MisuseError, Ring, Sparse, Task
+ring = Ring(64, fraction_bits=8)
+task = Task(name="a", blocks=[Sparse("items", rows=100, select=4)], ring=ring, min_clients=2, max_clients=3)
+model = {"items": np.zeros((100, 1))}
+"""
+UNDER_TRIO = """
+async with parties.simulate(task, model, seed=1) as net:
+    for name in ("anna", "ben"):
+        async with net.client(name) as client:
+            await client.submit({"items": ([1], [[1.0]])})
+    print((await net.finish_round()).clients)
+"""
+WRONG_DOOR = """
+try:
+    async with parties.simulate(task, model, seed=1) as net:
+        pass
+except MisuseError as error:
+    print(error)
+"""
+WRONG_DOOR_OF_ASYNCIO = WRONG_DOOR.replace("parties.simulate", "parties.aio.simulate")
+BLOCKING = UNDER_TRIO.replace("async with", "with").replace("await ", "").replace("simulate", "simulate_blocking")
+
+
+def test_every_door_in_a_cell_and_the_wrong_one_names_the_right_one():
+    on_asyncio = UNDER_TRIO.replace("parties.simulate", "parties.aio.simulate")
+    printed = run(
+        cells(TASK, WRONG_DOOR, on_asyncio, BLOCKING, "%autoawait trio", UNDER_TRIO, WRONG_DOOR_OF_ASYNCIO, BLOCKING)
+    )
+    assert printed.count("('anna', 'ben')") == 4
+    assert "an asyncio loop runs here: use `async with parties.aio.simulate(...)`" in printed
+    assert "this is a trio task: use `async with parties.simulate(...)`" in printed
+
+
+def test_an_interrupted_cell_leaves_the_client_usable():
+    waits = """
+net = await parties.aio.simulate(task, model, seed=1)
+anna = await net.client("anna")
+await anna.submit({"items": ([1], [[1.0]])})
+print("waiting", flush=True)
+await anna.outcome()
+"""
+    goes_on = """
+async with net.client("ben") as ben:
+    await ben.submit({})
+await net.finish_round()
+assert (await anna.outcome()).counted
+await net.aclose()
+"""
+    manager, kernel = start_new_kernel(kernel_name="python3")
+    try:
+        assert kernel.execute_interactive(TASK, timeout=60)["content"]["status"] == "ok"
+        kernel.execute(waits)
+        while kernel.get_iopub_msg(timeout=60)["content"].get("text") != "waiting\n":
+            pass
+        manager.interrupt_kernel()
+        reply = kernel.get_shell_msg(timeout=60)["content"]
+        assert reply["ename"] in ("CancelledError", "KeyboardInterrupt")
+        assert kernel.execute_interactive(goes_on, timeout=60)["content"]["status"] == "ok"
+    finally:
+        kernel.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def test_a_cell_that_fails_is_an_error_here():
+    with pytest.raises(CellExecutionError):
+        run(cells("1 / 0"))
