@@ -85,10 +85,8 @@ def test_the_code_in_the_readme_prints_what_the_readme_says(capsys):
 
 
 DOCUMENTS = ["README.md", "CHANGELOG.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))]
-MADE_WITH_THE_SITE = {
-    f"docs/reference/{name}.md"
-    for name in ("commands", "fsl_async", "parties", "parties.aio", "parties.testing", "transport")
-} | {"docs/notebook.md"}
+REFERENCE = ("commands", "fsl_async", "parties", "parties.aio", "parties.testing", "transport")
+MADE_WITH_THE_SITE = {f"docs/{name}.md" for name in ("notebook", *(f"reference/{name}" for name in REFERENCE))}
 
 
 def anchors(text: str) -> set[str]:
