@@ -152,7 +152,7 @@ def specimen_config(task: Task, setting: Setting, *, union: tuple[UnionBlock, ..
     """A configuration of the same length as that of a main round, aligned on that union if there is one."""
     keys = ServerKeys(channel=DIGEST, statement=DIGEST)
     model = tuple(BlockModel(block.name, setting.dtype, DIGEST) for block in task.model_blocks)
-    moved_plainly = shape_of_round(task, "ssa", union, model).plain_blocks()
+    moved_plainly = shape_of_round(task, task.protocol, union, model).plain_blocks()
     return RoundConfig(
         task=task,
         number=setting.number,
@@ -163,6 +163,8 @@ def specimen_config(task: Task, setting: Setting, *, union: tuple[UnionBlock, ..
         model=model,
         union=union,
         plain=tuple(BlockModel(block.name, setting.dtype, DIGEST) for _, block in moved_plainly),
+        protocol=task.protocol,
+        found=DIGEST if task.protocol == "psu" and setting.number > 1 else b"",
     )
 
 

@@ -189,9 +189,8 @@ class Actor:
 
     async def _take(self, request: inbox.Request) -> Any:
         match request:
-            case inbox.Retrieve(rows=rows, dense=dense, wait=wait):
-                async with self._in_round(RETRIEVING, wait=wait) as config:
-                    return await self._retrieve(config, rows, dense)
+            case inbox.Retrieve():
+                return await self._retrieve_in_round(request)
             case inbox.Submit(sparse=sparse, dense=dense, wait=wait):
                 async with self._in_round(SUBMITTING, wait=wait) as config:
                     refuse_fractions(config, sparse, dense)
@@ -215,6 +214,16 @@ class Actor:
             case _:
                 assert_never(request)
         return None
+
+    async def _retrieve_in_round(self, request: inbox.Retrieve) -> dict[str, npt.NDArray[Any]]:
+        """Retrieve in the open round; where nothing is ever submitted, in the next one if that has closed meanwhile."""
+        while True:
+            try:
+                async with self._in_round(RETRIEVING, wait=request.wait) as config:
+                    return await self._retrieve(config, request.rows, request.dense)
+            except RoundClosedError:
+                if self.setup.task.protocol != "psr":
+                    raise
 
     async def _retrieve(
         self, config: RoundConfig, wanted: RowsByBlock, dense: Sequence[str]

@@ -187,7 +187,8 @@ class Client:
         Raises:
             MisuseError: a block or a row is not what the task allows, a submission is pending, or this client has
                 submitted to the open round; nothing was sent.
-            RoundClosedError: the round closed meanwhile; call again.
+            RoundClosedError: the round closed meanwhile; call again. With `protocol="psr"` the call itself goes on in
+                the next round.
             AlreadyCountedError: a pending submission was counted, and nothing was retrieved; call again.
             RequestDeniedError: a server refused it; the message says why.
             PeerViolationError: a server broke the protocol, or the two contradict each other.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from fsl_async.errors import MisuseError
 from parties.commands.report import Report
 from parties.commands.running import FormatFlag, run
 
@@ -84,8 +86,10 @@ def plan(
     plot:
         Plot the upload against k/m into this file (.svg, .pdf or .png); needs the extra `plot`.
     """
+    from parties.commands.plan.alone import plan_alone
+    from parties.commands.plan.calibration import measure
     from parties.commands.plan.plan import typical
-    from parties.commands.plan.run import question_from, run_plan
+    from parties.commands.plan.run import question_from, read_task, run_plan
 
     report = Report("plan", form)
     described = {
@@ -101,6 +105,19 @@ def plan(
 
     async def work() -> None:
         given = {field: value for field, value in described.items() if value is not None}
+        if task is not None and (alone := read_task(task)).protocol != "ssa":
+            left = [f"--{field}" for field in given] + ["--paper"] * paper + ["--plot"] * (plot is not None)
+            if left:
+                raise MisuseError(
+                    f"{task} has protocol = {alone.protocol!r} and says all there is: leave out {left[0]}"
+                )
+            assumptions = typical(upload, download, link, latency, cores)
+            if calibrate:
+                assumptions = replace(assumptions, speeds=measure())
+            plan_alone(
+                task, alone, clients=clients or 0, union=union, dtype=dtype, assumptions=assumptions, report=report
+            )
+            return
         question = question_from(task, given, clients=clients, rounds=rounds, union=union, dtype=dtype)
         assumptions = typical(upload, download, link, latency, cores)
         run_plan(question, assumptions, calibrate=calibrate, paper=paper, plot=plot, report=report)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,9 @@ __all__ = ["outcome", "resume", "submit", "unite"]
 
 AT_ONCE_SECONDS = 2.0
 """A server that knows how a round ended says so at once."""
+
+ROWS_SHOWN = 20
+"""Of a union, in a text for people."""
 
 
 def submit(
@@ -81,7 +84,7 @@ def unite(
     connecting: Connecting = AS_ITS_FILE_SAYS,
     form: FormatFlag = "text",
 ) -> int:
-    """Take part in finding the union of all clients' rows, in a task with alignment = "union".
+    """Take part in finding the union of all clients' rows, in a task with protocol = "psu" or alignment = "union".
 
     Parameters
     ----------
@@ -92,7 +95,8 @@ def unite(
     rows:
         The rows, such as 3,17,99; or @FILE with a JSON list of them.
     wait:
-        Wait until the round has ended, and report whether the rows were counted.
+        Wait until the round has ended, report whether the rows were counted, and print the union: in the text its first
+        rows, with --format json all of them.
     """
     report = Report("unite", form)
 
@@ -100,7 +104,12 @@ def unite(
         chosen = {block: rows_from(rows)}
         async with connecting.client(config) as client:
             await _submit_once(
-                report, client, client.mark_of_rows(chosen), partial(client.unite, chosen, wait=wait_next), wait=wait
+                report,
+                client,
+                client.mark_of_rows(chosen),
+                partial(client.unite, chosen, wait=wait_next),
+                wait=wait,
+                completed=partial(_with_union, report, client),
             )
 
     return run(report, work)
@@ -161,6 +170,7 @@ class _End:
         bytes_sent: for it, now.
         ended: how its round ended, where that is known.
         left_out: by block, the rows that it could not carry; see `SubmissionReceipt`.
+        union: by block, the union that the round has found, where it was asked for.
     """
 
     number: int
@@ -168,6 +178,7 @@ class _End:
     bytes_sent: int
     ended: ClientOutcome | None
     left_out: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    union: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     def tell(self, report: Report, *, resumed: bool, **more: Any) -> None:
         """The command's result."""
@@ -180,6 +191,7 @@ class _End:
                 "resumed": resumed,
                 "left_out": {block: list(rows) for block, rows in self.left_out.items()},
                 **(_counted(self.ended)[1] if self.ended else {}),
+                **({"union": {block: list(rows) for block, rows in self.union.items()}} if self.union else {}),
                 **more,
             },
         )
@@ -191,11 +203,40 @@ class _End:
         before += f"; left out of it: {dict(self.left_out)}" if self.left_out else ""
         if self.ended is None:
             return f"round {self.number}: both servers hold {name}{before}"
-        return f"round {self.number}: {name}{before}; {_counted(self.ended)[0]}"
+        found = "".join(f"\n{block}: {_listed(rows)}" for block, rows in self.union.items())
+        return f"round {self.number}: {name}{before}; {_counted(self.ended)[0]}{found}"
+
+
+async def _as_it_is(end: _End) -> _End:
+    return end
+
+
+async def _with_union(report: Report, client: Client, end: _End) -> _End:
+    """The end of a submission, with the union that its round has found, if that is known."""
+    if end.ended is None or not end.ended.counted:
+        return end
+    try:
+        found = await client.union()
+    except FslError as error:
+        report.progress(f"fsl-async {report.command}: the rows are counted, but the union cannot be read: {error}")
+        return end
+    return replace(end, union={block: rows.tolist() for block, rows in found.items()})
+
+
+def _listed(rows: Sequence[int]) -> str:
+    """A union for people: how many rows, and the first of them."""
+    first = ", ".join(str(row) for row in rows[:ROWS_SHOWN])
+    return f"{len(rows):,} rows: {first}{', …' if len(rows) > ROWS_SHOWN else ''}"
 
 
 async def _submit_once(
-    report: Report, client: Client, mark: bytes, submission: Callable[[], Awaitable[SubmissionReceipt]], *, wait: bool
+    report: Report,
+    client: Client,
+    mark: bytes,
+    submission: Callable[[], Awaitable[SubmissionReceipt]],
+    *,
+    wait: bool,
+    completed: Callable[[_End], Awaitable[_End]] = _as_it_is,
 ) -> None:
     """Submit, unless an earlier command has submitted the same and could not tell; then tell in its place."""
     async with told_what_it_waits_for(report), _told_ends(report, client):
@@ -209,6 +250,7 @@ async def _submit_once(
             receipt = await submission()
             ended = await client.outcome() if wait else None
             end = _End(receipt.number, receipt.digest, receipt.bytes_sent, ended, receipt.left_out)
+        end = await completed(end)
     end.tell(report, resumed=resumed, **more)
     await client.note_told()
 

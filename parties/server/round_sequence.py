@@ -420,7 +420,8 @@ class RoundSequence:
         try:
             await self._setup.store.check_room(round_bytes(run.config.shape, clients))
         except StorageError as error:
-            explanation = f"round {run.config.number} opens without room for {clients} submissions: {error}"
+            what = "clients' retrievals" if run.config.protocol == "psr" else "submissions"
+            explanation = f"round {run.config.number} opens without room for {clients} {what}: {error}"
             self._setup.observe(Warned(about="store", explanation=explanation))
 
     async def _give_up_restored(self, run: RoundRun) -> None:

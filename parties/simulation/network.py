@@ -257,7 +257,7 @@ async def simulate(
 
     Args:
         task: what is learnt.
-        model: by block, what both servers start from.
+        model: by block, what both servers start from; empty where the task only finds unions.
         seed: decides all randomness and all scheduling.
         lane: where to compute; inline unless told otherwise (threads make a run faster and no longer reproducible).
 

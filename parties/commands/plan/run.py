@@ -18,7 +18,7 @@ from parties.commands.plan.view import compare_with_paper, draw, paper_text, tex
 from parties.commands.report import Report
 from parties.files.toml import read_toml
 
-__all__ = ["question_from", "run_plan"]
+__all__ = ["question_from", "read_task", "run_plan"]
 
 
 BLOCK: dict[str, Any] = {"rows": 2**20, "select": 10_486, "width": 1, "bits": 64, "security": "verified"}
@@ -53,14 +53,15 @@ def question_from(
         return question_of(
             **BLOCK | described, clients=100 if clients is None else clients, rounds=rounds, union=union, dtype=dtype
         )
+    task = read_task(path)
     strange = [field for field in described if field not in SETTINGS]
     if strange:
         raise MisuseError(f"{path} says what the blocks are: leave out --{strange[0]}, or change it in the file")
-    task = msgspec.structs.replace(_read_task(path), **described)
+    task = msgspec.structs.replace(task, **described)
     return question_about(task, clients=clients or 0, rounds=rounds, union=union, dtype=dtype)
 
 
-def _read_task(path: Path) -> Task:
+def read_task(path: Path) -> Task:
     """The task of a task file; its servers are ignored.
 
     Raises:

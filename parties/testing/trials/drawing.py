@@ -32,7 +32,7 @@ from parties.testing.recorder import Transition
 from parties.testing.round_faults import AbortRound, Fault, Late, OldCopy, Straggle
 from parties.testing.trials.scenario import NAMES, Scenario, Trial
 
-__all__ = ["MOMENTS", "draw"]
+__all__ = ["MOMENTS", "draw", "ordinary_faults"]
 
 COMBINED_SHARE = 0.4
 """The share of trials with faults that also get a combination of faults that shows something only together."""
@@ -80,6 +80,13 @@ def _sampled(trial: Trial) -> Trial:
     dies = Crash(_server(rng), AtTransition(*rng.choice(declared("sampling")), rng.choice(MOMENTS)), _down(rng))
     faults = (*trial.faults, dies) if trial.faults and rng.random() < 0.7 else trial.faults
     return Trial(trial.seed, scenario, faults)
+
+
+def ordinary_faults(rng: Random, scenario: Scenario) -> Iterator[Fault]:
+    """Some faults of the kinds that know no protocol."""
+    kinds = (_crash_at_write, _crash_anywhere, _vanish, _cut, _delay, _partition, _skew, _slow_disk, _full_disk)
+    for make in rng.choices(kinds, k=min(int(rng.expovariate(0.3)), 8)):
+        yield from make(rng, scenario)
 
 
 def _scenario(rng: Random) -> Scenario:

@@ -153,7 +153,17 @@ class Member:
         await self._finish_earlier(client)
         while True:
             with self._continuing():
-                await self._take_part(client)
+                await (self._read(client) if self._task.protocol == "psr" else self._take_part(client))
+
+    async def _read(self, client: Client) -> None:
+        """Retrieve what it likes, in this round or, where it has retrieved often enough, in the next."""
+        await self._think()
+        try:
+            await self._retrieve(client, self._choose())
+        except MisuseError as error:
+            if "retrievals in one round are the most" not in str(error):
+                raise
+            await trio.sleep(1)
 
     # ---- a round
 
@@ -170,6 +180,8 @@ class Member:
 
     async def _finish_earlier(self, client: Client) -> None:
         with self._continuing():
+            if self._task.protocol == "psr":
+                return
             if client.pending:
                 await self._acknowledged(self._repeat(client))
             try:
@@ -181,7 +193,7 @@ class Member:
     async def _repeat(self, client: Client) -> SubmissionReceipt:
         """Resume the submission of an earlier life, or submit the same plan again."""
         plan = self.ledger.all_plans[-1]
-        if self._task.alignment == "union" or self._habits.random() < CAREFUL:
+        if self._task.finds_unions or self._habits.random() < CAREFUL:
             return await client.resume()
         number = len(self.ledger.all_plans) - 1
         sent = {name for name, plans in self.ledger.plans.items() if number in plans}
@@ -219,6 +231,9 @@ class Member:
         for plan in self._again:
             rows, wants_a_union = plan.rows, plan.union
         try:
+            if self._task.protocol == "psu":
+                await self._unite(client)
+                return
             for _ in range(self._rng.choice(RETRIEVALS)):
                 await self._retrieve(client, rows)
                 await self._think()

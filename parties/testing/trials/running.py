@@ -109,7 +109,7 @@ async def _run(trial: Trial, malice: Malice) -> Verdict:
     )
     model = {
         block.name: np.zeros(block.size if isinstance(block, Dense) else (block.rows, block.width), dtype=np.int64)
-        for block in scenario.task.blocks
+        for block in scenario.task.model_blocks
     }
     async with world(
         scenario.task, model, trial.seed, trial.faults, schedule, (servers[0], servers[1]), clients=NAMES

@@ -22,7 +22,7 @@ def digits(case: Case) -> Iterator[str]:
     models = case.world.models[min(case.honest)]
     for number, report in sorted(case.world.settled[min(case.honest)].items()):
         if number in models and number - 1 in models:
-            for block in case.world.task.blocks:
+            for block in case.world.task.model_blocks:
                 added = models[number][block.name] - models[number - 1][block.name]
                 yield from _wrong_digits(case, report, block.name, isinstance(block, Dense), added)
 

@@ -458,7 +458,7 @@ async def begin_session(network: Network, *clients: Client) -> None:
 # ---- examples
 
 
-@pytest.mark.parametrize("name", ["fixed_selection", "union", "mega_elements"])
+@pytest.mark.parametrize("name", ["epochs", "union", "mega_elements"])
 def test_examples_run_and_show_what_they_promise(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = EXAMPLES / f"{name}.py"
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 45

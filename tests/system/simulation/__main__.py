@@ -43,19 +43,19 @@ def main(options: argparse.Namespace) -> int:
     if options.replay:
         return show(msgspec.json.decode(options.replay.read_bytes(), type=Trial), shrinking=False)
     if options.seed is not None:
-        return show(draw(options.seed, surely=options.malice), shrinking=True)
+        return show(draw(options.seed, surely=options.malice, alone=options.alone), shrinking=True)
     if options.reach:
         return reach_all(range(options.first, options.first + options.tries), options.workers, options.format == "json")
     seeds = range(options.first, options.first + options.seeds)
-    return simulate(seeds, options.workers, options.format == "json", malice=options.malice)
+    return simulate(seeds, options.workers, options.format == "json", malice=options.malice, alone=options.alone)
 
 
-def simulate(seeds: range, workers: int, as_json: bool, *, malice: bool) -> int:
+def simulate(seeds: range, workers: int, as_json: bool, *, malice: bool, alone: bool) -> int:
     """Run many seeds and print a summary."""
     console, begun, seen = Console(stderr=True), time.monotonic(), Seen()
     with Progress(console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task("seeds", total=len(seeds))
-        for some in try_all(seeds, workers, surely=malice):
+        for some in try_all(seeds, workers, surely=malice, alone=alone):
             for seed, failures in some.failures.items():
                 console.print(f"[red]seed {seed}[/red]: {failures[0]}", highlight=False)
             seen += some
@@ -67,7 +67,7 @@ def simulate(seeds: range, workers: int, as_json: bool, *, malice: bool) -> int:
         print_summary(told)
     if seen.failures:
         console.print(f"\nThe first of {len(seen.failures)} seeds that failed:", highlight=False)
-        show(draw(min(seen.failures), surely=malice), shrinking=True)
+        show(draw(min(seen.failures), surely=malice, alone=alone), shrinking=True)
     return 1 if seen.failures else 0
 
 
@@ -212,6 +212,7 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", type=int, default=2000, metavar="N", help="how many")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="the first of them, or of the tries")
     parser.add_argument("--seed", type=int, metavar="N", help="run this one alone, and tell all about it")
+    parser.add_argument("--alone", action="store_true", help="tasks that run one protocol alone")
     parser.add_argument("--malice", action="store_true", help="with a malicious party in every world")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="run a trial from a file, and tell all about it")
     parser.add_argument("--reach", action="store_true", help="reach every crash point and transition instead")

@@ -55,10 +55,10 @@ class Seen:
         )
 
 
-def try_one(seed: int, *, surely: bool = False) -> Seen:
-    """Run the trial of one seed, surely with malice or not; an exception is a failure as well, with its last lines."""
+def try_one(seed: int, *, surely: bool = False, alone: bool = False) -> Seen:
+    """Run one seed's trial, surely with malice or alone; an exception is a failure as well, with its last lines."""
     try:
-        verdict = run(draw(seed, surely=surely))
+        verdict = run(draw(seed, surely=surely, alone=alone))
     except Exception:
         return Seen(1, {seed: ("raised: " + traceback.format_exc(limit=-6),)})
     reports = verdict.case.world.settled[0].values()
@@ -73,20 +73,20 @@ def try_one(seed: int, *, surely: bool = False) -> Seen:
     )
 
 
-def try_all(seeds: range, workers: int, *, surely: bool = False) -> Iterator[Seen]:
+def try_all(seeds: range, workers: int, *, surely: bool = False, alone: bool = False) -> Iterator[Seen]:
     """Run the trials of many seeds; yields what came of a few at a time, in any order."""
     chunks = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
     if workers == 1:
-        yield from map(partial(_try_some, surely=surely), chunks)
+        yield from map(partial(_try_some, surely=surely, alone=alone), chunks)
         return
     with multiprocessing.get_context("spawn").Pool(workers, maxtasksperchild=50) as pool:
-        yield from pool.imap_unordered(partial(_try_some, surely=surely), chunks)
+        yield from pool.imap_unordered(partial(_try_some, surely=surely, alone=alone), chunks)
 
 
-def _try_some(seeds: Iterable[int], *, surely: bool) -> Seen:
+def _try_some(seeds: Iterable[int], *, surely: bool, alone: bool) -> Seen:
     gc.disable()  # a world is one great cycle: it goes with the chunk, not while it runs
     try:
-        return sum((try_one(seed, surely=surely) for seed in seeds), Seen())
+        return sum((try_one(seed, surely=surely, alone=alone) for seed in seeds), Seen())
     finally:
         gc.enable()
         gc.collect()

@@ -17,6 +17,7 @@ from parties.simulation.network import SERVERS
 from parties.testing import trials
 from parties.testing.round_faults import Fault, MaliciousClient, MaliciousServer
 from parties.testing.trials import Member, Trial, Verdict
+from parties.testing.trials.drawing_alone import draw_alone
 from parties.testing.trials.scenario import NAMES
 from parties.testing.world import MakeServer
 from tests.system.security.catalogue import LIES_TO_CLIENTS, SERVER_ATTACKS, Byzantine
@@ -42,13 +43,16 @@ SERVER_MUTATIONS: dict[str, type[Byzantine]] = {
 }
 
 
-def draw(seed: int, *, surely: bool = False) -> Trial:
+def draw(seed: int, *, surely: bool = False, alone: bool = False) -> Trial:
     """The trial of a seed, with malice in some.
 
     Args:
         seed: decides all of it.
         surely: whether there is to be malice in every one.
+        alone: whether its task is to run one protocol alone; all its parties are honest then.
     """
+    if alone:
+        return draw_alone(seed)
     trial, rng = trials.draw(seed), Random(f"{seed}/malice")
     chance, keeps = rng.random(), rng.random() < 0.5
     chance *= SERVERS_SHARE + CLIENTS_SHARE if surely else 1

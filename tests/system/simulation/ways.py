@@ -65,9 +65,15 @@ class Plan:
     alignment: Literal["all", "union"] = "all"
     more: tuple[Sparse, ...] = ()
     sample: float | None = None
+    protocol: Literal["ssa", "psr"] = "ssa"
 
     def scenario(self) -> Scenario:
         """As a trial has it."""
+        if self.protocol == "psr":
+            retrieves = Task(
+                name="laboratory", protocol="psr", blocks=(Sparse("items", rows=16, select=1),), max_clients=5
+            )
+            return Scenario(retrieves, self.clients, self.rounds, self.seconds)
         task = Task(
             name="laboratory",
             blocks=(Sparse("items", rows=16, select=1), *self.more, Dense("head", size=2)),

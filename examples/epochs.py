@@ -1,6 +1,7 @@
-"""Clients whose rows stay the same: the first round uploads trees, every later round one hint per bin.
+"""U-DPF epochs as sessions: clients whose rows stay the same upload trees once, and one hint per bin in later rounds.
 
-A hint carries the new values and no position; the servers keep the trees, which hide the positions as before.
+A hint carries the new values and no position; the servers keep the trees, which hide the positions as before. The
+primitive itself, without parties, is in updatable_dpf.py.
 """
 
 import numpy as np

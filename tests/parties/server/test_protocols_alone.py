@@ -1,0 +1,275 @@
+"""Servers of tasks that run one protocol alone: retrievals until the time is over; unions, one after the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import trio
+
+from fsl_async import Dense, FslError, MisuseError, Sparse, Task
+from fsl_async.errors import PeerViolationError
+from fsl_async.protocols import psr
+from fsl_async.union import unpack_union
+from fsl_async.wire.messages import (
+    Closing,
+    Conclusion,
+    Download,
+    Forward,
+    Hint,
+    Recall,
+    Refused,
+    Retrieve,
+    RosterList,
+    Submit,
+)
+from parties import simulate
+from parties.server.clients.answerer import no_room
+from parties.server.clients.requests import RequestHandler
+from parties.server.peer.forwarding import objection
+from parties.server.server import Server
+from tests.parties.server.test_restart import MODEL, clients, house
+from tests.support.machine_scenes import key
+
+PSR = Task(
+    name="lookup",
+    protocol="psr",
+    blocks=(Sparse("items", rows=64, select=3, width=2), Dense("head", size=3)),
+    retrievals=2,
+    max_clients=6,
+)
+PSU = Task(name="seen", protocol="psu", blocks=(Sparse("items", rows=64, select=3),), min_clients=2, max_clients=6)
+BOTH = (key(1), key(2))
+
+
+async def asked(server: Server, client: str, message: Any) -> Any:
+    """What a server answers to a client's message, whoever sent it."""
+    return await RequestHandler(server.actor).reply(client, message, memoryview(b""), no_room)
+
+
+# ---- retrievals alone
+
+
+async def test_a_round_of_retrievals_counts_nobody_and_leaves_the_model() -> None:
+    async with simulate(PSR, MODEL, seed=1) as net, net.client("ada") as ada:
+        found = await ada.retrieve({"items": [3, 5], "head": ...})
+        assert np.array_equal(found["items"], MODEL["items"][[3, 5]])
+        first = net.servers[0].running
+        outcome = await net.finish_round()
+        assert (outcome.number, outcome.clients, outcome.update, outcome.elements) == (1, (), {}, {})
+        report = first.report()
+        assert (report.ended, report.clients, report.model) == ("done", (), first.config.model)
+        assert net.servers[1].status().rounds_done == 1
+        second = await net.servers[0].next_round(1)
+        assert second.config.hash_seed != first.config.hash_seed
+        for server in net.servers:
+            assert not await server.setup.store.keys("round-00000001/")
+
+
+async def test_a_client_has_so_many_retrievals_in_a_round_and_again_in_the_next() -> None:
+    async with simulate(PSR, MODEL, seed=1) as net, net.client("ada") as ada:
+        for _ in range(2):
+            for _ in range(2):
+                await ada.retrieve({"items": [1]})
+            with pytest.raises(
+                MisuseError, match=r"2 retrievals in one round are the most in this task; .* next round"
+            ):
+                await ada.retrieve({"items": [1]})
+            await net.finish_round()
+
+
+async def test_time_ends_a_round_of_retrievals(autojump_clock: trio.testing.MockClock) -> None:
+    async with house(1, PSR, seconds=10.0) as home:
+        run = await home.server[0].next_round(0)
+        await home.server[0].actor.rounds.until_settled(run)
+        assert run.report().ended == "done"
+
+
+@pytest.mark.parametrize("event", ["CloseRound", "PeerClosed", "PeerConclusion", "GaveUp", "PeerAbort"])
+@pytest.mark.parametrize("after", [False, True])
+async def test_a_killed_server_ends_the_round_as_the_other_does(
+    event: str, after: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with house(1, PSR, seconds=10.0, patience=5.0) as home, clients(home) as (ada, *_):
+        await ada.retrieve({"items": [1, 2]})
+        for disk in home.disks:
+            disk.kill_at_event, disk.kill_after = event.encode(), after
+        if event in ("GaveUp", "PeerAbort"):
+            with trio.move_on_after(5):
+                await home.server[0].abort_round(1, "enough")
+        await trio.sleep(100)
+        past = [(await server.past_rounds(1, before=2))[0].report for server in home.server]
+        assert past[0] == past[1]
+        assert home.kills or (event == "PeerConclusion" and past[0].ended == "aborted")
+        await ada.retrieve({"items": [1, 2]})
+
+
+async def test_an_operator_aborts_a_round_while_the_other_server_is_away(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with house(1, PSR, seconds=10.0, patience=1e6) as home, clients(home) as (ada, *_):
+        await ada.retrieve({"items": [1]})
+        home.away[1], home.disks[1].kill_at_event = 1000.0, b"CloseRound"
+        await trio.sleep(50)
+        status = home.server[0].status().round
+        assert (status.state, status.waiting_for) == ("Closed", "S1 to close it, too")
+        report = await home.server[0].abort_round(1, "S1 is away")
+        assert report.explanation == "S0 gave up: S1 is away"
+        await trio.sleep(1000)
+        assert (await home.server[1].past_rounds(1, before=2))[0].report == report
+
+
+async def test_a_round_that_both_have_closed_is_not_aborted(autojump_clock: trio.testing.MockClock) -> None:
+    async with simulate(PSR, MODEL, seed=1) as net:
+        run = await net.servers[0].next_round(0)
+        run.course.state = psr.Concluded({"closing": b""})
+        with pytest.raises(MisuseError, match="in state Concluded: both servers have closed it"):
+            await net.servers[0].abort_round(1, "why not")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Submit(round_id=b"", query=0, seed=bytes(16), commitments=BOTH, public_digest=key(3), dense_digest=b""),
+        Hint(b"", key(1)),
+    ],
+)
+async def test_a_submission_to_a_round_of_retrievals_is_refused(message: Any) -> None:
+    async with simulate(PSR, MODEL, seed=1) as net, net.client("ada"):
+        run = await net.servers[0].next_round(0)
+        refused, _ = await asked(net.servers[0], "ada", type(message)(**_fields(message) | {"round_id": run.round_id}))
+        assert isinstance(refused, Refused)
+        assert (refused.reason, refused.explanation) == ("malformed", "round 1 runs psr: it takes no submissions")
+
+
+def _fields(message: Any) -> dict[str, Any]:
+    return {name: getattr(message, name) for name in message.__struct_fields__}
+
+
+async def test_the_client_refuses_before_it_sends() -> None:
+    async with simulate(PSR, MODEL, seed=1) as net, net.client("ada") as ada:
+        with pytest.raises(MisuseError, match="only serve retrievals"):
+            await ada.submit({"items": ([1], np.ones((1, 2)))})
+
+
+# ---- unions alone
+
+
+async def test_unions_follow_each_other_and_stay_readable() -> None:
+    async with simulate(PSU, {}, seed=1) as net, net.client("ada") as ada, net.client("bob") as bob:
+        ids = []
+        for rows in ([1, 2, 3], [3, 9], [60]):
+            run = await net.servers[0].next_round(0)
+            assert (run.config.protocol, run.config.model, run.config.found) == ("psu", (), ids[-1] if ids else b"")
+            await ada.unite({"items": rows})
+            await bob.unite({"items": [5]})
+            outcome = await net.finish_round()
+            assert outcome.union["items"].tolist() == sorted({5, *rows})
+            assert (await ada.union())["items"].tolist() == sorted({5, *rows})
+            ids.append(run.round_id)
+            for server in net.servers:
+                block, packed = await asked(server, "ada", Download(round_id=ids[-1], block="items", union=True))
+                assert unpack_union(packed, 64, "S0").tolist() == sorted({5, *rows}), block
+        refused, _ = await asked(net.servers[0], "ada", Download(round_id=ids[0], block="items", union=True))
+        assert refused.reason == "round-closed"
+        refused, _ = await asked(net.servers[0], "ada", Download(round_id=ids[-1], block="items"))
+        assert refused.reason == "malformed"
+
+
+async def test_a_union_that_is_not_found_leaves_the_last_one_readable() -> None:
+    async with simulate(PSU, {}, seed=1) as net, net.client("ada") as ada, net.client("bob") as bob:
+        for client in (ada, bob):
+            await client.unite({"items": [7]})
+        await net.finish_round()
+        await ada.outcome()
+        with pytest.raises(FslError, match="at least 2 are needed"):
+            await net.finish_round()
+        async with net.client("eve") as eve:
+            assert (await eve.union())["items"].tolist() == [7]
+
+
+async def test_a_client_asks_for_a_union_so_many_times() -> None:
+    async with simulate(PSU, {}, seed=1) as net, net.client("ada") as ada, net.client("bob") as bob:
+        for client in (ada, bob):
+            await client.unite({"items": [7]})
+        run = net.servers[0].running
+        await net.finish_round()
+        handler = RequestHandler(net.servers[0].actor)
+        wanted = Download(round_id=run.round_id, block="items", union=True)
+        answers = [(await handler.reply("ada", wanted, memoryview(b""), no_room))[0] for _ in range(17)]
+        assert [type(answer).__name__ for answer in answers] == ["Block"] * 16 + ["Refused"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Retrieve(round_id=b"", query=1, seed=bytes(16), commitments=BOTH, public_digest=key(3)),
+        Recall(b"", key(1)),
+    ],
+)
+async def test_a_retrieval_in_a_round_of_unions_is_refused(message: Any) -> None:
+    async with simulate(PSU, {}, seed=1) as net, net.client("ada") as ada:
+        run = await net.servers[0].next_round(0)
+        refused, _ = await asked(net.servers[0], "ada", type(message)(**_fields(message) | {"round_id": run.round_id}))
+        assert refused.reason == "malformed"
+        assert refused.explanation == "round 1 runs psu: it neither retrieves nor recalls"
+        for call in (ada.retrieve({"items": [1]}), ada.submit({})):
+            with pytest.raises(MisuseError, match="only find a union"):
+                await call
+
+
+# ---- the other server
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        ([RosterList(b"")], "sends a RosterList in a round that only serves retrievals"),
+        ([Conclusion(b"", key(9))], "speaks out of turn"),
+        ([Closing(b""), Conclusion(b"", key(9))], "has another outcome of a round that only answered retrievals"),
+    ],
+)
+async def test_a_server_that_ends_retrievals_otherwise_breaks_the_protocol(messages: list[Any], expected: str) -> None:
+    async with simulate(PSR, MODEL, seed=1) as net:
+        run = await net.servers[0].next_round(0)
+        run.course.state = psr.Open() if len(messages) > 1 or expected.startswith("sends") else psr.Done({})
+
+        async def say() -> None:
+            for message in messages:
+                spoken = type(message)(**_fields(message) | {"round_id": run.round_id})
+                await run.take_message(spoken, memoryview(b""))
+
+        with pytest.raises(PeerViolationError, match=expected):
+            await say()
+
+
+async def test_a_round_that_is_ended_twice_ends_once() -> None:
+    async with simulate(PSR, MODEL, seed=1) as net:
+        run = await net.servers[0].next_round(0)
+        for _ in range(2):
+            await run.take_message(Closing(run.round_id), memoryview(b""))
+        assert type(run.state) is psr.Concluded
+        await net.finish_round() if not run.settled.is_set() else None
+        for _ in range(2):
+            await run.take_message(Conclusion(run.round_id, run.course.terms.outcome), memoryview(b""))
+        assert type(run.state) is psr.Done
+        with pytest.raises(PeerViolationError, match="sent two different conclusions"):
+            await run.take_message(Conclusion(run.round_id, key(9)), memoryview(b""))
+
+
+async def test_a_server_that_closes_submissions_as_retrievals_breaks_the_protocol() -> None:
+    async with simulate(PSU, {}, seed=1) as net:
+        run = await net.servers[0].next_round(0)
+        with pytest.raises(PeerViolationError, match="closes a round of submissions as if it only served retrievals"):
+            await run.take_message(Closing(run.round_id), memoryview(b""))
+
+
+@pytest.mark.parametrize(("task", "purpose"), [(PSR, "submit"), (PSU, "retrieve")])
+async def test_a_part_that_does_not_belong_into_the_round_is_not_forwarded(task: Task, purpose: Any) -> None:
+    async with simulate(task, MODEL if task is PSR else {}, seed=1) as net:
+        run = await net.servers[0].next_round(0)
+        config = run.config
+        name = next(name for name in "abcdefgh" if config.carrier(name) == 1)
+        message = Forward(round_id=config.round_id(), client=name, purpose=purpose, query=int(purpose == "retrieve"))
+        assert objection(run, message, 10) == f"forwards a {purpose} in a round of {task.protocol}"

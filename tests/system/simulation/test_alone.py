@@ -1,0 +1,43 @@
+"""Worlds whose task runs one protocol alone: drawn from seeds, and made for the transitions of their machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from parties.testing.machines import declared
+from parties.testing.recorder import Transition
+from parties.testing.trials.drawing_alone import draw_alone
+
+from .malice import run
+from .reaching import crash_points, search
+from .ways_of_retrievals import RETRIEVING
+
+RARE = Transition("psr", "Closed", "PeerAbort", "Aborted")
+"""A server gives up in the moment in which only the other one has closed."""
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_tasks_of_one_protocol_keep_the_rules(seed: int) -> None:
+    assert run(draw_alone(seed)).violations == ()
+
+
+def test_both_kinds_are_drawn() -> None:
+    tasks = [draw_alone(seed).scenario.task for seed in range(20)]
+    assert {task.protocol for task in tasks} == {"psr", "psu"}
+
+
+def test_there_is_a_way_to_every_transition_of_retrievals() -> None:
+    assert set(RETRIEVING) == set(declared("psr"))
+
+
+@pytest.mark.parametrize("goal", [at for at in RETRIEVING if at != RARE], ids=str)
+def test_a_transition_of_retrievals_is_reached(goal: Transition) -> None:
+    found = search(goal, range(12))
+    assert (goal in found.reached, found.failures) == (True, ())
+
+
+@pytest.mark.parametrize("place", [0, 33, 66])
+def test_a_server_dies_where_it_is_to(place: int) -> None:
+    points = [point for point in crash_points() if point[1].machine == "psr" and point[1] != RARE]
+    found = search(points[place], range(12))
+    assert (points[place] in found.reached, found.failures) == (True, ())
