@@ -11,6 +11,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from fsl_async import kernels
 from fsl_async.errors import MisuseError
+from parties.commands.bench.actors import actors_suite
 from parties.commands.bench.din import din_suite
 from parties.commands.bench.evaluation import kernels_suite
 from parties.commands.bench.generation import generate_suite
@@ -23,7 +24,7 @@ from parties.commands.bench.workload import Options
 
 __all__ = ["Suite", "run_bench"]
 
-Suite: TypeAlias = Literal["kernels", "psr", "generate", "round", "din", "growth", "all"]
+Suite: TypeAlias = Literal["kernels", "psr", "generate", "round", "din", "growth", "actors", "all"]
 
 SUITES: dict[str, Callable[[Options], Iterator[Result]]] = {
     "kernels": kernels_suite,
@@ -32,6 +33,7 @@ SUITES: dict[str, Callable[[Options], Iterator[Result]]] = {
     "round": round_suite,
     "din": din_suite,
     "growth": growth_suite,
+    "actors": actors_suite,
 }
 LARGE = "large"
 WHOLE = ("kernels", "psr", "generate", "round", LARGE, "din", "growth")
