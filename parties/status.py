@@ -6,11 +6,13 @@ share.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
 from parties.outcome import RoundReport
+
+Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, lt=2**36)]
 
 Activity: TypeAlias = Literal["collecting", "computing", "waiting"]
 """What a server does with a round: it collects requests, computes, or waits for the other server."""
@@ -57,10 +59,10 @@ class RoundTimes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             is not known.
     """
 
-    collecting: float = 0.0
-    computing: float = 0.0
-    waiting: float = 0.0
-    interrupted: float = 0.0
+    collecting: Seconds = 0.0
+    computing: Seconds = 0.0
+    waiting: Seconds = 0.0
+    interrupted: Seconds = 0.0
 
 
 class PastRound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

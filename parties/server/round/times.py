@@ -6,7 +6,7 @@ event that changed it. A state has the same name in every protocol's machine, an
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -38,7 +38,7 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     times: RoundTimes
-    since: float
+    since: Annotated[float, msgspec.Meta(gt=-(2**36), lt=2**36)]
 
     def until(self, now: float, activity: Activity | None) -> Measured:
         """The same with what has passed since, during an activity; None: during an interruption."""

@@ -26,6 +26,7 @@ from parties.server.admission import Enrolment, ListOnly, StoredEnrolment
 from parties.server.evidence import Evidence, EvidenceBook
 from parties.server.history import Arrays, History, Progress, Restore
 from parties.server.round.records import RoundRecords, StoredRequest, StoredSubmission
+from parties.server.round.times import Measured, Stopwatch
 from parties.server.round.toss import TossRun
 from parties.server.sessions import Sessions, StoredOrigin
 from parties.status import PastRound, RoundTimes
@@ -84,6 +85,10 @@ PLACES: dict[str, tuple[Callable[[bytes], Put | Record], Callable[[Store], Await
     "standing": (lambda data: Put("standing", data), lambda store: History(store).open(FRESH, Arrays(MODEL))),
     "settled rounds": (lambda data: Put("past/00000003", data), lambda store: History(store).past(3, 1)),
     "one settled round": (lambda data: Put("past/00000003", data), lambda store: History(store).number(3)),
+    "times": (
+        lambda data: Put(f"{ROUND}/times", data),
+        lambda store: Stopwatch(1.0, f"{ROUND}/times").resume(store, "Closed", 2.0),
+    ),
     "opening": (lambda data: Put(f"{ROUND}/opened", data), lambda store: History(store).opened_at(3, 1.0)),
     "evidence": (lambda data: Record("evidence", data), lambda store: EvidenceBook(store).restore()),
     "enrolments": (
@@ -244,6 +249,7 @@ STORED = [
         Progress,
         Restore,
         PastRound,
+        Measured,
         Evidence,
         StoredSubmission,
         StoredSession,

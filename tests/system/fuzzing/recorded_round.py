@@ -39,6 +39,7 @@ BEGUN = RoundStart(
     server=0,
     proof_key=key(12),
     model=MODEL,
+    state={},
     union={},
     opened_at=1.0,
     closes_at=2.0,
@@ -81,6 +82,7 @@ def _tools(store: MemoryStore) -> Tools:
         report=_unreported,
         observe=unobserved,
         clock=lambda: 3.0,
+        rule=None,
         grace=1.0,
         patience=1.0,
     )

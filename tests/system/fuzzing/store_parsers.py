@@ -25,8 +25,9 @@ from parties.compute import InlineLane
 from parties.identity.registry import Registry
 from parties.server.admission import Anyone, Enrolment
 from parties.server.evidence import Evidence, EvidenceBook
-from parties.server.history import History, Progress, SessionSeed
+from parties.server.history import Arrays, History, Progress, SessionSeed
 from parties.server.round.records import RoundRecords, StoredSubmission
+from parties.server.round.times import Measured, Stopwatch
 from parties.server.round.toss import TossRun
 from parties.server.sessions import Sessions
 from parties.status import PastRound, RoundTimes
@@ -135,7 +136,7 @@ PAST = PastRound(
 
 
 def _open_history(store: Store) -> Coroutine[Any, Any, object]:
-    return History(store).open(FRESH, MODEL)
+    return History(store).open(FRESH, Arrays(MODEL))
 
 
 def _standings() -> list[bytes]:
@@ -155,6 +156,12 @@ async def _past(store: Store) -> None:
 
 async def _opened(store: Store) -> None:
     assert isinstance(await History(store).opened_at(3, 1.0), float)
+
+
+async def _times(store: Store) -> None:
+    watch = Stopwatch(1.0, f"{ROUND}/times")
+    await watch.resume(store, "Closed", 2.0)
+    assert min(msgspec.structs.astuple(watch.times("Closed", 3.0))) >= 0
 
 
 async def _evidence(store: Store) -> None:
@@ -312,6 +319,7 @@ PARSERS = (
     ),
     _parser("server-past", _value("past/00000003", _past), [PAST]),
     _parser("server-opened", _value(f"{ROUND}/opened", _opened), [1.5], longest=32),
+    _parser("server-round-times", _value(f"{ROUND}/times", _times), [Measured(RoundTimes(collecting=1.5), 2.0)]),
     _parser("server-evidence", _entry("evidence", _evidence), [EVIDENCE]),
     _parser("server-enrolled", _entry("enrolment", _enrolled_before), [ENROLLED]),
     _parser("server-request", _entry(f"{ROUND}/requests", _requests), [("alice", "submit", 0, key(5), key(6))]),
