@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
+from weakref import WeakSet
 
 import trio
 
@@ -97,13 +98,13 @@ class SharedThreads:
         self.threads = threads or len(os.sched_getaffinity(0))
         self._limiter = trio.CapacityLimiter(self.threads)
         self._free = self.threads
-        self._lanes: list[_SharedLane] = []
+        self._lanes: WeakSet[_SharedLane] = WeakSet()
         self._turns = itertools.count(1)
 
     def lane(self) -> ComputeLane:
         """A lane that has its share of the threads."""
         lane = _SharedLane(self)
-        self._lanes.append(lane)
+        self._lanes.add(lane)
         return lane
 
     async def run(self, lane: _SharedLane, work: Callable[[], ResultT]) -> ResultT:

@@ -83,6 +83,7 @@ class Host:
         self._own = OperatorObserver(ObserverSetup(common.server, "", log)) if file.listed else None
         self._moved = RecurringEvent()
         self._hosted = {pair[1].task.name: self._made(pair) for pair in pairs}
+        self._leaving: set[str] = set()
         self._nursery = nursery
         self.reception = Reception(
             _listening(common, deployment, self._transport, several=file.listed), self._tell_failure
@@ -153,6 +154,7 @@ class Host:
         async with trio.open_nursery() as nursery:
             for task in self._hosted.values():
                 nursery.start_soon(task.stop, self._wind_up(task))
+        self._moved.set()  # where all had been drained before, nothing else moves
 
     @property
     def longest_wind_up(self) -> float:
@@ -187,7 +189,7 @@ class Host:
         """See `Desk`."""
         self._require_several()
         task = self._hosted[name]
-        if not isinstance(task.stage, Ended | Failed):
+        if not isinstance(task.stage, Ended | Failed) or name in self._leaving:
             raise MisuseError(f"task {name!r} is {task.standing().state}; only one that has ended can be started")
         pairs = {pair[1].task.name: pair for pair in self._checked(HostFile.load(self._file.path))}
         if name not in pairs:
@@ -246,11 +248,15 @@ class Host:
     def _take(self, pairs: Sequence[Pair]) -> None:
         """Start the tasks that are new, drain those that are gone, and say which have changed."""
         named = {pair[1].task.name: pair for pair in pairs}
-        for name in self._hosted.keys() - named.keys():
+        for name in self._hosted.keys() - named.keys() - self._leaving:
+            self._leaving.add(name)
             _log.info("task %r is not in %s any more: it is drained, then removed", name, self._file.path)
             self._nursery.start_soon(self._remove, self._hosted[name])
         for name, pair in named.items():
-            if name not in self._hosted:
+            if name in self._leaving:
+                explanation = "is still being drained to be removed; send SIGHUP again once `tasks list` has it no more"
+                self._hosted[name].warn("configuration", f"task {name!r} {explanation}")
+            elif name not in self._hosted:
                 _log.info("task %r is new in %s", name, self._file.path)
                 self._hosted[name] = self._made(pair)
                 self._begin(self._hosted[name])
@@ -270,10 +276,10 @@ class Host:
     async def _remove(self, task: HostedTask) -> None:
         await task.stop(self._wind_up(task))
         await self._until(lambda: isinstance(task.stage, Ended | Failed))
-        if self._hosted.get(task.name) is task:
-            del self._hosted[task.name]
-            self.reception.forget(task.digest)
-            _log.info("task %r is removed", task.name)
+        del self._hosted[task.name]
+        self._leaving.discard(task.name)
+        self.reception.forget(task.digest)
+        _log.info("task %r is removed", task.name)
         self._moved.set()
 
     def _made(self, pair: Pair) -> HostedTask:

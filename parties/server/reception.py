@@ -32,7 +32,8 @@ PEER_CONNECTIONS = 2
 """Of the other server, for one task: one in use, and one that is about to end it."""
 
 MOST_NAMED = 5
-"""So many tasks at most are named in a refusal."""
+LONGEST_NAME = 24
+"""So many tasks at most are named in a refusal, with so many characters of each, so that it fits into the handshake."""
 
 
 @dataclass(frozen=True)
@@ -233,6 +234,6 @@ class Reception:
 
 def _named(servers: Mapping[bytes, TaskServer]) -> str:
     """Some tasks, with the beginnings of their digests."""
-    some = [f"{server.setup.task.name!r} ({digest.hex()[:16]}…)" for digest, server in servers.items()]
+    some = [f"{server.setup.task.name[:LONGEST_NAME]!r} ({digest.hex()[:16]}…)" for digest, server in servers.items()]
     more = len(some) - MOST_NAMED
     return ", ".join(some[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

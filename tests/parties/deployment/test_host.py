@@ -184,6 +184,46 @@ async def test_tasks_are_added_changed_and_removed_with_the_file(folder):
         assert trouble.explanation == "changes of threads take effect when the server is started again"
 
 
+async def test_a_task_that_comes_back_while_it_is_drained_is_taken_up_later(folder):
+    async with hosts(folder) as (s0, _):
+        write(folder, "shop")
+        s0.reload()
+        write(folder, "shop", "town")
+        s0.reload()
+        assert [task.name for task in s0.tasks()] == ["shop", "town"]
+        town = s0.tasks()[1]
+        assert "still being drained" in town.observer.problems.latest()[0].explanation
+        with trio.fail_after(ENDS_WITHIN):
+            while len(s0.tasks()) > 1:  # noqa: ASYNC110 - what an operator does
+                await trio.sleep(0.01)
+        s0.reload()
+        await until(s0, "town", "running")
+        assert s0.tasks()[1] is not town
+
+
+async def test_a_process_whose_tasks_are_all_drained_waits_and_stops_when_it_is_told_to(folder):
+    ended = trio.Event()
+    async with trio.open_nursery() as nursery:
+        host = Host(HostFile.load(folder / "S0.toml"), Log("S0", "json", stream=io.StringIO()), 0, nursery)
+
+        async def run() -> None:
+            await host.run(trio.lowlevel.checkpoint)
+            ended.set()
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(run)
+        for name in ("shop", "town"):
+            await until(host, name, "running")
+        for name in ("shop", "town"):
+            await host.drain(name)
+            await until(host, name, "drained")
+        await trio.sleep(0.1)
+        assert not ended.is_set()
+        with trio.fail_after(ENDS_WITHIN):
+            await host.stop()
+            await ended.wait()
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [

@@ -68,6 +68,16 @@ async def test_a_client_of_several_tasks_hears_which_these_are_and_of_no_other(m
     assert "city" not in str(refusal.value)
 
 
+async def test_a_client_of_many_tasks_with_long_names_hears_of_some(mall, autojump_clock):
+    for number in range(8):
+        task = called("\N{PERSONAL COMPUTER}" * 62 + f" {number}")
+        mall.admit("ben", task.name)
+        await mall.serve(task, 0)
+    with pytest.raises(RefusedError, match="and 5 more: use the task file of one of these"):
+        async with mall.client("ben", called("shop", min_clients=3)):
+            pytest.fail("connected")
+
+
 async def test_a_client_without_a_task_here_learns_of_none(mall, autojump_clock):
     with pytest.raises(RefusedError, match="does not serve the task whose digest is") as refusal:
         async with mall.client("mallory", CITY):
