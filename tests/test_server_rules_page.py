@@ -1,0 +1,37 @@
+"""The page docs/server-rules.md says what happens: its programs are run, one after the other, and so is the example."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import runpy
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "server-rules.md"
+PROGRAMS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+async def test_the_programs_of_the_page_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("server_rules_page")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    assert len(PROGRAMS) == 6
+    text = PAGE.read_text(encoding="utf-8")
+    for program in PROGRAMS:
+        lines_before = text[: text.index(program)].count("\n") * "\n"
+        code = compile(lines_before + program, str(PAGE), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        running = eval(code, module.__dict__)
+        if inspect.iscoroutine(running):
+            await running
+
+
+def test_the_example_ends_near_the_truth(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples" / "fedavg.py"), run_name="__main__")
+    distances = [float(line.rpartition(" ")[2]) for line in capsys.readouterr().out.splitlines()]
+    assert len(distances) == 10
+    assert distances[-1] < 0.1 < 1 < distances[0]
