@@ -92,11 +92,12 @@ class AlreadyCountedError(FslError):
 
 
 class SumRefusedError(FslError):
-    """A round's sum was opened and not applied, because it is more than its clients can have contributed.
+    """A round's sum was opened and not applied; the message says why, and the model is as it was.
 
-    A client or a server has falsified it; the model is as it was. Both servers know the sum, so the values in it must
-    not be submitted again in another round: a server that leaves one client out of one of the two sums reads that
-    client's values from their difference. Train anew before submitting.
+    It is more than its clients can have contributed, so that a client or a server has falsified it; or a block's dtype
+    cannot hold what it would give; or what the task does with a sum could not be done. Both servers know the sum, so
+    the values in it must not be submitted again in another round: a server that leaves one client out of one of the two
+    sums reads that client's values from their difference. Train anew before submitting.
 
     Attributes:
         number: the round.

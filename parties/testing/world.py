@@ -20,6 +20,7 @@ import trio
 from fsl_async.error_groups import leaves
 from fsl_async.errors import MisuseError
 from fsl_async.protocols import ssa
+from fsl_async.server.rules import describe_state
 from fsl_async.task import Task
 from fsl_async.wire.codec import Message
 from parties.client.client import Client
@@ -66,6 +67,7 @@ class World(Surroundings):
         events: every event that a server reported, in order, with the time and the server's name.
         settled: by server and number, the report of a round.
         models: by server and number, the model after a round; 0 is the initial model.
+        states: by server and number, what the task's optimizer or own rule keeps after a round.
         contradictions: what a restarted server says differently than before.
 
     And those of all simulated processes: `seed`, `injector`, `processes`, `disks`, `transcript`, `story`, `ended`,
@@ -90,6 +92,7 @@ class World(Surroundings):
         self.events: list[tuple[float, str, ServerEvent]] = []
         self.settled: tuple[dict[int, RoundReport], dict[int, RoundReport]] = ({}, {})
         self.models: tuple[dict[int, Model], dict[int, Model]] = ({}, {})
+        self.states: tuple[dict[int, Model], dict[int, Model]] = ({}, {})
         self.contradictions: list[str] = []
         self._make_server = make_server
         self._reachable: set[int] = set()
@@ -135,6 +138,7 @@ class World(Surroundings):
         self.servers = list(self.network.servers)
         for index, name in enumerate(SERVERS):
             self.models[index][0] = dict(self.servers[index].model)
+            self.states[index][0] = dict(self.servers[index].kept_state)
             self.keep(name, partial(self._live_as_server, index))
         for fault in self._aborts:
             if isinstance(fault.point, AtTime):
@@ -235,6 +239,9 @@ class World(Surroundings):
         before = self.models[index].setdefault(number, model)
         if any(not np.array_equal(before[name], array) for name, array in model.items()):
             self.contradictions.append(f"{SERVERS[index]} had another model after round {number} before it was killed")
+        state = dict(self.servers[index].kept_state)
+        if describe_state(self.states[index].setdefault(number, state)) != describe_state(state):
+            self.contradictions.append(f"{SERVERS[index]} had another state after round {number} before it was killed")
 
 
 def _between_servers(connection: Connection) -> bool:

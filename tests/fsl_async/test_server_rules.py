@@ -94,6 +94,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "nothing but weights": (WEIGHTED | {"blocks": [Dense("examples", size=1)]}, "give the task a block to learn"),
     "a mean of whole numbers": ({"apply": "mean", "ring": Ring(64)}, r"use Ring\(64, fraction_bits=24\)"),
     "an optimizer of whole numbers": ({"optimizer": Sgd(1), "ring": Ring(32)}, r"use Ring\(32, fraction_bits=12\)"),
+    "nothing to apply": (
+        {"protocol": "psu", "blocks": FIELDS["blocks"][:1], "ring": None, "apply": "mean"},
+        "protocol='psu' applies nothing",
+    ),
     "no optimizer": ({"optimizer": "adam"}, "optimizer must be an Sgd, a Momentum or an Adam"),
     "an own rule with an optimizer": ({"apply": own_rule, "optimizer": Sgd(1)}, "leave the optimizer out"),
 }

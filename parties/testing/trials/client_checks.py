@@ -48,6 +48,9 @@ def told_the_truth(case: Case) -> Iterator[str]:
                     case, report, client
                 ):
                     yield f"{client} got the outcome {outcome} of round {number}; the report is {report}"
+        for number in sorted(ledger.refused_sums):
+            if number not in reports or reports[number].ended != "refused":
+                yield f"{client} was told that round {number}'s sum was refused; the report is {reports.get(number)}"
 
 
 def _told(case: Case, report: RoundReport, client: str) -> tuple[bool, int, tuple[str, ...]]:

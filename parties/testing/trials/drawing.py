@@ -30,6 +30,7 @@ from parties.testing.faults import (
 from parties.testing.machines import declared
 from parties.testing.recorder import Transition
 from parties.testing.round_faults import AbortRound, Fault, Late, OldCopy, Straggle
+from parties.testing.trials.rules import ruled
 from parties.testing.trials.scenario import NAMES, Scenario, Trial
 
 __all__ = ["MOMENTS", "draw", "ordinary_faults"]
@@ -53,6 +54,10 @@ LATER = (Transition("ssa", "Concluded", "PeerConclusion", "Differed"),)
 CLIENTS_WRITE = ("submission", "submission", "bulk/", "retrieval", "session")
 
 
+RULED_FROM = 1_000_000
+"""From this seed on, every trial's task has a rule (see `parties.testing.trials.rules`); none before has."""
+
+
 def draw(seed: int) -> Trial:
     """The trial of a seed.
 
@@ -67,7 +72,8 @@ def draw(seed: int) -> Trial:
     faults = [fault for make in drawn for fault in make(rng, scenario)]
     if faults and rng.random() < COMBINED_SHARE:
         faults += rng.choice(_COMBINED)(rng, scenario)
-    return _sampled(Trial(seed, scenario, tuple(dict.fromkeys(faults))))
+    trial = _sampled(Trial(seed, scenario, tuple(dict.fromkeys(faults))))
+    return trial if seed < RULED_FROM else ruled(trial)
 
 
 def _sampled(trial: Trial) -> Trial:

@@ -85,6 +85,7 @@ class Ledger:
         contents: by round id and server, the digests of the submissions that it sent there.
         acknowledged: the numbers of the rounds for which it got both receipts.
         refused: by round id, the plans that were refused for good.
+        refused_sums: the numbers of rounds of which the client was told that their sum was opened and refused.
         repeated: ids of the rounds whose plan it submitted again without asking for the round's outcome.
         outcomes: by round number, all outcomes that it got.
         retrieved: the rows that it has retrieved.
@@ -96,6 +97,7 @@ class Ledger:
     contents: defaultdict[tuple[bytes, str], set[bytes]] = field(default_factory=lambda: defaultdict(set))
     acknowledged: set[int] = field(default_factory=set)
     refused: defaultdict[bytes, set[int]] = field(default_factory=lambda: defaultdict(set))
+    refused_sums: set[int] = field(default_factory=set)
     repeated: set[bytes] = field(default_factory=set)
     outcomes: defaultdict[int, list[ClientOutcome]] = field(default_factory=lambda: defaultdict(list))
     retrieved: list[Retrieved] = field(default_factory=list)
@@ -175,7 +177,9 @@ class Member:
         except AlreadyCountedError as counted:
             self.ledger.acknowledged.add(counted.receipt.number)
             self._note_outcome(counted.outcome)
-        except (RoundClosedError, NotDrawnError, OutcomeUnknownError, SumRefusedError):
+        except SumRefusedError as refused:
+            self.ledger.refused_sums.add(refused.number)
+        except (RoundClosedError, NotDrawnError, OutcomeUnknownError):
             pass
 
     async def _finish_earlier(self, client: Client) -> None:
@@ -261,7 +265,7 @@ class Member:
     async def _retrieve(self, client: Client, rows: Rows) -> None:
         """Retrieve rows, or stop waiting for them after a random time."""
         wanted: dict[str, Any] = {name: list(chosen) for name, chosen in rows.items()}
-        wanted |= {block.name: ... for block in self._task.blocks if isinstance(block, Dense)}
+        wanted |= {block.name: ... for block in self._task.model_blocks if isinstance(block, Dense)}
         with trio.move_on_after(2 ** self._rng.uniform(-5, 8)):
             found = await client.retrieve(wanted)
             for name, values in found.items():
@@ -280,7 +284,9 @@ class Member:
         digit = 4**self.ledger.digit
         updates: dict[str, Any] = {}
         for block in self._task.blocks:
-            if isinstance(block, Dense):
+            if block.name == self._task.weights:
+                updates[block.name] = [1 + self.ledger.digit]
+            elif isinstance(block, Dense):
                 updates[block.name] = np.full(block.size, digit, dtype=np.int64)
             elif rows.get(block.name):
                 chosen = list(rows[block.name])

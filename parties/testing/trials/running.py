@@ -7,15 +7,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
 import trio
 from trio.testing import MockClock
 
-from fsl_async import Dense
 from fsl_async.digests import DIGEST_BYTES, Domain, digest
 from fsl_async.errors import MisuseError
 from parties.server.limits import Schedule
-from parties.server.server import Server
 from parties.simulation.network import SERVERS
 from parties.testing.faults import CALM, FaultBase, party_of
 from parties.testing.injector import CrashPoint
@@ -24,6 +21,7 @@ from parties.testing.round_faults import Late, MaliciousClient, MaliciousServer,
 from parties.testing.trials.case import Case, Violation
 from parties.testing.trials.checks import check_all
 from parties.testing.trials.members import Ledger, Member
+from parties.testing.trials.rules import initial_model, made_for
 from parties.testing.trials.scenario import NAMES, Trial
 from parties.testing.world import MakeServer, World, world
 
@@ -99,20 +97,23 @@ def _quiet() -> Iterator[None]:
 
 async def _run(trial: Trial, malice: Malice) -> Verdict:
     scenario = trial.scenario
-    servers: list[MakeServer] = [Server, Server]
+    servers: list[MakeServer] = [made_for(trial, index) for index in (0, 1)]
     for fault in trial.faults:
         if isinstance(fault, MaliciousServer):
             servers[SERVERS.index(fault.party)] = malice.server(fault)
-    honest = frozenset(index for index in (0, 1) if servers[index] is Server)
+    malicious_servers = {fault.party for fault in trial.faults if isinstance(fault, MaliciousServer)}
+    honest = frozenset(index for index in (0, 1) if SERVERS[index] not in malicious_servers)
     schedule = Schedule(
         clients=scenario.clients, seconds=scenario.seconds, rounds=scenario.rounds, gather=4.0, grace=3.0, patience=60.0
     )
-    model = {
-        block.name: np.zeros(block.size if isinstance(block, Dense) else (block.rows, block.width), dtype=np.int64)
-        for block in scenario.task.model_blocks
-    }
     async with world(
-        scenario.task, model, trial.seed, trial.faults, schedule, (servers[0], servers[1]), clients=NAMES
+        scenario.task,
+        initial_model(scenario.task),
+        trial.seed,
+        trial.faults,
+        schedule,
+        (servers[0], servers[1]),
+        clients=NAMES,
     ) as made:
         members = {name: _member(made, trial, place, name) for place, name in enumerate(NAMES[: scenario.clients])}
         villains = {
@@ -163,7 +164,8 @@ def _waits(made: World, name: str, ledger: Ledger) -> bool:
     """Whether a client that will still run has submitted to a settled round and does not know its outcome."""
     sent = [report for report in made.settled[0].values() if ledger.plans.get(report.round_id)]
     heard = ledger.repeated | {name for name, plans in ledger.refused.items() if plans}
-    unheard = [report for report in sent if report.number not in ledger.outcomes and report.round_id not in heard]
+    told = ledger.outcomes.keys() | ledger.refused_sums
+    unheard = [report for report in sent if report.number not in told and report.round_id not in heard]
     return bool(unheard) and made.process(name).down != float("inf")
 
 

@@ -91,6 +91,7 @@ RECEPTION = "parties/server/reception.py"
 SEVERAL = "tests/parties/server/test_several_tasks.py"
 NOISE, ENTRIES = "transport/noise.py", "fsl_async/wire/client_digests.py"
 RECORDS_OF_ROUNDS, CLAIMS = (f"parties/server/round/{name}.py" for name in ("records", "claims"))
+RULES, RULES_TESTED = "fsl_async/server/rules.py", "tests/fsl_async/server/test_rules.py"
 CONTRIBUTIONS = "fsl_async/server/contributions.py"
 
 GUARDS = (
@@ -300,6 +301,29 @@ GUARDS = (
     Guard("a share has its size", RECORDS_OF_ROUNDS, "if len(share) != expected:", "if False:", (BYZANTINE,)),
     Guard("who gives up says why", ROUND, "if not event.explanation:", "if False:", (BYZANTINE, TRANSCRIPTS)),
     Guard("outcomes agree", ROUND, "if state.outcome != event.outcome:", "if False:", (BYZANTINE,)),
+    Guard("an own rule's outcomes alone may differ", ROUND, "if not terms.own_rule:", "if False:", (TRANSCRIPTS,)),
+    Guard(
+        "a function is run only if the server's own file names it",
+        "parties/deployment/server.py",
+        "if file.apply != task.apply:",
+        "if False:",
+        ("tests/parties/deployment/test_round_files.py",),
+    ),
+    Guard("weights do not sum to less than 0", RULES, "if weight < 0:", "if False:", (RULES_TESTED,)),
+    Guard(
+        "what a function says when it fails is not told to clients",
+        RULES,
+        'raise OwnRuleError(f"{task.apply} raised {type(error).__name__}") from error',
+        'raise OwnRuleError(f"{task.apply} raised {error}") from error',
+        (RULES_TESTED,),
+    ),
+    Guard(
+        "a client's weight is at least 0",
+        "parties/client/arguments.py",
+        "if task.ring.to_integers(weight)[0] < 0:",
+        "if False:",
+        ("tests/parties/server/test_server_rules.py",),
+    ),
     Guard("models agree", TOSS, "if event.model != half.model:", "if False:", (BYZANTINE,)),
     Guard(
         "a seed tossed is the committed one",

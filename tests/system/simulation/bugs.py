@@ -381,6 +381,54 @@ BUGS = (
         (Edit("parties.server.round.run:RoundRun._restore_requests", "self.records.await_part(key, part)", "pass"),),
     ),
     Bug(
+        "calls an own rule again after a restart",
+        "a server stands by what its own rule gave",
+        (
+            Edit(
+                "parties.server.round.conclusion:conclude",
+                'if begun.config.task.rule == "own" else None',
+                "if False else None",
+            ),
+        ),
+    ),
+    Bug(
+        "applies although the outcomes differ",
+        "where the own rule gave the servers different outcomes, nothing is applied",
+        (Edit("parties.server.round.computation:Computation.withdraw", "if self.opened is not None:", "if False:"),),
+    ),
+    Bug(
+        "its last words are what came of it",
+        "a server repeats the outcome at which it had arrived itself",
+        (
+            Edit(
+                "parties.server.round_sequence:_last_words",
+                "Conclusion(past.report.round_id, past.concluded)",
+                "Conclusion(past.report.round_id, past.report.digest())",
+            ),
+        ),
+    ),
+    Bug(
+        "does not keep the optimizer's state",
+        "the state is in the store, in one commit with the model",
+        (Edit("parties.server.history:Arrays.keyed", '| keyed("state/", self.state)', ""),),
+    ),
+    Bug(
+        "divides by all clients that may come",
+        "a mean is over the counted clients",
+        (Edit("fsl_async.server.rules:_divisor", "return float(clients)", "return float(task.max_clients)"),),
+    ),
+    Bug(
+        "one decay stands for the other",
+        "the optimizer takes one step in a round",
+        (
+            Edit(
+                "fsl_async.server.rules:_step",
+                "second = beta2 * second + (1 - beta2) * (change * change)",
+                "second = beta2 * second + (1 - beta1) * (change * change)",
+            ),
+        ),
+    ),
+    Bug(
         "does not repeat its last words",
         "a server that has settled a round still tells the peer how it ended",
         (

@@ -16,6 +16,7 @@ from fsl_async import Dense, Ring, Sparse, Task
 from parties.testing.faults import AtCommit, AtTransition, AtWrite, Crash, SlowDisk
 from parties.testing.round_faults import AbortRound, Fault, Late, MaliciousServer, Straggle
 from parties.testing.trials import Scenario, Trial
+from parties.testing.trials.rules import with_rule
 
 from .bugs import BUGS, Bug, planted
 from .hunt import failures
@@ -52,6 +53,7 @@ class Plan:
     rounds: int = 1
     seconds: float = 5.0
     selection: Literal["adaptive", "fixed"] = "adaptive"
+    rule: str = ""
 
     def trials(self, seeds: Iterable[int]) -> list[Trial]:
         """The same with several seeds: which client's carrier a server is, and who is first, they decide."""
@@ -64,11 +66,13 @@ class Plan:
             min_clients=2,
             max_clients=5,
         )
+        task = with_rule(task, self.rule) if self.rule else task
         scenario = Scenario(task, self.clients, self.rounds, self.seconds)
         return [Trial(seed, scenario, self.faults) for seed in seeds]
 
 
 SUBMITTED = ("ssa", "Open", "Submitted", "Open")
+CLOSED = ("ssa", "Open", "CloseRound", "Closed")
 SUMMED = ("ssa", "Verified", "Summed", "Committed")
 UNRECORDED = Plan(
     (
@@ -78,7 +82,22 @@ UNRECORDED = Plan(
     seconds=20.0,
 )
 """What is said before it is written has the time to arrive; then it turns out that it never was written."""
+CONCLUDED = ("ssa", "Combined", "Applied", "Concluded")
 DIRECTED = {
+    "calls an own rule again after a restart": Plan(
+        (Crash("S0", AtTransition(*CONCLUDED, "after write"), 1.0),), rule="own, unsteady"
+    ),
+    "applies although the outcomes differ": Plan((), rule="own, unsteady"),
+    "its last words are what came of it": Plan(
+        (Crash("S1", AtTransition("ssa", "Concluded", "PeerConclusion", "Differed", "before sync"), 1.0),),
+        rule="own, unsteady",
+        rounds=2,
+    ),
+    "does not keep the optimizer's state": Plan(
+        (Crash("S0", AtTransition(*CLOSED, "after write", occurrence=2), 1.0),), rule="FedAvgM", rounds=2
+    ),
+    "divides by all clients that may come": Plan((), rule="mean"),
+    "one decay stands for the other": Plan((), rule="FedAdam", rounds=2),
     "a receipt before the list is written": UNRECORDED,
     "acts before it records": UNRECORDED,
     "a receipt for who is not on the list": UNRECORDED,

@@ -17,6 +17,7 @@ from parties.testing.faults import AtPeerTransition, AtTime, AtTransition, AtWri
 from parties.testing.recorder import Transition
 from parties.testing.round_faults import AbortRound, Fault, Late, MaliciousClient, MaliciousServer, Straggle
 from parties.testing.trials import Scenario
+from parties.testing.trials.rules import with_rule
 
 __all__ = ["LIKELIER", "OTHER_WAYS", "SILENT", "WAYS", "Chance", "Plan", "Way", "meet_again"]
 
@@ -66,6 +67,7 @@ class Plan:
     more: tuple[Sparse, ...] = ()
     sample: float | None = None
     protocol: Literal["ssa", "psr"] = "ssa"
+    rule: str = ""
 
     def scenario(self) -> Scenario:
         """As a trial has it."""
@@ -85,6 +87,7 @@ class Plan:
             min_clients=2,
             max_clients=5,
         )
+        task = with_rule(task, self.rule) if self.rule else task
         return Scenario(task, self.clients, self.rounds, self.seconds)
 
 
@@ -115,6 +118,11 @@ def _nothing(chance: Chance) -> Plan:
 
 def _proofs(chance: Chance) -> Plan:
     return Plan(security="verified")
+
+
+def _rules_differ(chance: Chance) -> Plan:
+    """Each server has a function of its own that now and then gives something else."""
+    return Plan(rule="own, unsteady")
 
 
 def _peer_is_late(chance: Chance) -> Plan:
@@ -330,6 +338,7 @@ WAYS: Mapping[Transition, Way] = {
     _of_round("Revealed", "PeerShare", "Combined"): _nothing,
     CONCLUDES: _nothing,
     _of_round("Concluded", "PeerConclusion", "Done"): _nothing,
+    _of_round("Concluded", "PeerConclusion", "Differed"): _rules_differ,
 }
 
 
@@ -346,6 +355,7 @@ SILENT = (
     VERIFIES,
     _of_round("Revealed", "PeerShare", "Combined"),
     _of_round("Concluded", "PeerConclusion", "Done"),
+    _of_round("Concluded", "PeerConclusion", "Differed"),
 )
 """Transitions to a state that has nothing new to say to the peer."""
 
