@@ -273,8 +273,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         msgspec.structs.force_setattr(self, "apply", check_apply(self.apply))
         if not isinstance(self.optimizer, Sgd | Momentum | Adam | None):
             raise MisuseError(f"task: optimizer must be an Sgd, a Momentum or an Adam, not {self.optimizer!r}")
-        if self.protocol != "ssa" and not self.adds:
-            raise MisuseError(f"task: protocol={self.protocol!r} applies nothing; leave apply and optimizer out")
         if self.rule == "own" and self.optimizer is not None:
             raise MisuseError(f"task: apply = {self.apply!r} decides about the model alone; leave the optimizer out")
         if self.rule not in ("sum", "own") or self.optimizer is not None:

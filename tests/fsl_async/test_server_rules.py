@@ -96,7 +96,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "an optimizer of whole numbers": ({"optimizer": Sgd(1), "ring": Ring(32)}, r"use Ring\(32, fraction_bits=12\)"),
     "nothing to apply": (
         {"protocol": "psu", "blocks": FIELDS["blocks"][:1], "ring": None, "apply": "mean"},
-        "protocol='psu' applies nothing",
+        "apply='mean' contradicts protocol='psu': there are no updates",
     ),
     "no optimizer": ({"optimizer": "adam"}, "optimizer must be an Sgd, a Momentum or an Adam"),
     "an own rule with an optimizer": ({"apply": own_rule, "optimizer": Sgd(1)}, "leave the optimizer out"),
