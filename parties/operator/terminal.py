@@ -224,7 +224,7 @@ def _steps(now: int | None, end: str = "done") -> Text:
     """
     text = Text()
     for index, step in enumerate(STEPS):
-        is_over, is_now = now is not None and index < now, index == now
+        is_over, is_now = now is not None and index < now and end != "aborted", index == now
         last = step == "done"
         mark = "✓" if is_over or (is_now and last and end == "done") else "●" if is_now else "○"
         text.append(f"{' → ' if index else ''}{mark} {end if last else step}", style="bold" if is_now else "")

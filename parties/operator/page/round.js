@@ -17,7 +17,7 @@ export function showRound(status, offset) {
   const run = round ?? last;
   const kind = protocol(run ? run.protocol : "ssa");
   at("round-title").replaceChildren(heading(status), ...(run ? [make("span", "tag", kind.name)] : []));
-  drawSteps(round ? NAMES.indexOf(round.step) : last ? 2 : -1, kind, !round && last && last.ended !== "done" ? ENDED[last.ended] : "");
+  drawSteps(round ? NAMES.indexOf(round.step) : last ? 2 : -1, kind, !round && last ? last.ended : "done");
   say("state", sentence(status, kind));
   closes = round && round.state === "Open" ? round.closes_at : null;
   heard = status;
@@ -72,12 +72,13 @@ function missing({ step, submissions, minimum, retrievals, protocol: name }) {
   return ` ${count(minimum - submissions, "more client")} ${minimum - submissions === 1 ? "is" : "are"} needed.`;
 }
 
-function drawSteps(now, kind, failed) {
+// How far an aborted round came is in its time, below; none of its steps counts as done.
+function drawSteps(now, kind, ended) {
   const items = NAMES.map((name, index) => {
-    const isOver = index < now || (index === now && name === "done");
-    const words = index === 2 && failed ? failed : name;
-    const item = make("li", `${isOver ? "past" : ""} ${index === now ? "now" : ""} ${index === 2 && failed ? "failed" : ""}`.trim(),
-      make("span", "step", words), make("span", "idle", kind.idle[index]));
+    const failed = index === 2 && ended !== "done";
+    const isOver = ended !== "aborted" && (index < now || (index === now && name === "done"));
+    const item = make("li", [isOver && "past", index === now && "now", failed && "failed"].filter(Boolean).join(" "),
+      make("span", "step", failed ? ENDED[ended] : name), make("span", "idle", failed ? "model as before" : kind.idle[index]));
     if (index === now) item.setAttribute("aria-current", "step");
     return item;
   });
@@ -109,7 +110,7 @@ function showSpent(run, peer) {
   const shown = spans(run.times);
   const { name, of } = unit(shown.map(([, value]) => value));
   const legend = shown.map(([key, value]) => make("li", key, `${words(key, peer)} ${of(value)} ${name}`));
-  legend.push(make("li", "evaluation", `evaluation ${seconds(run.evaluating)}, within it`));
+  if (run.protocol !== "psr") legend.push(make("li", "evaluation", `evaluation ${seconds(run.evaluating)}, within it`));
   at("spent").replaceChildren(bar(run, peer), make("ul", "legend", ...legend));
 }
 

@@ -426,6 +426,17 @@ async def test_a_round_of_retrievals_speaks_of_no_submissions(window, stage, tmp
         assert states == ["Open", "Closed", "Concluded", "Done"]
 
 
+async def test_an_aborted_round_has_changed_nothing_and_says_so(window, stage, tmp_path):
+    stage.meet_peer()
+    stage.open_round(1)
+    stage.settle([], {}, aborted="too few clients")
+    async with page(window, stage, tmp_path):
+        steps = await run(window, "return [...document.querySelectorAll('#steps li')].map(each => each.innerText)")
+        assert steps == ["Collect\nclients submit", "Compute\nservers add up", "Aborted\nmodel as before"]
+        assert await run(window, f"return {number('#steps .past')}") == 0
+        assert (await run(window, f"return {text('#state')}")).startswith("Round 1 was aborted: too few clients. Next:")
+
+
 async def test_times_name_their_zone_and_columns_their_unit(window, stage, tmp_path):
     play_day(stage, rounds=3)
     async with page(window, stage, tmp_path):

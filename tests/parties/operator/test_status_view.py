@@ -109,7 +109,9 @@ def test_a_round_of_retrievals_has_no_bars(stage):
     assert "submissions" not in shown
 
 
-@pytest.mark.parametrize(("ended", "words"), [("", "✓ collect → ✓ compute → ✓ done"), ("S1 was away", "● aborted")])
+@pytest.mark.parametrize(
+    ("ended", "words"), [("", "✓ collect → ✓ compute → ✓ done"), ("S1 was away", "○ collect → ○ compute → ● aborted")]
+)
 def test_between_rounds_the_last_one_is_shown_as_it_ended(stage, ended, words):
     stage.meet_peer()
     stage.open_round(1)
