@@ -339,7 +339,12 @@ SCENES = {
 SIZES = [(1180, "light"), (768, "dark"), (360, "light"), (360, "dark")]
 
 
-@pytest.mark.parametrize("scene", SCENES)
+THOROUGH = ("days ago", "after")
+
+
+@pytest.mark.parametrize(
+    "scene", [pytest.param(name, marks=[pytest.mark.slow] if name in THOROUGH else []) for name in SCENES]
+)
 async def test_it_fits_the_screen_and_can_be_read(window, stage, tmp_path, scene):
     SCENES[scene](stage)
     for width, scheme in SIZES:
