@@ -241,9 +241,8 @@ class Aggregation:
         match message:
             case RosterList():
                 entries = unpack_digests(bulk, most, peer)
-                for client in entries:
-                    if not self._begun.is_drawn(client):
-                        raise PeerViolationError(peer, f"lists {client!r}, which was not drawn for this round")
+                if others := sorted(client for client in entries if not self._begun.is_drawn(client)):
+                    raise PeerViolationError(peer, f"lists {others[0]!r}, which was not drawn for this round")
                 return ssa.PeerRoster(entries)
             case Proofs():
                 return ssa.PeerProofs(unpack_digests(bulk, most, peer))

@@ -13,7 +13,7 @@ from typing import Any, Union
 import msgspec
 
 from fsl_async.errors import PeerViolationError
-from fsl_async.protocols import assembly, epochs, ssa, toss
+from fsl_async.protocols import assembly, epochs, sampling, ssa, toss
 from fsl_async.protocols.machine import Event, UnexpectedEvent
 from fsl_async.wire.client_digests import unpack_digests
 from fsl_async.wire.codec import decode, encode
@@ -241,6 +241,24 @@ def _step_toss(state: toss.Toss, event: Event) -> toss.Toss:
     return after
 
 
+def _sampling_event(source: Bytes) -> Event:
+    kind, variant = source.take() % 2, source.take()
+    names = tuple(name for bit, name in enumerate(("alice", "bob", "carol", "dora")) if variant >> bit & 1)
+    return (sampling.PeerAsked if kind else sampling.Frozen)(names)
+
+
+DRAWING = sampling.Terms(number=3, server=0, sample=0.7, minimum=2, most=6, secret=key(1))
+
+
+def _step_sampling(state: sampling.Sampling, event: Event) -> sampling.Sampling:
+    after = sampling.step(state, event, DRAWING)
+    assert len(sampling.effects(after, DRAWING)) == bool(sampling.sent_in(after))
+    if isinstance(after, sampling.Drawn):
+        assert 2 <= len(after.drawn) <= after.asked <= len(after.ours)
+        assert set(after.drawn) <= set(after.ours)
+    return after
+
+
 def _assembly_event(source: Bytes) -> Event:
     kind, variant = source.take() % 2, source.take()
     return (assembly.Direct if kind else assembly.Public)(key(variant % 3))
@@ -290,6 +308,13 @@ PARSERS = (
         lambda: [_pairs((0, 1), (1, 0), (0, 1))],
         (),
         longest=128,
+    ),
+    Parser(
+        "sampling-machine",
+        _run(sampling.Gathering, _step_sampling, _sampling_event),
+        lambda: [_pairs((0, 7), (1, 6), (1, 6)), _pairs((1, 3), (0, 1))],
+        (),
+        longest=64,
     ),
     Parser(
         "assembly-machine",

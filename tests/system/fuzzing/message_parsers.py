@@ -15,10 +15,12 @@ from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.task import Task
 from fsl_async.union import UnionBlock, pack_union, unpack_union
 from fsl_async.wire.client_digests import pack_digests, unpack_digests
+from fsl_async.wire.client_names import pack_names, unpack_names
 from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import (
     Abort,
     Answer,
+    AskedList,
     AskOutcome,
     AskTask,
     Block,
@@ -55,7 +57,7 @@ from parties.outcome import Done
 from parties.statement import Statement
 
 from .parser import SLOW, Parser
-from .samples import ALICE, CONFIG, TASK, UNION_CONFIG, key, repeating
+from .samples import ALICE, CONFIG, SAMPLED_CONFIG, TASK, UNION_CONFIG, key, repeating
 
 __all__ = ["PARSERS", "PEER_MESSAGES", "STATEMENT"]
 
@@ -100,6 +102,7 @@ SERVER_MESSAGES: tuple[tuple[Message, bytes], ...] = (
 PEER_MESSAGES: tuple[tuple[Message, bytes], ...] = (
     (TossCommitment(number=3, commitment=key(1), model=key(2)), b""),
     (TossReveal(number=3, seed=key(1), nonce=key(2)), b""),
+    (AskedList(number=3), pack_names(["alice", "bob"])),
     (Forward(round_id=key(1), client="alice", purpose="retrieve", query=1), bytes(50)),
     (RosterList(key(1)), pack_digests({"alice": key(2)})),
     (Proofs(key(1)), pack_digests({"alice": key(2)})),
@@ -147,6 +150,12 @@ def _read_entries(data: bytes) -> None:
     entries = unpack_digests(data, 100_000, "S1")
     assert pack_digests(entries) == data
     assert list(entries) == sorted(entries)
+
+
+def _read_names(data: bytes) -> None:
+    names = unpack_names(data, 100_000, "S1")
+    assert pack_names(names) == data
+    assert sorted(set(names)) == list(names)
 
 
 def _read_round(data: bytes) -> None:
@@ -249,10 +258,11 @@ PARSERS = (
     ),
     Parser("from-peer", _reader(FromPeer), lambda: _written(PEER_MESSAGES), PEER, "S1", tokens=_words(PEER_MESSAGES)),
     Parser("entries", _read_entries, _many_entries, PEER, "S1", tokens=EXTREMES),
+    Parser("names", _read_names, lambda: [pack_names(["alice", "bob", "é" * 64])], PEER, "S1", tokens=EXTREMES),
     Parser(
         "round-configuration",
         _read_round,
-        lambda: [CONFIG.canonical(), UNION_CONFIG.canonical()],
+        lambda: [CONFIG.canonical(), UNION_CONFIG.canonical(), SAMPLED_CONFIG.canonical()],
         PEER,
         "S1",
         tokens=EXTREMES,

@@ -6,13 +6,26 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+import msgspec
+
 from fsl_async import Dense, Ring, Sparse, Task
-from fsl_async.config import BlockModel, RoundConfig
+from fsl_async.config import BlockModel, Draw, RoundConfig
 from fsl_async.union import UnionBlock
 from parties.identity.keys import Identity
 from parties.outcome import Done, RoundReport
 
-__all__ = ["ALICE", "CONFIG", "REPORT", "SERVERS", "TASK", "UNION_CONFIG", "key", "repeating", "workplace"]
+__all__ = [
+    "ALICE",
+    "CONFIG",
+    "REPORT",
+    "SAMPLED_CONFIG",
+    "SERVERS",
+    "TASK",
+    "UNION_CONFIG",
+    "key",
+    "repeating",
+    "workplace",
+]
 
 
 def key(number: int) -> bytes:
@@ -84,4 +97,7 @@ REPORT = RoundReport(
     excluded={"carol": "only_s0"},
     model=CONFIG.model,
     union=(UnionBlock("items", 5, key(3)),),
+)
+SAMPLED_CONFIG = msgspec.structs.replace(
+    CONFIG, task=msgspec.structs.replace(TASK, sample=0.5), sample=Draw(asked=9, size=5, digest=key(18))
 )

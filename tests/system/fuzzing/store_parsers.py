@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from fsl_async.errors import MisuseError, PeerViolationError, StorageError
-from fsl_async.protocols import epochs, psu, toss
+from fsl_async.protocols import epochs, psu, sampling, toss
 from fsl_async.wire.public_part import Trees
 from parties.client.session import StoredSession
 from parties.client.state import ClientState
@@ -27,6 +27,7 @@ from parties.server.admission import Anyone, Enrolment
 from parties.server.evidence import Evidence, EvidenceBook
 from parties.server.history import Arrays, History, Progress, SessionSeed
 from parties.server.round.records import RoundRecords, StoredSubmission
+from parties.server.round.sample import SampleRun
 from parties.server.round.times import Measured, Stopwatch
 from parties.server.round.toss import TossRun
 from parties.server.sessions import Sessions
@@ -248,8 +249,21 @@ async def _last_toss(store: Store) -> None:
     await TossRun.last(store, _Link())
 
 
+async def _sample(store: Store) -> None:
+    await SampleRun.begin(DRAWING, TOSSED_SEED, store, _Link())
+
+
+async def _last_sample(store: Store) -> None:
+    await SampleRun.last(DRAWING, 0, store, _Link())
+
+
+DRAWING = msgspec.structs.replace(TASK, sample=0.5)
+LISTS = [encode(sampling.Frozen(("alice", "bob"))), encode(sampling.PeerAsked(("bob",)))]
 HALF, PEER_HALF = (toss.begin(server, 3, key(9), key(1), key(2)).half for server in (0, 1))
 TOSSED = toss.PeerTossCommitment(PEER_HALF.commitment(), key(9))
+
+
+TOSSED_SEED = toss.Tossed(HALF, (key(1), key(2)), key(3), key(4), {})
 
 
 async def _enrolled_before(store: Store) -> None:
@@ -341,6 +355,12 @@ PARSERS = (
         "server-toss-said",
         _entry(f"{ROUND}/toss", _toss, Record(f"{ROUND}/toss", encode(HALF))),
         [TOSSED],
+    ),
+    _parser("server-sample", _entry(f"{ROUND}/sample", _sample), LISTS),
+    _parser(
+        "server-last-sample",
+        _value("last-sample", _last_sample),
+        [{"number": 3, "secret": key(1), "events": LISTS}],
     ),
     _parser("server-last-toss", _value("last-toss", _last_toss), [[encode(HALF)], [encode(HALF), encode(TOSSED)]]),
     _parser(

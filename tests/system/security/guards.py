@@ -32,6 +32,7 @@ LIMIT = "--timeout=200"
 
 BYZANTINE = "tests/system/security/test_byzantine_server.py"
 EQUIVOCATION = "tests/system/security/test_equivocation.py"
+DRAWING = "tests/parties/server/round/test_sample.py"
 LEAKAGE = "tests/system/security/test_leakage.py"
 STORED = "tests/system/security/test_stored_words.py"
 ONE_FORM = "tests/transport/test_one_form_of_a_key.py"
@@ -441,6 +442,42 @@ GUARDS = (
     ),
     # what servers tell clients
     Guard("servers announce one round", ENTRY, "if difference is not None:", "if False:", (BYZANTINE,)),
+    Guard("servers agree who is drawn", ENTRY, "if state.drawn != event.drawn:", "if False:", (DRAWING,)),
+    Guard(
+        "nobody is left out of a round for everybody",
+        ANNOUNCEMENTS,
+        "if not opened.drawn and config.sample is None:",
+        "if False:",
+        (DRAWING,),
+    ),
+    Guard(
+        "who is not drawn is refused",
+        "parties/server/rounds.py",
+        "and run.round_id == round_id and not run.is_drawn(client):",
+        "and False:",
+        (DRAWING,),
+    ),
+    Guard(
+        "the peer lists nobody who was not drawn",
+        "parties/server/round/aggregating.py",
+        "if others := sorted(client for client in entries if not self._begun.is_drawn(client)):",
+        "if others := []:",
+        (DRAWING,),
+    ),
+    Guard(
+        "the peer forwards for nobody who was not drawn",
+        "parties/server/peer/forwarding.py",
+        "if not run.is_drawn(message.client):",
+        "if False:",
+        (DRAWING,),
+    ),
+    Guard(
+        "a statement is for its client",
+        "parties/statement.py",
+        "if self.client != client:",
+        "if False:",
+        ("tests/fsl_async/wire/test_hostile_lists.py",),
+    ),
     Guard(
         "a round has the pinned keys",
         ANNOUNCEMENTS,

@@ -445,6 +445,44 @@ BUGS = (
         (Edit("parties.server.round_sequence:RoundSequence.resend", "self._toss.resend()", "pass"),),
     ),
     Bug(
+        "does not repeat who has asked",
+        "each time the servers meet, each says again what the other may lack",
+        (Edit("parties.server.round_sequence:RoundSequence.resend", "self._sample.resend()", "pass"),),
+    ),
+    Bug(
+        "who has asked is not recorded",
+        "one list of who asked per round, also after a restart",
+        (
+            Edit(
+                "parties.server.round.sample:SampleRun._adopt",
+                "await self._store.commit(Record(_journal(self.number), msgspec.msgpack.encode(event)))",
+                "pass",
+            ),
+        ),
+    ),
+    Bug(
+        "each server ranks clients by itself",
+        "both servers draw the same clients",
+        (
+            Edit(
+                "parties.server.round.sample:SampleRun.begin",
+                "secret_of(tossed.proof_key)",
+                "secret_of(tossed.proof_key + bytes([tossed.half.server]))",
+            ),
+        ),
+    ),
+    Bug(
+        "tells everybody that they are drawn",
+        "as many are told that they are drawn as are drawn",
+        (
+            Edit(
+                "parties.server.clients.requests:RequestHandler.reply",
+                "Opened(run.config.canonical(), strange, run.is_drawn(client))",
+                "Opened(run.config.canonical(), strange, True)",
+            ),
+        ),
+    ),
+    Bug(
         "drops what is on its way when it is sent",
         "a message stays among the effects until an answer proves that the peer has it",
         (

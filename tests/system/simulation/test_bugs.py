@@ -54,6 +54,7 @@ class Plan:
     seconds: float = 5.0
     selection: Literal["adaptive", "fixed"] = "adaptive"
     rule: str = ""
+    sample: float | None = None
 
     def trials(self, seeds: Iterable[int]) -> list[Trial]:
         """The same with several seeds: which client's carrier a server is, and who is first, they decide."""
@@ -62,6 +63,7 @@ class Plan:
             blocks=(Sparse("items", rows=16, select=1), Dense("head", size=2)),
             ring=Ring(64),
             selection=self.selection,
+            sample=self.sample,
             security="semi-honest",
             min_clients=2,
             max_clients=5,
@@ -82,6 +84,7 @@ UNRECORDED = Plan(
     seconds=20.0,
 )
 """What is said before it is written has the time to arrive; then it turns out that it never was written."""
+LISTED = ("sampling", "Gathering", "Frozen", "Listed")
 CONCLUDED = ("ssa", "Combined", "Applied", "Concluded")
 DIRECTED = {
     "calls an own rule again after a restart": Plan(
@@ -98,6 +101,10 @@ DIRECTED = {
     ),
     "divides by all clients that may come": Plan((), rule="mean"),
     "one decay stands for the other": Plan((), rule="FedAdam", rounds=2),
+    "does not repeat who has asked": Plan((Crash("S0", AtTransition(*LISTED, "before send"), 1.0),), sample=1.0),
+    "who has asked is not recorded": Plan((Crash("S0", AtTransition(*SUBMITTED, "after write"), 1.0),), sample=1.0),
+    "each server ranks clients by itself": Plan((), clients=4, rounds=3, sample=0.5),
+    "tells everybody that they are drawn": Plan((), clients=5, sample=2),
     "a receipt before the list is written": UNRECORDED,
     "acts before it records": UNRECORDED,
     "a receipt for who is not on the list": UNRECORDED,
