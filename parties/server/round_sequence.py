@@ -333,6 +333,10 @@ class RoundSequence:
         start = await self.start_of(tossed, sample)
         run: RoundRun = await self._nursery.start(self._live, start)
         self._rounds.stage = Running(toss, sample, run)
+        if sample is not None and (too_few := sample.explanation()):  # it opens for nobody, and nobody is told
+            if run.accepts(GaveUp):
+                await run.take(GaveUp(too_few))
+            return
         await self._warn_without_room(run)
         self._setup.observe(
             RoundOpened(
@@ -340,8 +344,6 @@ class RoundSequence:
             )
         )
         await self._give_up_restored(run)
-        if sample is not None and (too_few := sample.explanation()) and run.accepts(GaveUp):
-            await run.take(GaveUp(too_few))
         if not run.is_open or run.status().submissions:
             self._setup.observe(Resumed(number=toss.number, state=type(run.state).__name__))
         self._rounds.opened.set()

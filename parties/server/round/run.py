@@ -167,8 +167,15 @@ class RoundRun:
             retrievals=self.course.retrievals.answered,
             minimum=self.config.task.quorum,
             maximum=self._begun.enough,
-            waiting_for=waiting_for(self.state, self.records.awaits_any, self.peer),
+            waiting_for=self._waiting_for(),
         )
+
+    def _waiting_for(self) -> str:
+        """Whom or what it waits for, for people."""
+        drawn = self._begun.drawn
+        if drawn is not None and self.is_open:
+            return f"{len(drawn) - self.course.submissions} of the {len(drawn)} clients that were drawn"
+        return waiting_for(self.state, self.records.awaits_any, self.peer)
 
     # ---- how it ended
 

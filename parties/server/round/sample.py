@@ -152,7 +152,8 @@ class SampleRun:
             asked, due = askers.of(self.number), float("inf")
             match self._state:
                 case protocol.Gathering() if self.terms.are_enough(len(asked)):
-                    if self._hurried or len(asked) >= (everybody() or float("inf")):
+                    all_are_here = schedule.gather < float("inf") and len(asked) >= (everybody() or float("inf"))
+                    if self._hurried or all_are_here:
                         return True
                     due = began + schedule.gather
                 case protocol.Gathering():
