@@ -102,7 +102,6 @@ SERVER_MESSAGES: tuple[tuple[Message, bytes], ...] = (
 PEER_MESSAGES: tuple[tuple[Message, bytes], ...] = (
     (TossCommitment(number=3, commitment=key(1), model=key(2)), b""),
     (TossReveal(number=3, seed=key(1), nonce=key(2)), b""),
-    (AskedList(number=3), pack_names(["alice", "bob"])),
     (Forward(round_id=key(1), client="alice", purpose="retrieve", query=1), bytes(50)),
     (RosterList(key(1)), pack_digests({"alice": key(2)})),
     (Proofs(key(1)), pack_digests({"alice": key(2)})),
@@ -111,6 +110,7 @@ PEER_MESSAGES: tuple[tuple[Message, bytes], ...] = (
     (Conclusion(key(1), key(2)), b""),
     (Abort(key(1), "the operator gave it up"), b""),
     (Known(settled=2, last=key(1), present=key(2), said=3, heard=2, toss=key(3), peer_toss=key(4)), b""),
+    (AskedList(number=3), pack_names(["alice", "bob"])),
 )
 
 

@@ -258,7 +258,7 @@ async def _last_sample(store: Store) -> None:
 
 
 DRAWING = msgspec.structs.replace(TASK, sample=0.5)
-LISTS = [encode(sampling.Frozen(("alice", "bob"))), encode(sampling.PeerAsked(("bob",)))]
+LISTS = [sampling.Frozen(("alice", "bob")), sampling.PeerAsked(("bob",))]
 HALF, PEER_HALF = (toss.begin(server, 3, key(9), key(1), key(2)).half for server in (0, 1))
 TOSSED = toss.PeerTossCommitment(PEER_HALF.commitment(), key(9))
 
@@ -360,7 +360,7 @@ PARSERS = (
     _parser(
         "server-last-sample",
         _value("last-sample", _last_sample),
-        [{"number": 3, "secret": key(1), "events": LISTS}],
+        [{"number": 3, "secret": key(1), "events": [encode(event) for event in LISTS]}],
     ),
     _parser("server-last-toss", _value("last-toss", _last_toss), [[encode(HALF)], [encode(HALF), encode(TOSSED)]]),
     _parser(
