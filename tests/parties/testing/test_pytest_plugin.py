@@ -10,6 +10,7 @@ import sys
 import pytest
 
 import parties.testing.chart
+import parties.testing.lab
 import parties.testing.world  # noqa: F401 - imported once here, and not anew in every project
 
 pytest_plugins = ["pytester"]
