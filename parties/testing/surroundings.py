@@ -126,7 +126,8 @@ class Surroundings:
     def waits(self) -> str:
         """How the parties stand and what to do about it, for the message of a `HorizonError`."""
         running = ", ".join(name for name, process in sorted(self.processes.items()) if process.running)
-        return f"the test still waits; {running or 'no party'} still runs"
+        over = (f"{each.party} ended with {type(each.error).__name__}: {each.error}" for each in self.ended)
+        return "; ".join(["the test still waits", f"{running or 'no party'} still runs", *over])
 
     # ---- processes
 

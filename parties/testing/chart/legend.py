@@ -34,8 +34,9 @@ class Legend:
         return tuple(dict.fromkeys((*self._parties, *parties)))
 
     def message(self, message: Message) -> str:
-        """The label of a message's arrow."""
-        return type(message).__name__
+        """The label of a message's arrow: its type's name, or what its own `__str__` says."""
+        described = type(message).__str__ is not object.__str__
+        return str(message) if described else type(message).__name__
 
     def told(self, event: object) -> tuple[Look, str]:
         """The mark of what a party has told, and its text."""

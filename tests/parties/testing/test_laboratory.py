@@ -29,8 +29,12 @@ from parties.testing import (
     laboratory,
 )
 from parties.testing.chart import save
+from parties.testing.chart.legend import Legend
+from parties.testing.chart.rows import Arrow
 from parties.testing.faults import FaultBase
 from parties.testing.recorder import Transition
+from parties.testing.story import Entry
+from parties.watch import Note
 from transport import KeyPair, Kind
 
 SEED = 3
@@ -235,6 +239,16 @@ async def test_who_waits_in_vain_is_told_who_still_runs(autojump_clock) -> None:
             await lab.wait_told()
 
 
+async def test_who_waits_in_vain_is_told_who_has_ended(autojump_clock) -> None:
+    async def accuse(host: Host) -> None:
+        raise PeerViolationError("bob", "cheats")
+
+    reason = "no party still runs; ann ended with PeerViolationError: bob: cheats. A test that"
+    with pytest.raises(HorizonError, match=reason):
+        async with laboratory({"ann": accuse}, {}, SEED, horizon=100) as lab:
+            await lab.wait_told()
+
+
 REFUSED = [
     (Crash("eve", AtTime(1.0), 1.0), "there is no party 'eve', only ann, bob; name every party in the actors"),
     (Crash("ann", AtTransition("haering", *LEARNS[1:], "after write"), 1.0), "no machine 'haering', only hearing"),
@@ -323,6 +337,18 @@ async def test_a_page_has_the_picture_and_needs_nothing_else(autojump_clock) -> 
     assert chart.svg("A <chart>") in page
     assert page.count("prefers-color-scheme: dark") == 2
     assert page.count("http") == 1, "the name space alone"
+
+
+async def test_a_message_may_say_what_its_arrow_is_called(autojump_clock) -> None:
+    class Shout(Message, frozen=True, tag="shout"):
+        text: str
+
+        def __str__(self) -> str:
+            return f"{self.text}!"
+
+    shout, word = (Entry(0.0, "ann", Note("ann", "bob", each("hey"), 0)) for each in (Shout, Word))
+    chart = Chart.of_story([shout, word], Legend())
+    assert [row.drawn.label for row in chart.rows if isinstance(row.drawn, Arrow)] == ["hey!", "Word"]
 
 
 async def test_three_parties_stand_in_the_order_of_their_names_in_the_plan(autojump_clock) -> None:
