@@ -234,8 +234,7 @@ class Client:
             ChannelError: a connection was lost, and patience is over; `resume` continues.
             StorageError: the submission could not be stored; nothing was sent.
         """
-        self._refuse("psu", "the rounds of this task only find a union: call `unite`, `outcome` and `union`")
-        self._refuse("psr", "the rounds of this task only serve retrievals: nothing is submitted in them")
+        self._refuse_without_updates()
         sparse, dense = encoded_updates(self.task, updates)
         return await self._ask(inbox.Submit(sparse, dense, wait))
 
@@ -321,6 +320,7 @@ class Client:
 
     def mark(self, updates: Mapping[str, Any]) -> bytes:
         """A digest by which this client alone recognises an update: compare `untold.mark`."""
+        self._refuse_without_updates()
         return update_mark(self.setup.identity, "ssa", *encoded_updates(self.task, updates))
 
     def mark_of_rows(self, rows: Mapping[str, npt.ArrayLike]) -> bytes:
@@ -345,6 +345,10 @@ class Client:
     def _refuse(self, protocol: ProtocolName, why: str) -> None:
         if self.task.protocol == protocol:
             raise MisuseError(f"{why} (protocol={protocol!r})")
+
+    def _refuse_without_updates(self) -> None:
+        self._refuse("psu", "the rounds of this task only find a union: call `unite`, `outcome` and `union`")
+        self._refuse("psr", "the rounds of this task only serve retrievals: nothing is submitted in them")
 
     def _refuse_without_unions(self) -> None:
         if not self.task.finds_unions:

@@ -184,7 +184,7 @@ async def test_a_scenario_between_processes_is_what_it_would_be_in_the_clear(sce
     for name in NAMES:
         assert len(printed[name]) == len(deployment.rounds)
         for number, (line, round_) in enumerate(zip(printed[name], deployment.rounds, strict=True), start=1):
-            assert (line["number"], line["counted"], line["clients"]) == (number, True, list(NAMES))
+            assert (line["number"], line["counted"], line["participants"]) == (number, True, len(NAMES))
             assert line["found"] == round_.found[name]
     for server in (0, 1):
         after = load_model(tmp_path / f"after-{server}.npz")
