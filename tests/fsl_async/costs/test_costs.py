@@ -11,6 +11,7 @@ import trio
 
 from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.costs import message_sizes as costs
+from fsl_async.costs.alone import retrieval_round, union_round
 from fsl_async.costs.message_sizes import Setting, Traffic
 from fsl_async.costs.paper import (
     BIN_SIZES,
@@ -25,7 +26,7 @@ from fsl_async.costs.paper import (
 )
 from fsl_async.costs.variants import Name, Question, build, largest_select, union_bytes
 from fsl_async.geometry import geometry_of
-from fsl_async.union import pack_union
+from fsl_async.union import UnionBlock, pack_union
 from fsl_async.wire.messages import TossCommitment, TossReveal
 from fsl_async.wire.public_part import Trees
 from parties import Network, simulate
@@ -237,6 +238,39 @@ async def test_bytes_of_a_union_are_those_on_the_wire(case: str, selection: str,
             await meter.passed()
             await alice.outcome()
             assert (await meter.passed())[:2] == bytes_of(part.phases["outcome"])[:2]
+
+
+ALONE = (Sparse("rows", rows=700, select=24, width=3), Sparse("more", rows=90, select=5))
+
+
+@pytest.mark.parametrize("security", ["verified", "semi-honest"])
+async def test_bytes_of_retrievals_alone_are_those_on_the_wire(security: str) -> None:
+    task = Task(name="alone", protocol="psr", blocks=[*ALONE, Dense("head", size=7)], security=security, max_clients=9)
+    async with simulate(task, model_of(task, "f4"), seed=5) as net, net.client(NAMES[0]) as alice:
+        expected = retrieval_round(task, setting_of(task, "f4", 1))
+        meter = Meter(net, alice)
+        await alice.retrieve({"rows": [1, 2], "head": ...})
+        assert await meter.passed() == bytes_of(expected.phases["enter"], expected.phases["retrieve"])
+        await net.finish_round()
+        await net.servers[0].next_round(1)
+        assert (await meter.passed())[2] == framed(expected.link)  # with the toss of the next round
+
+
+async def test_bytes_of_a_union_alone_are_those_on_the_wire() -> None:
+    task = Task(name="alone", protocol="psu", blocks=ALONE, min_clients=2, max_clients=9)
+    chosen = {"rows": [1, 2, 3], "more": [80]}
+    async with simulate(task, {}, seed=5) as net, net.client(NAMES[0]) as alice, net.client(NAMES[1]) as bob:
+        found = (UnionBlock("rows", 3, bytes(32)), UnionBlock("more", 1, bytes(32)))
+        expected = union_round(task, setting_of(task, "f4", 1), found)
+        meter = Meter(net, alice)
+        await alice.unite(chosen)
+        assert await meter.passed() == bytes_of(expected.phases["enter"], expected.phases["unite"])
+        await bob.unite(chosen)
+        await net.finish_round()
+        await meter.passed()
+        await alice.outcome()
+        assert await meter.passed() == bytes_of(expected.phases["outcome"])
+        assert {name: rows.tolist() for name, rows in (await alice.union()).items()} == chosen
 
 
 def test_a_list_of_a_union_has_the_expected_length() -> None:

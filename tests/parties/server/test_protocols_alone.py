@@ -13,6 +13,7 @@ from fsl_async.errors import PeerViolationError
 from fsl_async.protocols import psr
 from fsl_async.union import unpack_union
 from fsl_async.wire.messages import (
+    Abort,
     Closing,
     Conclusion,
     Download,
@@ -242,6 +243,13 @@ async def test_a_server_that_ends_retrievals_otherwise_breaks_the_protocol(messa
 
         with pytest.raises(PeerViolationError, match=expected):
             await say()
+
+
+async def test_a_server_that_aborts_retrievals_says_why() -> None:
+    async with simulate(PSR, MODEL, seed=1) as net:
+        run = await net.servers[0].next_round(0)
+        with pytest.raises(PeerViolationError, match="does not say why"):
+            await run.take_message(Abort(run.round_id, ""), memoryview(b""))
 
 
 async def test_a_round_that_is_ended_twice_ends_once() -> None:

@@ -7,15 +7,17 @@ its states, and the shares that it names are in the store.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import msgspec
 import numpy as np
 
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import StorageError
-from fsl_async.protocols import ssa
+from fsl_async.protocols import psr, ssa
 from fsl_async.protocols.machine import Event
 from fsl_async.server.sums import CellMemory
+from fsl_async.task import Task
 from fsl_async.wire.public_part import share_bytes
 from parties.compute import InlineLane
 from parties.events import unobserved
@@ -108,6 +110,36 @@ def _read_events(data: bytes) -> None:
         assert (run.report().ended == "aborted") == isinstance(run.state, ssa.Aborted)
 
 
+RETRIEVALS = msgspec.structs.replace(
+    CONFIG,
+    task=Task(name="alone", protocol="psr", blocks=CONFIG.task.blocks, max_clients=CONFIG.task.max_clients),
+    protocol="psr",
+)
+
+
+def _read_retrievals(data: bytes) -> None:
+    """The same for a round that only serves retrievals."""
+    store = MemoryStore()
+    at_once(store.commit(*(Record(f"{PREFIX}/events", entry) for entry in _entries(data))))
+    begun = replace(BEGUN, config=RETRIEVALS)
+    run = RoundRun(begun, RoundRecords(store, RETRIEVALS, _no_session), _tools(store))
+    at_once(run.replay())
+    assert psr.effects(run.state, run.course.terms) is not None
+    assert run.settled.is_set() == isinstance(run.state, psr.Done | psr.Aborted)
+    if run.settled.is_set():
+        assert (run.report().ended == "aborted") == isinstance(run.state, psr.Aborted)
+
+
+def _journals_of_retrievals() -> list[bytes]:
+    """A round that is done, one that the peer closes first, and two that are given up."""
+    begun = replace(BEGUN, config=RETRIEVALS)
+    terms = RoundRun(begun, RoundRecords(MemoryStore(), RETRIEVALS, _no_session), _tools(MemoryStore())).course.terms
+    ends = [psr.PeerClosed(), psr.PeerConclusion(terms.outcome)]
+    given_up = [psr.CloseRound(), psr.GaveUp("no disk")]
+    aborted = [psr.PeerClosed(), psr.PeerAbort("S1 gave up: no disk")]
+    return [_written(events) for events in ([psr.CloseRound(), *ends], ends, given_up, aborted)]
+
+
 def _written(events: Sequence[Event]) -> bytes:
     entries = [msgspec.msgpack.encode(event) for event in events]
     return b"".join(len(entry).to_bytes(2, "big") + entry for entry in entries)
@@ -135,6 +167,15 @@ def _journals() -> list[bytes]:
 
 
 PARSERS = (
+    Parser(
+        "server-round-of-retrievals",
+        _read_retrievals,
+        _journals_of_retrievals,
+        (StorageError,),
+        source=PREFIX,
+        share=10 * SLOW,
+        tokens=tuple(b"\xa4type" + msgspec.msgpack.encode(event.__name__) for _, event in psr.TRANSITIONS),
+    ),
     Parser(
         "server-round-events",
         _read_events,

@@ -49,6 +49,7 @@ BACKUP = "tests/parties/deployment/test_backup.py"
 TAMPERING = "tests/transport/test_tampering.py"
 RECORDS = "tests/transport/test_records.py"
 MEETING = "tests/parties/server/peer/test_reconciliation.py"
+ALONE = "tests/parties/server/test_protocols_alone.py"
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,41 @@ RULES, RULES_TESTED = "fsl_async/server/rules.py", "tests/fsl_async/server/test_
 CONTRIBUTIONS = "fsl_async/server/contributions.py"
 
 GUARDS = (
+    Guard(
+        "a round takes what belongs to its protocol",
+        "parties/server/clients/requests.py",
+        "if isinstance(message, FOREIGN[run.config.protocol]):",
+        "if False:",
+        (ALONE,),
+    ),
+    Guard(
+        "a carrier forwards what belongs to the round's protocol",
+        FORWARDING,
+        "if message.purpose not in PURPOSES[config.protocol]:",
+        "if False:",
+        (ALONE,),
+    ),
+    Guard(
+        "a round of retrievals has one outcome",
+        "fsl_async/protocols/psr/transitions.py",
+        "if event.outcome != terms.outcome:",
+        "if False:",
+        (ALONE,),
+    ),
+    Guard(
+        "who aborts retrievals says why",
+        "fsl_async/protocols/psr/transitions.py",
+        "if not event.explanation:",
+        "if False:",
+        (ALONE,),
+    ),
+    Guard(
+        "a round runs a protocol of its task",
+        "fsl_async/config.py",
+        "if self.protocol not in self.task.round_protocols:",
+        "if False:",
+        ("tests/fsl_async/test_config.py",),
+    ),
     # trees
     Guard("proof digests are compared", ROUND, "if same(state.proofs[client], theirs[client])}", "}", (EQUIVOCATION,)),
     Guard(
