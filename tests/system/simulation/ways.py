@@ -407,6 +407,12 @@ def _slow_unions(chance: Chance) -> Plan:
     return Plan(_slow_lines(chance), clients=3, seconds=SHORT, rounds=3, alignment="union")
 
 
+def _hears_one_server_a_round_later(chance: Chance) -> Plan:
+    """What a client asks one server arrives when the round that the other has announced is over."""
+    away = Partition("anna", chance.ours, chance.between(0.0, 6.0), chance.between(8.0, 30.0))
+    return Plan((away,), clients=4, seconds=SHORT, rounds=4)
+
+
 def _two_unions(chance: Chance) -> Plan:
     return Plan(rounds=2, alignment="union", more=(Sparse("others", rows=16, select=1),))
 
@@ -426,6 +432,7 @@ def _stored_and_not_listed(chance: Chance) -> Plan:
 
 
 OTHER_WAYS: Mapping[Transition, Way] = {
+    Transition("entry", "HalfEntered", "Announced", "HalfEntered"): _hears_one_server_a_round_later,
     Transition("entry", "Inside", "RoundGone", "Outside"): _slow_retrievals,
     Transition("psr.client", "Interrupted", "End", "Away"): _slow_retrievals,
     Transition("psr.client", "HalfAnswered", "Interrupt", "Interrupted"): _slow_retrievals,
