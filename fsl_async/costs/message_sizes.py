@@ -24,9 +24,10 @@ import msgpack
 import msgspec
 
 from fsl_async.bin_count import FAILURE_BITS, scale, small_set_log2_failure
-from fsl_async.config import BlockModel, RoundConfig, ServerKeys, shape_of_round
+from fsl_async.config import BlockModel, Draw, RoundConfig, ServerKeys, shape_of_round
 from fsl_async.digests import DIGEST_BYTES, KEY_BYTES
 from fsl_async.geometry import BLOCK_BYTES, Forest, geometry_of
+from fsl_async.sample import size_of
 from fsl_async.task import Dense, Sparse, Task
 from fsl_async.union import UnionBlock
 from fsl_async.wire.client_digests import pack_digests
@@ -165,7 +166,17 @@ def specimen_config(task: Task, setting: Setting, *, union: tuple[UnionBlock, ..
         plain=tuple(BlockModel(block.name, setting.dtype, DIGEST) for _, block in moved_plainly),
         protocol=task.protocol,
         found=DIGEST if task.protocol == "psu" and setting.number > 1 else b"",
+        sample=_specimen_draw(task, len(setting.clients)),
     )
+
+
+def _specimen_draw(task: Task, clients: int) -> Draw | None:
+    """A draw of about so many clients, in a task that draws who takes part."""
+    if task.sample is None:
+        return None
+    asked = math.ceil(clients / task.sample) if isinstance(task.sample, float) else max(clients, task.sample)
+    size = size_of(task.sample, asked, task.max_clients)
+    return Draw(asked, size if size >= max(1, task.quorum) else 0, DIGEST)
 
 
 def entering(config: RoundConfig, *, known: bool) -> Traffic:

@@ -472,3 +472,12 @@ def test_the_papers_bin_sizes_are_three_times_the_load_of_one_hash() -> None:
             assert min(fullest) * 0.75 <= printed / 3 <= max(fullest) * 1.25, (rows, fraction)
             if rows == 2**20:
                 assert sum(loads).max() < 0.91 * printed, (rows, fraction)
+
+
+@pytest.mark.parametrize("sample", [4, 16, 0.1, 1.0])
+def test_a_task_that_draws_its_clients_is_planned_as_well(sample: float) -> None:
+    blocks = [Sparse("items", rows=1000, select=5)]
+    task = Task(name="t", blocks=blocks, ring=Ring(64), min_clients=4, max_clients=20, sample=sample)
+    config = costs.specimen_config(task, costs.Setting(clients=("a", "b", "c", "d", "e")))
+    assert config.sample is not None
+    assert type(config).parse(config.canonical(), "S0") == config

@@ -14,9 +14,11 @@ from fsl_async import Dense, Ring, Sparse, Task
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.protocols import sampling
 from fsl_async.protocols.machine import UnexpectedEvent
+from fsl_async.wire.client_digests import pack_digests
 from fsl_async.wire.codec import encode
-from fsl_async.wire.messages import AskedList, Message, Opened, Submit
+from fsl_async.wire.messages import AskedList, Forward, Message, Opened, RosterList, Submit
 from parties import NotDrawnError, RequestDeniedError, Schedule, simulate
+from parties.server.peer.forwarding import objection
 from parties.simulation.network import Network
 from parties.testing.faults import AtTransition, Crash
 from parties.testing.world import world
@@ -322,3 +324,23 @@ async def test_a_round_closes_once_all_that_were_drawn_have_submitted(seed: int,
         await made.wait_settled(1)
         assert made.now < 60
         assert len(made.settled[0][1].clients) == 3
+
+
+# ---- a peer that lists or forwards for others
+
+
+async def test_what_the_peer_says_of_a_client_that_was_not_drawn_is_a_violation(seed: int) -> None:
+    async with simulate(task(sample=2), model(), seed) as net, trio.open_nursery() as nursery:
+        for name in NAMES[:5]:
+            nursery.start_soon(Crowd(net, wait=True).take_part, name)
+        await net.draw()
+        run = net.servers[0].running
+        assert run is not None
+        others = [name for name in NAMES[:5] if not run.is_drawn(name)]
+        assert len(others) == 3
+        with pytest.raises(PeerViolationError, match=r"S1: lists 'client \d', which was not drawn for this round"):
+            await run.course.read(RosterList(run.round_id), memoryview(pack_digests({others[0]: bytes(32)})))
+        stranger = next(name for name in (f"x {n}" for n in range(64)) if run.config.carrier(name) == 1)
+        forward = Forward(round_id=run.round_id, client=stranger, purpose="retrieve", query=1)
+        assert objection(run, forward, 10) == f"forwards for {stranger!r}, which was not drawn for this round"
+        nursery.cancel_scope.cancel()
