@@ -17,14 +17,14 @@ from typing import assert_never
 import trio
 
 from fsl_async.error_groups import leaves
-from fsl_async.errors import ChannelError, FslError, MisuseError
+from fsl_async.errors import FslError, MisuseError
 from fsl_async.foreign_text import printable
 from fsl_async.protocols.ending import CloseRound, GaveUp
 from parties.concurrency import RecurringEvent
 from parties.errors import SumRefusedError
 from parties.events import ClientLeft, ClientMet, ConnectionFailed, Warned
 from parties.identity.keys import PublicIdentity
-from parties.identity.served import are_marks, serves
+from parties.identity.served import serves
 from parties.outcome import Aborted, Done, Model, RoundOutcome, RoundReport, SumRefused
 from parties.server.actor import Actor
 from parties.server.admission import DismissedError, Enrolment
@@ -32,6 +32,7 @@ from parties.server.clients.connection import ClientConnections
 from parties.server.clients.requests import RequestHandler
 from parties.server.evidence import EvidenceBook
 from parties.server.history import SumOf
+from parties.server.peer.dialling import PeerDialling, other_task
 from parties.server.reception import Listening, Reception
 from parties.server.round.run import RoundRun
 from parties.server.rounds import Resting, Running, Sampling, Stage, Tossing
@@ -42,24 +43,15 @@ from parties.status import Stage as StageName
 from parties.storage.store import DiskFullError, StoreLostError
 from transport import (
     Channel,
-    ForeignPeerError,
     HandshakeSettings,
-    KindMismatchError,
     NoPlace,
     Refusal,
-    RefusedError,
     Role,
-    RoleMismatchError,
-    VersionMismatchError,
-    WrongServerKeyError,
 )
 from transport.doors import Door
 
 _log = logging.getLogger("parties.server")
 RUN = Door("Server.run")
-
-LASTING = (VersionMismatchError, KindMismatchError, RoleMismatchError, WrongServerKeyError, ForeignPeerError)
-"""Why servers do not meet, where waiting does not help: an operator has to do something."""
 
 
 class Server:
@@ -83,6 +75,7 @@ class Server:
         traffic = Traffic(setup.name, setup.observe, setup.watch)
         self.setup = setup
         self.actor = Actor(setup, traffic)
+        self._peer = PeerDialling(setup, self.actor.meeting, self.handshake, self.check_peer)
         handler = RequestHandler(self.actor)
         self.clients = ClientConnections(
             handler,
@@ -109,7 +102,7 @@ class Server:
         async with self._at_work() as nursery:
             with reception.serving(self):
                 address = await nursery.start(reception.listen)
-                self._meet_peer(nursery, self._dial_peer)
+                self._meet_peer(nursery, self._peer.dial)
                 task_status.started(address)
                 await trio.sleep_forever()
 
@@ -126,7 +119,7 @@ class Server:
         """
         async with self._at_work() as nursery:
             with reception.serving(self):
-                self._meet_peer(nursery, self._dial_patiently if reception.listening.several else self._dial_peer)
+                self._meet_peer(nursery, self._peer.dial_patiently if reception.listening.several else self._peer.dial)
                 task_status.started()
                 await trio.sleep_forever()
 
@@ -397,30 +390,6 @@ class Server:
     def _tell_failure(self, origin: str, error: FslError) -> None:
         self.setup.observe(ConnectionFailed(origin=origin, kind=type(error).__name__, explanation=str(error)))
 
-    async def _dial_peer(self) -> Channel:
-        try:
-            return await self.setup.transport.dial(
-                self.setup.peer_address, self.setup.peer.channel, self.handshake(), self.check_peer
-            )
-        except LASTING as error:
-            self.actor.meeting.cannot_meet(f"{self.setup.peer_name} cannot be met: {error}")
-            raise
-
-    async def _dial_patiently(self) -> Channel:
-        """Dial a peer that may begin to serve this task later.
-
-        Raises:
-            ChannelError: it does not serve it now.
-        """
-        try:
-            return await self._dial_peer()
-        except MisuseError as error:
-            self.actor.meeting.cannot_meet(f"{error}; {self.setup.name} waits until it does")
-            raise ChannelError(str(error)) from error
-        except RefusedError as error:
-            self.actor.meeting.cannot_meet(f"{self.setup.peer_name} refuses the link: {error.reason}")
-            raise
-
     def check_peer(self, payload: bytes) -> None:
         """Judge what the peer says of itself when this server dials it.
 
@@ -428,18 +397,7 @@ class Server:
             MisuseError: it runs another task.
         """
         if not serves(payload, self.setup.task.digest()):
-            raise MisuseError(self._other_task(payload))
-
-    def _other_task(self, payload: bytes) -> str:
-        if are_marks(payload):
-            return (
-                f"{self.setup.peer_name} does not serve task {self.setup.task.name!r}, whose digest is "
-                f"{self.setup.task.digest().hex()[:16]}…, among its tasks; give both servers the same task file"
-            )
-        return (
-            f"{self.setup.peer_name} serves another task: its digest is {payload.hex()[:16]}…, ours is "
-            f"{self.setup.task.digest().hex()[:16]}…; give both servers the same task file"
-        )
+            raise MisuseError(other_task(self.setup, payload))
 
     async def _serve(self, channel: Channel) -> None:
         """Serve one connection until it is closed; the peer's becomes the link between the servers."""
@@ -468,7 +426,7 @@ class Server:
         """Decide about the holder of an authenticated channel key; the answer is its name, or why not."""
         if key == self.setup.peer.channel:
             if payload != self.setup.task.digest():
-                return Refusal(self._other_task(payload))
+                return Refusal(other_task(self.setup, payload))
             return b"peer"
         return await self.enrolment.admit(key, payload)
 
