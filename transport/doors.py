@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, NoReturn, ParamSpec, TypeVar
 
 import trio
 
@@ -83,6 +83,12 @@ class TrioContext(AbstractAsyncContextManager[ResultT]):
 
     def __exit__(self, *error: object) -> None:
         """Never reached, and there because Python looks for it before it enters."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            called = self._door.name
+            raise AttributeError(f"{called}(...) is not open, and so has no {name!r}: `async with {called}(...) as …:`")
 
     def __await__(self) -> NoReturn:
         raise MisuseError(f"{self._door.name} is entered, not awaited: `async with {self._door.name}(...) as …:`")

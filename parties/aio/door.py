@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 
 import trio
 
@@ -91,6 +91,15 @@ class Opening(AbstractAsyncContextManager[OpenT], Generic[OpenT]):
 
     def __exit__(self, *error: object) -> None:
         """Never reached, and there because Python looks for it before it enters."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            called = self._door.name
+            raise AttributeError(
+                f"{called}(...) is not open, and so has no {name!r}: `async with {called}(...) as …:`, or `… = await "
+                f"{called}(...)`"
+            )
 
     async def _open(self) -> OpenT:
         self._door.require_asyncio()

@@ -110,7 +110,8 @@ FIRST_USE = """
 import numpy as np
 from fsl_async import Ring, Sparse, Task
 from parties import simulate_blocking
-task = Task(name="a", blocks=[Sparse("items", rows=100, select=4)], ring=Ring(64, fraction_bits=8), min_clients=2, max_clients=2)
+ring = Ring(64, fraction_bits=8)
+task = Task(name="a", blocks=[Sparse("items", rows=100, select=4)], ring=ring, min_clients=2, max_clients=2)
 with simulate_blocking(task, {"items": np.zeros((100, 1))}, 1) as net, net.client("anna") as anna:
     print(anna.retrieve({"items": [1]}))
 """

@@ -102,6 +102,11 @@ def test_a_cancelled_wait_and_clients_left_in_any_order():
 
 
 def test_errors_and_the_wrong_door():
+    with pytest.raises(AttributeError, match=r"parties\.aio\.simulate\(\.\.\.\) is not open, and so has no 'client'"):
+        parties.aio.simulate(TASK, model(), 1).client  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match=r"parties\.simulate\(\.\.\.\) is not open, and so has no 'client'"):
+        simulate(TASK, model(), 1).client  # type: ignore[attr-defined]  # noqa: B018
+
     async def main() -> None:
         with pytest.raises(MisuseError, match="items"):
             await parties.aio.simulate(TASK, {"items": np.zeros((1, 1))}, 1)
