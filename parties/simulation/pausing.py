@@ -87,7 +87,7 @@ class Pausing(Reception[HostT]):
                 self._start = lambda call: nursery.start_soon(self._carry_out, call, host)
                 while call := self._next.get():  # everything stands still until there is one
                     await self._carry_out(call, host)
-                    while self._next.empty() and self._open:
+                    while self._only_others_are_open():
                         await self._changed.wait()
                 nursery.cancel_scope.cancel()
         finally:
@@ -95,6 +95,11 @@ class Pausing(Reception[HostT]):
             while not self._next.empty():
                 if call := self._next.get():
                     self._refuse(call)
+
+    def _only_others_are_open(self) -> bool:
+        """Whether calls are under way in tasks of their own, and the next one would get such a task too."""
+        with self._lock:
+            return self._next.empty() and bool(self._open)
 
     async def _carry_out(self, call: Call[HostT, Any], host: HostT) -> None:
         await call.carry_out(host, lambda: self._note_end(call))

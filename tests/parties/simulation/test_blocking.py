@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import queue
 import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -119,6 +121,35 @@ def test_errors_are_those_of_simulate():
     with pytest.raises(MisuseError, match="the simulation is over; begin another one"):
         net.client("carol")
     anna.close()
+
+
+class Probed(queue.SimpleQueue):
+    """A queue of calls; while the loop looks whether one is there, another thread makes the next call."""
+
+    def __init__(self) -> None:
+        self.meanwhile: list = []
+
+    def empty(self) -> bool:
+        was = super().empty()
+        while self.meanwhile:
+            thread = threading.Thread(target=self.meanwhile.pop())
+            thread.start()
+            thread.join(0.2)
+        return was
+
+
+def test_a_call_that_comes_while_the_loop_looks_for_one_is_carried_out(monkeypatch):
+    probed = Probed()
+    monkeypatch.setattr("parties.simulation.pausing.queue", SimpleNamespace(SimpleQueue=lambda: probed))
+    models: list[object] = []
+    with simulate_blocking(TASK, model(), 1) as net:
+        for number in range(3):
+            probed.meanwhile.append(lambda: models.append(net.model))
+            assert net.transcript is not None
+            deadline = time.monotonic() + 5
+            while len(models) == number and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert len(models) == number + 1
 
 
 def test_a_wait_that_nobody_can_end_is_an_error():
