@@ -25,6 +25,7 @@ from . import ways
 from .bugs import BUGS, planted
 from .malice import NOT_DRAWN, draw, run
 from .reaching import Goal, Search, as_text, crash_points, search, transitions, trial_for
+from .ways_of_retrievals import RETRIEVING
 
 CLOSES = Transition("ssa", "Open", "CloseRound", "Closed")
 TRIES = range(12)
@@ -61,7 +62,7 @@ def test_there_is_a_way_to_every_transition_of_a_server() -> None:
     assert sorted(ways.WAYS) == sorted([*declared("ssa"), *declared("sampling"), *declared("toss")])
     assert set(ways.SILENT) <= set(ways.WAYS)
     assert set(ways.OTHER_WAYS) <= set(transitions())
-    assert len(set(crash_points())) == 5 * 2 * len(ways.WAYS)
+    assert len(set(crash_points())) == 5 * 2 * (len(ways.WAYS) + len(RETRIEVING))
 
 
 def test_trials_are_the_same_each_time() -> None:
