@@ -187,8 +187,8 @@ class Client:
         Raises:
             MisuseError: a block or a row is not what the task allows, a submission is pending, or this client has
                 submitted to the open round; nothing was sent.
-            NotDrawnError: the open round is for clients that were drawn, and this one was not; nothing was computed. With
-                `wait` it waits for a round for which it is drawn.
+            NotDrawnError: the open round is for clients that were drawn, and this one was not; nothing was computed.
+                With `wait` it waits for a round for which it is drawn.
             RoundClosedError: the round closed meanwhile; call again. With `protocol="psr"` the call itself goes on in
                 the next round.
             AlreadyCountedError: a pending submission was counted, and nothing was retrieved; call again.
@@ -226,8 +226,8 @@ class Client:
         Raises:
             MisuseError: a block, row or value is not what the task allows, this client has submitted to the open round,
                 or a submission to it is pending (see `resume`); nothing was sent.
-            NotDrawnError: the open round is for clients that were drawn, and this one was not; nothing was computed. With
-                `wait` it waits for a round for which it is drawn.
+            NotDrawnError: the open round is for clients that were drawn, and this one was not; nothing was computed.
+                With `wait` it waits for a round for which it is drawn.
             RoundClosedError: the round closed meanwhile, and where something had been sent both servers have signed
                 that it was not counted; call again.
             AlreadyCountedError: an earlier, pending submission was counted, and this call has sent nothing.
