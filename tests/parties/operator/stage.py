@@ -38,8 +38,8 @@ NAMES = ["alice", "bob", "carol", NASTY, "Γιώργος", *(f"phone-{number:03}
 TIMES = RoundTimes(collecting=3.0, computing=1.0)
 WALL = 1_790_000_000.0
 PLACES = (
-    Place("University Hospital Essen", "s0.essen.example.org:7000"),
-    Place("Institut für Statistik, Graz", "s1.graz.example.org:7000"),
+    Place("Example Hospital", "s0.hospital.example.org:7000"),
+    Place("Beispiel-Institut für Statistik", "s1.statistik.example.org:7000"),
 )
 
 

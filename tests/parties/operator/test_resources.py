@@ -60,8 +60,8 @@ async def test_who_is_who_and_what_operators_compare(port):
     port.stage.open_round(1)
     status = await port.json("/status.json")
     here, there = status["servers"]
-    assert (here["name"], here["here"], here["operator"]) == ("S0", True, "University Hospital Essen")
-    assert (there["here"], there["address"], there["release"]) == (False, "s1.graz.example.org:7000", "")
+    assert (here["name"], here["here"], here["operator"]) == ("S0", True, "Example Hospital")
+    assert (there["here"], there["address"], there["release"]) == (False, "s1.statistik.example.org:7000", "")
     assert status["peer"]["same_release"] is None, "it has not said which one it runs"
     spelled = [status["fingerprints"]["task"], status["fingerprints"]["model"], status["round"]["fingerprint"]]
     for fingerprint in (*spelled, here["key"], there["key"]):
