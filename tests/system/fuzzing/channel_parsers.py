@@ -378,7 +378,7 @@ PARSERS = (
     Parser(
         "address",
         _read_address,
-        lambda: [b"127.0.0.1:9000", b"[::1]:0", "bücher.example:65535".encode(), b"unix:/run/s0", b"quic:host:1"],
+        lambda: [b"127.0.0.1:9000", b"[::1]:0", "bücher.example:65535".encode(), b"unix:/run/s0"],
         (MisuseError,),
         source="is not an address",
         longest=6_000,
