@@ -9,7 +9,6 @@ from typing import Any
 
 import nbformat
 import pytest
-from jupyter_client.manager import start_new_kernel
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
@@ -103,36 +102,6 @@ def test_every_door_in_a_cell_and_the_wrong_one_names_the_right_one():
     assert printed.count("('anna', 'ben')") == 4
     assert "an asyncio loop runs here: use `async with parties.aio.simulate(...)`" in printed
     assert "this is a trio task: use `async with parties.simulate(...)`" in printed
-
-
-def test_an_interrupted_cell_leaves_the_client_usable():
-    waits = """
-net = await parties.aio.simulate(task, model, seed=1)
-anna = await net.client("anna")
-await anna.submit({"items": ([1], [[1.0]])})
-print("waiting", flush=True)
-await anna.outcome()
-"""
-    goes_on = """
-async with net.client("ben") as ben:
-    await ben.submit({})
-await net.finish_round()
-assert (await anna.outcome()).counted
-await net.aclose()
-"""
-    manager, kernel = start_new_kernel(kernel_name="python3")
-    try:
-        assert kernel.execute_interactive(TASK, timeout=60)["content"]["status"] == "ok"
-        kernel.execute(waits)
-        while kernel.get_iopub_msg(timeout=60)["content"].get("text") != "waiting\n":
-            pass
-        manager.interrupt_kernel()
-        reply = kernel.get_shell_msg(timeout=60)["content"]
-        assert reply["ename"] in ("CancelledError", "KeyboardInterrupt")
-        assert kernel.execute_interactive(goes_on, timeout=60)["content"]["status"] == "ok"
-    finally:
-        kernel.stop_channels()
-        manager.shutdown_kernel(now=True)
 
 
 def test_a_cell_that_fails_is_an_error_here():
