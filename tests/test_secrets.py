@@ -37,11 +37,12 @@ SECRETS = {
 """What secrets are called, in every class that has them."""
 
 PUBLIC = {
+    ("parties.client.inbox", "Retrieve", "dense"),
     ("parties.server.round.start", "Tools", "randomness"),
     ("parties.testing.trials.scenario", "Trial", "seed"),
     ("parties.testing.world", "World", "seed"),
 }
-"""What is called so and is none: a function, and the seeds of simulations."""
+"""What is called so and is none: names of blocks, a function, and the seeds of simulations."""
 
 
 def classes() -> Iterator[type]:

@@ -17,7 +17,7 @@ Source: paper §"Federated Submodel Learning" (in each round the parties select 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias, assert_never
 
 from fsl_async.digests import Domain, digest
@@ -45,7 +45,7 @@ class Terms:
     sample: int | float
     minimum: int
     most: int
-    secret: bytes
+    secret: bytes = field(repr=False)
 
     @property
     def peer(self) -> str:

@@ -8,6 +8,7 @@ client whose server was started again asks it once more.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import msgspec
 import trio
@@ -18,6 +19,7 @@ from fsl_async.protocols import sampling as protocol
 from fsl_async.protocols.machine import UnexpectedEvent
 from fsl_async.protocols.toss import Tossed
 from fsl_async.sample import sample_digest, secret_of
+from fsl_async.secrecy import Discreet
 from fsl_async.task import LARGEST_CLIENTS, Task
 from fsl_async.wire.client_names import unpack_names
 from fsl_async.wire.messages import AskedList
@@ -35,9 +37,10 @@ PAUSE = 0.02
 """Seconds after which those who have asked are counted again."""
 
 
-class _Remembered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Remembered(Discreet, frozen=True, forbid_unknown_fields=True):
     """The draw of the last settled round."""
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"secret"})
     number: int
     secret: bytes
     events: list[bytes]

@@ -436,7 +436,7 @@ MUTATIONS = (
         "tells another outcome",
         TellsAnotherOutcome,
         REFUSE,
-        r"signed different outcomes of round 1: clients\[\d\] is",
+        r"signed different outcomes of round 1: participants is [45] and [45]",
         reveals=True,
     ),
     Mutation("forgets its rounds", ForgetsRounds, REFUSE, "cannot be learnt any more", reveals=True),
