@@ -17,6 +17,7 @@ __all__ = [
     "BudgetMoved",
     "ClientLeft",
     "ClientMet",
+    "ClientsDrawn",
     "ConnectionFailed",
     "Enrolled",
     "Evaluated",
@@ -57,6 +58,14 @@ class RoundOpened(ServerEvent, frozen=True, kw_only=True):
     round_id: bytes
     protocol: str
     closes_at: float
+
+
+class ClientsDrawn(ServerEvent, frozen=True, kw_only=True):
+    """Of the clients that `asked` both servers, so many were `drawn` for the round, which opens for them."""
+
+    number: int
+    asked: int
+    drawn: int
 
 
 class RoundMoved(ServerEvent, frozen=True, kw_only=True):

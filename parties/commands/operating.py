@@ -22,7 +22,10 @@ __all__ = ["log_level", "rounds", "status", "tasks"]
 TASK_PERIOD = 0.2
 """Seconds between two looks at a task that is about to start or to end."""
 
-rounds = App(name="rounds", help="The rounds of a running server: list them, show one, abort the running one.")
+rounds = App(
+    name="rounds",
+    help="The rounds of a running server: list them, show one, abort the running one, draw who takes part in the next.",
+)
 
 tasks = App(name="tasks", help="The tasks of a running server: list them, drain one, start one again.")
 
@@ -159,6 +162,35 @@ def abort(
         port = operator_port(where, token_file)
         answer = await port.change("POST", f"/rounds/{_checked(number)}/abort", Aborting, task=task, because=because)
         report.result(f"round {number} is aborted: {because}", _without_version(answer))
+
+    return run(report, work)
+
+
+@rounds.command
+def draw(where: str, number: int, *, token_file: Path | None = None, task: str = "", form: FormatFlag = "text") -> int:
+    """Let no more clients ask to take part in a round, and draw of those that have; the other server follows.
+
+    Parameters
+    ----------
+    where:
+        The server's TOML file, or its operator's port as http://host:port.
+    number:
+        The number of the round that is gathering clients.
+    token_file:
+        The file with the operator's token; needed only if WHERE is an address.
+    task:
+        The task's name; needed where the server has several.
+    """
+    report = Report("rounds draw", form)
+
+    async def work() -> None:
+        from parties.deployment.operator_port import operator_port
+        from parties.operator.response_types import Drawing
+
+        port = operator_port(where, token_file)
+        answer = await port.change("POST", f"/rounds/{_checked(number)}/draw", Drawing, task=task)
+        told = f"who takes part in round {number} is drawn of the clients that have asked both servers"
+        report.result(f"{told}; {answer['asked']} have asked this one", _without_version(answer))
 
     return run(report, work)
 

@@ -324,6 +324,10 @@ class HostedTask:
         """See `Overview`."""
         return await self._server().abort_round(number, explanation)
 
+    def draw_round(self, number: int) -> int:
+        """See `Overview`."""
+        return self._server().draw_round(number)
+
     def _server(self) -> Server:
         match self.stage:
             case Running(server=server) | Draining(server=server):

@@ -21,6 +21,7 @@ from parties.events import (
     BudgetMoved,
     ClientLeft,
     ClientMet,
+    ClientsDrawn,
     ConnectionFailed,
     Enrolled,
     Evaluated,
@@ -135,7 +136,7 @@ def lines_of(event: ServerEvent) -> Iterator[Line]:
 
 def _plain_line(event: ServerEvent) -> Line:
     match event:
-        case RoundOpened() | RoundMoved() | Resumed() | SubmissionIn() | Evaluated():
+        case RoundOpened() | ClientsDrawn() | RoundMoved() | Resumed() | SubmissionIn() | Evaluated():
             return _round_line(event)
         case MessageSent(receiver=party, kind=kind, size=size):
             return Line(DEBUG, "message sent", {"party": party, "kind": kind, "bytes": size})
@@ -160,12 +161,14 @@ def _plain_line(event: ServerEvent) -> Line:
     return Line(DEBUG, type(event).__name__)
 
 
-def _round_line(event: RoundOpened | RoundMoved | Resumed | SubmissionIn | Evaluated) -> Line:
+def _round_line(event: RoundOpened | ClientsDrawn | RoundMoved | Resumed | SubmissionIn | Evaluated) -> Line:
     match event:
         case RoundOpened(number=number, round_id=round_id, protocol=protocol, closes_at=closes_at):
             closes = {"closes_at": _utc(closes_at)} if math.isfinite(closes_at) else {}
             fields = {"round": number, "round_id": round_id.hex()[:16], "protocol": protocol, **closes}
             return Line(INFO, "round opened", fields)
+        case ClientsDrawn(number=number, asked=asked, drawn=drawn):
+            return Line(INFO, "clients drawn", {"round": number, "asked": asked, "drawn": drawn})
         case RoundMoved(number=number, state=state):
             return Line(INFO, "round moved", {"round": number, "state": state})
         case Resumed(number=number, state=state):

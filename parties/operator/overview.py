@@ -49,6 +49,19 @@ class Overview(Protocol):
             MisuseError: that round is not running, or can no longer be aborted.
         """
 
+    def draw_round(self, number: int) -> int:
+        """End the gathering for a round, and draw of those that have asked.
+
+        Args:
+            number: the round's number.
+
+        Returns:
+            How many clients have asked.
+
+        Raises:
+            MisuseError: nobody is to be drawn for that round now, or too few have asked.
+        """
+
 
 class OperatedTask(Protocol):
     """One task of a server's process."""

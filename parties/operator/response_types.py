@@ -17,6 +17,7 @@ __all__ = [
     "Aborting",
     "ClientRow",
     "ClientsPage",
+    "Drawing",
     "LogLevel",
     "Refusal",
     "RoundView",
@@ -224,6 +225,13 @@ class Aborting(Versioned):
 
     number: Count
     because: str
+
+
+class Drawing(Versioned):
+    """It is drawn who takes part in a round, of the clients that have asked this server."""
+
+    number: Count
+    asked: Count
 
 
 class LogLevel(Versioned):

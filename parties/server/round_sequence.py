@@ -17,7 +17,7 @@ import trio
 
 from fsl_async.config import RoundConfig, ServerKeys, describe_model, describe_plain, shape_of_round
 from fsl_async.digests import Domain, digest
-from fsl_async.errors import MisuseError, PeerViolationError, StorageError
+from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.model_numbers import check_numbers
 from fsl_async.protocols import psu
 from fsl_async.protocols import toss as tossing
@@ -27,7 +27,7 @@ from fsl_async.server.rules import check_state, describe_state
 from fsl_async.server.sums import CellMemory
 from fsl_async.union import pack_union
 from fsl_async.wire.messages import Abort, AskedList, Conclusion, Known, TossCommitment, TossReveal
-from parties.events import Resumed, RoundOpened, RoundSettled, Warned
+from parties.events import ClientsDrawn, Resumed, RoundOpened, RoundSettled, Warned
 from parties.outcome import Aborted, Done, Model
 from parties.server.history import Arrays, Progress, SessionSeed, SumOf
 from parties.server.own_rule import own_rule
@@ -195,33 +195,6 @@ class RoundSequence:
             )
         await self._open_if_drawn()
 
-    def hurry(self) -> None:
-        """Draw as soon as enough clients have asked.
-
-        Raises:
-            MisuseError: nobody is to be drawn now.
-        """
-        self._drawing().hurry()
-
-    def check_drawable(self) -> None:
-        """Check that enough clients have asked.
-
-        Raises:
-            MisuseError: they have not, or nobody is to be drawn now.
-        """
-        sample, asked = self._drawing(), self._rounds.askers.of(self.number)
-        if not sample.terms.are_enough(len(asked)):
-            raise MisuseError(
-                f"too few clients have asked {self._setup.name} to take part in round {self.number}: a "
-                f"sample={sample.terms.sample!r} of {len(asked)} has fewer than the {sample.terms.minimum} needed"
-            )
-
-    def _drawing(self) -> SampleRun:
-        if isinstance(stage := self._rounds.stage, Sampling):
-            return stage.sample
-        why = "everybody takes part in this task" if self._setup.task.sample is None else self._rounds.state_name()
-        raise MisuseError(f"nobody is to be drawn now at {self._setup.name}: {why}")
-
     async def freeze(self, number: int) -> None:
         """List who has asked for a round, if it is still to be drawn."""
         if isinstance(stage := self._rounds.stage, Sampling) and stage.sample.number == number:
@@ -338,6 +311,9 @@ class RoundSequence:
                 await run.take(GaveUp(too_few))
             return
         await self._warn_without_room(run)
+        if run.config.sample is not None:
+            drawn = run.config.sample
+            self._setup.observe(ClientsDrawn(number=toss.number, asked=drawn.asked, drawn=drawn.size))
         self._setup.observe(
             RoundOpened(
                 number=toss.number, round_id=run.round_id, protocol=run.config.protocol, closes_at=start.closes_at

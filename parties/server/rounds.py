@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
+from fsl_async.errors import MisuseError
+from fsl_async.protocols.sampling import Gathering
 from parties.concurrency import RecurringEvent
 from parties.outcome import RoundReport
 from parties.server.askers import Askers
@@ -152,6 +154,44 @@ class Rounds:
             if run is not None and run.config.number > after and run.is_open:
                 return run
             await self.opened.wait()
+
+    def drawing(self, name: str) -> SampleRun:
+        """The draw that is on.
+
+        Args:
+            name: the server's.
+
+        Raises:
+            MisuseError: nobody is to be drawn now.
+        """
+        match self.stage:
+            case Sampling(sample=sample):
+                return sample
+            case Running(sample=None):
+                why = "everybody takes part in this task"
+            case _:
+                why = self.state_name()
+        raise MisuseError(f"nobody is to be drawn now at {name}: {why}")
+
+    def check_drawable(self, name: str) -> int:
+        """How many clients have asked, if that is enough and they are not listed yet.
+
+        Args:
+            name: the server's.
+
+        Raises:
+            MisuseError: it is not, or nobody is to be drawn now.
+        """
+        sample = self.drawing(name)
+        asked, terms = len(self.askers.of(sample.number)), sample.terms
+        if not isinstance(sample.state, Gathering):
+            raise MisuseError(f"nobody is to be drawn now at {name}: {self.state_name()}")
+        if not terms.are_enough(asked):
+            raise MisuseError(
+                f"too few clients have asked {name} to take part in round {sample.number}: a sample={terms.sample!r} "
+                f"of {asked} has fewer than the {terms.minimum} needed"
+            )
+        return asked
 
     async def settled_report(self, round_id: bytes) -> RoundReport:
         """Wait until a round is settled, and return its account.

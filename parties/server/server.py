@@ -207,15 +207,32 @@ class Server:
         Raises:
             MisuseError: nobody is to be drawn now.
         """
-        self.actor.sequence.hurry()
+        self.actor.rounds.drawing(self.setup.name).hurry()
 
-    def check_drawable(self) -> None:
-        """Check that enough clients have asked.
+    def check_drawable(self) -> int:
+        """How many clients have asked, if that is enough and they are not listed yet.
 
         Raises:
-            MisuseError: they have not, or nobody is to be drawn now.
+            MisuseError: it is not, or nobody is to be drawn now.
         """
-        self.actor.sequence.check_drawable()
+        return self.actor.rounds.check_drawable(self.setup.name)
+
+    def draw_round(self, number: int) -> int:
+        """End the gathering for a round, and draw of those that have asked; the other server follows.
+
+        Returns:
+            How many clients have asked this server.
+
+        Raises:
+            MisuseError: nobody is to be drawn for a round of that number now, or too few have asked.
+        """
+        if number != self.actor.rounds.number:
+            raise MisuseError(
+                f"nobody is to be drawn for round {number} now; {self.setup.name} is at: {self.state_name()}"
+            )
+        asked = self.check_drawable()
+        self.draw()
+        return asked
 
     async def settled_outcome(self, run: RoundRun) -> RoundOutcome:
         """Wait for a round's sum.

@@ -86,6 +86,8 @@ def _server_event(event: ServerEvent) -> tuple[Look, str]:
     match event:
         case server_events.RoundOpened(number=number, protocol=protocol):
             return Look.ROUND, f"round {number} opens" if protocol == "ssa" else f"round {number} opens, {protocol}"
+        case server_events.ClientsDrawn(asked=asked, drawn=drawn):
+            return Look.ROUND, f"{drawn} of {asked} clients are drawn"
         case server_events.RoundMoved(number=number, state=state):
             return Look.STATE, state
         case server_events.Resumed(number=number, state=state):

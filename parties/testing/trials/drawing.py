@@ -33,7 +33,7 @@ from parties.testing.round_faults import AbortRound, Fault, Late, OldCopy, Strag
 from parties.testing.trials.rules import ruled
 from parties.testing.trials.scenario import NAMES, Scenario, Trial
 
-__all__ = ["MOMENTS", "draw", "ordinary_faults"]
+__all__ = ["MOMENTS", "draw", "ordinary_faults", "sampled"]
 
 COMBINED_SHARE = 0.4
 """The share of trials with faults that also get a combination of faults that shows something only together."""
@@ -72,11 +72,11 @@ def draw(seed: int) -> Trial:
     faults = [fault for make in drawn for fault in make(rng, scenario)]
     if faults and rng.random() < COMBINED_SHARE:
         faults += rng.choice(_COMBINED)(rng, scenario)
-    trial = _sampled(Trial(seed, scenario, tuple(dict.fromkeys(faults))))
+    trial = sampled(Trial(seed, scenario, tuple(dict.fromkeys(faults))))
     return trial if seed < RULED_FROM else ruled(trial)
 
 
-def _sampled(trial: Trial) -> Trial:
+def sampled(trial: Trial) -> Trial:
     """The same trial, or one in which clients are drawn; often a server dies while they are."""
     rng = Random(f"{trial.seed}/chosen")
     if rng.random() >= SAMPLED_SHARE:

@@ -10,10 +10,13 @@ from fsl_async import Dense, Sparse, Task
 from parties.testing.faults import AtTime, AtTransition, Crash
 from parties.testing.machines import declared
 from parties.testing.round_faults import AbortRound, Fault
-from parties.testing.trials.drawing import MOMENTS, ordinary_faults
+from parties.testing.trials.drawing import MOMENTS, ordinary_faults, sampled
 from parties.testing.trials.scenario import NAMES, Scenario, Trial
 
-__all__ = ["draw_alone"]
+__all__ = ["ALONE_FROM", "draw_alone"]
+
+ALONE_FROM = 2_000_000
+"""From this seed on, the task of every trial of the simulation runs one protocol alone; none before does."""
 
 
 def draw_alone(seed: int) -> Trial:
@@ -50,7 +53,8 @@ def draw_alone(seed: int) -> Trial:
     faults = [] if rng.random() < 0.2 else list(ordinary_faults(rng, scenario))
     if retrieves and rng.random() < 0.6:
         faults += _of_retrievals(rng)
-    return Trial(seed, scenario, tuple(dict.fromkeys(faults)))
+    trial = Trial(seed, scenario, tuple(dict.fromkeys(faults)))
+    return trial if retrieves else sampled(trial)
 
 
 def _of_retrievals(rng: Random) -> Iterator[Fault]:

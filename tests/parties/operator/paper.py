@@ -9,6 +9,7 @@ from parties.events import (
     BudgetMoved,
     ClientLeft,
     ClientMet,
+    ClientsDrawn,
     ConnectionFailed,
     Enrolled,
     Evaluated,
@@ -52,6 +53,7 @@ SAMPLES: tuple[ServerEvent, ...] = (
     Revoked(client="carol"),
     Violated(number=3, about="S1", kind="violation", explanation="two rosters"),
     BudgetMoved(used=5, limit=10),
+    ClientsDrawn(number=4, asked=100, drawn=10),
 )
 
 

@@ -49,6 +49,7 @@ class Stage:
     Attributes:
         observer: receives every event.
         aborted: the rounds that were aborted, and why.
+        drawing: the rounds whose gathering was ended.
         now: the wall clock.
     """
 
@@ -61,6 +62,7 @@ class Stage:
             ObserverSetup(0, task, self.log, self._store, lambda: self.now, places=PLACES, release="0.2.0")
         )
         self.aborted: list[tuple[int, str]] = []
+        self.drawing: list[int] = []
         self.past: list[PastRound] = []
         self.peer = False
         self.connected: list[str] = []
@@ -130,6 +132,12 @@ class Stage:
         if self.running is None or self.running.number != number:
             raise MisuseError(f"round {number} is not running")
         self.aborted.append((number, explanation))
+
+    def draw_round(self, number: int) -> int:
+        if not self.asked:
+            raise MisuseError(f"nobody is to be drawn for round {number} now")
+        self.drawing.append(number)
+        return self.asked
 
     # ---- what a test plays
 

@@ -278,6 +278,17 @@ async def test_nothing_changes_without_the_token(port):
     assert port.stage.log.level == "info"
 
 
+async def test_an_operator_ends_a_gathering(port):
+    headers = {"Authorization": port.token}
+    assert (await port.ask("POST", "/rounds/1/draw", b"{}"))[0] == 401
+    status, _, answer = await port.ask("POST", "/rounds/1/draw", b"{}", **headers)
+    assert (status, json.loads(answer)["error"]) == (409, "nobody is to be drawn for round 1 now")
+    port.stage.asked = 12
+    status, _, answer = await port.ask("POST", "/rounds/1/draw", b"{}", **headers)
+    assert (status, json.loads(answer)) == (202, {"version": 2, "number": 1, "asked": 12})
+    assert port.stage.drawing == [1]
+
+
 async def test_an_operator_gives_a_round_up_and_says_why(port):
     port.stage.open_round(4)
     headers = {"Authorization": port.token}

@@ -22,7 +22,7 @@ from parties.files.models import load_model
 from parties.operator import Log, ObserverSetup, OperatorObserver
 from parties.operator.http import json_response
 from parties.operator.queries import OperatorPort
-from parties.operator.response_types import VERSION, Aborting, LogLevel, RoundsView, RoundView, StatusView
+from parties.operator.response_types import VERSION, Aborting, Drawing, LogLevel, RoundsView, RoundView, StatusView
 from parties.operator.terminal import as_text, round_screen, rounds_table, status_screen
 from parties.operator.token import OperatorToken, read_operator_token
 from parties.operator.views import round_view, rounds_view, status_view
@@ -85,6 +85,7 @@ KINDS: tuple[tuple[type, Callable[[Any], RenderableType]], ...] = (
     (RoundView, round_screen),
     (Aborting, lambda view: f"{view['number']} {view['because']!r}"),
     (LogLevel, lambda view: view["level"]),
+    (Drawing, lambda view: f"{view['number']} {view['asked']}"),
 )
 
 
@@ -151,6 +152,7 @@ def _answers() -> list[bytes]:
         round_view(past),
         Aborting(version=VERSION, number=3, because="a trial"),
         LogLevel(version=VERSION, level="info"),
+        Drawing(version=VERSION, number=3, asked=7),
     )
     return [bytes([number]) + _answered(view) for number, view in enumerate(views)]
 

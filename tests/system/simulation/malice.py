@@ -17,7 +17,7 @@ from parties.simulation.network import SERVERS
 from parties.testing import trials
 from parties.testing.round_faults import Fault, MaliciousClient, MaliciousServer
 from parties.testing.trials import Member, Trial, Verdict
-from parties.testing.trials.drawing_alone import draw_alone
+from parties.testing.trials.drawing_alone import ALONE_FROM, draw_alone
 from parties.testing.trials.scenario import NAMES
 from parties.testing.world import MakeServer
 from tests.system.security.catalogue import LIES_TO_CLIENTS, SERVER_ATTACKS, Byzantine
@@ -49,9 +49,10 @@ def draw(seed: int, *, surely: bool = False, alone: bool = False) -> Trial:
     Args:
         seed: decides all of it.
         surely: whether there is to be malice in every one.
-        alone: whether its task is to run one protocol alone; all its parties are honest then.
+        alone: whether its task is to run one protocol alone, as it does from seed `ALONE_FROM` on in any case; all its
+            parties are honest then.
     """
-    if alone:
+    if alone or seed >= ALONE_FROM:
         return draw_alone(seed)
     trial, rng = trials.draw(seed), Random(f"{seed}/malice")
     chance, keeps = rng.random(), rng.random() < 0.5

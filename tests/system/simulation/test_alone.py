@@ -6,9 +6,9 @@ import pytest
 
 from parties.testing.machines import declared
 from parties.testing.recorder import Transition
-from parties.testing.trials.drawing_alone import draw_alone
+from parties.testing.trials.drawing_alone import ALONE_FROM, draw_alone
 
-from .malice import run
+from .malice import draw, run
 from .reaching import crash_points, search
 from .ways_of_retrievals import RETRIEVING
 
@@ -24,6 +24,17 @@ def test_tasks_of_one_protocol_keep_the_rules(seed: int) -> None:
 def test_both_kinds_are_drawn() -> None:
     tasks = [draw_alone(seed).scenario.task for seed in range(20)]
     assert {task.protocol for task in tasks} == {"psr", "psu"}
+
+
+def test_seeds_from_two_million_on_run_one_protocol_alone() -> None:
+    """And their clients are drawn now and then, where there is something to be drawn for."""
+    tasks = [draw(seed).scenario.task for seed in range(ALONE_FROM, ALONE_FROM + 40)]
+    assert {(task.protocol, task.sample is not None) for task in tasks} == {
+        ("psr", False),
+        ("psu", False),
+        ("psu", True),
+    }
+    assert draw(ALONE_FROM - 1).scenario.task.protocol == "ssa"
 
 
 def test_there_is_a_way_to_every_transition_of_retrievals() -> None:

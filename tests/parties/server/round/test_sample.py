@@ -18,6 +18,7 @@ from fsl_async.wire.client_digests import pack_digests
 from fsl_async.wire.codec import encode
 from fsl_async.wire.messages import AskedList, Forward, Message, Opened, RosterList, Submit
 from parties import NotDrawnError, RequestDeniedError, Schedule, simulate
+from parties.events import ClientsDrawn
 from parties.server.peer.forwarding import objection
 from parties.simulation.network import Network
 from parties.testing.faults import AtTransition, Crash
@@ -324,6 +325,28 @@ async def test_a_round_closes_once_all_that_were_drawn_have_submitted(seed: int,
         await made.wait_settled(1)
         assert made.now < 60
         assert len(made.settled[0][1].clients) == 3
+
+
+async def test_an_operator_of_one_server_ends_the_gathering(seed: int, autojump_clock) -> None:
+    schedule = Schedule(clients=10, seconds=60, rounds=1, gather=3600.0)
+    async with world(task(), model(), seed, schedule=schedule, clients=NAMES) as made:
+        made.network.client("somebody who never comes")
+        await trio.sleep(1)
+        server = made.servers[1]
+        with pytest.raises(MisuseError, match="nobody is to be drawn for round 2 now; S1 is at: round 1: Gathering"):
+            server.draw_round(2)
+        with pytest.raises(MisuseError, match="too few clients have asked S1 to take part in round 1"):
+            server.draw_round(1)
+        for name in NAMES[:4]:
+            made.start(name, live)
+        await trio.sleep(10)
+        assert server.draw_round(1) == 4
+        await made.wait_settled(1)
+        assert made.now < 60
+        drawn = [(server, told) for _, server, told in made.events if isinstance(told, ClientsDrawn)]
+        assert dict(drawn) == dict.fromkeys(("S0", "S1"), ClientsDrawn(number=1, asked=4, drawn=2))
+        with pytest.raises(MisuseError, match="nobody is to be drawn for round 2 now"):
+            made.servers[0].draw_round(2)
 
 
 # ---- a peer that lists or forwards for others
