@@ -28,7 +28,16 @@ from parties.events import ConnectionFailed, Warned
 from parties.operator import Log, ObserverSetup, OperatorObserver
 from parties.operator.log import level_number
 from parties.server.reception import Listening, Reception
-from parties.settings.host_file import CommonFile, HostFile, TaskTable, check_together
+from parties.settings.host_file import (
+    CommonFile,
+    HostFile,
+    Pair,
+    TaskTable,
+    check_keys,
+    check_number,
+    check_together,
+    places,
+)
 from parties.settings.party_file import ServerFile
 from parties.settings.reading import settings
 from parties.settings.task_file import Deployment
@@ -40,8 +49,6 @@ _log = logging.getLogger("parties.serving")
 
 RELOADED = ("log.level",)
 """The settings that take effect on SIGHUP; the others take effect at the next start."""
-
-Pair = tuple[ServerFile, Deployment]
 
 
 class Host:
@@ -72,7 +79,8 @@ class Host:
         transport: Transport | None = None,
     ) -> None:
         pairs = file.deployments()
-        common, deployment = pairs[0]
+        self._founding = pairs[0]
+        common, deployment = self._founding
         self.stopping = trio.Event()
         self._transport = transport or named_transport(common.transport)
         self._file = file
@@ -182,12 +190,14 @@ class Host:
         if not isinstance(task.stage, Running | Starting):
             raise MisuseError(f"task {name!r} is not running: it is {task.standing().state}")
         _log.info("task %r is drained: its running round has %g s to end", name, self._wind_up(task))
-        if task.begin_to_drain():
-            self._nursery.start_soon(task.drain, self._wind_up(task))
+        if (draining := task.begin_to_drain()) is not None:
+            self._nursery.start_soon(task.drain, draining, self._wind_up(task))
 
     async def start(self, name: str) -> None:
         """See `Desk`."""
         self._require_several()
+        if self.stopping.is_set():
+            raise MisuseError(f"task {name!r} cannot be started: S{self._common.server} has been told to stop")
         task = self._hosted[name]
         if not isinstance(task.stage, Ended | Failed) or name in self._leaving:
             raise MisuseError(f"task {name!r} is {task.standing().state}; only one that has ended can be started")
@@ -195,7 +205,7 @@ class Host:
         if name not in pairs:
             raise MisuseError(f"{self._file.path} has no task {name!r} any more")
         self.reception.forget(task.digest)
-        task.file, task.deployment = pairs[name]
+        task.take(*pairs[name])
         _log.info("task %r is started", name)
         self._begin(task)
         await trio.lowlevel.checkpoint()
@@ -237,13 +247,37 @@ class Host:
             raise MisuseError(f"{file.path}: whether there are tables [[tasks]] is settled when the server is started")
         if not file.listed:
             return []
+        if file.common.server != self._common.server:
+            raise MisuseError(f"{file.path} is the file of S{file.common.server}, and this is S{self._common.server}")
         pairs = file.deployments()
-        running = [(task.file, task.deployment) for task in self._hosted.values()]
         names = {deployment.task.name for _, deployment in pairs}
-        check_together(file.path, [*(pair for pair in running if pair[1].task.name not in names), *pairs])
+        gone = [(task.file, task.deployment) for name, task in self._hosted.items() if name not in names]
+        check_together(file.path, [*gone, *pairs])
+        check_number(file.path, len(gone) + len(pairs))
+        self._check_places(pairs)
         for pair in pairs:
+            check_keys(file.path, self._founding, pair)
             own_identity(*pair)
         return pairs
+
+    def _check_places(self, pairs: Sequence[Pair]) -> None:
+        """Refuse a task that would use the store of another one that has not ended, or write into its files.
+
+        Raises:
+            MisuseError: there is one; another task has the file until it has ended.
+        """
+        held = {
+            name: places(task.file) for name, task in self._hosted.items() if not isinstance(task.stage, Ended | Failed)
+        }
+        for file, deployment in pairs:
+            name = deployment.task.name
+            for key, place in places(file):
+                for other in held.keys() - {name}:
+                    if any(place == taken for _, taken in held[other]):
+                        raise MisuseError(
+                            f"{self._file.path}: {key} of task {name!r}, {place}, is in use by task {other!r}, as the "
+                            f"file said when that was started; drain {other!r} first"
+                        )
 
     def _take(self, pairs: Sequence[Pair]) -> None:
         """Start the tasks that are new, drain those that are gone, and say which have changed."""

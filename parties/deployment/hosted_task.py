@@ -66,9 +66,15 @@ class Running:
 
 @dataclass(frozen=True)
 class Draining:
-    """It has been told to end; its running round has some time left."""
+    """It has been told to end; its running round has some time left.
+
+    Attributes:
+        server: serves it.
+        scope: ends this life of the task, and no later one.
+    """
 
     server: Server
+    scope: trio.CancelScope
 
 
 @dataclass(frozen=True)
@@ -174,6 +180,13 @@ class HostedTask:
 
     # ---- its life
 
+    def take(self, file: ServerFile, deployment: Deployment) -> None:
+        """Take other settings, with which it starts next."""
+        self.file, self.deployment = file, deployment
+        self._last = msgspec.structs.replace(
+            self._last, task_digest=self.digest, statement_keys=_statement_keys(deployment)
+        )
+
     def begin(self) -> None:
         """Be about to start; `run` follows."""
         self._scope = trio.CancelScope()
@@ -183,13 +196,15 @@ class HostedTask:
         """Serve until its last round is over, it is drained, or an error ends it."""
         with about_task(self.name):
             reception.is_away(self.digest, f"task {self.name!r} is starting")
+            scope = self._scope
             try:
-                with self._scope:
+                with scope:
                     await self._run(reception)
             except* FslError as errors:
                 self._enter(Failed(leaves(errors)[0]))
             else:
-                self._enter(Ended("over" if isinstance(self.stage, Running) else "drained"))
+                told = scope.cancel_called or isinstance(self.stage, Draining)
+                self._enter(Ended("drained" if told else "over"))
             reception.is_away(self.digest, f"task {self.name!r} is not served at present")
 
     async def _run(self, reception: Reception) -> None:
@@ -224,27 +239,28 @@ class HostedTask:
 
     async def stop(self, seconds: float) -> None:
         """Let the running round end within so many seconds, or park it; then end."""
-        if self.begin_to_drain():
-            await self.drain(seconds)
+        draining = self.begin_to_drain()
+        if draining is not None:
+            await self.drain(draining, seconds)
 
-    def begin_to_drain(self) -> bool:
-        """Be about to end; whether there is a server to be drained, which `drain` does."""
+    def begin_to_drain(self) -> Draining | None:
+        """Be about to end; what `drain` takes, if there is a server to be drained."""
         match self.stage:
             case Running(server=server):
-                self._enter(Draining(server))
-                return True
+                draining = Draining(server, self._scope)
+                self._enter(draining)
+                return draining
             case Starting():
                 self._scope.cancel()
-        return False
+        return None
 
-    async def drain(self, seconds: float) -> None:
-        """End within so many seconds, after `begin_to_drain`."""
-        server = self._server()
+    async def drain(self, draining: Draining, seconds: float) -> None:
+        """End within so many seconds, after `begin_to_drain`; the task may have ended since, and been started again."""
         with about_task(self.name):
-            run = server.running
-            await server.wind_up(seconds)
+            run = draining.server.running
+            await draining.server.wind_up(seconds)
             _log.info("stopped: %s", "no round is open" if run is None else _left(run))
-        self._scope.cancel()
+        draining.scope.cancel()
 
     def reload(self) -> None:
         """Read the list of clients and the tokens again."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import trio
@@ -63,7 +65,9 @@ async def server_setup(
     file = file or ServerFile.load(Path(config))
     deployment = Deployment.load(file.task)
     rule = allowed_rule(file, deployment.task)
-    model = await trio.to_thread.run_sync(starting_model, file, deployment.task)
+    with _named(config):
+        schedule = _schedule(file, deployment.task)
+        model = await trio.to_thread.run_sync(starting_model, file, deployment.task)
     return ServerSetup(
         task=deployment.task,
         index=file.server,
@@ -81,13 +85,22 @@ async def server_setup(
         lane=lane or ThreadLane(file.threads or None),
         randomness=os.urandom,
         kind=Kind.LIVE,
-        schedule=_schedule(file, deployment.task),
+        schedule=schedule,
         limits=limits_of(file.limits),
         conversations=_conversations(file.limits),
         watch=watch,
         store=await open_store(file.store),
         release=importlib.metadata.version("fsl-async"),
     )
+
+
+@contextmanager
+def _named(config: str | Path) -> Iterator[None]:
+    """Name the file in which what contradicts the task is written."""
+    try:
+        yield
+    except MisuseError as error:
+        raise MisuseError(f"{config}: {error}") from error
 
 
 def allowed_rule(file: ServerFile, task: Task) -> OwnRule | None:

@@ -1,6 +1,7 @@
 """What a server says of its tasks in the handshake, before it knows who asks.
 
-A server with one task shows the task's digest. One with several shows a salt and marks:
+A server whose file has one task shows the task's digest. One that may have several shows a salt and marks, however many
+it has now:
 
     salt (16) ‖ 30 marks of 16 bytes, sorted        a mark: the first bytes of the task's digest, hashed with the salt
 
@@ -26,9 +27,7 @@ MARKS_BYTES: Final = MARK_BYTES * (1 + MOST_TASKS)
 
 
 def served(tasks: Collection[bytes], randomness: Randomness) -> bytes:
-    """The payload of a server with the tasks of these digests."""
-    if len(tasks) == 1:
-        return next(iter(tasks))
+    """The payload of a server that may have several tasks, and has those of these digests now."""
     salt = randomness(MARK_BYTES)
     marks = [_mark(salt, task) for task in tasks]
     marks += [randomness(MARK_BYTES) for _ in range(MOST_TASKS - len(marks))]

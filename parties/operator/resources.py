@@ -181,10 +181,13 @@ class Resources:
         return Response(HTTPStatus.OK, "text/event-stream", self._live(self._task(request)))
 
     async def _live(self, task: OperatedTask) -> AsyncGenerator[bytes, None]:
-        """The status at once, after every change, and as a heartbeat; changes that follow closely are merged."""
+        """The status at once, after every change, and as a heartbeat; changes that follow closely are merged.
+
+        It ends when the task is removed: one of that name that comes later is another one, for which to ask again.
+        """
         self._viewers += 1
         try:
-            while True:
+            while task in self._desk.tasks():
                 change = task.observer.change
                 yield b"data: " + json.dumps(_view(task), allow_nan=False).encode() + b"\n\n"
                 await _within(HEARTBEAT, change)

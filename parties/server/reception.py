@@ -128,11 +128,11 @@ class Reception:
         task = server.setup.task.digest()
         self._servers[task] = server
         self._connections[task] = set()
-        self._away.pop(task, None)
         try:
             yield
         finally:
             del self._servers[task]
+            self._away[task] = f"task {server.setup.task.name!r} is about to end"
             for connection in self._connections.pop(task):
                 connection.cancel()
 
@@ -147,9 +147,9 @@ class Reception:
     # ---- which server
 
     def _payload(self) -> bytes:
-        """What every handshake says of the tasks."""
-        if len(self._servers) == 1:
-            return next(iter(self._servers.values())).handshake().payload
+        """What every handshake says of the tasks: where there may be several, how many there are now shows nowhere."""
+        if not self.listening.several:
+            return next(iter(self._servers or self._away), b"")
         return served(self._servers, self.listening.settings.randomness)
 
     def _route(self, key: bytes, payload: bytes) -> TaskServer | Refusal:

@@ -40,10 +40,14 @@ __all__ = [
     "WRITTEN",
     "CommonFile",
     "HostFile",
+    "Pair",
     "PartyFile",
     "TaskTable",
+    "check_keys",
+    "check_number",
     "check_together",
     "load_party",
+    "places",
     "task_settings",
 ]
 
@@ -54,6 +58,9 @@ WRITTEN: Final = ("store", "save_model", "save_update", "checkpoints", "tokens")
 """The keys of a task that name what no other task may use."""
 
 TASKS = "tasks"
+
+Pair: TypeAlias = tuple[ServerFile, Deployment]
+"""A task's settings, with its task file."""
 
 MemoryBytes = Annotated[
     int | None,
@@ -135,7 +142,7 @@ class HostFile:
         """The struct whose settings environment variables override."""
         return CommonFile if self.listed else ServerFile
 
-    def deployments(self) -> list[tuple[ServerFile, Deployment]]:
+    def deployments(self) -> list[Pair]:
         """Each task's settings with its task file; the tasks can be served together.
 
         Raises:
@@ -197,7 +204,7 @@ def task_settings(path: Path, task: str = "") -> ServerFile:
     return HostFile.load(path).named(task)
 
 
-def check_together(path: Path, pairs: Sequence[tuple[ServerFile, Deployment]]) -> None:
+def check_together(path: Path, pairs: Sequence[Pair]) -> None:
     """Refuse tasks that one server cannot have together.
 
     Raises:
@@ -220,18 +227,48 @@ def check_together(path: Path, pairs: Sequence[tuple[ServerFile, Deployment]]) -
                     f"{path}: {file.task} says that S{index} is at {deployment.addresses[index]}, and {first.task} "
                     f"that it is at {common.addresses[index]}; the tasks of one server have the same two servers"
                 )
-            if deployment.identity(index).keys != common.identity(index).keys:
-                raise MisuseError(
-                    f"{path}: {file.task} gives S{index} other keys than {first.task}; the tasks of one server "
-                    "have the same two servers"
-                )
+        check_keys(path, (first, common), (file, deployment))
+
+
+def check_keys(path: Path, first: Pair, pair: Pair) -> None:
+    """Refuse a task whose servers have other keys than those of the first task.
+
+    Raises:
+        MisuseError: they have.
+    """
+    for index in (0, 1):
+        if pair[1].identity(index).keys != first[1].identity(index).keys:
+            raise MisuseError(
+                f"{path}: {pair[0].task} gives S{index} other keys than {first[0].task}; the tasks of one server have "
+                "the same two servers"
+            )
+
+
+def check_number(path: Path, number: int) -> None:
+    """Refuse more tasks than one server can have, those counted that are still to be removed.
+
+    Raises:
+        MisuseError: there are more.
+    """
+    if number > MOST_TASKS:
+        raise MisuseError(f"{path}: {number} tasks; one server has {MOST_TASKS} at most")
+
+
+def places(file: ServerFile) -> list[tuple[str, Path]]:
+    """The files and folders that no other task may use, each with its key."""
+    found = []
+    for key in WRITTEN:
+        value = getattr(file, key)
+        place = value.path if isinstance(value, OnDisk) else value
+        if isinstance(place, Path):
+            found.append((key, Path(os.path.realpath(place.parent), place.name)))
+    return found
 
 
 def _entries(tables: Any, path: Path) -> list[dict[str, Any]]:
     if not (isinstance(tables, list) and tables and all(isinstance(table, dict) for table in tables)):
         raise MisuseError(f"{path}: tasks must be tables [[tasks]], one for each task, and at least one")
-    if len(tables) > MOST_TASKS:
-        raise MisuseError(f"{path}: {len(tables)} tasks; one server has {MOST_TASKS} at most")
+    check_number(path, len(tables))
     return tables
 
 
@@ -268,12 +305,7 @@ def _refuse_shared(files: Sequence[ServerFile], path: Path) -> None:
     """Refuse two tasks that would use one store, or write one file."""
     seen: dict[Path, tuple[str, int]] = {}
     for number, file in enumerate(files, start=1):
-        for key in WRITTEN:
-            value = getattr(file, key)
-            place = value.path if isinstance(value, OnDisk) else value
-            if not isinstance(place, Path):
-                continue
-            place = Path(os.path.abspath(place))
+        for key, place in places(file):
             if place in seen:
                 other, which = seen[place]
                 why = "a token enrols one client in one task" if key == "tokens" else "each task has its own"

@@ -19,12 +19,16 @@ from parties import connect
 from parties.commands.application import main
 from parties.commands.report import ExitCode
 from parties.deployment.host import Host
+from parties.deployment.hosted_task import HostedTask, Running
 from parties.files.models import load_model, save_model
 from parties.identity.keys import Identity
 from parties.operator import Log
+from parties.settings import host_file
 from parties.settings.host_file import HostFile
+from parties.settings.task_file import Deployment
 from parties.settings.writing import free_addresses, write_deployment
 from parties.status import TaskState
+from parties.storage.store import StoreLostError
 from tests.parties.deployment.test_process import ENDS_WITHIN, Serving, serve  # noqa: F401 - a fixture
 from tests.support.shop import HEAD, ROWS, TASK, WIDTH, Basket, model
 
@@ -267,6 +271,113 @@ async def test_where_no_task_is_left_the_process_ends_with_the_first_error(folde
         async with trio.open_nursery() as nursery:
             host = Host(HostFile.load(folder / "S0.toml"), Log("S0", "json", stream=io.StringIO()), 0, nursery)
             await host.run(trio.lowlevel.checkpoint)
+
+
+def hosted(host: Host, name: str) -> HostedTask:
+    return {task.name: task for task in host.tasks()}[name]
+
+
+async def test_a_drain_that_outlives_its_task_does_not_end_the_one_that_is_started_after_it(folder, monkeypatch):
+    async with hosts(folder, 0) as (host,):
+        task, winds_up = hosted(host, "town"), trio.Event()
+
+        async def wind_up(seconds: float) -> str:  # a round is on its way to its sum, which never comes
+            await winds_up.wait()
+            return ""
+
+        assert isinstance(task.stage, Running)
+        monkeypatch.setattr(task.stage.server, "wind_up", wind_up)
+        await host.drain("town")
+        task.stage.server._store_failed.send_nowait(StoreLostError("the store is lost"))
+        await until(host, "town", "failed")
+        await host.start("town")
+        await until(host, "town", "running")
+        winds_up.set()
+        await trio.sleep(0.2)
+        assert state(host, "town") == "running"
+
+
+async def test_a_task_that_ends_as_it_is_drained_does_not_end_the_process(folder):
+    async with hosts(folder, 0) as (host,):
+        task = hosted(host, "town")
+        assert isinstance(task.stage, Running)
+        task.stage.server._store_failed.send_nowait(StoreLostError("the store is lost"))
+        draining = task.begin_to_drain()
+        assert draining is not None
+        await until(host, "town", "failed")
+        await task.drain(draining, 0.1)
+        assert state(host, "town") == "failed"
+        assert state(host, "shop") == "running"
+
+
+async def test_a_task_that_is_drained_as_it_comes_to_run_is_drained_and_not_over(folder):
+    async with hosts(folder, 0) as (host,):
+        await host.drain("town")
+        await until(host, "town", "drained")
+        await host.start("town")
+        task = hosted(host, "town")
+        moved, enter = trio.Event(), task._enter
+
+        def entered(stage: object) -> None:
+            if isinstance(stage, Running):
+                task._scope.cancel()  # as a drain does that came while the task was starting
+                moved.set()
+            enter(stage)
+
+        task._enter = entered
+        await moved.wait()
+        await until(host, "town", "drained")
+
+
+async def test_no_task_is_started_in_a_process_that_has_been_told_to_stop(folder):
+    async with hosts(folder, 0) as (host,):
+        await host.drain("town")
+        await until(host, "town", "drained")
+        host.stopping.set()
+        with pytest.raises(MisuseError, match="task 'town' cannot be started: S0 has been told to stop"):
+            await host.start("town")
+
+
+async def test_a_new_task_cannot_have_the_store_of_one_that_still_uses_it(folder):
+    async with hosts(folder, 0) as (host,):
+        write(folder, "city", "town")
+        path = folder / "S0.toml"
+        path.write_text(path.read_text().replace("city/S0.sqlite", "shop/S0.sqlite"))
+        host.reload()
+        assert [task.name for task in host.tasks()] == ["shop", "town"]
+        (trouble,) = host.process.problems.latest()
+        assert "store of task 'city'" in trouble.explanation
+        assert "is in use by task 'shop'" in trouble.explanation
+        assert state(host, "shop") == "running"
+
+
+async def test_the_file_of_the_other_server_changes_nothing(folder):
+    async with hosts(folder, 0) as (host,):
+        (folder / "S0.toml").write_text((folder / "S1.toml").read_text())
+        host.reload()
+        (trouble,) = host.process.problems.latest()
+        assert "is the file of S1, and this is S0" in trouble.explanation
+
+
+async def test_task_files_of_other_servers_change_nothing(folder):
+    async with hosts(folder, 0) as (host,):
+        write(folder, "city")
+        other = Identity.generate("S1")
+        task = Deployment.load(folder / "city" / "task.toml")
+        own = Identity.load(folder / "S0.key")
+        write_deployment(folder / "city", task.task, [own.public, other.public], task.addresses, [])
+        host.reload()
+        assert [task.name for task in host.tasks()] == ["shop", "town"]
+        assert "gives S1 other keys" in host.process.problems.latest()[0].explanation
+
+
+async def test_tasks_that_are_still_to_be_removed_count(folder, monkeypatch):
+    monkeypatch.setattr(host_file, "MOST_TASKS", 2)
+    async with hosts(folder, 0) as (host,):
+        write(folder, "shop", "city")
+        host.reload()
+        assert "3 tasks; one server has 2 at most" in host.process.problems.latest()[0].explanation
+        assert [task.name for task in host.tasks()] == ["shop", "town"]
 
 
 # ---- as processes

@@ -12,12 +12,13 @@ import trio.lowlevel
 from fsl_async.error_groups import leaves
 from fsl_async.errors import ChannelError, MisuseError
 from parties.events import PeerMet, SubmissionIn, Warned
+from parties.identity.keys import Identity
 from parties.identity.served import are_marks, served, serves
 from parties.server.admission import Anyone
 from parties.storage.store import Change, DiskFullError, MemoryStore, Record, StoreLostError
 from tests.support.mall import Mall, called
 from tests.support.shop import LIBERAL, assert_exact, opened, take_part
-from transport import BusyError, RefusedError
+from transport import BusyError, HandshakeSettings, Kind, RefusedError, Role
 
 SHOP, TOWN, CITY = called("shop"), called("town"), called("city")
 
@@ -128,9 +129,52 @@ def test_what_a_server_shows_of_its_tasks_tells_those_who_have_them():
         )
         == 62
     )
-    assert served(tasks[:1], os.urandom) == tasks[0]
     assert serves(tasks[0], tasks[0])
     assert not serves(b"", tasks[0])
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 30])
+def test_what_a_server_shows_does_not_tell_how_many_tasks_it_has(number):
+    tasks = [called(f"task {which}").digest() for which in range(number)]
+    shown = served(tasks, os.urandom)
+    assert len(shown) == 16 * 31
+    assert all(serves(shown, task) for task in tasks)
+
+
+async def seen(mall: Mall) -> bytes:
+    """What a stranger is shown of S0's tasks."""
+    shown = []
+
+    def look(payload: bytes) -> None:
+        shown.append(payload)
+        raise MisuseError("seen")
+
+    stranger = HandshakeSettings(Identity.generate("mallory").channel_secret, Role.CLIENT, Kind.LIVE, os.urandom)
+    with pytest.raises(MisuseError, match="seen"):
+        await mall.network.dial("S0", mall.identities[0].public.channel, stranger, look)
+    return shown[0]
+
+
+async def test_a_stranger_sees_nothing_of_a_task_that_is_left_alone_or_ends(mall, autojump_clock):
+    before = await seen(mall)
+    mall.scopes["town", 0].cancel()
+    await trio.sleep(0.1)
+    alone = await seen(mall)
+    mall.scopes["shop", 0].cancel()
+    await trio.sleep(0.1)
+    none = await seen(mall)
+    assert len({len(before), len(alone), len(none)}) == 1
+    assert serves(alone, SHOP.digest())
+    assert SHOP.digest() not in alone
+    assert not serves(none, SHOP.digest())
+
+
+async def test_from_the_moment_at_which_a_task_ends_its_clients_are_told_to_come_back(mall, autojump_clock):
+    mall.scopes["town", 0].cancel()
+    await trio.sleep(0.1)  # its store is still being closed
+    with pytest.raises(BusyError, match="task 'town' is about to end"):
+        async with mall.client("cleo", TOWN, patience=0):
+            pytest.fail("connected")
 
 
 # ---- whose trouble it is
@@ -200,8 +244,9 @@ async def test_a_task_that_ends_tells_its_clients_to_come_back_and_they_do(mall,
         stores = [mall.servers["town", index].setup.store for index in (0, 1)]
         for index in (0, 1):
             mall.scopes["town", index].cancel()
+        await trio.sleep(0.1)
+        for index in (0, 1):
             mall.receptions[index].is_away(TOWN.digest(), "task 'town' is not served at present")
-        await trio.lowlevel.checkpoint()
         async with trio.open_nursery() as later:
             later.start_soon(take_part, cleo)
             await trio.sleep(1)
