@@ -62,6 +62,8 @@ class _Made:
 
 _WORLDS = pytest.StashKey[list[_Made]]()
 _CHARTS = pytest.StashKey["list[tuple[str, Surroundings]]"]()
+_SAVED = pytest.StashKey[list[tuple[str, int]]]()
+_SAVED_BY_WORKER = "fsl_charts"
 
 
 # ---- options
@@ -82,7 +84,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker."""
-    config.stash[_CHARTS] = []
+    config.stash[_CHARTS], config.stash[_SAVED] = [], []
     config.addinivalue_line("markers", "fsl_seeds(n): run a test of a simulated world with n seeds")
 
 
@@ -213,21 +215,34 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Save the charts."""
-    path, worlds = session.config.getoption("fsl_chart"), session.config.stash.get(_CHARTS, [])
+    """Save the charts; a worker of pytest-xdist has a file of its own, which it reports to the main process."""
+    config = session.config
+    path, worlds = config.getoption("fsl_chart"), config.stash.get(_CHARTS, [])
     if path and worlds:
+        worker = getattr(config, "workerinput", None)
+        if worker is not None:
+            path = path.with_stem(f"{path.stem}-{worker['workerid']}")
+            config.workeroutput[_SAVED_BY_WORKER] = (str(path), len(worlds))  # type: ignore[attr-defined]
         chart = import_module("parties.testing.chart")
         chart.save(path, [(name, chart.Chart.of(world)) for name, world in worlds])
+        config.stash[_SAVED].append((str(path), len(worlds)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Hear of the charts that a worker of pytest-xdist has saved."""
+    if saved := getattr(node, "workeroutput", {}).get(_SAVED_BY_WORKER):
+        node.config.stash[_SAVED].append(tuple(saved))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say where the charts are."""
-    path, worlds = config.getoption("fsl_chart"), config.stash.get(_CHARTS, [])
-    if path and not worlds:
+    path, saved = config.getoption("fsl_chart"), sorted(config.stash[_SAVED])
+    if path and not saved:
         terminalreporter.write_line(f"fsl-async: no chart in {path}: no test has made a simulated world")
-    elif path:
-        count = f"{len(worlds)} charts" if len(worlds) > 1 else "a chart"
-        terminalreporter.write_line(f"fsl-async: {count} in {path}")
+    for name, charts in saved:
+        count = f"{charts} charts" if charts > 1 else "a chart"
+        terminalreporter.write_line(f"fsl-async: {count} in {name}")
 
 
 # ---- failures

@@ -169,11 +169,13 @@ async def serve_peers(
         task_status: of `nursery.start`.
 
     Raises:
+        MisuseError: two peers have one name or one key.
         FslError: of `converse`, unless it is a lost connection.
         UnreachableError: the address cannot be listened at.
     """
-    if len({peer.key for peer in peers}) < len(peers):
-        raise MisuseError("two peers have the same key; every party has keys of its own")
+    for what in ("key", "name"):
+        if len({getattr(peer, what) for peer in peers}) < len(peers):
+            raise MisuseError(f"two peers have the same {what}; every party has a name and keys of its own")
     known = {peer.key: _Place(peer.name) for peer in peers}
     failed: list[Exception] = []
 

@@ -150,6 +150,7 @@ class Machine(Generic[StateT]):
         for pair in pairs:
             self.transitions[pair] = frozenset(returned)
             self.accepts[pair[0]] |= {pair[1]}
+        self._complete = False
         return rule
 
     def repetition(self, rule: Rule) -> Rule:
@@ -170,10 +171,10 @@ class Machine(Generic[StateT]):
         """Declare that all rules are written, and check that no case is lacking: the last line of a machine's module.
 
         Raises:
-            TypeError: a state accepts nothing and is not final, a final one accepts something, no rule leads to a
-                state, or no state accepts an event; the message names all of them.
+            TypeError: a state accepts nothing and is not final, a final one accepts something, no rules lead from
+                where the machine begins to a state, or no state accepts an event; the message names all of them.
         """
-        reached = set(self.initial).union(*self.transitions.values())
+        reached = self._reached()
         taken = {event for _, event in self.transitions}
         lacking = [
             *(
@@ -216,6 +217,15 @@ class Machine(Generic[StateT]):
             yield
         finally:
             self._observers.remove(observe)
+
+    def _reached(self) -> set[type[State]]:
+        """The states to which rules lead from the initial ones."""
+        reached: set[type[State]] = set(self.initial)
+        while True:
+            further = reached.union(*(after for pair, after in self.transitions.items() if pair[0] in reached))
+            if further == reached:
+                return reached
+            reached = further
 
     def _read(self, rule: Callable[..., Any]) -> tuple[list[Pair], tuple[Any, ...]]:
         """The states and events that a rule is for, and the types that it returns."""

@@ -101,13 +101,14 @@ def own_step(
     learned = {block.name: model[block.name] for block in task.model_blocks}
     try:
         made = function(_protected(learned), _protected({name: update[name] for name in learned}), facts)
-    except Exception as error:  # whatever it is: nothing of it may end the server
+        after, kept = _own_copies(made), _own_copies(facts.state)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever else it is, `sys.exit()` too: nothing of it may end the server
         raise OwnRuleError(f"{task.apply} raised {type(error).__name__}") from error
-    _check_model(task, learned, made)
-    _check_kept(task, facts.state)
-    return model | {name: _own_copy(made[name]) for name in learned}, {
-        name: _own_copy(facts.state[name]) for name in sorted(facts.state)
-    }
+    _check_model(task, learned, after)
+    _check_kept(task, kept)
+    return model | {name: after[name] for name in learned}, {name: kept[name] for name in sorted(kept)}
 
 
 def describe_state(state: Mapping[str, npt.NDArray[Any]]) -> bytes:
@@ -146,6 +147,8 @@ def check_state(task: Task, state: Mapping[str, npt.NDArray[Any]]) -> None:
             raise MisuseError(f"state {name!r}: float64 {shape} expected, got {array.dtype} {array.shape}")
         if not np.isfinite(array).all():
             raise MisuseError(f"state {name!r} holds a number that is not finite")
+        if name.startswith("second/") and (array < 0).any():
+            raise MisuseError(f"state {name!r} holds a number below 0, and it is a mean of squares")
 
 
 def _divisor(task: Task, update: Arrays, clients: int) -> float | None:
@@ -214,19 +217,21 @@ def _protected(arrays: Mapping[str, npt.NDArray[Any]]) -> Arrays:
     return views
 
 
-def _own_copy(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """An array that the function does not hold as well."""
-    return np.array(array, order="C")
+def _own_copies(made: Any) -> Any:
+    """What a function has made, with arrays that it does not hold as well; what is no dictionary of arrays stays."""
+    if not isinstance(made, Mapping):
+        return made
+    return {name: np.array(made[name], order="C") if type(made[name]) is np.ndarray else made[name] for name in made}
 
 
 def _check_model(task: Task, learned: Arrays, made: Any) -> None:
-    if not isinstance(made, Mapping) or set(made) != set(learned):
-        got = f"blocks {sorted(map(str, made))}" if isinstance(made, Mapping) else type(made).__name__
+    if not isinstance(made, dict) or set(made) != set(learned):
+        got = f"blocks {sorted(map(str, made))}" if isinstance(made, dict) else type(made).__name__
         raise OwnRuleError(f"{task.apply} returned {got}, not a dictionary of the blocks {sorted(learned)}")
     for name, before in learned.items():
         after = made[name]
-        if not isinstance(after, np.ndarray) or (after.dtype, after.shape) != (before.dtype, before.shape):
-            got = f"{after.dtype} {after.shape}" if isinstance(after, np.ndarray) else type(after).__name__
+        if type(after) is not np.ndarray or (after.dtype, after.shape) != (before.dtype, before.shape):
+            got = f"{after.dtype} {after.shape}" if type(after) is np.ndarray else type(after).__name__
             raise OwnRuleError(f"{task.apply} returned block {name!r} as {got}, not {before.dtype} {before.shape}")
         if after.dtype.kind == "f" and not np.isfinite(after).all():
             raise OwnRuleError(f"{task.apply} returned block {name!r} with numbers that are not finite")
@@ -245,6 +250,6 @@ def _refuse_unnamed(state: Mapping[str, npt.NDArray[Any]]) -> None:
     for name, array in state.items():
         if not (isinstance(name, str) and 1 <= len(name) <= 128 and name.isprintable()):
             raise MisuseError("the name of each array in a state is 1 to 128 printable characters")
-        if not isinstance(array, np.ndarray) or array.dtype.str[1:] not in MODEL_DTYPES or array.dtype.byteorder == ">":
-            got = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+        if type(array) is not np.ndarray or array.dtype.str[1:] not in MODEL_DTYPES or array.dtype.byteorder == ">":
+            got = array.dtype if type(array) is np.ndarray else type(array).__name__
             raise MisuseError(f"state {name!r} is an array of one of {MODEL_DTYPES}, not {got}")

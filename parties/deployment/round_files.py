@@ -13,7 +13,7 @@ import numpy as np
 
 from fsl_async.errors import MisuseError, StorageError
 from fsl_async.task import Task
-from parties.files.models import ModelForm, checkpoint, save_model, state_path
+from parties.files.models import ModelForm, checkpoint, save_model, save_state
 from parties.outcome import Model
 from parties.server.history import SumOf
 from parties.server.server import Server
@@ -59,8 +59,7 @@ class RoundFiles:
         """
         file, state = self._file, server.kept_state
         if file.save_model:
-            if state:
-                save_model(state_path(file.save_model), state)
+            save_state(file.save_model, state)
             save_model(file.save_model, server.model)
         if file.save_update and server.last_sum is not None:
             save_model(file.save_update, _as_arrays(*server.last_sum))

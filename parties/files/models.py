@@ -39,6 +39,7 @@ __all__ = [
     "latest_checkpoint",
     "load_model",
     "save_model",
+    "save_state",
     "state_path",
 ]
 
@@ -177,6 +178,26 @@ def state_path(path: Path) -> Path:
     return path.with_suffix(f".state{path.suffix}")
 
 
+def save_state(path: Path, state: Model) -> None:
+    """Write the state that belongs to a model's file; where there is none, remove that of another model.
+
+    Args:
+        path: the model's file.
+        state: what the task's optimizer or own rule keeps with the model.
+
+    Raises:
+        MisuseError: the form cannot hold an array.
+        StorageError: it cannot be written, or removed.
+    """
+    if state:
+        save_model(state_path(path), state)
+        return
+    try:
+        state_path(path).unlink(missing_ok=True)
+    except OSError as error:
+        raise refused(state_path(path), error) from error
+
+
 def checkpoint(
     folder: Path,
     number: int,
@@ -195,15 +216,14 @@ def checkpoint(
         form: what kind of file.
         keep: how many to keep, this one and those of the rounds right before it; 0 keeps all. Those of later rounds are
             not touched.
-        state: what the task's optimizer or own rule keeps with the model; nothing is written where it is empty.
+        state: what the task's optimizer or own rule keeps with the model; where it is empty, there is no such file.
 
     Raises:
         MisuseError: the form cannot hold an array.
         StorageError: it cannot be written, or an older one cannot be removed.
     """
     made = Checkpoint(number, folder / f"round-{number:08}{form.value}")
-    if state:
-        save_model(state_path(made.path), state)  # first, so that no model is without its state
+    save_state(made.path, state or {})  # first, so that no model is without its state
     save_model(made.path, model)
     if keep:
         _remove([older for older in checkpoints(folder) if older.number < number][: 1 - keep or None])

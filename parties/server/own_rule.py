@@ -39,7 +39,7 @@ def found(name: str) -> OwnRule:
         function: Any = importlib.import_module(module)
         for part in inner.split("."):
             function = getattr(function, part)
-    except Exception as error:  # an import runs whatever the module holds
+    except (Exception, SystemExit) as error:  # an import runs whatever the module holds
         raise MisuseError(
             f'apply = "{name}" cannot be imported: {type(error).__name__}: {error}; install the package of {module!r} '
             "beside fsl-async, or name its folder in PYTHONPATH"

@@ -70,6 +70,8 @@ class Journal(Generic[StateT]):
     async def take(self, event: Event) -> StateT:
         """Take one event, and return the state to which it has led; one that changes nothing is not recorded.
 
+        Once it is being recorded, it is not cancelled: the state is never behind what the store has.
+
         Raises:
             UnexpectedEvent: the state does not accept it; nothing has changed.
             StorageError: it could not be recorded; the state is as before.
@@ -77,7 +79,8 @@ class Journal(Generic[StateT]):
         async with self._turn:
             after = self._machine.step(self.state, event, *self._context)
             if after != self.state:
-                await self._store.commit(Record(self._name, msgspec.msgpack.encode(event)))
+                with trio.CancelScope(shield=True):
+                    await self._store.commit(Record(self._name, msgspec.msgpack.encode(event)))
                 self.state = after
             return after
 

@@ -146,9 +146,10 @@ async def test_who_is_not_let_in_is_told_why_and_gives_up(keys, messages, error,
         nursery.cancel_scope.cancel()
 
 
-async def test_two_peers_have_two_keys(network) -> None:
-    with pytest.raises(MisuseError, match="two peers have the same key"):
-        await serve_peers(host("ann", network), ANN, "ann", [TO_BOB, Peer("ben", BOB.public)], WORDS, silent)
+async def test_two_peers_have_two_keys_and_two_names(network) -> None:
+    for other, same in ((Peer("ben", BOB.public), "key"), (Peer(TO_BOB.name, EVE.public), "name")):
+        with pytest.raises(MisuseError, match=f"two peers have the same {same}"):
+            await serve_peers(host("ann", network), ANN, "ann", [TO_BOB, other], WORDS, silent)
 
 
 async def test_an_address_that_is_taken_is_named(network) -> None:

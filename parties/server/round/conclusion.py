@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from fsl_async.config import BlockModel, RoundConfig, describe_model
 from fsl_async.digests import Buffer
-from fsl_async.foreign_text import printable, shortened
+from fsl_async.foreign_text import shortened
 from fsl_async.model_numbers import BeyondDtypeError
 from fsl_async.protocols import ssa
 from fsl_async.server.contributions import ExcessError
@@ -184,7 +184,15 @@ def _cause(error: OwnRuleError) -> str:
     while trace is not None:
         place = f" in {trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno}"
         trace = trace.tb_next
-    return printable(f"{error}: {cause}{place}; the sum is refused, and the model stays as it was")
+    return f"{error}: {_text(cause)}{place}; the sum is refused, and the model stays as it was"
+
+
+def _text(cause: BaseException | None) -> str:
+    """What an error says; its class is the rule's own, and its text may be anything, or fail."""
+    try:
+        return shortened(str(cause))
+    except Exception as error:
+        return f"(its text raised {type(error).__name__})"
 
 
 def _excess(begun: RoundStart, effect: ssa.Apply, refused: str) -> Evidence:

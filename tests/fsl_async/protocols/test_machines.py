@@ -132,6 +132,10 @@ def hold(state: On, event: Hold) -> On:
     return state
 
 
+def lately(state: Off, event: Hold) -> On:
+    return On()
+
+
 def test_a_rule_s_signature_is_its_entry_in_the_table() -> None:
     machine = switch()
     machine.transition(press)
@@ -250,6 +254,27 @@ def test_a_machine_takes_no_step_before_its_table_is_complete() -> None:
     machine = switch()
     machine.transition(press)
     with pytest.raises(TypeError, match=rf"end {__name__} with a call of the machine's `complete\(\)`"):
+        machine.step(On(), Press())
+
+
+def test_states_that_only_lead_to_each_other_are_never_reached() -> None:
+    machine = switch()
+
+    def stay(state: On, event: Press | Hold) -> On:
+        return state
+
+    machine.transition(stay)
+    with pytest.raises(TypeError, match="no rule leads to On"):
+        machine.complete()
+
+
+def test_a_rule_that_comes_after_the_last_line_is_refused_at_the_first_step() -> None:
+    machine = switch()
+    machine.transition(press)
+    machine.transition(hold)
+    machine.complete()
+    machine.transition(lately)
+    with pytest.raises(TypeError, match=r"call of the machine's `complete\(\)`"):
         machine.step(On(), Press())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import struct
+import sys
 from typing import Any
 
 import numpy as np
@@ -185,6 +186,14 @@ def test_the_state_of_another_task_is_refused(state: dict[str, npt.NDArray[Any]]
         check_state(task(optimizer=Adam(1.0)), state)
 
 
+def test_a_mean_of_squares_below_0_is_refused() -> None:
+    made = task(optimizer=Adam(1.0))
+    _, state = average_and_step(made, model(), update(random.Random(1)), {}, 2)
+    state["second/head"][0] = -1e-9
+    with pytest.raises(MisuseError, match="'second/head' holds a number below 0"):
+        check_state(made, state)
+
+
 def test_a_state_with_infinity_is_refused() -> None:
     made = task(optimizer=Momentum(1.0))
     _, state = average_and_step(made, model(), update(random.Random(1)), {}, 2)
@@ -255,7 +264,32 @@ def _in_place(model: Any, *_: Any) -> Any:
     return model
 
 
+class _Panic(BaseException):
+    """As libraries have that raise what is no `Exception`."""
+
+
+class _Lazy(dict):  # type: ignore[type-arg]
+    def __getitem__(self, name: Any) -> Any:
+        raise KeyError(name)
+
+
+def _panics(*_: Any) -> Any:
+    raise _Panic
+
+
+def _masked(model: Any, *_: Any) -> Any:
+    return model | {"head": np.ma.masked_invalid(np.array([1.0, np.nan, 2.0, 3.0, 4.0]))}
+
+
 OWN = {
+    "ends the process": (lambda *_: sys.exit(3), "raised SystemExit$"),
+    "panics": (_panics, "raised _Panic$"),
+    "a dictionary that fails": (lambda model, *_: _Lazy(model), "raised KeyError$"),
+    "a masked array": (_masked, "'head' as MaskedArray, not float64"),
+    "a masked array in its state": (
+        lambda model, _, facts: facts.state.update(a=np.ma.masked_invalid([np.nan])) or dict(model),
+        "left no state that can be stored: state 'a' is an array of one of .* not MaskedArray",
+    ),
     "raises": (_fails, "test_rules:halved raised RuntimeError$"),
     "changes what it is shown": (_in_place, "raised ValueError$"),
     "returns nothing": (lambda *_: None, "returned NoneType, not a dictionary of the blocks"),
@@ -280,6 +314,14 @@ def test_what_a_function_may_not_do_refuses_the_sum(function: Any, words: str) -
     with pytest.raises(OwnRuleError, match=words) as refused:
         apply_own(function)
     assert "12.5" not in str(refused.value), "clients are told the message, and no value of the sum"
+
+
+def test_whoever_ends_the_process_from_the_keyboard_does() -> None:
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        apply_own(interrupted)
 
 
 def test_what_a_function_keeps_for_itself_does_not_change_the_model_later() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import trio
 
-from fsl_async import Adam, Dense, MisuseError, Ring, Task
+from fsl_async import Adam, Dense, MisuseError, Ring, RoundFacts, Task
 from fsl_async.server.rules import describe_state
 from parties import Identity, Server, load_model, save_model, server_setup, write_deployment
 from parties.deployment.backup import back_up
@@ -148,6 +148,25 @@ def test_old_checkpoints_go_with_their_states(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         f"round-0000000{number}{kind}.npz" for number in (2, 3) for kind in ("", ".state")
     ]
+
+
+def counted_once(model: Any, update: Any, facts: RoundFacts) -> Any:
+    """Keeps something in the first round, and nothing after it."""
+    if facts.state.pop("seen", None) is None:
+        facts.state["seen"] = np.ones(1)
+    return dict(model)
+
+
+async def test_no_state_of_an_earlier_round_stays_beside_a_model_without_one(
+    tmp_path: Path, autojump_clock: trio.abc.Clock
+) -> None:
+    made = task(apply=counted_once)
+    file = ServerFile.load(files_of(tmp_path, made, 'save_model = "now.npz"', 'checkpoints = "made"'))
+    RoundFiles(file).prepare(made)
+    save_model(tmp_path / "made" / "round-00000002.state.npz", {"another": np.ones(1)})
+    await lived(tmp_path, made, file)
+    assert not (tmp_path / "now.state.npz").exists()
+    assert [point.state is None for point in checkpoints(tmp_path / "made")] == [False, True]
 
 
 def test_sums_that_no_file_can_hold_are_refused_at_the_start(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -284,6 +286,44 @@ async def test_a_function_that_raises_refuses_the_sum_and_only_operators_read_wh
     warned = [event.explanation for _, _, event in lived.events if isinstance(event, Warned) and event.about == "apply"]
     assert len(warned) == 4, "each server, in each round"
     assert f"raised RuntimeError: the sum is -9.0 in {__file__}, line " in warned[0]
+
+
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+def ends_the_process(model: Any, update: Any, facts: RoundFacts) -> Any:
+    sys.exit(3)
+
+
+def says_nothing(model: Any, update: Any, facts: RoundFacts) -> Any:
+    raise MuteError
+
+
+def says_too_much(model: Any, update: Any, facts: RoundFacts) -> Any:
+    raise ValueError("x" * 1_000_000)
+
+
+@pytest.mark.parametrize("function", [ends_the_process, says_nothing, says_too_much], ids=lambda rule: rule.__name__)
+async def test_whatever_a_function_raises_the_server_lives_and_the_next_round_opens(
+    function: Any, autojump_clock: trio.abc.Clock
+) -> None:
+    lived = await lived_through(task(apply=plain), None, function, function)
+    for server in (0, 1):
+        assert [lived.settled[server][number].ended for number in (1, 2)] == ["refused"] * 2
+    warned = [event.explanation for _, _, event in lived.events if isinstance(event, Warned) and event.about == "apply"]
+    assert all(f"in {__file__}, line " in explanation and len(explanation) < 2000 for explanation in warned)
+    assert len(warned) == 4
+
+
+def test_a_module_that_ends_the_process_when_it_is_imported_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a_script_of_test.py").write_text("raise SystemExit(1)\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(MisuseError, match="cannot be imported: SystemExit"):
+        _setup_of(task(apply="a_script_of_test:rule"))
 
 
 async def test_a_built_in_rule_that_differs_is_still_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+import trio
 
 from fsl_async.errors import StorageError
 from fsl_async.protocols.machine import Event, Machine, State, UnexpectedEvent
@@ -105,3 +106,21 @@ async def test_events_that_lead_nowhere_are_damage(opened, store) -> None:
     await store.commit(Record("sum", b"\x82\xa4type\xa3Add\xa6number\x05"))
     with pytest.raises(StorageError, match="sum cannot be read: Add in state Full"):
         await opened()
+
+
+class Slow(MemoryStore):
+    """Durable at once, and says so a second later."""
+
+    async def commit(self, *changes: Change) -> None:
+        await super().commit(*changes)
+        await trio.sleep(1.0)
+
+
+async def test_who_is_cancelled_while_an_event_is_recorded_is_where_the_store_is(autojump_clock) -> None:
+    slow = Slow()
+    journal = await Journal.open(slow, "sum", MACHINE, Counting(0), 5)
+    with trio.move_on_after(0.5):
+        await journal.take(Add(2))
+    await journal.take(Add(3))
+    again = await Journal.open(slow, "sum", MACHINE, Counting(0), 5)
+    assert again.state == journal.state == Full(5)

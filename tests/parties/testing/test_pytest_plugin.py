@@ -285,6 +285,19 @@ def test_charts_of_all_tests_are_saved(project: pytest.Pytester, name: str, othe
         assert word in words
 
 
+@pytest.mark.slow
+def test_workers_save_their_charts_beside_each_other(project: pytest.Pytester) -> None:
+    pytest.importorskip("xdist")
+    project.makepyfile(test_mine=LABORATORY)
+    options = ("-p", "xdist", "-n2", "--dist=each", "--fsl-chart=c.txt")
+    output = project.runpytest_subprocess(*LOADED, *options).stdout.str()
+    for worker in ("gw0", "gw1"):
+        assert f"fsl-async: 2 charts in c-{worker}.txt" in output
+        assert "hello from zoe" in (project.path / f"c-{worker}.txt").read_text(encoding="utf-8")
+    assert "no chart" not in output
+    assert not (project.path / "c.txt").exists()
+
+
 def test_a_run_without_worlds_has_no_chart(project: pytest.Pytester) -> None:
     project.makepyfile(test_mine="def test_nothing(): pass")
     _, output = run(project, "--fsl-chart=c.html")
