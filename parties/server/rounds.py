@@ -151,8 +151,8 @@ class Rounds:
         """Wait for an open round with a number above `after`."""
         while True:
             run = self.running
-            if run is not None and run.config.number > after and run.is_open:
-                return run
+            if run is not None and run.config.number > after and run.is_open and run.drawn != frozenset():
+                return run  # one that opened for nobody is about to be given up
             await self.opened.wait()
 
     def drawing(self, name: str) -> SampleRun:

@@ -7,7 +7,7 @@ from random import Random
 from typing import Literal
 
 from fsl_async import Dense, Sparse, Task
-from parties.testing.faults import AtTime, AtTransition, Crash
+from parties.testing.faults import AtTime, AtTransition, Crash, Partition, SlowDisk
 from parties.testing.machines import declared
 from parties.testing.round_faults import AbortRound, Fault
 from parties.testing.trials.drawing import MOMENTS, ordinary_faults, sampled
@@ -53,6 +53,8 @@ def draw_alone(seed: int) -> Trial:
     faults = [] if rng.random() < 0.2 else list(ordinary_faults(rng, scenario))
     if retrieves and rng.random() < 0.6:
         faults += _of_retrievals(rng)
+    if retrieves:
+        faults += _given_up(Random(f"{seed}/given up"), scenario.seconds)
     trial = Trial(seed, scenario, tuple(dict.fromkeys(faults)))
     return trial if retrieves else sampled(trial)
 
@@ -64,3 +66,16 @@ def _of_retrievals(rng: Random) -> Iterator[Fault]:
     yield Crash(party, AtTransition(*at, rng.choice(MOMENTS)), round(2 ** rng.uniform(-4, 5), 3))
     if at.after == "Aborted":
         yield AbortRound(rng.choice(("S0", "S1")), AtTime(round(rng.uniform(0.3, 6.0), 3)))
+
+
+def _given_up(rng: Random, seconds: float) -> Iterator[Fault]:
+    """In some trials a server opens, and so closes, late; one hears nothing of the other; and one of them gives up."""
+    if rng.random() >= 0.3:
+        return
+    first, second = rng.sample(("S0", "S1"), 2)
+    deaf, unheard = rng.sample(("S0", "S1"), 2)
+    yield SlowDisk(second, 0.0, 4.0, round(rng.uniform(0.3, 2.0), 3))
+    yield Partition(unheard, deaf, round(0.6 * seconds, 3), round(seconds * rng.uniform(1.0, 3.0), 3))
+    closes = AtTransition("psr", "Open", "CloseRound", "Closed", "after write")
+    later = AtTime(round(seconds * rng.uniform(1.0, 2.4), 3))
+    yield AbortRound(rng.choice((first, second)), rng.choice((closes, later, later)))

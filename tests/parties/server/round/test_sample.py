@@ -21,7 +21,7 @@ from parties import NotDrawnError, RequestDeniedError, Schedule, simulate
 from parties.events import ClientsDrawn
 from parties.server.peer.forwarding import objection
 from parties.simulation.network import Network
-from parties.testing.faults import AtTransition, Crash
+from parties.testing.faults import AtTransition, Crash, SlowDisk
 from parties.testing.world import world
 from tests.support.machine_scenes import sampling_terms
 from tests.support.shop import meddled
@@ -313,6 +313,29 @@ async def test_where_too_few_ask_the_round_is_aborted_after_patience(seed: int, 
         assert 25 <= made.now < 35
         for settled in made.settled:
             assert "1 clients asked both servers to take part, which is too few" in settled[1].explanation
+
+
+async def test_nobody_enters_a_round_that_opens_for_nobody(seed: int, autojump_clock) -> None:
+    """Who asks while such a round is being given up asks for the next one, and is not told that others were drawn."""
+    schedule = Schedule(clients=10, seconds=60, rounds=2, gather=5.0, patience=20.0)
+    slow = [SlowDisk(server, 20.0, 60.0, 1.0) for server in ("S0", "S1")]
+    async with world(task(), model(), seed, faults=slow, schedule=schedule, clients=NAMES) as made:
+        missed: list[NotDrawnError] = []
+
+        async def ask(client: Any) -> None:
+            try:
+                await client.submit({"head": [1, 1]})
+            except NotDrawnError as error:
+                missed.append(error)
+
+        made.start(NAMES[0], ask)
+        await trio.sleep(26)
+        for name in NAMES[1:]:
+            made.start(name, ask)
+            await trio.sleep(0.3)
+        await made.wait_settled(2)
+        assert [report.ended for report in made.settled[0].values()] == ["aborted", "done"]
+        assert {error.number for error in missed} == {2}
 
 
 async def test_a_round_closes_once_all_that_were_drawn_have_submitted(seed: int, autojump_clock) -> None:
