@@ -7,6 +7,7 @@ The limits count connections by the user who makes them.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket as system
 import stat
@@ -66,11 +67,9 @@ class UnixTransport(Transport):
         LISTEN.require_trio()
         path = socket_path(address)
         listener = Listener(replace(service, limits=within_descriptors(service.limits)))
-        _remove_left_over(path, address)
         with _bound(path, address) as listening:
-            async with trio.SocketListener(listening) as connections:
-                task_status.started(address)
-                await listener.serve(partial(accept, connections, _origin))
+            task_status.started(address)
+            await listener.serve(partial(accept, trio.SocketListener(listening), _origin))
 
 
 def socket_path(address: str) -> Path:
@@ -95,22 +94,51 @@ def socket_path(address: str) -> Path:
 
 @contextmanager
 def _bound(path: Path, address: str) -> Iterator[trio.socket.SocketType]:
-    """A socket that listens at a path, and is removed from there afterwards if it still is ours."""
-    bare = system.socket(system.AF_UNIX, system.SOCK_STREAM)
+    """A socket that listens at a path, and is removed from there afterwards if it still is ours.
+
+    It listens until it is removed: what does not answer may be replaced by somebody else.
+    """
+    with system.socket(system.AF_UNIX, system.SOCK_STREAM) as bare:
+        bare.setblocking(False)
+        try:
+            with _alone_in(path.parent):
+                _remove_left_over(path, address)
+                bare.bind(str(path))
+                bare.listen(_BACKLOG)
+            ours = _place(path)
+        except UnreachableError:
+            raise
+        except BlockingIOError as error:
+            raise _cannot_listen(address, "another process takes a path in this folder just now") from error
+        except OSError as error:
+            raise _cannot_listen(address, error.strerror) from error
+        try:
+            yield trio.socket.from_stdlib_socket(bare)
+        finally:
+            with suppress(OSError):
+                if _place(path) == ours:
+                    path.unlink()
+
+
+def _place(path: Path) -> tuple[int, int]:
+    """What tells the socket at a path from another one that takes its place."""
+    found = path.lstat()
+    return found.st_dev, found.st_ino
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Keep other listeners from taking a path in a folder: of two, the second would remove the first one's socket.
+
+    Raises:
+        BlockingIOError: another one is about to.
+    """
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        bare.bind(str(path))
-        bare.listen(_BACKLOG)
-    except OSError as error:
-        bare.close()
-        raise _cannot_listen(address, error.strerror) from error
-    ours = path.lstat().st_ino
-    try:
-        yield trio.socket.from_stdlib_socket(bare)
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
     finally:
-        bare.close()
-        with suppress(OSError):
-            if path.lstat().st_ino == ours:
-                path.unlink()
+        os.close(number)
 
 
 def _remove_left_over(path: Path, address: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import trio
 
 from fsl_async.errors import MisuseError
 from tests.transport.endpoints import SERVICE, Lab
-from transport import SocketTransport, UnixTransport, UnreachableError
+from transport import SocketTransport, UnixTransport, UnreachableError, unix
 
 REFUSED = {
     "relative": ("unix:s0", "form unix:/absolute/path"),
@@ -78,6 +79,56 @@ async def test_the_socket_of_another_listener_stays(place):
         left_over(place)
         nursery.cancel_scope.cancel()
     assert place.is_socket()
+
+
+def test_of_two_that_find_a_left_over_socket_at_the_same_time_one_listens(place, monkeypatch):
+    left_over(place)
+    both, answers = threading.Barrier(2), unix._answers
+
+    def answers_later(path: Path) -> bool:
+        found = answers(path)
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.3)
+        return found
+
+    def listen() -> None:
+        try:
+            trio.run(serve)
+        except* UnreachableError as refused:
+            refusals.extend(map(str, refused.exceptions))
+            done.set()
+
+    async def serve() -> None:
+        async with trio.open_nursery() as nursery:
+            await Lab(UnixTransport(), f"unix:{place}", nursery).serve()
+            await trio.to_thread.run_sync(done.wait, 2)
+            nursery.cancel_scope.cancel()
+
+    monkeypatch.setattr(unix, "_answers", answers_later)
+    refusals: list[str] = []
+    done = threading.Event()
+    threads = [threading.Thread(target=listen) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(refusals) == 1
+    assert "another process" in refusals[0]
+
+
+async def test_a_listener_answers_until_its_socket_is_gone(place, monkeypatch):
+    """If it did not, a second one could take the path, and the first would then remove the second one's socket."""
+    gone, unlink = [], Path.unlink
+
+    def watched(path: Path, *args: bool) -> None:
+        gone.append(unix._answers(path))
+        unlink(path, *args)
+
+    monkeypatch.setattr(Path, "unlink", watched)
+    async with trio.open_nursery() as nursery:
+        await Lab(UnixTransport(), f"unix:{place}", nursery).serve()
+        nursery.cancel_scope.cancel()
+    assert gone == [True]
 
 
 async def test_connections_count_under_their_user(lab):
