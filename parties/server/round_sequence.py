@@ -8,39 +8,31 @@ continues where it was.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
 import msgspec
 import trio
 
-from fsl_async.config import RoundConfig, ServerKeys, describe_model, describe_plain, shape_of_round
-from fsl_async.digests import Domain, digest
 from fsl_async.errors import PeerViolationError, StorageError
-from fsl_async.model_numbers import check_numbers
-from fsl_async.protocols import psu
 from fsl_async.protocols import toss as tossing
 from fsl_async.protocols.ending import GaveUp
 from fsl_async.protocols.machine import Event
-from fsl_async.server.rules import check_state, describe_state
 from fsl_async.server.sums import CellMemory
-from fsl_async.union import pack_union
 from fsl_async.wire.messages import Abort, AskedList, Conclusion, Known, TossCommitment, TossReveal
 from parties.events import ClientsDrawn, Resumed, RoundOpened, RoundSettled, Warned
-from parties.outcome import Aborted, Done, Model
-from parties.server.history import Arrays, Progress, SessionSeed, SumOf
+from parties.outcome import Aborted
+from parties.server.holdings import Holdings
 from parties.server.own_rule import own_rule
 from parties.server.peer.link import PeerLink
 from parties.server.peer.reconciliation import known
 from parties.server.records import ServerRecords
-from parties.server.round.quota import RoundQuota
 from parties.server.round.records import RoundRecords, round_bytes
 from parties.server.round.run import RoundRun
 from parties.server.round.sample import SampleRun
 from parties.server.round.start import RoundStart, Tools
 from parties.server.round.toss import TossRun
-from parties.server.rounds import ROUNDS_REMEMBERED, FoundUnion, Resting, Rounds, Running, Sampling, Tossing
+from parties.server.rounds import ROUNDS_REMEMBERED, Resting, Rounds, Running, Sampling, Tossing
 from parties.server.setup import ServerSetup
 from parties.status import PastRound
 
@@ -60,7 +52,7 @@ class RoundSequence:
         gathered: tells the actor that who has asked for a round is to be listed.
 
     Attributes:
-        progress: how far the server has got.
+        holdings: what the server holds from round to round.
         settled_before: the last round that was settled when the server was started.
     """
 
@@ -73,16 +65,8 @@ class RoundSequence:
         report: Callable[[bytes, Event], Awaitable[None]],
         gathered: Callable[[int], Awaitable[None]],
     ) -> None:
-        check_numbers(setup.task, setup.model)
-        self.progress = Progress(
-            task=setup.task.canonical(),
-            server=setup.index,
-            keys=setup.identity.public.keys,
-            alignment=psu.begin(setup.task),
-        )
+        self.holdings = Holdings(setup)
         self._rule = own_rule(setup.task, setup.apply)
-        check_state(setup.task, setup.state)
-        self._arrays = Arrays(dict(setup.model), dict(setup.state))
         self.settled_before = 0
         self._setup = setup
         self._records = records
@@ -91,30 +75,14 @@ class RoundSequence:
         self._report = report
         self._gathered = gathered
         self._memory = CellMemory(SPARE_BYTES)
-        self._describe()
         self._last_toss: TossRun | None = None
         self._last_sample: SampleRun | None = None
         self._is_winding_up = False
 
     @property
-    def model(self) -> Model:
-        """The model as it stands."""
-        return self._arrays.model
-
-    @property
-    def state(self) -> Model:
-        """What the task's optimizer or own rule keeps beside the model."""
-        return self._arrays.state
-
-    @property
-    def last_sum(self) -> Model:
-        """By block, the sum of the round that `progress.sum_of` names; empty if the setup does not keep it."""
-        return self._arrays.update
-
-    @property
     def number(self) -> int:
         """The round that is on, that is tossed for, or that comes next."""
-        return self.progress.settled + 1
+        return self.holdings.progress.settled + 1
 
     async def restore(self) -> None:
         """Read back how far the server has got.
@@ -123,12 +91,11 @@ class RoundSequence:
             StorageError: it cannot be read, or is another server's or another task's.
         """
         history = self._records.history
-        self.progress, self._arrays = await history.open(self.progress, self._arrays)
-        self.settled_before = self.progress.settled
-        self._describe()
-        await history.sweep(self.progress.settled, self._setup.schedule.retention)
-        self._rounds.remember(*await history.past(self.progress.settled, ROUNDS_REMEMBERED))
-        self._publish()
+        await self.holdings.restore(history)
+        self.settled_before = self.holdings.progress.settled
+        await history.sweep(self.holdings.progress.settled, self._setup.schedule.retention)
+        self._rounds.remember(*await history.past(self.holdings.progress.settled, ROUNDS_REMEMBERED))
+        self._rounds.found = self.holdings.found_union(None)
 
     async def begin(self, nursery: trio.Nursery) -> None:
         """Continue where the store has it; rounds run in a nursery that ends with the server."""
@@ -230,12 +197,6 @@ class RoundSequence:
         if self._rounds.running is not None:
             self._rounds.running.resend()
 
-    @property
-    def model_digest(self) -> bytes:
-        """The digest of the model and the rule's state as they stand, which both servers compare before every round."""
-        held = [entry.digest for entry in self._described] + ([self._state_digest] if self._state_digest else [])
-        return digest(Domain.MODEL, *held)
-
     def known(self) -> Known:
         """What this server knows, for when the servers meet."""
         return msgspec.structs.replace(self._known(), release=self._setup.release)
@@ -244,13 +205,13 @@ class RoundSequence:
         last = self._rounds.past[-1].report if self._rounds.past else None
         match self._rounds.stage:
             case Running(toss=toss, sample=sample, run=run):
-                return known(toss, sample, run, last, self.progress.settled)
+                return known(toss, sample, run, last, self.holdings.progress.settled)
             case Sampling(toss=toss, sample=sample):
-                return known(toss, sample, None, last, self.progress.settled)
+                return known(toss, sample, None, last, self.holdings.progress.settled)
             case Tossing(toss=toss):
-                return known(toss, None, None, last, self.progress.settled)
+                return known(toss, None, None, last, self.holdings.progress.settled)
             case Resting():
-                return known(None, None, None, last, self.progress.settled)
+                return known(None, None, None, last, self.holdings.progress.settled)
             case _:
                 assert_never(self._rounds.stage)
 
@@ -270,10 +231,10 @@ class RoundSequence:
         """Toss for the round after the last settled one, or continue with it."""
         setup, last = self._setup, self._setup.schedule.rounds
         if self._is_winding_up or (last and self.number > last):
-            self._rounds.stage = Resting(self.progress.settled)
+            self._rounds.stage = Resting(self.holdings.progress.settled)
             return
         toss = await TossRun.begin(
-            setup.index, self.number, self.model_digest, setup.randomness, self._records.store, self._link
+            setup.index, self.number, self.holdings.model_digest, setup.randomness, self._records.store, self._link
         )
         self._rounds.stage = Tossing(toss)
         await self._open_if_tossed(toss)
@@ -326,39 +287,17 @@ class RoundSequence:
 
     async def start_of(self, tossed: tossing.Tossed, sample: SampleRun | None) -> RoundStart:
         """What the round begins with that this toss opens, with those that were drawn for it."""
-        setup, number = self._setup, tossed.half.number
-        session = self.progress.session
-        if session is None or setup.task.selection != "fixed":
-            session = SessionSeed(number=number, hash_seed=tossed.hash_seed)
-            self.progress = msgspec.structs.replace(self.progress, session=session)
-        own, peer = setup.identity.public.keys, setup.peer.keys
-        servers: tuple[ServerKeys, ServerKeys] = (own, peer) if setup.index == 0 else (peer, own)
-        coming = psu.effects(self.progress.alignment, setup.task)
-        shape = shape_of_round(setup.task, coming.protocol, coming.union, self._described)
-        config = RoundConfig(
-            task=setup.task,
-            number=number,
-            session=session.number,
-            hash_seed=session.hash_seed,
-            toss=tossed.commitments,
-            servers=servers,
-            model=self._described,
-            protocol=coming.protocol,
-            union=coming.union,
-            plain=describe_plain(shape, self.model, self._arrays.union),
-            found=coming.found,
-            state=self._state_digest,
-            sample=None if sample is None else sample.draw(),
-        )
+        setup, arrays = self._setup, self.holdings.arrays
+        config = self.holdings.configuration(tossed, None if sample is None else sample.draw())
         drawn = None if sample is None else sample.drawn()
-        opened_at = await self._records.history.opened_at(number, setup.clock())
+        opened_at = await self._records.history.opened_at(config.number, setup.clock())
         return RoundStart(
             config=config,
             server=setup.index,
             proof_key=tossed.proof_key,
-            model=self.model,
-            state=self.state,
-            union=self._arrays.union,
+            model=arrays.model,
+            state=arrays.state,
+            union=arrays.union,
             opened_at=opened_at,
             closes_at=opened_at + setup.schedule.seconds,
             enough=setup.schedule.enough(drawn),
@@ -404,7 +343,7 @@ class RoundSequence:
 
     async def _give_up_restored(self, run: RoundRun) -> None:
         """Abort a round that had begun in the copy that became our store: another sum of it may have been opened."""
-        if run.accepts(GaveUp) and await self._records.history.gives_up(self.progress.settled):
+        if run.accepts(GaveUp) and await self._records.history.gives_up(self.holdings.progress.settled):
             await run.take(GaveUp("its store was made of a copy, which does not say what was said since"))
 
     # ---- settle
@@ -413,16 +352,7 @@ class RoundSequence:
         """Make a round's end last, in one commit."""
         run, setup, records = stage.run, self._setup, self._records
         past = run.past()
-        done = isinstance(past.report.ending, Done)
-        arrays = self._arrays_after(run) if done else self._arrays
-        progress = msgspec.structs.replace(
-            self.progress,
-            settled=run.config.number,
-            alignment=psu.step(self.progress.alignment, self._alignment_event(run)),
-            done=self.progress.done + done,
-            aborted=self.progress.aborted + (not done),
-            sum_of=self._sum_of(run) if done else self.progress.sum_of,
-        )
+        progress, arrays = self.holdings.after(run, past)
         changes = []
         if setup.task.selection == "fixed":
             changes = await records.sessions.settle(
@@ -431,53 +361,12 @@ class RoundSequence:
         progress, settling = records.history.settle(progress, past, arrays, setup.schedule.retention)
         remembered = [await begun.remembered() for begun in (stage.toss, stage.sample) if begun is not None]
         await records.store.commit(*changes, *settling, *remembered)
-        self.progress, self._arrays = progress, arrays
+        self.holdings.adopt(progress, arrays)
         self._last_toss, self._last_sample = stage.toss, stage.sample
-        self._describe()
         self._rounds.remember(past)
-        self._publish()
+        self._rounds.found = self.holdings.found_union(self._rounds.found)
         setup.observe(RoundSettled(past=past))
         self._rounds.settled.set()
-
-    def _arrays_after(self, run: RoundRun) -> Arrays:
-        """What the server holds after a round that is done."""
-        match run.config.protocol:
-            case "psu":
-                return replace(self._arrays, union=run.union)
-            case "psr":
-                return self._arrays
-        update = run.outcome().update if self._setup.keeps_update else {}
-        return Arrays(run.model, run.kept_state, self._arrays.union, update)
-
-    def _sum_of(self, run: RoundRun) -> SumOf | None:
-        """Whose sum the server holds after a round that is done."""
-        if run.config.protocol != "ssa":
-            return self.progress.sum_of
-        kept = self._setup.keeps_update
-        return SumOf(number=run.config.number, clients=len(run.outcome().clients)) if kept else None
-
-    def _describe(self) -> None:
-        self._described = describe_model(self._setup.task, self.model)
-        self._state_digest = describe_state(self.state)
-
-    def _publish(self) -> None:
-        """Let clients read the union that was found last, where it is for them."""
-        last, before = self.progress.alignment, self._rounds.found
-        if isinstance(last, psu.Found) and (before is None or before.round_id != last.round_id):
-            task = self._setup.task
-            packed = {
-                block.name: pack_union(self._arrays.union[block.name], block.rows) for _, block in task.sparse_blocks()
-            }
-            self._rounds.found = FoundUnion(last.round_id, packed, RoundQuota(task.retrievals))
-
-    def _alignment_event(self, run: RoundRun) -> Event:
-        if run.config.protocol != "psu":
-            return psu.MainSettled()
-        if isinstance(run.report().ending, Aborted):
-            return psu.UnionLost()
-        if self._setup.task.protocol == "psu":
-            return psu.UnionPublished(run.round_id)
-        return psu.UnionFound(run.report().union, stays=self._setup.task.selection == "fixed")
 
 
 def _last_words(past: PastRound) -> Conclusion | Abort:

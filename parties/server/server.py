@@ -146,18 +146,18 @@ class Server:
     @property
     def model(self) -> Model:
         """The model as it stands."""
-        return self.actor.sequence.model
+        return self.actor.sequence.holdings.arrays.model
 
     @property
     def kept_state(self) -> Model:
         """What the task's optimizer or own rule keeps beside the model; empty where that is nothing."""
-        return self.actor.sequence.state
+        return self.actor.sequence.holdings.arrays.state
 
     @property
     def last_sum(self) -> tuple[SumOf, Model] | None:
         """The sum of the last round that was done, and whose it is; None without one, or if the setup keeps none."""
-        whose = self.actor.sequence.progress.sum_of
-        return None if whose is None else (whose, self.actor.sequence.last_sum)
+        whose = self.actor.sequence.holdings.progress.sum_of
+        return None if whose is None else (whose, self.actor.sequence.holdings.arrays.update)
 
     @property
     def enrolment(self) -> Enrolment:
@@ -307,12 +307,12 @@ class Server:
 
     def status(self) -> ServerStatus:
         """How the server stands, for people."""
-        run, progress = self.running, self.actor.sequence.progress
+        run, progress = self.running, self.actor.sequence.holdings.progress
         return ServerStatus(
             server=self.setup.index,
             task=self.setup.task.name,
             task_digest=self.setup.task.digest(),
-            model_digest=self.actor.sequence.model_digest,
+            model_digest=self.actor.sequence.holdings.model_digest,
             statement_keys=self._statement_keys(),
             peer_connected=self.actor.link.connected,
             peer_release=self.actor.meeting.peer_release,
@@ -351,7 +351,7 @@ class Server:
             most: at most so many.
             before: only rounds with a smaller number than this, if it is given.
         """
-        settled = self.actor.sequence.progress.settled
+        settled = self.actor.sequence.holdings.progress.settled
         return await self.actor.records.history.past(settled if before is None else min(settled, before - 1), most)
 
     # ---- its clients

@@ -188,7 +188,9 @@ async def received(changes: dict[str, Any], seed: int, *, aborted: bool = False)
         meddled(network.client(LATE), outgoing=stall) as late,
     ):
         for _ in range(2):
-            if "alignment" in changes and isinstance(network.servers[0].actor.sequence.progress.alignment, psu.Seeking):
+            if "alignment" in changes and isinstance(
+                network.servers[0].actor.sequence.holdings.progress.alignment, psu.Seeking
+            ):
                 for client in (alice, ben, carol):
                     await client.unite(COVER)
                 await network.finish_union()

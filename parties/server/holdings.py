@@ -1,0 +1,155 @@
+"""What a server holds from one round to the next: how far it has got, the model, and what belongs to it.
+
+The sequence of rounds (see `parties.server.round_sequence`) reads here what the next round begins with, and adopts here
+what a settled one has left, once it is stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from fsl_async.config import Draw, RoundConfig, ServerKeys, describe_model, describe_plain, shape_of_round
+from fsl_async.digests import Domain, digest
+from fsl_async.model_numbers import check_numbers
+from fsl_async.protocols import psu
+from fsl_async.protocols.machine import Event
+from fsl_async.protocols.toss import Tossed
+from fsl_async.server.rules import check_state, describe_state
+from fsl_async.union import pack_union
+from parties.outcome import Aborted, Done, Model
+from parties.server.history import Arrays, History, Progress, SessionSeed, SumOf
+from parties.server.round.quota import RoundQuota
+from parties.server.round.run import RoundRun
+from parties.server.rounds import FoundUnion
+from parties.server.setup import ServerSetup
+from parties.status import PastRound
+
+
+class Holdings:
+    """What one server holds.
+
+    Args:
+        setup: what the server is made of.
+
+    Attributes:
+        progress: how far the server has got.
+        arrays: the model, the state beside it, the union, and the last sum if the setup keeps it.
+    """
+
+    def __init__(self, setup: ServerSetup) -> None:
+        check_numbers(setup.task, setup.model)
+        check_state(setup.task, setup.state)
+        self._setup = setup
+        self.progress = Progress(
+            task=setup.task.canonical(),
+            server=setup.index,
+            keys=setup.identity.public.keys,
+            alignment=psu.begin(setup.task),
+        )
+        self.arrays = Arrays(dict(setup.model), dict(setup.state))
+        self._describe()
+
+    async def restore(self, history: History) -> None:
+        """Read back what is stored.
+
+        Raises:
+            StorageError: it cannot be read, or is another server's or another task's.
+        """
+        self.adopt(*await history.open(self.progress, self.arrays))
+
+    def adopt(self, progress: Progress, arrays: Arrays) -> None:
+        """Hold this from now on; it is stored."""
+        self.progress, self.arrays = progress, arrays
+        self._describe()
+
+    @property
+    def model_digest(self) -> bytes:
+        """The digest of the model and the rule's state as they stand, which both servers compare before every round."""
+        held = [entry.digest for entry in self._described] + ([self._state_digest] if self._state_digest else [])
+        return digest(Domain.MODEL, *held)
+
+    # ---- before a round
+
+    def configuration(self, tossed: Tossed, sample: Draw | None) -> RoundConfig:
+        """Of the round that this toss opens, with those that were drawn for it."""
+        setup, number = self._setup, tossed.half.number
+        session = self.progress.session
+        if session is None or setup.task.selection != "fixed":
+            session = SessionSeed(number=number, hash_seed=tossed.hash_seed)
+            self.progress = msgspec.structs.replace(self.progress, session=session)
+        own, peer = setup.identity.public.keys, setup.peer.keys
+        servers: tuple[ServerKeys, ServerKeys] = (own, peer) if setup.index == 0 else (peer, own)
+        coming = psu.effects(self.progress.alignment, setup.task)
+        shape = shape_of_round(setup.task, coming.protocol, coming.union, self._described)
+        return RoundConfig(
+            task=setup.task,
+            number=number,
+            session=session.number,
+            hash_seed=session.hash_seed,
+            toss=tossed.commitments,
+            servers=servers,
+            model=self._described,
+            protocol=coming.protocol,
+            union=coming.union,
+            plain=describe_plain(shape, self.arrays.model, self.arrays.union),
+            found=coming.found,
+            state=self._state_digest,
+            sample=sample,
+        )
+
+    # ---- after a round
+
+    def after(self, run: RoundRun, past: PastRound) -> tuple[Progress, Arrays]:
+        """What the server is to hold after a settled round; nothing is adopted yet."""
+        done = isinstance(past.report.ending, Done)
+        progress = msgspec.structs.replace(
+            self.progress,
+            settled=run.config.number,
+            alignment=psu.step(self.progress.alignment, self._alignment_event(run)),
+            done=self.progress.done + done,
+            aborted=self.progress.aborted + (not done),
+            sum_of=self._sum_of(run) if done else self.progress.sum_of,
+        )
+        return progress, self._arrays_after(run) if done else self.arrays
+
+    def found_union(self, before: FoundUnion | None) -> FoundUnion | None:
+        """The union that was found last, where it is for clients to read; the same value as long as it is the same."""
+        last = self.progress.alignment
+        if not isinstance(last, psu.Found) or (before is not None and before.round_id == last.round_id):
+            return before
+        task, union = self._setup.task, self.arrays.union
+        packed: dict[str, bytes] = {
+            block.name: pack_union(union[block.name], block.rows) for _, block in task.sparse_blocks()
+        }
+        return FoundUnion(last.round_id, packed, RoundQuota(task.retrievals))
+
+    def _arrays_after(self, run: RoundRun) -> Arrays:
+        match run.config.protocol:
+            case "psu":
+                return replace(self.arrays, union=run.union)
+            case "psr":
+                return self.arrays
+        update: Model = run.outcome().update if self._setup.keeps_update else {}
+        return Arrays(run.model, run.kept_state, self.arrays.union, update)
+
+    def _sum_of(self, run: RoundRun) -> SumOf | None:
+        """Whose sum the server holds after a round that is done."""
+        if run.config.protocol != "ssa":
+            return self.progress.sum_of
+        kept = self._setup.keeps_update
+        return SumOf(number=run.config.number, clients=len(run.outcome().clients)) if kept else None
+
+    def _alignment_event(self, run: RoundRun) -> Event:
+        if run.config.protocol != "psu":
+            return psu.MainSettled()
+        if isinstance(run.report().ending, Aborted):
+            return psu.UnionLost()
+        if self._setup.task.protocol == "psu":
+            return psu.UnionPublished(run.round_id)
+        return psu.UnionFound(run.report().union, stays=self._setup.task.selection == "fixed")
+
+    def _describe(self) -> None:
+        self._described = describe_model(self._setup.task, self.arrays.model)
+        self._state_digest = describe_state(self.arrays.state)
