@@ -5,11 +5,13 @@
     call.result               <───────── result or error
 
 Rules: what a call raises goes to its caller, as it is. A call that is abandoned is cancelled in the loop before its
-caller goes on. Once the thread has ended, every call is refused, and the caller of a call under way is told.
+caller goes on. Once the thread has ended, every call is refused, and the caller of a call under way is told. A process
+that was forked has no such thread: calls there are refused, and nothing there ends the thread of the other process.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
@@ -150,6 +152,7 @@ class LoopThread(Generic[HostT]):
         self._loop: Future[trio.lowlevel.TrioToken] = Future()
         self._scope = trio.CancelScope()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._process = os.getpid()
 
     def begin(self) -> None:
         """Start the thread; `opened` tells how that went."""
@@ -173,8 +176,13 @@ class LoopThread(Generic[HostT]):
         """Have something done in the loop.
 
         Raises:
-            MisuseError: closed.
+            MisuseError: closed, or opened by the process that this one was forked from.
         """
+        if self.is_elsewhere():
+            raise MisuseError(
+                f"the {self._thread.name} was opened before this process was forked, and lives in the other one: open "
+                "it in the process that uses it"
+            )
         try:
             self._reception.post(call, self._loop.result())
         except trio.RunFinishedError:
@@ -197,10 +205,11 @@ class LoopThread(Generic[HostT]):
         result = self.post(call)
         try:
             return result.result()
-        except BaseException:
+        except BaseException as interrupt:
             if not result.done():  # an interrupt: the wait has failed, and not the call
                 self.abandon(call)
-                result.exception()
+                if what := news_in(result):
+                    interrupt.add_note(f"before it was cancelled the call had ended: {type(what).__name__}: {what}")
             raise
 
     def close(self) -> None:
@@ -209,15 +218,21 @@ class LoopThread(Generic[HostT]):
         Raises:
             FslError: something could not be closed in good order.
         """
+        over = self.ended.done() or self.is_elsewhere()
         self.begin_close()
-        if threading.current_thread() is not self._thread and self._thread.is_alive():
+        if not over and threading.current_thread() is not self._thread:
             self._thread.join()
             self.ended.result()
 
     def begin_close(self) -> None:
         """Have the loop end; `ended` tells how that went."""
-        with suppress(trio.RunFinishedError):
-            self._reception.close(self._loop.result(), lambda: self._scope.cancel())
+        if not self.is_elsewhere():
+            with suppress(trio.RunFinishedError):
+                self._reception.close(self._loop.result(), lambda: self._scope.cancel())
+
+    def is_elsewhere(self) -> bool:
+        """Whether this process was forked from the one that has the thread."""
+        return os.getpid() != self._process
 
     # ---- in the thread
 
@@ -226,6 +241,8 @@ class LoopThread(Generic[HostT]):
         try:
             trio.run(self._live)
         except BaseException as error:
+            if not self._loop.done():  # it could not be made: too many open files, for instance
+                self._loop.set_exception(trio.RunFinishedError())
             if not self.opened.done():
                 self.opened.set_exception(error)
             self.ended.set_exception(error)
@@ -242,6 +259,12 @@ class LoopThread(Generic[HostT]):
                 with trio.CancelScope() as self._scope:
                     self.opened.set_result(None)
                     await self._reception.serve(host)
+
+
+def news_in(result: Future[Any]) -> FslError | None:
+    """What a call that was abandoned has found out nevertheless, once it has ended: it is not told a second time."""
+    error = result.exception()
+    return error if isinstance(error, FslError) and not isinstance(error, MisuseError) else None
 
 
 def _nothing() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import weakref
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from fsl_async.errors import FslError
 from parties.aio import waiting
 from parties.aio.client import Client, ResultT, Standing
 from parties.aio.door import Door, Opening
@@ -48,7 +50,12 @@ def connect(
         connecting = partial(under_trio, token=token, state=state, patience=patience, transport=transport)
         opening = partial(connecting, config, identity, watch)
         thread = await waiting.started(client_thread(opening))
-        client = Client(_Connected(thread), await waiting.call(thread, _standing))
+        try:
+            client = Client(_Connected(thread), await waiting.call(thread, _standing))
+        except BaseException:
+            with suppress(FslError):
+                thread.close()
+            raise
         weakref.finalize(client, thread.close)
         return client
 

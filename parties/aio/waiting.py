@@ -1,8 +1,9 @@
 """What an asyncio task and a thread with a trio loop want of each other.
 
 Rules: a cancelled wait first has what it waited for cancelled, in its thread, and goes on waiting until that has ended;
-only then does `CancelledError` come out, however often the task is cancelled meanwhile. A task that is dropped instead,
-because its loop was closed, waits for nothing any more. A loop that is closed is told nothing.
+only then does `CancelledError` come out, however often the task is cancelled meanwhile; or the error, if it had failed
+by then. A task that is dropped instead, because its loop was closed, waits for nothing any more. A loop that is closed
+is told nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from fsl_async.errors import FslError
-from parties.threads import Call, HostT, LoopThread, Work
+from parties.threads import Call, HostT, LoopThread, Work, news_in
 
 ResultT = TypeVar("ResultT")
 
@@ -52,9 +53,16 @@ async def call(thread: LoopThread[HostT], work: Work[HostT, ResultT]) -> ResultT
 
     Raises:
         MisuseError: closed.
+        FslError: as the work, also where this task was cancelled just as it failed: it may not be told a second time.
     """
     asked = Call(work, caller=id(asyncio.current_task()))
-    return await outcome_of(thread.post(asked), lambda: thread.abandon(asked))
+    result = thread.post(asked)
+    try:
+        return await outcome_of(result, lambda: thread.abandon(asked))
+    except asyncio.CancelledError:
+        if what := news_in(result):
+            raise what from None
+        raise
 
 
 async def started(thread: LoopThread[HostT]) -> LoopThread[HostT]:
@@ -81,6 +89,8 @@ async def ended(thread: LoopThread[HostT]) -> None:
     Raises:
         FslError: something could not be closed in good order.
     """
+    if thread.is_elsewhere():
+        return
     thread.begin_close()
     try:
         await outcome_of(thread.ended, _nothing)

@@ -66,7 +66,6 @@ class _Alive:
 
     calls: trio.MemorySendChannel[Call[Any]]
     scope: trio.CancelScope
-    over: trio.Event
 
 
 _State: TypeAlias = _Closed | _Alive
@@ -103,6 +102,8 @@ class Actor:
         self._retriever = Retriever(setup, requests, here, unions, downloads, self._planter)
         self.submitter = Submitter(setup, requests, here, unions, self._planter, self._outcomes)
         self._state: _State = _NOT_CONNECTED
+        self._over = trio.Event()  # of the last `run`
+        self._over.set()
 
     # ---- for callers
 
@@ -114,8 +115,8 @@ class Actor:
             ClientEndedError: it has ended.
         """
         match self._state:
-            case _Closed() as closed:
-                raise closed.error()
+            case _Closed():
+                raise self._refusal()
             case _Alive(calls=calls):
                 call = Call(request)
                 calls.send_nowait(call)
@@ -125,31 +126,31 @@ class Actor:
 
     async def aclose(self) -> None:
         """End it, and wait until both connections are closed; what is under way is cancelled."""
-        match self._state:
-            case _Alive(scope=scope, over=over):
-                self._state = _CLOSED
-                scope.cancel()
-                await over.wait()
-            case _Closed():
-                pass
-            case _:
-                assert_never(self._state)
+        if isinstance(self._state, _Alive):
+            scope, self._state = self._state.scope, _CLOSED
+            scope.cancel()
+        await self._over.wait()
 
     # ---- life
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Load what is stored, connect to both servers, and take calls until closed; see `Client.run`."""
-        if isinstance(self._state, _Alive):
+        if not self._over.is_set():
             raise MisuseError("this client is running already")
         calls, taken = trio.open_memory_channel[Call[Any]](float("inf"))
-        alive = self._state = _Alive(calls, trio.CancelScope(), trio.Event())
+        alive = self._state = _Alive(calls, trio.CancelScope())
+        self._over = over = trio.Event()
+        opened = False
         try:
             with alive.scope:
                 existed = await self.participation.load()
                 await self.requests.open(met_before=existed)
                 await self.participation.claim()
+                opened = True
                 task_status.started()
                 await self._serve(taken)
+            if not opened:
+                raise _CLOSED.error()
         finally:
             if self._state is alive:
                 self._state = _CLOSED
@@ -157,7 +158,7 @@ class Actor:
             try:
                 await self.requests.aclose()
             finally:
-                alive.over.set()
+                over.set()
 
     async def _serve(self, calls: trio.MemoryReceiveChannel[Call[Any]]) -> None:
         async for call in calls:
@@ -211,19 +212,23 @@ class Actor:
                 self.participation.forget_session()
             case inbox.ForgetRounds():
                 await self.participation.forget_rounds()
+                self._unions.forget()
             case _:
                 assert_never(request)
         return None
 
     async def _retrieve_in_round(self, request: inbox.Retrieve) -> dict[str, npt.NDArray[Any]]:
         """Retrieve in the open round; where nothing is ever submitted, in the next one if that has closed meanwhile."""
+        tried = -1
         while True:
             try:
                 async with self._in_round(RETRIEVING, wait=request.wait) as config:
                     return await self._retrieve(config, request.rows, request.dense)
             except RoundClosedError:
-                if self.setup.task.protocol != "psr":
-                    raise
+                last = self.participation.last_round
+                if self.setup.task.protocol != "psr" or last is None or last.number <= tried:
+                    raise  # a server that will not even announce a round
+                tried = last.number
 
     async def _retrieve(
         self, config: RoundConfig, wanted: RowsByBlock, dense: Sequence[str]

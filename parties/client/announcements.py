@@ -47,6 +47,10 @@ class Announcements:
                 f"announces a round {config.number} that this client does not know, after round {last.number}: its "
                 "store was put back from a copy",
             )
+        if config.number <= after:
+            raise PeerViolationError(
+                f"S{server}", f"announces round {config.number}, and was asked for one after round {after}"
+            )
         if config.task != self._setup.task:
             raise MisuseError(task_difference(server, self._setup.task, config.task))
         if config.servers != tuple(identity.keys for identity in self._setup.servers):

@@ -146,17 +146,19 @@ class Call(Generic[ResultT]):
     async def result(self) -> ResultT:
         """Wait until it is done; a caller that is cancelled gets what was done nevertheless, if there is something.
 
+        A caller that is interrupted (Ctrl-C) waits as well until it has come to an end, and is told that it was.
+
         Raises:
             BaseException: what its work raised.
             MisuseError, ClientEndedError: the client was closed, or has ended, before it was done.
         """
         try:
             await self._over.wait()
-        except trio.Cancelled:
+        except (trio.Cancelled, KeyboardInterrupt) as stop:
             self._withdraw()
             with trio.CancelScope(shield=True):
                 await self._over.wait()
-            if isinstance(self._state, _Withdrawn | _Refused):
+            if isinstance(stop, KeyboardInterrupt) or isinstance(self._state, _Withdrawn | _Refused):
                 raise
         match self._state:
             case _Answered(result=result):

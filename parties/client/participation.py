@@ -158,8 +158,8 @@ class Participation:
             session = settled(self.session, last.config.epoch, self._client, counted=counted)
             await self._state.store_end(last, session)
             self.session, self.submission = session, Ended(last)
-            self._answered_trees.clear()
-            if isinstance(self.round.ssa, protocol.UNDECIDED):
+            if isinstance(self.round.ssa, protocol.UNDECIDED):  # else it is in another round, with trees of that one
+                self._answered_trees.clear()
                 self.step(event)
 
     async def note_told(self) -> None:

@@ -78,9 +78,12 @@ class Requests:
             await self._try(Attempted(self._name_of(server), "connecting"), server, partial(_open, connection))
 
     async def aclose(self) -> None:
-        """Close both connections."""
-        for connection in self._connections:
-            await connection.aclose()
+        """Close both connections, also where closing the first one fails or is cancelled."""
+        first, second = self._connections
+        try:
+            await first.aclose()
+        finally:
+            await second.aclose()
 
     @property
     def bytes_sent(self) -> int:

@@ -75,6 +75,13 @@ class RoundEntry:
             await self._participation.leave(Leave())
 
     async def _enter_next(self, *, wait: bool) -> RoundConfig:
+        """Be in an open round, whatever it runs; with `wait`, rounds that are for others are passed over."""
+        while (config := await self._entered(wait=wait)) is None:
+            pass
+        return config
+
+    async def _entered(self, *, wait: bool) -> RoundConfig | None:
+        """The open round that this client is in; None once the next one was announced, for it or for others."""
         here = self._participation
         next_announced: tuple[Announced, ...] = ()
         if isinstance(here.submission, Pending):
@@ -99,7 +106,7 @@ class RoundEntry:
             await here.leave(Leave())
             if not wait and config.sample is not None:
                 raise NotDrawnError(config.number, config.sample.asked, config.sample.size)
-        return await self._enter_next(wait=wait)
+        return None
 
     async def _still_open(self, config: RoundConfig) -> bool:
         return await self._announcements.still_open(config, self._participation.session)

@@ -96,6 +96,11 @@ class Unions:
     def _carrier(self, config: RoundConfig) -> int:
         return config.carrier(self._setup.identity.name)
 
+    def forget(self) -> None:
+        """Know of no union: the servers have begun anew."""
+        self.state = psu.Unknown()
+        self._rows.clear()
+
     # ---- what is known
 
     def found(self) -> RowsByName:

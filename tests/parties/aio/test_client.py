@@ -260,6 +260,29 @@ def test_a_connection_that_is_cancelled_leaves_no_thread(town):
         asyncio.run(main())
 
 
+def test_a_client_that_is_cancelled_as_soon_as_it_is_connected_leaves_no_thread(town, monkeypatch):
+    started = parties.aio.connecting.waiting.started
+
+    async def started_and_cancelled(thread):
+        asyncio.current_task().cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        opened = await started(thread)
+        asyncio.current_task().cancel()
+        return opened
+
+    async def main() -> None:
+        monkeypatch.setattr("parties.aio.connecting.waiting.started", started_and_cancelled)
+        with pytest.raises(asyncio.CancelledError):
+            async with connect(town, "anna"):
+                raise AssertionError
+        monkeypatch.undo()
+        async with connect(town, "anna") as anna:  # her state is free
+            assert anna.pending == 0
+
+    asyncio.run(main())
+
+
 def test_an_interrupt(town):
     async def main() -> None:
         async with connect(town, "anna") as anna:

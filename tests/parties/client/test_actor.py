@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import trio
+import trio.testing
 
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.wire.messages import Enter, Message, Receipt, Retrieve, Submit
@@ -205,6 +209,85 @@ async def test_whoever_waits_is_told_when_the_nursery_is_cancelled(network, auto
         nursery.cancel_scope.cancel()
     (error,) = errors
     assert "the client was closed" in str(error)
+
+
+async def test_a_client_that_is_closed_while_it_connects_says_so(network, autojump_clock):
+    carol = network.client("carol")
+
+    async def forever(*words) -> None:
+        await trio.sleep_forever()
+
+    carol.setup.transport.dial, dial = forever, carol.setup.transport.dial
+    errors: list[FslError] = []
+    async with trio.open_nursery() as callers, trio.open_nursery() as nursery:
+        callers.start_soon(told, lambda: nursery.start(carol.run), errors)
+        await trio.sleep(1)
+        await carol.aclose()
+    (error,) = errors
+    assert str(error).startswith("the client was closed before this call was done")
+    carol.setup.transport.dial = dial
+    async with carol:
+        await take_part(carol)
+    await finish_with(network, "carol")
+
+
+async def test_whoever_closes_waits_until_it_is_closed(network, autojump_clock):
+    carol = network.client("carol")
+    ends: list[float] = []
+
+    async def close() -> None:
+        await carol.aclose()
+        ends.append(trio.current_time())
+
+    async def slow() -> None:
+        await trio.sleep(3)
+        await closes()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(carol.run)
+        closes, carol._actor.requests.aclose = carol._actor.requests.aclose, slow
+        nursery.start_soon(close)
+        nursery.start_soon(close)
+        await trio.sleep(1)
+        with pytest.raises(MisuseError, match="this client is running already"):
+            await carol.run()
+    assert ends == [3, 3]
+
+
+async def test_both_connections_are_closed_where_a_close_is_cancelled(network, autojump_clock):
+    carol = meddled(network.client("carol"))
+    channels = carol.setup.transport.channels
+    closed = []
+    with trio.move_on_after(1):
+        async with carol:
+            for channel in channels:
+                channel.aclose = partial(note_close, channel.address, channel.aclose, closed)
+            await trio.sleep_forever()
+    assert closed == ["S0", "S1"]
+
+
+async def note_close(address: str, close, closed: list[str]) -> None:
+    closed.append(address)
+    await close()
+    await trio.lowlevel.checkpoint()
+
+
+def test_an_interrupted_caller_withdraws_its_call():
+    """Ctrl-C reaches the main task as it waits, and what it asked for is not done behind its back."""
+
+    async def main() -> None:
+        async with simulate(TASK, model(), seed=1) as network, stalled(network, Retrieve) as carol:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(cancelled_after, 1, lambda: carol.retrieve({"items": [1]}))
+                await trio.testing.wait_all_tasks_blocked()
+                threading.Timer(0.2, signal.raise_signal, (signal.SIGINT,)).start()
+                with pytest.raises(KeyboardInterrupt):
+                    await carol.submit({})
+            await carol.retrieve({"items": [1]})
+            assert (carol.pending, carol.undecided) == (0, 0)
+            assert not [note for note in network.transcript if isinstance(note.message, Submit)]
+
+    trio.run(main)
 
 
 # ---- ends

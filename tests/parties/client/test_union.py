@@ -8,8 +8,8 @@ import trio
 
 from fsl_async import MisuseError, PeerViolationError, Ring, Sparse, Task
 from fsl_async.wire.codec import encode
-from fsl_async.wire.messages import Block, Download, Message
-from parties import NoUnionError, simulate
+from fsl_async.wire.messages import Block, Download, Enter, Message, Refused, Retrieve
+from parties import NoUnionError, RoundClosedError, simulate
 from tests.support.shop import TASK, meddled, model
 
 BLOCKS = (Sparse("items", rows=64, select=4), Sparse("shops", rows=16, select=2))
@@ -122,6 +122,16 @@ async def test_a_union_that_only_one_server_signs_is_refused() -> None:
                 await eve.union()
 
 
+async def test_a_union_is_forgotten_with_its_rounds() -> None:
+    async with simulate(SEEN, {}, seed=1) as net, net.client("ada") as ada, net.client("bob") as bob:
+        await unite(net, ada, bob)
+        await ada.outcome()
+        await ada.union()
+        await ada.forget_rounds()
+        assert ada._actor._unions.found() == {}  # what else would be told where the new servers have found none
+        assert (await ada.union())["items"].tolist() == [0, 1, 9, 20]
+
+
 async def test_other_calls_are_refused_by_name_before_anything_is_sent() -> None:
     async with simulate(SEEN, {}, seed=1) as net, net.client("ada") as ada:
         for call in (ada.retrieve, ada.submit):
@@ -131,6 +141,28 @@ async def test_other_calls_are_refused_by_name_before_anything_is_sent() -> None
             "AskTask",
             "AskTask",
         ]
+
+
+@pytest.mark.parametrize("kind", [Enter, Retrieve], ids=["which announces nothing", "which serves nothing"])
+async def test_a_server_that_always_says_that_the_round_is_over(kind: type[Message]) -> None:
+    """A retrieval goes on in the next round, and not with a server that has none."""
+    asked: list[Message] = []
+
+    async def note(address: str, said: Message, data: bytes) -> bytes:
+        asked.append(said)
+        return data
+
+    async def refuse(address: str, said: Message, data: bytes) -> bytes:
+        over = Refused(reason="round-closed", explanation="gone")
+        return b"".join(encode(over)) if asked and isinstance(asked[-1], kind) else data
+
+    shown = Task(name="shown", blocks=BLOCKS, protocol="psr", retrievals=2)
+    start = {"items": np.arange(64.0), "shops": np.arange(16.0)}
+    async with simulate(shown, start, seed=1) as net:
+        async with meddled(net.client("ada"), outgoing=note, incoming=refuse) as ada:
+            with pytest.raises((RoundClosedError, MisuseError), match=r"gone|nobody is left who could end this wait"):
+                await ada.retrieve({"items": [1]})
+        assert len(asked) < 20
 
 
 async def test_a_task_that_only_serves_retrievals() -> None:
