@@ -258,6 +258,16 @@ async def test_a_round_is_given_up_and_the_log_turned_up_from_the_command_line(s
         assert "debug, info, warning, error" in found["error"]["message"]
 
 
+async def test_a_gathering_is_ended_from_the_command_line(stage, tmp_path, capsys):
+    async with deployed(stage, tmp_path) as config:
+        code, found = await called(capsys, words("rounds", "draw", config, 1, "--format", "json"))
+        assert (code, found["error"]["message"]) == (7, "nobody is to be drawn for round 1 now")
+        stage.asked = 12
+        assert await trio.to_thread.run_sync(words("rounds", "draw", config, 1)) == 0
+        told = "who takes part in round 1 is drawn of the clients that have asked both servers"
+        assert (capsys.readouterr().out, stage.drawing) == (f"{told}; 12 have asked this one\n", [1])
+
+
 async def test_a_url_does_for_looking_and_needs_a_token_for_more(stage, tmp_path, capsys):
     stage.open_round(1)
     async with deployed(stage, tmp_path) as config:
