@@ -33,6 +33,7 @@ from fsl_async.wire.codec import encode
 from fsl_async.wire.public_part import Layout, Part, Trees
 from parties.identity.credentials import Credentials
 from parties.identity.keys import Identity
+from parties.identity.served import served
 from parties.identity.tokens import voucher
 from parties.outcome import Aborted, Done, RoundReport
 from parties.statement import Statement
@@ -75,6 +76,7 @@ def vectors() -> dict[str, Any]:
     return {
         "preamble": _preambles(),
         "noise": _handshake(),
+        "marks": _marks(),
         "records": _records(),
         "messages": _messages(),
         "lists": _lists(),
@@ -122,6 +124,11 @@ def _handshake() -> dict[str, Any]:
         "handshake hash": client_side.handshake_hash,
         "welcome": welcome,
     }
+
+
+def _marks() -> dict[str, Any]:
+    tasks = [VERIFIED.digest(), SEMI_HONEST.digest()]
+    return {"tasks": tasks, "payload": served(tasks, SeededSource(16, "marks"))}
 
 
 def _padded(content: bytes, size: int) -> bytes:

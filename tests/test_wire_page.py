@@ -124,6 +124,15 @@ class Direction:
             yield plain[0], plain[1:]
 
 
+def test_marks_of_several_tasks():
+    case = VECTORS["marks"]
+    salt, *marks = (of(case["payload"])[at : at + 16] for at in range(0, len(of(case["payload"])), 16))
+    assert marks == sorted(marks)
+    assert len(marks) == 30
+    assert all(H("fsl.served", of(task), key=salt)[:16] in marks for task in case["tasks"])
+    assert H("fsl.served", of(VECTORS["digests"]["unkeyed"]["digest"]), key=salt)[:16] not in marks
+
+
 def test_records():
     case = VECTORS["records"]
     assert list(Direction(of(case["key"])).open(of(case["stream"]))) == [
