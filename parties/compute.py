@@ -111,7 +111,7 @@ class SharedThreads:
         """Run one function of a lane when it is the lane's turn."""
         await self._take(lane)
         try:
-            return await trio.to_thread.run_sync(work, limiter=self._limiter)
+            return await trio.to_thread.run_sync(watched, work, limiter=self._limiter)
         finally:
             self._release(lane)
 

@@ -42,6 +42,7 @@ async def test_a_free_thread_goes_to_the_lane_that_has_the_fewest():
         nursery.start_soon(shop.run_all, [pieces.of("shop")] * 8)
         assert await begun(pieces, 2) == ["shop", "shop"], "all threads, while nobody else wants one"
         nursery.start_soon(town.run_all, [pieces.of("town")] * 2)
+        await begun(pieces, 2)  # both wait for a thread now
         for count in range(3, 11):
             pieces.may_end.release()
             await begun(pieces, count)

@@ -146,3 +146,32 @@ async def test_tasks_are_drained_and_started_with_the_token_alone(port, desk):
     assert desk.changed[1:] == [("start", "town")]
     code, _, _ = await port.ask("GET", "/tasks/start?task=town")
     assert code == 405
+
+
+HOSTILE = ("%00", "%0d%0aSet-Cookie:%20a=b", "%1b%5b31m", "..%2f..%2fetc%2fpasswd", "x" * 3_000, "%ff%fe", "shop%00")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_a_hostile_name_of_a_task_is_refused_in_plain_text(port, desk, name):
+    status, headers, body = await port.ask("GET", f"/status.json?task={name}")
+    assert status == 404
+    assert len(body) < 1_000
+    assert not any(byte < 32 for byte in body.rstrip(b"\n"))
+    assert b"Set-Cookie" not in str(headers).encode()
+
+
+@pytest.mark.parametrize("path", ["/tasks/drain", "/tasks/start", "/rounds/1/abort"])
+@pytest.mark.parametrize("name", ["shop", "city", *HOSTILE])
+async def test_who_has_no_token_changes_nothing_and_does_not_learn_which_tasks_there_are(port, desk, path, name):
+    status, _, body = await port.ask("POST", f"{path}?task={name}")
+    assert status == 401
+    assert b"shop" not in body
+    assert desk.changed == []
+
+
+async def test_a_live_view_ends_with_its_task_so_that_it_is_asked_for_anew(port, desk, autojump_clock):
+    view = port.resources._live(desk.played[1])
+    assert (await anext(view)).startswith(b"data: ")
+    del desk.played[1]
+    with pytest.raises(StopAsyncIteration):
+        await anext(view)

@@ -11,14 +11,19 @@ import trio.lowlevel
 
 from fsl_async.error_groups import leaves
 from fsl_async.errors import ChannelError, MisuseError
+from fsl_async.wire.codec import encode
+from fsl_async.wire.messages import AskTask
 from parties.events import PeerMet, SubmissionIn, Warned
+from parties.identity.credentials import Credentials
 from parties.identity.keys import Identity
+from parties.identity.registry import Registry, Revocation
 from parties.identity.served import are_marks, served, serves
 from parties.server.admission import Anyone
+from parties.server.limits import ConversationLimits
 from parties.storage.store import Change, DiskFullError, MemoryStore, Record, StoreLostError
 from tests.support.mall import Mall, called
 from tests.support.shop import LIBERAL, assert_exact, opened, take_part
-from transport import BusyError, HandshakeSettings, Kind, RefusedError, Role
+from transport import BusyError, Channel, HandshakeSettings, Kind, RefusedError, Role
 
 SHOP, TOWN, CITY = called("shop"), called("town"), called("city")
 
@@ -177,7 +182,71 @@ async def test_from_the_moment_at_which_a_task_ends_its_clients_are_told_to_come
             pytest.fail("connected")
 
 
+async def test_a_key_that_one_task_revokes_is_a_client_of_the_other_as_before(mall, autojump_clock):
+    async with opened(mall.client("ben", TOWN), mall.client("anna", SHOP)) as (ben, anna):
+        async with mall.client("ben", SHOP):
+            for index in (0, 1):
+                mall.servers["shop", index].enrolment.reload(only(mall, "anna", revoked="ben"))
+        with pytest.raises(RefusedError, match="revoked"):
+            async with mall.client("ben", SHOP, patience=0):
+                pytest.fail("connected")
+        with pytest.raises(MisuseError, match="runs another task"):  # the town's server answers, which knows the key
+            async with mall.client("ben", called("shop", min_clients=3)):
+                pytest.fail("connected")
+        async with opened(mall.client("cleo", TOWN)) as (cleo,):
+            await take_part(ben)
+            await take_part(cleo)
+        await mall.finish_round("town")
+        await take_part(anna)
+
+
+def only(mall: Mall, name: str, *, revoked: str) -> Registry:
+    """A list with one client, and another that is revoked."""
+    return Registry([mall.known[name].public], [Revocation(revoked, mall.known[revoked].public.channel, "")])
+
+
 # ---- whose trouble it is
+
+
+async def flood(mall: Mall, name: str, task, index: int, answered: list[int]) -> None:
+    """Ask as often as the network takes it, and read whatever comes."""
+    keys = mall.known[name]
+    credentials = Credentials.of(keys, task.digest()).encode()
+    settings = HandshakeSettings(keys.channel_secret, Role.CLIENT, Kind.LIVE, os.urandom, credentials)
+
+    async def read(channel: Channel) -> None:
+        while True:
+            await channel.receive(1_000_000)
+            answered[index] += 1
+
+    channel = await mall.network.dial(f"S{index}", mall.identities[index].public.channel, settings)
+    async with channel, trio.open_nursery() as nursery:
+        nursery.start_soon(read, channel)
+        while True:
+            await channel.send(*encode(AskTask()))
+
+
+async def test_a_client_that_floods_one_task_has_its_share_of_it_and_none_of_another(mall, autojump_clock):
+    answered = [0, 0]
+    limits = ConversationLimits(requests_per_second=10, request_burst=30)
+    mall.admit("dora", "city")
+    mall.admit("emil", "city")
+    mall.admit("fay", "city")
+    await mall.serve(CITY, conversations=limits)
+    async with trio.open_nursery() as floods:
+        began = trio.current_time()
+        for index in (0, 1):
+            floods.start_soon(flood, mall, "dora", CITY, index, answered)
+        await trio.sleep(5)  # all that a client may ask at once is used up
+        for task, names in ((SHOP, ("anna", "ben")), (CITY, ("emil", "fay"))):
+            before = trio.current_time()
+            await round_of(mall, task, *names)
+            assert trio.current_time() - before < 1
+        elapsed = trio.current_time() - began
+        most = limits.request_burst + limits.requests_per_second * elapsed + 2
+        assert limits.request_burst < min(answered)
+        assert max(answered) <= most
+        floods.cancel_scope.cancel()
 
 
 async def test_a_task_that_the_other_server_does_not_have_yet_waits_and_disturbs_nobody(mall, autojump_clock):
