@@ -198,9 +198,16 @@ class LoopThread(Generic[HostT]):
         """Have something done in the loop, and wait for it.
 
         Raises:
-            MisuseError: closed.
+            MisuseError: closed, called in the thread itself, or the time is no time.
             TimeoutError: it took longer than it may.
         """
+        if threading.current_thread() is self._thread:
+            raise MisuseError(
+                f"called in the thread of the {self._thread.name} (by its `watch`, for instance), which cannot wait "
+                "for itself: call it from another thread"
+            )
+        if not isinstance(timeout, int | float) or not timeout >= 0:
+            raise MisuseError(f"timeout is {timeout!r}: give seconds, 0 or more; left out, a call waits for ever")
         call = Call(work, timeout)
         result = self.post(call)
         try:

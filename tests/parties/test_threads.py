@@ -124,3 +124,24 @@ def test_an_asyncio_task_that_is_cancelled_as_its_call_fails_is_told_of_what():
     home.start()
     asyncio.run(main(home))
     home.close()
+
+
+def test_what_is_called_in_the_thread_itself_is_told_and_does_not_wait_for_itself():
+    home = thread()
+    home.start()
+
+    async def asks_itself(host: str) -> str:
+        return home.call(name_of)
+
+    refused = within(10, lambda: home.call(asks_itself))
+    assert str(refused).startswith("called in the thread of the room (by its `watch`, for instance)")
+    home.close()
+
+
+@pytest.mark.parametrize("timeout", [-1, None, float("nan"), "5"])
+def test_a_time_that_is_none_is_refused_by_name(timeout):
+    home = thread()
+    home.start()
+    with pytest.raises(MisuseError, match=f"^timeout is {timeout!r}: give seconds, 0 or more"):
+        home.call(name_of, timeout)
+    home.close()

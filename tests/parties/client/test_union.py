@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import trio
+from msgspec.structs import replace
 
 from fsl_async import MisuseError, PeerViolationError, Ring, Sparse, Task
-from fsl_async.wire.codec import encode
-from fsl_async.wire.messages import Block, Download, Enter, Message, Refused, Retrieve
+from fsl_async.digests import Domain
+from fsl_async.wire.codec import decode, encode
+from fsl_async.wire.messages import Block, Download, Enter, Finished, Message, Refused, Retrieve
 from parties import NoUnionError, RoundClosedError, simulate
+from parties.statement import Statement
 from tests.support.shop import TASK, meddled, model
 
 BLOCKS = (Sparse("items", rows=64, select=4), Sparse("shops", rows=16, select=2))
@@ -120,6 +123,40 @@ async def test_a_union_that_only_one_server_signs_is_refused() -> None:
         async with meddled(net.client("eve"), incoming=change) as eve:
             with pytest.raises(PeerViolationError, match=r"^S[01]: sent a union of .items. that is not"):
                 await eve.union()
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda old: {"union": (replace(old.union[0], size=2**62), old.union[1])}, "^S0 and S1: describe different"),
+        (lambda old: {"union": (replace(old.union[0], digest=bytes(32)), old.union[1])}, "^S0 and S1: describe diff"),
+        (lambda old: {"union": old.union[:1]}, "^S0: has signed no union for a round that has found one"),
+        (lambda old: {"union": ()}, "^S0: has signed no union for a round that has found one"),
+        (lambda old: {"union": old.union * 50}, "^S0: has signed no union for a round that has found one"),
+        (lambda old: {"union": old.union[::-1]}, "^S0: has signed no union for a round that has found one"),
+        (lambda old: {"round_id": bytes(32)}, "^S0: answered with another round's outcome"),
+    ],
+    ids=["huge", "another", "too few blocks", "none", "too many blocks", "another order", "of another round"],
+)
+async def test_a_server_that_signs_another_union(change, error) -> None:
+    """It has its own key; S1 has signed what was found."""
+
+    async def lie(address: str, said: Message, data: bytes) -> bytes:
+        if address != "S0" or not isinstance(said, Finished):
+            return data
+        true = Statement.parse(decode(data, Finished, address).bulk, SEEN, "eve", address)
+        lies = replace(true, **change(true)).canonical()
+        return b"".join(
+            encode(Finished(round_id=said.round_id, signature=net._identities[0].sign(Domain.STATEMENT, lies)), lies)
+        )
+
+    async with simulate(SEEN, {}, seed=1) as net, net.client("ada") as ada, net.client("bob") as bob:
+        await unite(net, ada, bob)
+        async with meddled(net.client("eve"), incoming=lie) as eve:
+            with pytest.raises(PeerViolationError, match=error):
+                await eve.union()
+        async with net.client("eve") as eve:
+            assert (await eve.union())["items"].tolist() == [0, 1, 9, 20]
 
 
 async def test_a_union_is_forgotten_with_its_rounds() -> None:
