@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from tests import ROOT
 from tests.support import guide
 from transport.testing import CASES
+from transport.testing.__main__ import main
 
 PAGE = "docs/extending.md"
 
@@ -33,6 +35,24 @@ def test_the_transport_of_the_page_does_what_every_one_must(shown, case, tmp_pat
 
 def test_the_test_of_the_page_is_one(shown):
     assert shown.test_abstract_sockets.pytestmark[0].args[1] is CASES
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["no_such:Thing", "x"], "cannot be made .ModuleNotFoundError: .*MODULE:NAME"),
+        (["transport:NoSuchThing", "x"], "cannot be made .AttributeError: .*NoSuchThing"),
+        (["transport", "x"], "cannot be made .*MODULE:NAME"),
+        (["json:loads", "x"], "cannot be made .TypeError: .*needs no arguments"),
+        (["builtins:dict", "x"], "is no transport.Transport"),
+        (["transport:MemoryNetwork", "x", "--only", "nosuch"], "no case has 'nosuch' in its name"),
+    ],
+)
+def test_the_command_says_what_to_do_about_what_is_no_transport(arguments, told, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert re.search(told, " ".join(capsys.readouterr().err.split()))
 
 
 # ---- a protocol

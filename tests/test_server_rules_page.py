@@ -7,10 +7,14 @@ import inspect
 import re
 import runpy
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
+import msgspec
 import pytest
+
+from fsl_async import Adam, Task
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "server-rules.md"
@@ -28,6 +32,13 @@ async def test_the_programs_of_the_page_run(monkeypatch: pytest.MonkeyPatch) -> 
         running = eval(code, module.__dict__)
         if inspect.iscoroutine(running):
             await running
+
+
+def test_the_task_file_of_the_page_is_one() -> None:
+    (shown,) = re.findall(r"^```toml\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    table = tomllib.loads(shown)["task"]
+    task = msgspec.convert(table, Task)
+    assert (task.apply, task.weights, task.optimizer) == ("weighted-mean", "examples", Adam(0.3))
 
 
 def test_the_example_ends_near_the_truth(capsys: pytest.CaptureFixture[str]) -> None:

@@ -206,7 +206,8 @@ async def _exchange_preambles(wire: Wire, ours: Preamble) -> Preamble:
     except ConnectionLostError as error:
         raise TurnedAwayError(
             "the server closed the connection before it said anything: it is overloaded, it limits how often this "
-            "address may connect, or it is not an fsl-async server; wait a moment and try again"
+            "address may connect, its `transport` is another one, or it is not an fsl-async server; wait a moment and "
+            "try again"
         ) from error
     require_magic(opening)
     theirs = Preamble.decode(opening + await wire.receive_exactly(PREAMBLE_SIZE - len(MAGIC)))

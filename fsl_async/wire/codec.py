@@ -59,6 +59,10 @@ class MessageSet:
         members: tuple[Any, ...] = get_args(union) or (union,)
         if not (1 <= len(name) <= 64 and name.isascii() and name.isprintable()):
             raise MisuseError(f"a protocol's name is 1 to 64 printable ASCII characters, not {name!r}")
+        if not isinstance(most_bulk, int):
+            raise MisuseError(
+                f"most_bulk is a number of bytes, not {most_bulk!r}; several messages are one union: A | B"
+            )
         if not 0 <= most_bulk <= BULK_LIMIT:
             raise MisuseError(f"most_bulk={most_bulk:,}; a message carries 0 to {BULK_LIMIT:,} bytes of bulk")
         for member in members:

@@ -17,19 +17,25 @@ def named_transport(name: str) -> Transport:
         name: "module:name" of a class or a function that makes it, without arguments; empty for `SocketTransport`.
 
     Raises:
-        MisuseError: there is no such module, or nothing of that name in it, or what it makes is no `Transport`.
+        MisuseError: there is no such module, or nothing of that name in it, or it makes no `Transport`, or fails.
     """
     if not name:
         return SocketTransport()
     module, _, attribute = name.partition(":")
     try:
         make = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (Exception, SystemExit) as error:  # an import runs whatever the module holds
         raise MisuseError(
             f"transport = {name!r} cannot be imported ({error}); it is written module:name, and the module has to be "
             "installed where this program runs, or in a folder of PYTHONPATH"
         ) from error
-    made = make() if callable(make) else make
+    try:
+        made = make() if callable(make) else make
+    except (Exception, SystemExit) as error:
+        raise MisuseError(
+            f"transport = {name!r} cannot be made ({type(error).__name__}: {error}); name a class or a function that "
+            "makes a transport.Transport without arguments"
+        ) from error
     if not isinstance(made, Transport):
         raise MisuseError(f"transport = {name!r} gives {made!r}, which is no transport.Transport")
     return made

@@ -163,6 +163,8 @@ def rounds(file: ServerFile, task: Task) -> str:
     ends = []
     if task.protocol != "psr":
         ends.append(f"after {file.rounds.clients or task.max_clients} submissions")
+    if task.protocol != "psr" and task.sample is not None:
+        ends.append("when all that were drawn have submitted")
     if file.rounds.seconds:
         ends.append(f"after {file.rounds.seconds:g} s")
     return f"a round runs {task.protocol} and closes {' or '.join(ends)}"

@@ -71,3 +71,8 @@ def test_a_union_of_what_are_no_messages_is_refused() -> None:
 def test_two_messages_with_one_tag_are_refused() -> None:
     with pytest.raises(MisuseError, match="two messages of 'game' have the tag 'ping'; give one of them another tag="):
         MessageSet("game", Ping | Other)
+
+
+def test_messages_that_are_not_written_as_one_union_are_refused_with_the_way_to_write_them() -> None:
+    with pytest.raises(MisuseError, match=r"several messages are one union: A \| B"):
+        MessageSet("game 1", Ping, Pong)  # type: ignore[arg-type]

@@ -115,6 +115,7 @@ REFUSED = {
     "no such name": ("transport:NoSuchTransport", "cannot be imported.*NoSuchTransport"),
     "no colon": ("transport", "cannot be imported.*written module:name"),
     "no module": (":Transport", "cannot be imported"),
+    "needs arguments": ("json:loads", "cannot be made .TypeError: .*without arguments"),
     "not a transport": ("transport:Limits", "which is no transport.Transport"),
 }
 
