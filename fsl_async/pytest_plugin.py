@@ -237,10 +237,10 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say where the charts are."""
-    path, saved = config.getoption("fsl_chart"), sorted(config.stash[_SAVED])
+    path, saved = config.getoption("fsl_chart"), config.stash[_SAVED]
     if path and not saved:
         terminalreporter.write_line(f"fsl-async: no chart in {path}: no test has made a simulated world")
-    for name, charts in saved:
+    for name, charts in sorted(saved):
         count = f"{charts} charts" if charts > 1 else "a chart"
         terminalreporter.write_line(f"fsl-async: {count} in {name}")
 
