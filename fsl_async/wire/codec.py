@@ -81,10 +81,14 @@ class MessageSet:
         """Refuse a message that the other side would refuse.
 
         Raises:
-            MisuseError: it is not of the union, or has too much bulk.
+            MisuseError: it is not of the union, or has too much bulk; or a field is not of its type or beyond a limit.
         """
         if type(message) not in self.members:
             raise MisuseError(f"{type(message).__name__} is no message of {self.name!r}")
+        try:
+            decode(encode(message)[0], self.union, "this party")
+        except (PeerViolationError, TypeError, ValueError, OverflowError) as error:
+            raise MisuseError(f"{type(message).__name__} would be refused: {error}") from error
         if bulk > self.most_bulk:
             raise MisuseError(f"{bulk:,} bytes of bulk; a message of {self.name!r} carries {self.most_bulk:,} at most")
 

@@ -15,8 +15,14 @@ def starting_model(file: ServerFile, task: Task) -> Model:
     """The model of the first round; none where rounds only find unions.
 
     Raises:
-        MisuseError: the file names none, or cannot be read; or the task has none, and the file names one.
+        MisuseError: the file names none, or cannot be read; or the task has none, and the file names one; or the file
+            names one for sums, and there are none.
     """
+    if task.protocol != "ssa" and file.save_update is not None:
+        raise MisuseError(
+            f'save_update = {str(file.save_update)!r}: task {task.name!r} has protocol = "{task.protocol}", its rounds '
+            "sum nothing; remove save_update"
+        )
     if task.protocol == "psu":
         for key in ("model", "save_model", "checkpoints"):
             if getattr(file, key) is not None:

@@ -33,7 +33,7 @@ from parties.server.clients.retrievals import longest_answer
 from parties.server.limits import ConversationLimits
 from parties.server.round.records import submission_bytes
 
-__all__ = ["PROCESS_BYTES", "message_bytes", "server_bytes"]
+__all__ = ["PROCESS_BYTES", "message_bytes", "rule_bytes", "server_bytes"]
 
 PROCESS_BYTES = 170 << 20
 """Of the interpreter, the libraries and the compiled kernels, at the start; less later."""
@@ -75,7 +75,7 @@ def server_bytes(task: Task, model: Mapping[str, npt.NDArray[Any]], messages: in
         tables = SEGMENTS * weight if isinstance(block, Sparse) else 0
         outcomes = 2 * (NUMBER_BYTES + integer)
         each = places * element + tables + 3 * weight + 3 * element + outcomes + NUMBER_BYTES + weight
-        each += _rule_bytes(task)
+        each += rule_bytes(task)
         held += each * block.weights
     return PROCESS_BYTES + held + messages
 
@@ -88,7 +88,7 @@ def _retrieved_bytes(task: Task, model: Mapping[str, npt.NDArray[Any]]) -> int:
     )
 
 
-def _rule_bytes(task: Task) -> int:
+def rule_bytes(task: Task) -> int:
     """For each weight, what an average or an optimizer takes beyond the addition of a sum."""
     if task.adds or task.rule == "own":
         return 0

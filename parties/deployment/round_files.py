@@ -7,13 +7,14 @@ stands beside the model that belongs to it, and is written first.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
 
 from fsl_async.errors import MisuseError, StorageError
 from fsl_async.task import Task
-from parties.files.models import ModelForm, checkpoint, save_model, save_state
+from parties.files.models import ModelForm, checkpoint, save_model, save_state, state_path
 from parties.outcome import Model
 from parties.server.history import SumOf
 from parties.server.server import Server
@@ -36,15 +37,29 @@ class RoundFiles:
         """Make the folder of checkpoints; refuse what could never be written.
 
         Raises:
-            MisuseError: a file's name has a wrong suffix, or no file can hold the task's sums.
+            MisuseError: a file's name has a wrong suffix, or is another file's; or no file can hold the task's sums.
             StorageError: the folder cannot be made.
         """
+        self._refuse_one_name()
         if self._file.save_update:
             ModelForm.of(self._file.save_update)
         if self._file.save_update and task.ring.bits == 128 and task.ring.fraction_bits == 0:
             raise MisuseError("save_update: no file holds sums of whole numbers of 128 bits; use a ring of 64 bits")
         if self._file.checkpoints:
             _make_folder(self._file.checkpoints)
+
+    def _refuse_one_name(self) -> None:
+        """Refuse two files of one name, of which one would be written over the other."""
+        file = self._file
+        beside = state_path(file.save_model) if file.save_model else None
+        written = {"save_update": file.save_update, "save_model": file.save_model}
+        others = {"model": file.model, "state": file.state, "save_model": file.save_model, "save_model's state": beside}
+        for key, path in written.items():
+            for other, same in others.items():
+                if path is None or same is None or key == other or {key, other} == {"save_model", "model"}:
+                    continue
+                if os.path.realpath(path) == os.path.realpath(same):
+                    raise MisuseError(f"{key} = {str(path)!r} is the file of {other} as well; give it another name")
 
     def write(self, server: Server, number: int) -> None:
         """Write all of them.

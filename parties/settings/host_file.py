@@ -21,6 +21,7 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 
 from fsl_async.errors import MisuseError
+from parties.files.models import state_path
 from parties.files.toml import read_toml
 from parties.identity.served import MOST_TASKS
 from parties.settings.party_file import (
@@ -262,6 +263,8 @@ def places(file: ServerFile) -> list[tuple[str, Path]]:
         place = value.path if isinstance(value, OnDisk) else value
         if isinstance(place, Path):
             found.append((key, Path(os.path.realpath(place.parent), place.name)))
+        if key == "save_model" and isinstance(place, Path):
+            found.append((f"the state beside {key}", state_path(found[-1][1])))
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias, get_args
 
-from fsl_async.digests import same
+from fsl_async.digests import DIGEST_BYTES, same
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.foreign_text import shortened
 from fsl_async.protocols.ending import CloseRound, GaveUp, PeerAbort, PeerConclusion
@@ -154,6 +154,8 @@ def _conclude(state: Combined, event: Applied, terms: Terms) -> Concluded:
 @MACHINE.transition
 def _finish(state: Concluded, event: PeerConclusion, terms: Terms) -> Done | Differed:
     heard = state.heard | {event.said: event.content()}
+    if len(event.outcome) != DIGEST_BYTES:
+        raise PeerViolationError(terms.peer, f"concludes with {len(event.outcome):,} bytes, which are no digest")
     if state.outcome != event.outcome:
         if not terms.own_rule:
             raise PeerViolationError(terms.peer, "arrived at another outcome from the same shares")

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from fsl_async.costs.variants import Name, Question
+from fsl_async.server_rules import optimizer_arrays
 from parties.commands.plan.figures import Assumptions, Crossover, Figures, percent, size
+from parties.deployment.memory_need import rule_bytes
 
 __all__ = ["SETTINGS", "Advice"]
 
@@ -105,7 +107,13 @@ class Advice:
         Args:
             crossover: computes the limits for another question.
         """
-        sentences = (self._bounds(), self._if_grouped(crossover), self._if_fixed(), self._of_the_union())
+        sentences = (
+            self._bounds(),
+            self._if_grouped(crossover),
+            self._if_fixed(),
+            self._of_the_union(),
+            self._of_the_optimizer(),
+        )
         return tuple(sentence for sentence in sentences if sentence)
 
     def _bounds(self) -> str:
@@ -163,3 +171,14 @@ class Advice:
                 f"because {why}."
             )
         return f'alignment="union" does not pay with {rows}: {sent}, because {why}, and {took}.'
+
+    def _of_the_optimizer(self) -> str:
+        task = self.question.asked
+        arrays, weights = optimizer_arrays(task.optimizer), sum(block.weights for block in task.model_blocks)
+        if not arrays:
+            return ""
+        return (
+            f"The optimizer {type(task.optimizer).__name__} keeps {arrays} float64 for each weight: on each server "
+            f"{size(8 * arrays * weights)} in the store and beside each checkpoint, and "
+            f"{size(rule_bytes(task) * weights)} of memory when a sum is applied."
+        )

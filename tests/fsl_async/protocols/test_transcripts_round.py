@@ -390,6 +390,9 @@ def test_outcomes_of_an_own_rule_may_differ() -> None:
     with pytest.raises(PeerViolationError, match="sent two different conclusions for one round"):
         step(differed, PeerConclusion(OUTCOME), terms)
     assert isinstance(step(reach(Concluded), PeerConclusion(OUTCOME), terms), Done)
+    for outcome in (b"", b"x" * 60_000):  # nothing of any length is kept, and shown as a digest
+        with pytest.raises(PeerViolationError, match="bytes, which are no digest"):
+            step(reach(Concluded), PeerConclusion(outcome), terms)
 
 
 def test_a_client_submits_once() -> None:

@@ -51,6 +51,27 @@ def test_what_the_other_side_would_refuse_is_not_sent() -> None:
         GAME.require(Ping(1), 11)
 
 
+class Hand(Message, frozen=True, tag="hand"):
+    cards: list[int]
+    name: str = ""
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (Hand([0] * 65), "64"),
+        (Hand([], "x" * 257), "256"),
+        (Hand(["ace"]), r"Expected `int`, got `str`"),  # type: ignore[list-item]
+        (Hand([2**65]), "nteger"),
+        (Hand([object()]), "object"),  # type: ignore[list-item]
+    ],
+    ids=["too many", "too long", "another type", "too large", "no value at all"],
+)
+def test_a_message_that_the_other_side_could_not_read_is_refused_where_it_is_made(message: Hand, words: str) -> None:
+    with pytest.raises(MisuseError, match=f"Hand would be refused: .*{words}"):
+        MessageSet("cards", Hand).require(message, 0)
+
+
 @pytest.mark.parametrize("name", ["", "a" * 65, "ännchen", "a\nb"])
 def test_a_name_is_short_and_printable(name: str) -> None:
     with pytest.raises(MisuseError, match="a protocol's name is 1 to 64 printable ASCII characters"):

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from fsl_async import Adam, Momentum, Ring, Sparse, Task
 from fsl_async.costs.variants import Name, build
 from fsl_async.errors import MisuseError
 from parties.commands.application import app
 from parties.commands.plan import calibration, plan, view
 from parties.commands.plan.calibration import TYPICAL
 from parties.commands.plan.figures import Assumptions, size
-from parties.commands.plan.plan import Plan, crossover, figures, make_plan, question_of, typical
+from parties.commands.plan.plan import Plan, crossover, figures, make_plan, question_about, question_of, typical
 
 HOME = typical(upload=20, download=100, link=1000, latency=5, cores=2)
 
@@ -413,3 +414,15 @@ def test_what_is_no_task_to_plan_is_refused(
     code, _, err = run(capsys, str(tmp_path / "none.toml"))
     assert code == 3
     assert "cannot be read" in err
+
+
+def test_what_an_optimizer_keeps_is_said() -> None:
+    block, ring = Sparse("items", rows=10_000, width=8, select=50), Ring(64, fraction_bits=24)
+    for optimizer, words in (
+        (Adam(0.1), "Adam keeps 2 float64 for each weight: on each server 1.221 MiB in the store"),
+        (Momentum(1.0), "Momentum keeps 1 float64 for each weight: on each server 625 KiB in the store"),
+        (None, ""),
+    ):
+        made = Task(name="t", blocks=[block], ring=ring, apply="mean", optimizer=optimizer)
+        why = make_plan(question_about(made, clients=0, rounds=1, union=0, dtype="f4"), HOME).why
+        assert [words in sentence for sentence in why if "optimizer" in sentence] == [True] * bool(optimizer)

@@ -41,6 +41,12 @@ def test_a_model_of_unions_is_refused_by_its_key(key: str) -> None:
         starting_model(file(**{key: Path("x")}), PSU)
 
 
+@pytest.mark.parametrize("task", [PSR, PSU])
+def test_a_file_for_sums_is_refused_where_there_are_none(task: Task, tmp_path: Path) -> None:
+    with pytest.raises(MisuseError, match=rf"save_update = 'x.npz': .* = .{task.protocol}., its rounds sum nothing"):
+        starting_model(file(save_update=Path("x.npz")), task)
+
+
 def test_retrievals_that_nothing_ends_are_refused() -> None:
     check_rounds(RoundsTable(seconds=60), PSR)
     with pytest.raises(MisuseError, match=r"rounds\.seconds = 0: .* its 3 retrievals of a round would wait for ever"):

@@ -169,6 +169,27 @@ async def test_no_state_of_an_earlier_round_stays_beside_a_model_without_one(
     assert [point.state is None for point in checkpoints(tmp_path / "made")] == [False, True]
 
 
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (('save_update = "model.npz"',), "save_update = .*model.npz' is the file of model as well"),
+        (('save_model = "now.npz"', 'save_update = "./now.npz"'), "is the file of save_model as well"),
+        (('save_model = "now.npz"', 'save_update = "now.state.npz"'), "is the file of save_model's state as well"),
+        (('state = "begun.npz"', 'save_model = "begun.npz"'), "save_model = .* is the file of state as well"),
+    ],
+)
+def test_no_file_is_written_over_another(lines: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    file = ServerFile.load(files_of(tmp_path, task(**FED_ADAM), *lines))
+    with pytest.raises(MisuseError, match=words):
+        RoundFiles(file).prepare(task(**FED_ADAM))
+
+
+def test_a_model_may_be_saved_where_it_was_read_and_its_state_as_well(tmp_path: Path) -> None:
+    lines = ('save_model = "model.npz"', 'state = "model.state.npz"')
+    file = ServerFile.load(files_of(tmp_path, task(**FED_ADAM), *lines))
+    RoundFiles(file).prepare(task(**FED_ADAM))
+
+
 def test_sums_that_no_file_can_hold_are_refused_at_the_start(tmp_path: Path) -> None:
     made = task(ring=Ring(128))
     file = ServerFile.load(files_of(tmp_path, made, 'save_update = "sum.npz"'))
