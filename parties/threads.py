@@ -225,11 +225,12 @@ class LoopThread(Generic[HostT]):
         Raises:
             FslError: something could not be closed in good order.
         """
-        over = self.ended.done() or self.is_elsewhere()
+        told = self.ended.done()
         self.begin_close()
-        if not over and threading.current_thread() is not self._thread:
+        if not self.is_elsewhere() and threading.current_thread() is not self._thread:
             self._thread.join()
-            self.ended.result()
+            if not told:
+                self.ended.result()
 
     def begin_close(self) -> None:
         """Have the loop end; `ended` tells how that went."""

@@ -142,14 +142,17 @@ class _OnStage:
 
 
 class _Tasks(Callers):
-    """Any task of the loop may call, unless it waits for a call itself."""
+    """Any task of the loops that have called may call, unless it waits for a call itself."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self._loops = {loop}
 
     def note(self, caller: object) -> None:
         """See `Callers.note`."""
+        with suppress(RuntimeError):  # what is read needs no loop
+            self._loops = {loop for loop in (*self._loops, asyncio.get_running_loop()) if not loop.is_closed()}
 
     def others(self, waiting: frozenset[object]) -> bool:
         """See `Callers.others`."""
-        return any(id(task) not in waiting for task in asyncio.all_tasks(self._loop))
+        open_loops = [loop for loop in self._loops if not loop.is_closed()]
+        return any(id(task) not in waiting for loop in open_loops for task in asyncio.all_tasks(loop))

@@ -64,6 +64,15 @@ def test_a_loop_that_cannot_be_made_is_an_error_and_no_wait(monkeypatch):
     assert isinstance(within(10, lambda: home.call(name_of)), MisuseError)
 
 
+def test_a_close_waits_until_the_thread_is_gone(monkeypatch):
+    home = thread()
+    home.start()
+    home.begin_close()
+    assert home.ended.result(10) is None
+    home.close()
+    assert not home._thread.is_alive()
+
+
 def test_a_close_that_fails_says_so_however_fast_the_thread_ends(monkeypatch):
     home = thread(room_that_does_not_close)
     home.start()

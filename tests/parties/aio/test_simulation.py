@@ -116,3 +116,23 @@ def test_errors_and_the_wrong_door():
         trio.run(two_rounds, parties.aio.simulate, 1)
     with pytest.raises(MisuseError, match=r"use `async with parties\.aio\.simulate\(\.\.\.\)`"):
         asyncio.run(two_rounds(simulate, 1))
+
+
+def test_a_simulation_in_several_loops_one_after_the_other():
+    """Who waits is not told that nobody is left, as long as another task of its loop may end the wait."""
+
+    async def begin() -> tuple[parties.aio.Network, parties.aio.Client]:
+        net = await parties.aio.simulate(TASK, model(), seed=1)
+        return net, await net.client("anna")
+
+    async def go_on(net: parties.aio.Network, anna: parties.aio.Client) -> None:
+        await anna.submit({})
+        waiting = asyncio.create_task(anna.outcome())
+        for name in ("ben", "carol"):
+            await (await net.client(name)).submit({})
+        await asyncio.sleep(0.2)
+        await net.finish_round()
+        assert (await waiting).counted
+        await net.aclose()
+
+    asyncio.run(go_on(*asyncio.run(begin())))
