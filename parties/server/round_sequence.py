@@ -165,7 +165,7 @@ class RoundSequence:
     async def freeze(self, number: int) -> None:
         """List who has asked for a round, if it is still to be drawn."""
         if isinstance(stage := self._rounds.stage, Sampling) and stage.sample.number == number:
-            await stage.sample.freeze(self._rounds.askers.of(number))
+            await stage.sample.freeze(frozenset() if await self._gives_up() else self._rounds.askers.of(number))
             await self._open_if_drawn()
 
     def check_known(self, round_id: bytes) -> None:
@@ -254,7 +254,8 @@ class RoundSequence:
     async def _gather(self, sample: SampleRun) -> None:
         """Wait until who has asked is to be listed; a list that the peer has sent meanwhile is answered."""
         askers, enrolment = self._rounds.askers, self._records.enrolment
-        if await sample.wait_ready(askers, lambda: enrolment.everybody, self._setup.schedule):
+        schedule = self._setup.schedule
+        if await self._gives_up() or await sample.wait_ready(askers, lambda: enrolment.everybody, schedule):
             await self._gathered(sample.number)
 
     async def _open_if_drawn(self) -> None:
@@ -268,6 +269,7 @@ class RoundSequence:
         run: RoundRun = await self._nursery.start(self._live, start)
         self._rounds.stage = Running(toss, sample, run)
         if sample is not None and (too_few := sample.explanation()):  # it opens for nobody, and nobody is told
+            await self._give_up_restored(run)
             if run.accepts(GaveUp):
                 await run.take(GaveUp(too_few))
             return
@@ -343,8 +345,11 @@ class RoundSequence:
 
     async def _give_up_restored(self, run: RoundRun) -> None:
         """Abort a round that had begun in the copy that became our store: another sum of it may have been opened."""
-        if run.accepts(GaveUp) and await self._records.history.gives_up(self.holdings.progress.settled):
+        if run.accepts(GaveUp) and await self._gives_up():
             await run.take(GaveUp("its store was made of a copy, which does not say what was said since"))
+
+    async def _gives_up(self) -> bool:
+        return await self._records.history.gives_up(self.holdings.progress.settled)
 
     # ---- settle
 

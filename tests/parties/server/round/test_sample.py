@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -18,9 +19,14 @@ from fsl_async.wire.client_digests import pack_digests
 from fsl_async.wire.codec import encode
 from fsl_async.wire.messages import AskedList, Forward, Message, Opened, RosterList, Submit
 from parties import NotDrawnError, RequestDeniedError, Schedule, simulate
+from parties.compute import InlineLane
 from parties.events import ClientsDrawn
+from parties.server.history import Restore
 from parties.server.peer.forwarding import objection
+from parties.server.server import Server
+from parties.server.store_layout import RESTORES
 from parties.simulation.network import Network
+from parties.storage.store import Record
 from parties.testing.faults import AtTransition, Crash, SlowDisk
 from parties.testing.world import world
 from tests.support.machine_scenes import sampling_terms
@@ -370,6 +376,24 @@ async def test_an_operator_of_one_server_ends_the_gathering(seed: int, autojump_
         assert dict(drawn) == dict.fromkeys(("S0", "S1"), ClientsDrawn(number=1, asked=4, drawn=2))
         with pytest.raises(MisuseError, match="nobody is to be drawn for round 2 now"):
             made.servers[0].draw_round(2)
+
+
+async def test_a_server_whose_store_is_a_copy_lists_nobody_and_gives_the_round_up(seed: int, autojump_clock) -> None:
+    """At once: nobody asks for hours to take part in a round that is given up when it opens."""
+    network = Network(task(), model(), seed, InlineLane())
+    copied = Restore(settled=0, newest=False, gives_up=True, at=0.0)
+    await network.servers[0].setup.store.commit(Record(RESTORES, msgspec.msgpack.encode(copied)))
+    schedule = Schedule(clients=10, seconds=60, gather=3600.0, grace=1.0)
+    network.servers = tuple(Server(replace(server.setup, schedule=schedule)) for server in network.servers)
+    async with trio.open_nursery() as nursery:
+        for server in network.servers:
+            await nursery.start(server.run)
+        await trio.sleep(100)
+        (first,), (second,) = [await server.past_rounds() for server in network.servers]
+        assert "its store was made of a copy" in first.report.explanation
+        assert (first.report.ended, second.report.ended) == ("aborted", "aborted")
+        assert [server.state_name()[:19] for server in network.servers] == ["round 2: Gathering,"] * 2
+        nursery.cancel_scope.cancel()
 
 
 # ---- a peer that lists or forwards for others
