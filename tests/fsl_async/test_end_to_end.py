@@ -19,7 +19,7 @@ from fsl_async.client.planting import Grove
 from fsl_async.config import RoundConfig
 from fsl_async.wire.public_part import Layout, Trees
 from parties import simulate
-from parties.client import client as clients
+from parties.client import actor as actors
 from parties.client import submission as drafts
 from parties.client.client import Client
 from parties.client.trees import Planter, Planting
@@ -250,7 +250,7 @@ async def test_everybody_is_told_whether_it_counts() -> None:
             for client in (alice, bob):
                 outcome = await client.outcome()
                 assert (outcome.number, outcome.counted, outcome.reason) == (1, True, "")
-                assert outcome.clients == ("alice", "bob")
+                assert outcome.participants == 2
 
 
 async def test_a_round_with_too_few_is_aborted_and_the_next_one_opens() -> None:
@@ -323,7 +323,7 @@ def a_cheat(monkeypatch: pytest.MonkeyPatch, net: Network, kind: str) -> Client:
 
     monkeypatch.setattr(drafts, "submission_part", submission_part)
     with monkeypatch.context() as here:
-        here.setattr(clients, "Planter", Damager)
+        here.setattr(actors, "Planter", Damager)
         return net.client("mallory")
 
 

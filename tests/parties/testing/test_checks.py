@@ -10,9 +10,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from fsl_async import Ring
+from fsl_async.config import Draw, RoundConfig
 from fsl_async.errors import MisuseError, PeerViolationError, StorageError
 from fsl_async.protocols import ssa
-from fsl_async.wire.messages import Receipt, Refused, Share
+from fsl_async.wire.messages import Opened, Receipt, Refused, Share
 from parties.events import RoundOpened, RoundSettled
 from parties.outcome import Aborted, ClientOutcome, RoundReport
 from parties.testing import Delay, Ended, Fault, FullDisk, Partition
@@ -186,6 +188,22 @@ def a_receipt_is_late(case: Case) -> None:
     case.world.story.append(last._replace(at=last.at + 60))
 
 
+def the_servers_draw_differently(case: Case) -> None:
+    """What was announced, as if the task drew its clients; S1 drew everybody, and S0 nobody."""
+    for place, (at, note) in enumerate(case.world.transcript):
+        if isinstance(note.message, Opened):
+            config = RoundConfig.parse(note.message.config, note.sender)
+            task = msgspec.structs.replace(config.task, sample=config.task.quorum)
+            drawn = Draw(asked=task.max_clients, size=task.quorum, digest=bytes(32))
+            announced = msgspec.structs.replace(config, task=task, sample=drawn).canonical()
+            told = Opened(announced, drawn=note.sender == "S1")
+            case.world.transcript[place] = at, Note(note.sender, note.receiver, told, 0)
+
+
+def a_sum_is_added_that_is_to_be_divided(case: Case) -> None:
+    case.world.task = msgspec.structs.replace(case.world.task, apply="mean", ring=Ring(32, fraction_bits=1))
+
+
 SPOILED: dict[str, list[Callable[[Case], None]]] = {
     "nobody fails": [a_server_fails],
     "comes up again": [a_server_never_comes_up],
@@ -210,6 +228,8 @@ SPOILED: dict[str, list[Callable[[Case], None]]] = {
     "nobody asks in vain": [a_client_is_put_off],
     "spoiled is not counted": [a_spoiled_submission_counts],
     "refused means not counted": [a_refused_submission_counts],
+    "those drawn take part": [the_servers_draw_differently],
+    "rules": [a_sum_is_added_that_is_to_be_divided],
 }
 
 

@@ -237,7 +237,7 @@ class _Link:
 
     peer = "S1"
 
-    def post(self, message: Any) -> None:
+    def post(self, message: Any, *bulk: bytes) -> None:
         """Forget it."""
 
 
