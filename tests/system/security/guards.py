@@ -338,6 +338,14 @@ GUARDS = (
     Guard("a share has its size", RECORDS_OF_ROUNDS, "if len(share) != expected:", "if False:", (BYZANTINE,)),
     Guard("who gives up says why", ROUND, "if not event.explanation:", "if False:", (BYZANTINE, TRANSCRIPTS)),
     Guard("outcomes agree", ROUND, "if state.outcome != event.outcome:", "if False:", (BYZANTINE,)),
+    Guard("a conclusion is a digest", ROUND, "if len(event.outcome) != DIGEST_BYTES:", "if False:", (TRANSCRIPTS,)),
+    Guard(
+        "nothing that a function raises ends the server",
+        RULES,
+        "    except BaseException as error:  # whatever else it is",
+        "    except RuntimeError as error:  # whatever else it is",
+        (RULES_TESTED,),
+    ),
     Guard("an own rule's outcomes alone may differ", ROUND, "if not terms.own_rule:", "if False:", (TRANSCRIPTS,)),
     Guard(
         "a function is run only if the server's own file names it",
