@@ -33,6 +33,12 @@ def updates_from(task: Task, arrays: dict[str, Any]) -> dict[str, Any]:
     from fsl_async.ring import RingIntegers
     from fsl_async.task import Dense
 
+    if task.protocol != "ssa":
+        does = "only serve retrievals" if task.protocol == "psr" else "only find a union"
+        raise MisuseError(
+            f"the rounds of task {task.name!r} {does}: nothing is submitted in them (protocol={task.protocol!r})"
+        )
+
     def values(name: str, numbers: str) -> Any:
         elements = f"{name}.elements"
         if numbers in arrays and elements in arrays:

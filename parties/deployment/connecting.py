@@ -13,7 +13,7 @@ from parties.client.client import Client
 from parties.client.setup import ClientSetup
 from parties.compute import ThreadLane
 from parties.deployment.client_state import StateFile, open_state, state_file
-from parties.deployment.transports import named_transport
+from parties.deployment.transports import chosen_transport
 from parties.identity.keys import Identity, read_private
 from parties.identity.tokens import read_token
 from parties.settings.party_file import ClientFile
@@ -80,7 +80,7 @@ async def connect(
             identity=keys,
             servers=deployment.identities,
             addresses=deployment.addresses,
-            transport=transport or named_transport(given.transport),
+            transport=chosen_transport(transport, given.transport),
             lane=ThreadLane(),
             randomness=os.urandom,
             kind=Kind.LIVE,

@@ -23,7 +23,7 @@ from parties.compute import SharedThreads
 from parties.concurrency import RecurringEvent
 from parties.deployment.hosted_task import Ended, Failed, HostedTask, Running, Starting
 from parties.deployment.server import limits_of, own_identity
-from parties.deployment.transports import named_transport
+from parties.deployment.transports import chosen_transport
 from parties.events import ConnectionFailed, Warned
 from parties.operator import Log, ObserverSetup, OperatorObserver
 from parties.operator.log import level_number
@@ -82,7 +82,7 @@ class Host:
         self._founding = pairs[0]
         common, deployment = self._founding
         self.stopping = trio.Event()
-        self._transport = transport or named_transport(common.transport)
+        self._transport = chosen_transport(transport, common.transport)
         self._file = file
         self._common = common
         self._stop_seconds = stop_seconds

@@ -16,7 +16,7 @@ from fsl_async.server_rules import OwnRule
 from fsl_async.task import Task
 from parties.compute import ComputeLane, ThreadLane
 from parties.deployment.fitting import check_rounds, starting_model
-from parties.deployment.transports import named_transport
+from parties.deployment.transports import chosen_transport
 from parties.files.models import load_model
 from parties.identity.keys import Identity
 from parties.identity.registry import Registry
@@ -81,7 +81,7 @@ async def server_setup(
         apply=rule,
         keeps_update=file.save_update is not None,
         address=file.listen,
-        transport=transport or named_transport(file.transport),
+        transport=chosen_transport(transport, file.transport),
         lane=lane or ThreadLane(file.threads or None),
         randomness=os.urandom,
         kind=Kind.LIVE,

@@ -7,7 +7,21 @@ from importlib import import_module
 from fsl_async.errors import MisuseError
 from transport import SocketTransport, Transport
 
-__all__ = ["named_transport"]
+__all__ = ["chosen_transport", "named_transport"]
+
+
+def chosen_transport(given: Transport | None, name: str) -> Transport:
+    """The transport that a program gives, or else the one that the party's file names.
+
+    Raises:
+        MisuseError: what is given is no `Transport`; or see `named_transport`.
+    """
+    if given is None:
+        return named_transport(name)
+    if not isinstance(given, Transport):
+        remedy = f"; make one: {given.__name__}()" if isinstance(given, type) else ""
+        raise MisuseError(f"transport = {given!r} is no transport.Transport{remedy}")
+    return given
 
 
 def named_transport(name: str) -> Transport:

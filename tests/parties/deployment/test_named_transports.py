@@ -17,7 +17,7 @@ from parties.server.server import Server
 from parties.settings.party_file import ServerFile
 from tests.support import guide
 from tests.support.shop import assert_exact, deploy, take_part
-from transport import SocketTransport
+from transport import MemoryNetwork, SocketTransport
 
 PAGE = "docs/extending.md"
 OWN = "shown_transport:AbstractSockets"
@@ -124,6 +124,18 @@ REFUSED = {
 def test_what_is_no_transport_is_refused_where_it_is_named(name, text):
     with pytest.raises(MisuseError, match=text):
         named_transport(name)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"), [(MemoryNetwork, r"make one: MemoryNetwork\(\)"), (3, "transport = 3 is no")]
+)
+async def test_a_program_that_gives_no_transport_is_told_so(tmp_path, given, told):
+    write(tmp_path, ["127.0.0.1:0", "127.0.0.1:0"])
+    with pytest.raises(MisuseError, match=told):
+        async with connect(tmp_path / "anna.toml", transport=given):
+            pass
+    with pytest.raises(MisuseError, match=told):
+        await server_setup(tmp_path / "S0.toml", transport=given)
 
 
 @pytest.mark.parametrize("address", ["quic:host:9000", "unix:S0.socket", "unix:/" + "x" * 200])

@@ -54,3 +54,11 @@ def test_a_block_may_be_called_what_it_likes() -> None:
 def test_a_file_that_leaves_something_open_is_refused(arrays: dict[str, object], words: str) -> None:
     with pytest.raises(MisuseError, match=words):
         encoded(**arrays)
+
+
+@pytest.mark.parametrize(("protocol", "does"), [("psr", "only serve retrievals"), ("psu", "only find a union")])
+def test_a_task_without_updates_takes_no_file_whatever_it_holds(protocol, does) -> None:
+    width = {"width": 2} if protocol == "psr" else {}
+    task = Task(name="other", protocol=protocol, blocks=[Sparse("items", rows=300, select=4, **width)], max_clients=99)
+    with pytest.raises(MisuseError, match=f"the rounds of task 'other' {does}: nothing is submitted"):
+        updates_from(task, {"rows": np.zeros(1)})
