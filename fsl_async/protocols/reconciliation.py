@@ -233,4 +233,4 @@ def _behind_in_round(one: Known, other: Known) -> str:
 
 
 def _name(word: Word) -> str:
-    return word.name.lower().replace("_", " ")
+    return "asker list" if word is Word.ASKED else word.name.lower().replace("_", " ")

@@ -103,7 +103,7 @@ class Frozen(Event, frozen=True):
 class PeerAsked(PeerEvent, frozen=True):
     """Who has asked the peer."""
 
-    said: ClassVar[str] = "list of who asked"
+    said: ClassVar[str] = "asker list"
     asked: tuple[str, ...]
 
     def content(self) -> bytes:

@@ -44,6 +44,10 @@ AGREED = {
         Known(settled=2, last=TWO, aborted=True, said=Word.TOSS_COMMITMENT),
     ),
     "the other rests": (OPEN, Known(settled=1, last=ONE, said=Word.CONCLUSION)),
+    "equal lists of who asked": (
+        known(OPEN, present=b"", said=Word.ASKED, asked=THREE),
+        known(MIRROR, said=Word.ASKED, heard=Word.ASKED, asked=ONE, peer_asked=THREE),
+    ),
     "equal lists": (
         known(OPEN, said=Word.ROSTER, roster=THREE),
         known(MIRROR, heard=Word.ROSTER, peer_roster=THREE),
@@ -72,6 +76,16 @@ BEHIND = {
         known(OPEN, said=Word.ROSTER, roster=ONE),
         known(MIRROR, heard=Word.ROSTER, peer_roster=TWO),
         "it has sent another list of clients before",
+    ),
+    "another list of who asked": (
+        known(OPEN, present=b"", said=Word.ASKED, asked=ONE),
+        known(MIRROR, present=b"", heard=Word.ASKED, peer_asked=TWO),
+        "for round 2 it has sent another list of who asked before",
+    ),
+    "it gathers again": (
+        known(OPEN, present=b""),
+        known(MIRROR, heard=Word.ASKED, peer_asked=TWO),
+        "in round 2 it has said its asker list before, and does not know more than its toss reveal",
     ),
     "the next round is tossed for already": (
         known(OPEN, said=Word.SHARE),

@@ -247,7 +247,7 @@ def test_lists_are_compared_and_a_second_one_is_a_violation() -> None:
     assert isinstance(state, sampling.Drawn)
     assert (state.asked, state.drawn) == (2, ("b", "c"))
     assert sampling.step(state, sampling.PeerAsked(("b", "c", "d")), terms) is state
-    with pytest.raises(PeerViolationError, match="S1: sent two different list of who askeds for one round"):
+    with pytest.raises(PeerViolationError, match="S1: sent two different asker lists for one round"):
         sampling.step(state, sampling.PeerAsked(("b", "c")), terms)
     with pytest.raises(UnexpectedEvent):
         sampling.step(state, sampling.Frozen(("a",)), terms)
