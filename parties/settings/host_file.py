@@ -122,6 +122,7 @@ class HostFile:
     @staticmethod
     def from_table(table: dict[str, Any], path: Path, environment: Mapping[str, str] = os.environ) -> HostFile:
         """The same as `load`, for a file that has been read already."""
+        refuse_task_file(path, table, "give the server's own file, which names it")
         if TASKS not in table:
             return HostFile(path, (ServerFile.from_table(table, path, environment),), listed=False)
         refuse_strange_variables(KINDS, environment)

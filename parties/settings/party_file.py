@@ -341,6 +341,10 @@ class ClientFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         """The same as `load`, for a file that has been read already."""
         refuse_strange_variables(KINDS, environment)
         refuse_task_file(path, table)
+        if table.keys() & {"server", "listen", "tasks"}:
+            raise MisuseError(
+                f"{path} is a server's file; give the client's own, or the task file with --identity and the keys"
+            )
         return from_table(table, path, ClientFile, environment)
 
 
@@ -375,14 +379,13 @@ def check_enrolment(file: ServerFile, where: str) -> None:
         )
 
 
-def refuse_task_file(path: Path, table: Mapping[str, Any]) -> None:
+def refuse_task_file(
+    path: Path, table: Mapping[str, Any], remedy: str = "give the party's own file, or add --identity with the keys"
+) -> None:
     """Refuse the task file where a party's own file is expected.
 
     Raises:
         MisuseError: it is the task file.
     """
     if isinstance(table.get("task"), dict) or "servers" in table:
-        raise MisuseError(
-            f"{path} is a task file, which all parties share; give the party's own file, or add --identity with the "
-            "keys"
-        )
+        raise MisuseError(f"{path} is a task file, which all parties share; {remedy}")

@@ -319,3 +319,12 @@ def test_a_task_file_with_a_servers_keys_revoked_is_of_no_use(folder):
 def test_a_clients_patience_is_the_same_with_and_without_a_file_of_its_own():
     declared = next(found for found in settings(ClientFile) if found.name == "patience")
     assert declared.default == next(field.default for field in fields(ClientSetup) if field.name == "patience")
+
+
+def test_a_file_of_another_kind_is_refused_as_what_it_is(tmp_path):
+    (tmp_path / "task.toml").write_text('[task]\nname = "t"\n[[servers]]\naddress = "a:1"\n')
+    (tmp_path / "s0.toml").write_text('server = 0\nlisten = "127.0.0.1:7000"\n')
+    with pytest.raises(MisuseError, match=r"is a task file.*give the server's own file"):
+        HostFile.load(tmp_path / "task.toml")
+    with pytest.raises(MisuseError, match=r"is a server's file; give the client's own"):
+        ClientFile.load(tmp_path / "s0.toml")
