@@ -215,8 +215,8 @@ class LoopThread(Generic[HostT]):
         except BaseException as interrupt:
             if not result.done():  # an interrupt: the wait has failed, and not the call
                 self.abandon(call)
-                if what := news_in(result):
-                    interrupt.add_note(f"before it was cancelled the call had ended: {type(what).__name__}: {what}")
+            if (what := news_in(result)) and what is not interrupt:
+                interrupt.add_note(f"before it was cancelled the call had ended: {type(what).__name__}: {what}")
             raise
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -153,4 +154,19 @@ def test_a_time_that_is_none_is_refused_by_name(timeout):
     home.start()
     with pytest.raises(MisuseError, match=f"^timeout is {timeout!r}: give seconds, 0 or more"):
         home.call(name_of, timeout)
+    home.close()
+
+
+def test_an_interrupt_says_what_the_call_has_found_out_by_then():
+    async def fails(host: str) -> NoReturn:
+        with trio.CancelScope(shield=True):
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+            await trio.sleep(0.5)
+        raise FslError("counted already")
+
+    home = thread()
+    home.start()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        home.call(fails)
+    assert caught.value.__notes__ == ["before it was cancelled the call had ended: FslError: counted already"]
     home.close()
