@@ -1,7 +1,7 @@
 """What the next round runs, and on which rows: all of them, or the union that a round of its own has found.
 
 With `alignment="all"` the state stays `Everything`. With `alignment="union"` a union round leads from `Seeking` to
-`Aligned`; after the main round the next union is sought (`selection="adaptive"`), or the union stays, because the trees
+`Aligned`; after a round on it the next union is sought (`selection="adaptive"`), or the union stays, because the trees
 do (`selection="fixed"`). A task with `protocol="psu"` seeks one union after the other: from `Seeking` to `Found`, which
 names the round that has found the last one, for clients to read.
 

@@ -52,7 +52,7 @@ class UnionLost(Event, frozen=True):
 
 
 class MainSettled(Event, frozen=True):
-    """A main round is done or aborted."""
+    """A round on the union is done or aborted."""
 
 
 AlignmentEvent: TypeAlias = UnionFound | UnionPublished | UnionLost | MainSettled
