@@ -6,7 +6,7 @@
 
 Rules: an error of the task ends the task and goes no further; a bug of ours ends the process. However a task ends, its
 store is closed, its connections end, and its clients are told to come back. A model file that cannot be written is
-reported and does not stop the task, because the store has the model.
+reported and does not stop the task, because the store has the model. A task that has ended has written its last model.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import gc
 import importlib.metadata
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, assert_never
@@ -227,14 +228,16 @@ class HostedTask:
                 for watched in self._watched:
                     nursery.start_soon(watched.keep)
                 await self._keep_model(server)
-                async for _ in server.settlements():
-                    _tidy()
-                    await self._keep_model(server)
+                async with aclosing(server.settlements()) as settlements:
+                    async for _ in settlements:
+                        _tidy()
+                        await self._keep_model(server)
                 await server.drain(self.file.drain_seconds)
                 nursery.cancel_scope.cancel()
-            with trio.CancelScope(shield=True):
-                await self._keep_model(server)
         finally:
+            if not isinstance(self.stage, Starting):  # the last round may have ended with the task
+                with trio.CancelScope(shield=True):
+                    await self._keep_model(server)
             self._last, self.doing = _left_behind(server.status()), server.state_name()
 
     async def stop(self, seconds: float) -> None:

@@ -18,6 +18,7 @@ from fsl_async.errors import MisuseError, StorageError
 from parties import connect
 from parties.commands.application import main
 from parties.commands.report import ExitCode
+from parties.deployment import hosted_task
 from parties.deployment.host import Host
 from parties.deployment.hosted_task import HostedTask, Running
 from parties.files.models import load_model, save_model
@@ -89,6 +90,8 @@ async def hosts(folder: Path, *servers: int) -> AsyncIterator[list[Host]]:
             nursery.start_soon(host.run, told)
             with trio.fail_after(ENDS_WITHIN):
                 await opened.wait()
+                while "starting" in [task.standing().state for task in host.tasks()]:  # noqa: ASYNC110
+                    await trio.sleep(0.01)
         yield found
         nursery.cancel_scope.cancel()
 
@@ -327,6 +330,29 @@ async def test_a_task_that_is_drained_as_it_comes_to_run_is_drained_and_not_over
         task._enter = entered
         await moved.wait()
         await until(host, "town", "drained")
+
+
+async def test_a_task_whose_drain_ends_with_its_round_has_written_the_model(folder, monkeypatch):
+    def drained() -> None:  # the round has just been settled
+        for host in found:
+            task = hosted(host, "shop")
+            draining = task.begin_to_drain()
+            if draining is not None:
+                draining.scope.cancel()
+
+    found: list[Host] = []
+    monkeypatch.setattr(hosted_task, "_tidy", drained)
+    async with hosts(folder) as running, trio.open_nursery() as nursery:
+        found += running
+        nursery.start_soon(take_part, folder, "shop", "anna")
+        nursery.start_soon(take_part, folder, "shop", "ben")
+        for host in running:
+            with trio.fail_after(ENDS_WITHIN):
+                while hosted(host, "shop").status().rounds_done < 1:  # noqa: ASYNC110 - what an operator does
+                    await trio.sleep(0.01)
+            await until(host, "shop", "drained")
+        await expect(folder, "shop", "anna", "ben")
+        nursery.cancel_scope.cancel()
 
 
 async def test_no_task_is_started_in_a_process_that_has_been_told_to_stop(folder):
