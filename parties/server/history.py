@@ -152,20 +152,21 @@ class History:
         return progress, Arrays.of(await stored(self._store, progress.forms))
 
     def settle(
-        self, progress: Progress, past: PastRound, arrays: Arrays, retention: int
+        self, progress: Progress, past: PastRound, before: Arrays, arrays: Arrays, retention: int
     ) -> tuple[Progress, list[Change]]:
         """What settles a round, in one commit with what others add to it.
 
         Args:
             progress: how far the server has got with this round.
             past: the round.
-            arrays: as they are now.
+            before: the arrays as they are stored.
+            arrays: as they are now; those that are the same objects as before are not written again.
             retention: how many settled rounds keep their submissions and shares.
 
         Returns:
             The progress as it is stored, and the changes.
         """
-        held = arrays.keyed()
+        held, written = arrays.keyed(), before.keyed()
         settled = msgspec.structs.replace(progress, forms=forms(held))
         number = past.report.number
         changes: list[Change] = [
@@ -174,9 +175,11 @@ class History:
             _put(settled),
         ]
         if isinstance(past.report.ending, Done):
-            gone = {f"{key.partition('/')[0]}/" for key in progress.forms if key not in held}
+            gone = {_kind(key) for key in progress.forms if key not in held}
             changes += [Erase(prefix) for prefix in sorted(gone)]
-            changes += puts(held)
+            changes += puts(
+                {key: array for key, array in held.items() if _kind(key) in gone or written.get(key) is not array}
+            )
         if number > retention:
             changes.append(Erase(f"{round_prefix(number - retention)}/"))
         return settled, changes
@@ -245,6 +248,10 @@ def _task_difference(stored: bytes, ours: bytes) -> str:
         return str(error)
     field, before, now = difference or ("version", "", "")
     return f"{field} is {before} there, {now} in the task file; put the task file back, or begin with a new store"
+
+
+def _kind(key: str) -> str:
+    return f"{key.partition('/')[0]}/"
 
 
 def _put(progress: Progress) -> Put:

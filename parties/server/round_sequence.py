@@ -356,14 +356,14 @@ class RoundSequence:
     async def _settle(self, stage: Running) -> None:
         """Make a round's end last, in one commit."""
         run, setup, records = stage.run, self._setup, self._records
-        past = run.past()
+        past, before = run.past(), self.holdings.arrays
         progress, arrays = self.holdings.after(run, past)
         changes = []
         if setup.task.selection == "fixed":
             changes = await records.sessions.settle(
                 run.config.epoch, run.config.protocol, past.report.counted, run.records.submission
             )
-        progress, settling = records.history.settle(progress, past, arrays, setup.schedule.retention)
+        progress, settling = records.history.settle(progress, past, before, arrays, setup.schedule.retention)
         remembered = [await begun.remembered() for begun in (stage.toss, stage.sample) if begun is not None]
         await records.store.commit(*changes, *settling, *remembered)
         self.holdings.adopt(progress, arrays)

@@ -25,7 +25,7 @@ from fsl_async.wire.messages import (
     RosterList,
     Submit,
 )
-from parties import simulate
+from parties import Put, simulate
 from parties.server.clients.answerer import no_room
 from parties.server.clients.requests import RequestHandler
 from parties.server.peer.forwarding import objection
@@ -66,6 +66,22 @@ async def test_a_round_of_retrievals_counts_nobody_and_leaves_the_model() -> Non
         assert second.config.hash_seed != first.config.hash_seed
         for server in net.servers:
             assert not await server.setup.store.keys("round-00000001/")
+
+
+async def test_a_model_that_stays_is_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with simulate(PSR, MODEL, seed=1) as net:
+        store, written = net.servers[0].setup.store, []
+        commit = store.commit
+
+        async def noted(*changes: Any) -> None:
+            written.extend(change.key for change in changes if isinstance(change, Put))
+            await commit(*changes)
+
+        monkeypatch.setattr(store, "commit", noted)
+        for _ in range(2):
+            await net.finish_round()
+        assert "past/00000002" in written
+        assert not [key for key in written if key.startswith("model/")]
 
 
 async def test_a_client_has_so_many_retrievals_in_a_round_and_again_in_the_next() -> None:
