@@ -236,11 +236,11 @@ class Host:
     """The desk of a process with several tasks, each a stage."""
 
     def __init__(self, *stages: Stage) -> None:
-        self.stages = list(stages)
         self.process = stages[0].observer
+        self._tasks = [OneTask(stage.observer, stage) for stage in stages]
 
     def tasks(self) -> list[OneTask]:
-        return [OneTask(stage.observer, stage) for stage in self.stages]
+        return self._tasks
 
     async def drain(self, name: str) -> None:
         raise MisuseError(f"{name} goes on")

@@ -698,7 +698,7 @@ GUARDS = (
     Guard(
         "a round of which nobody knows what was said is given up",
         SEQUENCE,
-        "if run.accepts(GaveUp) and await self._records.history.gives_up(self.holdings.progress.settled):",
+        "if run.accepts(GaveUp) and await self._gives_up():",
         "if False:",
         (BACKUP,),
     ),
