@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from importlib import import_module
@@ -22,8 +23,10 @@ from mkdocs.structure.files import File, Files
 from parties.commands.application import app
 
 PACKAGES = ("fsl_async", "parties", "parties.aio", "parties.testing", "transport")
+WITH_AN_EXTRA = ("fsl_async.learning.pytorch",)  # the site is built without what it needs, so it is read, not imported
 ADR = Path(__file__).parent / "adr"
-NOTEBOOK = Path(__file__).parent.parent / "examples" / "notebook.ipynb"
+ROOT = Path(__file__).parent.parent
+NOTEBOOK = ROOT / "examples" / "notebook.ipynb"
 OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(?:examples|fsl_async|transport|parties|tests|README|CHANGELOG)[^)]*\)")
 
 
@@ -37,6 +40,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made from the code."""
     pages = {"commands": _commands()} | {name: _api(name) for name in PACKAGES}
+    pages |= {name: _api_as_written(name) for name in WITH_AN_EXTRA}
     for name, content in pages.items():
         files.append(File.generated(config, f"reference/{name}.md", content=content))
     files.append(File.generated(config, "notebook.md", content=_notebook()))
@@ -69,6 +73,16 @@ def _api(name: str) -> str:
     package = import_module(name)
     introduction = (package.__doc__ or "").partition("\n")[0]
     entries = [f"::: {_place(package, public)}\n" for public in sorted(package.__all__, key=str.lower)]
+    return f"# `{name}`\n\n{introduction}\n\n" + "\n".join(entries)
+
+
+def _api_as_written(name: str) -> str:
+    """The same from a package's source, which imports each public name from the module that defines it."""
+    source = ast.parse((ROOT / name.replace(".", "/") / "__init__.py").read_text(encoding="utf-8"))
+    imports = [node for node in source.body if isinstance(node, ast.ImportFrom)]
+    places = {alias.name: f"{node.module}.{alias.name}" for node in imports for alias in node.names}
+    introduction = (ast.get_docstring(source) or "").partition("\n")[0]
+    entries = [f"::: {places[public]}\n" for public in sorted(places, key=str.lower)]
     return f"# `{name}`\n\n{introduction}\n\n" + "\n".join(entries)
 
 

@@ -8,6 +8,7 @@ import inspect
 import re
 import textwrap
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -55,7 +56,16 @@ def test_all_and_dir_are_the_names_that_are_there_and_no_others(package):
 # ---- the page
 
 
-STABLE = ["fsl_async", "fsl_async.protocols.machine", "parties", "parties.aio", "parties.testing", "transport"]
+WITH_AN_EXTRA = [name for name, needs in {"fsl_async.learning.pytorch": "torch"}.items() if find_spec(needs)]
+STABLE = [
+    "fsl_async",
+    "fsl_async.protocols.machine",
+    "parties",
+    "parties.aio",
+    "parties.testing",
+    "transport",
+    *WITH_AN_EXTRA,
+]
 
 
 @pytest.mark.parametrize("name", STABLE)

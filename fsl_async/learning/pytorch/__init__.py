@@ -1,0 +1,16 @@
+"""Learning with PyTorch: tables that hold the retrieved rows alone, under the user's own model and loop.
+
+It needs the extra `torch`; nothing else in this distribution imports it.
+"""
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        'fsl_async.learning.pytorch needs PyTorch, which is not installed: pip install "fsl-async[torch]"', name="torch"
+    ) from error
+
+from fsl_async.learning.pytorch.errors import RowNotRetrievedError, StaleOptimizerError
+from fsl_async.learning.pytorch.held import HeldEmbedding, HeldEmbeddingBag
+
+__all__ = ["HeldEmbedding", "HeldEmbeddingBag", "RowNotRetrievedError", "StaleOptimizerError"]
