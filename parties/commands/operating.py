@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from cyclopts import App
 
@@ -24,7 +24,7 @@ TASK_PERIOD = 0.2
 
 rounds = App(
     name="rounds",
-    help="The rounds of a running server: list them, show one, abort the running one, draw who takes part in the next.",
+    help="The rounds of a running server: list them, show one, close or abort the running one, draw for the next one.",
 )
 
 tasks = App(name="tasks", help="The tasks of a running server: list them, drain one, start one again.")
@@ -153,17 +153,30 @@ def abort(
     task:
         The task's name; needed where the server has several.
     """
-    report = Report("rounds abort", form)
+    told = f"round {number} is aborted: {because}"
+    return _change_round("abort", where, number, lambda _: told, token_file, task, form, because=because)
 
-    async def work() -> None:
-        from parties.deployment.operator_port import operator_port
-        from parties.operator.response_types import Aborting
 
-        port = operator_port(where, token_file)
-        answer = await port.change("POST", f"/rounds/{_checked(number)}/abort", Aborting, task=task, because=because)
-        report.result(f"round {number} is aborted: {because}", _without_version(answer))
+@rounds.command
+def close(where: str, number: int, *, token_file: Path | None = None, task: str = "", form: FormatFlag = "text") -> int:
+    """Close the open round on both servers, with the clients that have submitted. Those that have not are too late.
 
-    return run(report, work)
+    Parameters
+    ----------
+    where:
+        The server's TOML file, or its operator's port as http://host:port.
+    number:
+        The number of the open round; one that has closed by now is left as it is.
+    token_file:
+        The file with the operator's token; needed only if WHERE is an address.
+    task:
+        The task's name; needed where the server has several.
+    """
+
+    def told(answer: Mapping[str, Any]) -> str:
+        return f"round {number} is closed; submissions at this server: {answer['submissions']}"
+
+    return _change_round("close", where, number, told, token_file, task, form)
 
 
 @rounds.command
@@ -181,16 +194,35 @@ def draw(where: str, number: int, *, token_file: Path | None = None, task: str =
     task:
         The task's name; needed where the server has several.
     """
-    report = Report("rounds draw", form)
+
+    def told(answer: Mapping[str, Any]) -> str:
+        drawn = f"who takes part in round {number} is drawn of the clients that have asked both servers"
+        return f"{drawn}; {answer['asked']} have asked this one"
+
+    return _change_round("draw", where, number, told, token_file, task, form)
+
+
+def _change_round(
+    change: Literal["abort", "close", "draw"],
+    where: str,
+    number: int,
+    told: Callable[[Mapping[str, Any]], str],
+    token_file: Path | None,
+    task: str,
+    form: Format,
+    **body: str,
+) -> int:
+    """Have a server change a round, and say what became of it, of which `told` makes a line."""
+    report = Report(f"rounds {change}", form)
 
     async def work() -> None:
         from parties.deployment.operator_port import operator_port
-        from parties.operator.response_types import Drawing
+        from parties.operator.response_types import Aborting, Closing, Drawing
 
+        kinds: dict[str, type[Aborting | Closing | Drawing]] = {"abort": Aborting, "close": Closing, "draw": Drawing}
         port = operator_port(where, token_file)
-        answer = await port.change("POST", f"/rounds/{_checked(number)}/draw", Drawing, task=task)
-        told = f"who takes part in round {number} is drawn of the clients that have asked both servers"
-        report.result(f"{told}; {answer['asked']} have asked this one", _without_version(answer))
+        answer = await port.change("POST", f"/rounds/{_checked(number)}/{change}", kinds[change], task=task, **body)
+        report.result(told(answer), _without_version(answer))
 
     return run(report, work)
 

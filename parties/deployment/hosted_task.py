@@ -343,6 +343,10 @@ class HostedTask:
         """See `Overview`."""
         return await self._server().abort_round(number, explanation)
 
+    async def close_now(self, number: int) -> int:
+        """See `Overview`."""
+        return await self._server().close_now(number)
+
     def draw_round(self, number: int) -> int:
         """See `Overview`."""
         return self._server().draw_round(number)

@@ -49,6 +49,19 @@ class Overview(Protocol):
             MisuseError: that round is not running, or can no longer be aborted.
         """
 
+    async def close_now(self, number: int) -> int:
+        """Close the open round with those who have submitted; the other server follows.
+
+        Args:
+            number: the round's number.
+
+        Returns:
+            How many submissions the round has at this server; a round that was closed before is left as it is.
+
+        Raises:
+            MisuseError: no round of that number is open or has been closed, or it would be aborted if it were.
+        """
+
     def draw_round(self, number: int) -> int:
         """End the gathering for a round, and draw of those that have asked.
 

@@ -10,6 +10,7 @@
     GET /metrics                 for Prometheus
     GET /healthz, /readyz        200 or 503
     POST /rounds/N/abort         {"because": "…"}     with the operator's token
+    POST /rounds/N/close         with the operator's token
     POST /rounds/N/draw          with the operator's token
     POST /tasks/drain, /start    with the operator's token
     PUT /log-level               {"level": "…"}       with the operator's token
@@ -41,7 +42,7 @@ from parties.operator.http import Request, Response, json_response, refusal
 from parties.operator.log_fields import plain_text
 from parties.operator.metrics import CONTENT_TYPE, exposed
 from parties.operator.overview import Desk, OperatedTask
-from parties.operator.response_types import MOST_ROUNDS, VERSION, Aborting, Drawing, LogLevel, StatusView
+from parties.operator.response_types import MOST_ROUNDS, VERSION, Aborting, Closing, Drawing, LogLevel, StatusView
 from parties.operator.token import OperatorToken
 from parties.operator.views import SHOWN, clients_page, round_view, rounds_view, status_view, tasks_view
 
@@ -100,6 +101,7 @@ class Resources:
             ("GET", re.compile(r"/healthz"), self._healthz),
             ("GET", re.compile(r"/readyz"), self._readyz),
             ("POST", re.compile(r"/rounds/([1-9]\d{0,8})/abort"), self._abort),
+            ("POST", re.compile(r"/rounds/([1-9]\d{0,8})/close"), self._close),
             ("POST", re.compile(r"/rounds/([1-9]\d{0,8})/draw"), self._draw),
             ("POST", re.compile(r"/tasks/drain"), self._drain),
             ("POST", re.compile(r"/tasks/start"), self._start),
@@ -262,6 +264,10 @@ class Resources:
             return refusal(HTTPStatus.BAD_REQUEST, text)
         await self._task(request).overview.abort_round(int(number), because)
         return json_response(Aborting(version=VERSION, number=int(number), because=because), HTTPStatus.ACCEPTED)
+
+    async def _close(self, request: Request, number: str) -> Response:
+        submissions = await self._task(request).overview.close_now(int(number))
+        return json_response(Closing(version=VERSION, number=int(number), submissions=submissions), HTTPStatus.ACCEPTED)
 
     async def _draw(self, request: Request, number: str) -> Response:
         asked = self._task(request).overview.draw_round(int(number))

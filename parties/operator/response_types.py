@@ -227,6 +227,13 @@ class Aborting(Versioned):
     because: str
 
 
+class Closing(Versioned):
+    """A round is closed with the submissions that it has at this server."""
+
+    number: Count
+    submissions: Count
+
+
 class Drawing(Versioned):
     """It is drawn who takes part in a round, of the clients that have asked this server."""
 

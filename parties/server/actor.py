@@ -162,7 +162,7 @@ class Actor:
             await self._post(Heard(message, received.bulk))
             return
         if self.rounds.find(message.round_id) is None:
-            await self._catch_up()  # what came before may open its round
+            await self.catch_up()  # what came before may open its round
         run, size = self.rounds.find(message.round_id), len(received.bulk)
         if run is None or objection(run, message, size):
             await self._post(Forwarded(message, size, None))
@@ -170,7 +170,7 @@ class Actor:
         known = message.client in self.records.enrolment
         await self._post(await take_in(run, message, received.bulk, known=known))
 
-    async def _catch_up(self) -> None:
+    async def catch_up(self) -> None:
         """Wait until everything posted so far has been taken."""
         mark = Mark()
         await self._post(mark)

@@ -30,6 +30,7 @@ from parties.server.actor import Actor
 from parties.server.admission import DismissedError, Enrolment
 from parties.server.clients.connection import ClientConnections
 from parties.server.clients.requests import RequestHandler
+from parties.server.closing import close_now
 from parties.server.evidence import EvidenceBook
 from parties.server.history import SumOf
 from parties.server.peer.dialling import PeerDialling, other_task
@@ -233,6 +234,18 @@ class Server:
         asked = self.check_drawable()
         self.draw()
         return asked
+
+    async def close_now(self, number: int) -> int:
+        """Close the open round with those who have submitted; the other server follows. Nothing waits for its sum.
+
+        Returns:
+            How many submissions this server has; those that the other one has as well can count.
+
+        Raises:
+            MisuseError: no round of that number is open or has been closed, too few have submitted, or the other server
+                is not connected.
+        """
+        return await close_now(self.actor, number)
 
     async def settled_outcome(self, run: RoundRun) -> RoundOutcome:
         """Wait for a round's sum.

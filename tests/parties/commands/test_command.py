@@ -55,8 +55,8 @@ def test_the_commands_are_these():
     assert [" ".join(words) for words in COMMANDS] == [
         "backup", "bench", "clients add", "clients list", "clients revoke", "demo", "enrol", "keygen", "log-level",
         "outcome", "peers add", "peers list", "peers revoke", "plan", "preflight", "restore", "resume", "retrieve",
-        "rounds abort", "rounds draw", "rounds list", "rounds show", "serve", "status", "submit", "tasks drain",
-        "tasks list", "tasks start", "unite",
+        "rounds abort", "rounds close", "rounds draw", "rounds list", "rounds show", "serve", "status", "submit",
+        "tasks drain", "tasks list", "tasks start", "unite",
     ]  # fmt: skip
 
 

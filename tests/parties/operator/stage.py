@@ -49,6 +49,7 @@ class Stage:
     Attributes:
         observer: receives every event.
         aborted: the rounds that were aborted, and why.
+        closed: the rounds that were closed.
         drawing: the rounds whose gathering was ended.
         now: the wall clock.
     """
@@ -62,6 +63,7 @@ class Stage:
             ObserverSetup(0, task, self.log, self._store, lambda: self.now, places=PLACES, release="0.2.0")
         )
         self.aborted: list[tuple[int, str]] = []
+        self.closed: list[int] = []
         self.drawing: list[int] = []
         self.past: list[PastRound] = []
         self.peer = False
@@ -132,6 +134,12 @@ class Stage:
         if self.running is None or self.running.number != number:
             raise MisuseError(f"round {number} is not running")
         self.aborted.append((number, explanation))
+
+    async def close_now(self, number: int) -> int:
+        if self.running is None or self.running.number != number:
+            raise MisuseError(f"round {number} is not open")
+        self.closed.append(number)
+        return self.running.submissions
 
     def draw_round(self, number: int) -> int:
         if not self.asked:

@@ -270,7 +270,7 @@ async def test_nothing_changes_without_the_token(port):
         token.upper(),
     ):
         headers = {"Authorization": wrong} if wrong else {}
-        for method, path in (("POST", "/rounds/1/abort"), ("PUT", "/log-level")):
+        for method, path in (("POST", "/rounds/1/abort"), ("POST", "/rounds/1/close"), ("PUT", "/log-level")):
             status, found, body = await port.ask(method, path, because, **headers)
             assert (status, found["www-authenticate"]) == (401, "Bearer"), wrong
             assert token[7:].encode() not in body
@@ -287,6 +287,21 @@ async def test_an_operator_ends_a_gathering(port):
     status, _, answer = await port.ask("POST", "/rounds/1/draw", b"{}", **headers)
     assert (status, json.loads(answer)) == (202, {"version": 2, "number": 1, "asked": 12})
     assert port.stage.drawing == [1]
+
+
+async def test_an_operator_closes_a_round(port):
+    headers = {"Authorization": port.token}
+    assert (await port.ask("POST", "/rounds/1/close", b""))[0] == 401
+    assert (await port.ask("GET", "/rounds/1/close", b"", **headers))[0] == 405
+    status, _, answer = await port.ask("POST", "/rounds/1/close", b"", **headers)
+    assert (status, json.loads(answer)["error"]) == (409, "round 1 is not open")
+    port.stage.open_round(1)
+    for client in ("alice", "bob"):
+        port.stage.connect(client)
+        port.stage.submit(client)
+    status, _, answer = await port.ask("POST", "/rounds/1/close", b"", **headers)
+    assert (status, json.loads(answer)) == (202, {"version": 2, "number": 1, "submissions": 2})
+    assert port.stage.closed == [1]
 
 
 async def test_an_operator_gives_a_round_up_and_says_why(port):

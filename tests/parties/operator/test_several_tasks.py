@@ -160,7 +160,7 @@ async def test_a_hostile_name_of_a_task_is_refused_in_plain_text(port, desk, nam
     assert b"Set-Cookie" not in str(headers).encode()
 
 
-@pytest.mark.parametrize("path", ["/tasks/drain", "/tasks/start", "/rounds/1/abort"])
+@pytest.mark.parametrize("path", ["/tasks/drain", "/tasks/start", "/rounds/1/abort", "/rounds/1/close"])
 @pytest.mark.parametrize("name", ["shop", "city", *HOSTILE])
 async def test_who_has_no_token_changes_nothing_and_does_not_learn_which_tasks_there_are(port, desk, path, name):
     status, _, body = await port.ask("POST", f"{path}?task={name}")

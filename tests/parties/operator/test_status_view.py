@@ -268,6 +268,19 @@ async def test_a_gathering_is_ended_from_the_command_line(stage, tmp_path, capsy
         assert (capsys.readouterr().out, stage.drawing) == (f"{told}; 12 have asked this one\n", [1])
 
 
+async def test_a_round_is_closed_from_the_command_line(stage, tmp_path, capsys):
+    async with deployed(stage, tmp_path) as config:
+        code, found = await called(capsys, words("rounds", "close", config, 1, "--format", "json"))
+        assert (code, found["error"]["message"]) == (7, "round 1 is not open")
+        stage.open_round(1)
+        stage.connect("alice")
+        stage.submit("alice")
+        assert await trio.to_thread.run_sync(words("rounds", "close", config, 1)) == 0
+        assert capsys.readouterr().out == "round 1 is closed; submissions at this server: 1\n"
+        code, found = await called(capsys, words("rounds", "close", config, 1, "--format", "json"))
+        assert (code, found["result"], stage.closed) == (0, {"number": 1, "submissions": 1}, [1, 1])
+
+
 async def test_a_url_does_for_looking_and_needs_a_token_for_more(stage, tmp_path, capsys):
     stage.open_round(1)
     async with deployed(stage, tmp_path) as config:

@@ -188,6 +188,20 @@ def _(site: Terminals) -> None:
     site.assert_sum("alice", "bob")
 
 
+@scenario("Close a round now")
+def _(site: Terminals) -> None:
+    """A round waits for a third client, which never comes."""
+    for server in ("s0", "s1"):
+        site.type(server, f"sed -i 's/^clients = 2 /clients = 3 /' {server}.toml")
+    site.serve()
+    for client in ("alice", "bob"):
+        site.type(client, f"fsl-async submit {client}.toml --update update.npz")
+    carry_out(site, "Close a round now")
+    for server in ("s0", "s1"):
+        site.until(lambda server=server: len(site.models(server)) == 1, server)
+    site.assert_sum("alice", "bob")
+
+
 @scenario("Abort a round")
 def _(site: Terminals) -> None:
     site.serve()

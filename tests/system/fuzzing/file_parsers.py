@@ -222,13 +222,13 @@ def _requests() -> list[bytes]:
         return b"%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %s\r\n\r\n%s" % (method, path, length, content)
 
     asked = [b"GET %s HTTP/1.1\r\nHost: 127.0.0.1:9464\r\n\r\n" % path for path in PATHS]
-    draw = body(b"POST", b"/rounds/3/draw", b"")
+    bare = [body(b"POST", b"/rounds/3/%s" % change, b"") for change in (b"close", b"draw")]
     chunked = (
         b"PUT /log-level HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n13\r\n"
         + LEVEL
         + b"\r\n0\r\n\r\n"
     )
-    return [*asked, body(b"PUT", b"/log-level", LEVEL), body(b"POST", b"/rounds/3/abort", BECAUSE), draw, chunked]
+    return [*asked, body(b"PUT", b"/log-level", LEVEL), body(b"POST", b"/rounds/3/abort", BECAUSE), *bare, chunked]
 
 
 PATHS = (

@@ -1,0 +1,116 @@
+"""An operator closes a round: with those who have submitted, on both servers, and only if it can reach its sum."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from fsl_async.errors import MisuseError
+from parties import RoundClosedError, simulate
+from tests.parties.server.test_protocols_alone import PSR
+from tests.parties.server.test_restart import MODEL, TASK, clients, house, take_part, update
+from tests.support.shop import Shop, assert_exact, opened
+from tests.support.shop import take_part as shop_with
+
+# ---- the other server follows
+
+
+@pytest.mark.parametrize("asked", [0, 1])
+async def test_three_of_four_clients_are_counted_and_the_fourth_enters_the_next_round(nursery, asked):
+    shop = Shop(nursery)
+    await shop.open()
+    async with opened(*map(shop.client, ("anna", "ben", "carol", "dora"))) as (*in_time, late):
+        await late.retrieve({"items": [1]})
+        for client in in_time:
+            await shop_with(client, retrieves=False)
+        runs = [await server.next_round(0) for server in shop.servers]
+        assert await shop.servers[asked].close_now(1) == 3
+        for server, run in zip(shop.servers, runs, strict=True):
+            assert_exact(await server.settled_outcome(run), "anna", "ben", "carol")
+        with pytest.raises(RoundClosedError):
+            await late.submit({"items": ([1], [[1, 1, 1]])})
+        await late.submit({"items": ([1], [[1, 1, 1]])})
+        assert late.round_number == 2
+
+
+async def test_a_round_of_retrievals_is_closed_as_well() -> None:
+    async with simulate(PSR, MODEL, seed=1) as net, net.client("ada") as ada:
+        await ada.retrieve({"items": [3]})
+        run = await net.servers[1].next_round(0)
+        assert await net.servers[0].close_now(1) == 0
+        await run.settled.wait()
+        assert run.report().ended == "done"
+
+
+# ---- what cannot be closed
+
+
+async def test_a_round_with_too_few_clients_stays_open() -> None:
+    async with simulate(TASK, MODEL, seed=1) as net, net.client("anna") as anna, net.client("ben") as ben:
+        await anna.submit(update(0))
+        with pytest.raises(MisuseError, match="round 1 has 1 of the 2 submissions that it needs at S0"):
+            await net.servers[0].close_now(1)
+        await ben.submit(update(1))
+        assert await net.servers[0].close_now(1) == 2
+        assert (await anna.outcome()).counted
+
+
+async def test_a_round_that_was_aborted_or_is_to_come_is_not_closed() -> None:
+    async with simulate(TASK, MODEL, seed=1) as net:
+        server = net.servers[0]
+        await server.next_round(0)
+        with pytest.raises(MisuseError, match="round 2 is not open; S0 is at: round 1: Open"):
+            await server.close_now(2)
+        await server.abort_round(1, "a trial")
+        with pytest.raises(MisuseError, match="round 1 was aborted: S0 gave up: a trial"):
+            await server.close_now(1)
+
+
+async def test_a_round_is_not_closed_while_the_other_server_could_not_follow(autojump_clock: trio.abc.Clock) -> None:
+    async with house(1) as home, clients(home) as (anna, ben, _):
+        await anna.submit(update(0))
+        await ben.submit(update(1))
+        home.away[1], home.disks[1].kill_at = 1000.0, home.disks[1].commits + 1
+        with trio.move_on_after(1):
+            await home.server[1].close_now(1)
+        assert home.kills == [1]
+        with pytest.raises(MisuseError, match=r"S1 is not connected to S0: .* close it when S1 is back"):
+            await home.server[0].close_now(1)
+        await trio.sleep(2000)
+        assert await home.server[0].close_now(1) == 2
+        assert (await anna.outcome()).counted
+
+
+# ---- asked again, and killed
+
+
+async def test_a_round_that_has_closed_is_left_as_it_is() -> None:
+    async with simulate(TASK, MODEL, seed=1) as net, net.client("anna") as anna, net.client("ben") as ben:
+        await anna.submit(update(0))
+        await ben.submit(update(1))
+        run = await net.servers[0].next_round(0)
+        assert await net.servers[0].close_now(1) == await net.servers[1].close_now(1) == 2
+        await net.servers[0].settled_outcome(run)
+        assert await net.servers[0].close_now(1) == 2
+        assert (await net.servers[0].next_round(1)).is_open
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+async def test_a_server_killed_as_it_closes_has_closed_the_round_or_is_asked_again(
+    recorded: bool, autojump_clock: trio.abc.Clock
+) -> None:
+    async with house(1) as home, clients(home) as (anna, ben, _):
+        told: dict[str, bool] = {}
+        async with trio.open_nursery() as nursery:
+            for place, client in enumerate((anna, ben)):
+                nursery.start_soon(take_part, client, place, False, told)
+            await trio.sleep(10)
+            home.disks[0].kill_at_event, home.disks[0].kill_after = b"CloseRound", recorded
+            with trio.move_on_after(0.5) as answer:
+                await home.server[0].close_now(1)
+            assert answer.cancelled_caught  # nobody has told the operator
+            await trio.sleep(20)
+            assert home.kills == [0]
+            assert home.server[0].status().rounds_done == int(recorded)
+            assert await home.server[0].close_now(1) == 2
+        assert told == {"anna": True, "ben": True}
