@@ -17,8 +17,6 @@ Rule: moving a block plainly never lets a client of a verified task change more 
 
 from __future__ import annotations
 
-import msgspec
-
 from fsl_async.geometry import geometry_of
 from fsl_async.task import Sparse, Task
 from fsl_async.wire.public_part import Layout, Trees
@@ -46,6 +44,6 @@ def moves_plainly(task: Task, block: Sparse, rows: int, weight_bytes: int) -> bo
 
 def _planted_bytes(task: Task, block: Sparse) -> int:
     """What a client sends for a block that it retrieves and updates with trees of this round."""
-    alone = msgspec.structs.replace(task, blocks=(block,))
+    alone = task.carrying(block)
     trees = Trees.RETRIEVAL if task.updates == "retrieved" else Trees.OWN
     return Layout.retrieval(alone).size + Layout.submission(alone, trees).size

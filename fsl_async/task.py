@@ -384,6 +384,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
                 return block
         raise MisuseError(f"task {self.name!r} has no block {name!r}; it has {[b.name for b in self.blocks]}")
 
+    def carrying(self, *blocks: Block) -> Task:
+        """The same settings for a round that carries these blocks and applies nothing to a model."""
+        return msgspec.structs.replace(self, blocks=blocks, apply="sum", weights=None, optimizer=None)
+
     def canonical(self) -> bytes:
         """The bytes of this task in digests and in a round's configuration."""
         return bytes(msgpack.packb(msgspec.to_builtins(self)))

@@ -42,16 +42,7 @@ def union_task(task: Task) -> Task:
     blocks = tuple(
         Sparse(block.name, rows=block.rows, select=block.select, stash=block.stash) for _, block in task.sparse_blocks()
     )
-    return msgspec.structs.replace(
-        task,
-        blocks=blocks,
-        ring=Ring(64),
-        alignment="all",
-        largest=None,
-        apply="sum",  # a union round applies nothing
-        weights=None,
-        optimizer=None,
-    )
+    return msgspec.structs.replace(task.carrying(*blocks), ring=Ring(64), alignment="all", largest=None)
 
 
 @lru_cache(maxsize=64)

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from fsl_async import Dense, PeerViolationError, Ring, Sparse, Task
+from fsl_async import Adam, Dense, PeerViolationError, Ring, Sparse, Task
 from fsl_async.costs import message_sizes as costs
 from fsl_async.costs.message_sizes import Setting
 from fsl_async.geometry import geometry_of
@@ -46,6 +46,24 @@ def rows_of(values: set[int] | list[int]) -> np.ndarray:
 domains_and_rows = st.integers(1, 5000).flatmap(
     lambda domain: st.tuples(st.just(domain), st.sets(st.integers(0, domain - 1), max_size=200))
 )
+
+
+def test_what_servers_do_with_a_sum_has_no_part_in_the_rounds_that_find_and_use_a_union() -> None:
+    weighted = Task(
+        name="weighted",
+        blocks=[Sparse("items", rows=64, select=3, width=2), Dense("head", size=1), Dense("examples", size=1)],
+        ring=Ring(64, fraction_bits=8),
+        apply="weighted-mean",
+        weights="examples",
+        optimizer=Adam(0.1),
+        alignment="union",
+        min_clients=2,
+        max_clients=5,
+    )
+    assert union_task(weighted) == union_task(replace(weighted, apply="sum", weights=None, optimizer=None))
+    for rows in range(1, 65):
+        summed = moves_plainly(replace(weighted, apply="sum", weights=None), weighted.sparse(0), rows, 8)
+        assert moves_plainly(weighted, weighted.sparse(0), rows, 8) is summed, rows
 
 
 @given(domains_and_rows)

@@ -118,3 +118,21 @@ async def test_a_round_is_given_up_while_submissions_are_added(seed: int) -> Non
         await anna.submit(update)
         await ben.submit(update)
         assert (await net.finish_round()).clients == ("anna", "ben")
+
+
+def test_a_round_on_a_union_of_clients_that_are_weighed() -> None:
+    """Whether its block moves plainly was asked of a task without the block that holds the weights."""
+    task = Task(
+        name="laboratory",
+        blocks=(Sparse("items", rows=64, select=3, width=2), Dense("head", size=1), Dense("examples", size=1)),
+        ring=Ring(64, fraction_bits=8),
+        updates="any",
+        alignment="union",
+        security="semi-honest",
+        min_clients=2,
+        max_clients=5,
+        apply="weighted-mean",
+        weights="examples",
+    )
+    verdict = run(Trial(1_000_828, Scenario(task, clients=3, rounds=2, seconds=20.0), ()))
+    assert verdict.violations == ()

@@ -66,16 +66,15 @@ class Plan:
     alignment: Literal["all", "union"] = "all"
     more: tuple[Sparse, ...] = ()
     sample: float | None = None
-    protocol: Literal["ssa", "psr"] = "ssa"
+    protocol: Literal["ssa", "psr", "psu"] = "ssa"
     rule: str = ""
 
     def scenario(self) -> Scenario:
         """As a trial has it."""
-        if self.protocol == "psr":
-            retrieves = Task(
-                name="laboratory", protocol="psr", blocks=(Sparse("items", rows=16, select=1),), max_clients=5
-            )
-            return Scenario(retrieves, self.clients, self.rounds, self.seconds)
+        if self.protocol != "ssa":
+            blocks, least = (Sparse("items", rows=16, select=1),), 2 if self.protocol == "psu" else None
+            alone = Task(name="laboratory", protocol=self.protocol, blocks=blocks, min_clients=least, max_clients=5)
+            return Scenario(alone, self.clients, self.rounds, self.seconds)
         task = Task(
             name="laboratory",
             blocks=(Sparse("items", rows=16, select=1), *self.more, Dense("head", size=2)),
@@ -144,20 +143,22 @@ def _everybody_asks(chance: Chance) -> Plan:
 
 def _one_asks_us_late(chance: Chance) -> Plan:
     """The peer has heard everybody and lists them; one is still on its way to us."""
-    return Plan((_far_from(chance.ours, chance.between(0.5, 2.0)),), clients=3, sample=0.7)
+    return Plan((Delay("anna", 1 + SERVERS.index(chance.ours), chance.between(0.5, 2.0)),), clients=3, sample=0.7)
 
 
-def _one_asks_us_too_late(chance: Chance) -> Plan:
-    """The peer lists two of two; one of them is on its way to us for longer than the grace period."""
-    return Plan((_far_from(chance.ours, chance.between(3.5, 8.0)),), sample=1.0)
+def _one_asks_us_no_longer(chance: Chance) -> Plan:
+    return _asks_no_longer(chance.ours, chance)
 
 
-def _one_asks_the_peer_too_late(chance: Chance) -> Plan:
-    return Plan((_far_from(chance.peer, chance.between(3.5, 8.0)),), sample=1.0)
+def _one_asks_the_peer_no_longer(chance: Chance) -> Plan:
+    return _asks_no_longer(chance.peer, chance)
 
 
-def _far_from(server: str, seconds: float) -> Fault:
-    return Delay("anna", 1 + SERVERS.index(server), seconds)
+def _asks_no_longer(server: str, chance: Chance) -> Plan:
+    """Two of three have asked both servers; one server starts again, and one of the two does not reach it any more."""
+    away = Partition("anna", server, 2.0, 15.0)
+    faults = (Crash(server, AtTime(chance.between(2.2, 4.0)), 0.1), away, Late("carol", 1, ABSENT))
+    return Plan(faults, clients=3, sample=1.0)
 
 
 # ---- clients that are late with one server
@@ -301,9 +302,9 @@ WAYS: Mapping[Transition, Way] = {
     Transition("sampling", "Gathering", "Frozen", "Listed"): _everybody_asks,
     Transition("sampling", "Gathering", "PeerAsked", "Answering"): _one_asks_us_late,
     Transition("sampling", "Answering", "Frozen", "Drawn"): _one_asks_us_late,
-    Transition("sampling", "Answering", "Frozen", "TooFew"): _one_asks_us_too_late,
+    Transition("sampling", "Answering", "Frozen", "TooFew"): _one_asks_us_no_longer,
     Transition("sampling", "Listed", "PeerAsked", "Drawn"): _everybody_asks,
-    Transition("sampling", "Listed", "PeerAsked", "TooFew"): _one_asks_the_peer_too_late,
+    Transition("sampling", "Listed", "PeerAsked", "TooFew"): _one_asks_the_peer_no_longer,
     _of_round("Open", "Submitted", "Open"): _nothing,
     CLOSES: _nothing,
     MUST_WAIT: _one_is_late,
@@ -348,6 +349,7 @@ SILENT = (
     Transition("toss", "Revealing", "PeerTossReveal", "Tossed"),
     Transition("sampling", "Gathering", "PeerAsked", "Answering"),
     Transition("sampling", "Listed", "PeerAsked", "Drawn"),
+    Transition("sampling", "Listed", "PeerAsked", "TooFew"),
     MUST_WAIT,
     _of_round("Closing", "Submitted", "Closing"),
     AGREES,
@@ -421,6 +423,19 @@ def _one_union_after_the_other(chance: Chance) -> Plan:
     return Plan(rounds=4, alignment="union")
 
 
+def _unions_alone(chance: Chance) -> Plan:
+    return Plan(rounds=2, protocol="psu")
+
+
+def _a_later_union_is_given_up(chance: Chance) -> Plan:
+    closes_again = AtTransition(*CLOSES, "after write", occurrence=2)
+    return Plan((AbortRound(chance.ours, closes_again),), rounds=2, protocol="psu")
+
+
+def _not_all_are_drawn(chance: Chance) -> Plan:
+    return Plan(clients=4, sample=0.5)
+
+
 def _announces_another_part(chance: Chance) -> Plan:
     return Plan((MaliciousClient("anna", "another part announced than sent"),))
 
@@ -432,6 +447,11 @@ def _stored_and_not_listed(chance: Chance) -> Plan:
 
 
 OTHER_WAYS: Mapping[Transition, Way] = {
+    Transition("entry", "HalfEntered", "Announced", "Undrawn"): _not_all_are_drawn,
+    Transition("entry", "Undrawn", "Leave", "Outside"): _not_all_are_drawn,
+    Transition("psu", "Seeking", "UnionPublished", "Found"): _unions_alone,
+    Transition("psu", "Found", "UnionPublished", "Found"): _unions_alone,
+    Transition("psu", "Found", "UnionLost", "Found"): _a_later_union_is_given_up,
     Transition("entry", "HalfEntered", "Announced", "HalfEntered"): _hears_one_server_a_round_later,
     Transition("entry", "Inside", "RoundGone", "Outside"): _slow_retrievals,
     Transition("psr.client", "Interrupted", "End", "Away"): _slow_retrievals,

@@ -54,9 +54,10 @@ def _give_up_closed(chance: Chance) -> Plan:
 
 def _the_peer_gives_up_unheard(chance: Chance) -> Plan:
     """We have closed; the peer, which has not heard of it, gives the round up while it is open there."""
-    away = Partition(chance.ours, chance.peer, 5.0, 15.0)
-    late = SlowDisk(chance.peer, 0.0, 4.0, chance.between(1.0, 2.0))
-    return _plan(late, away, AbortRound(chance.peer, AtTime(chance.between(6.0, 12.0))))
+    each = chance.between(1.0, 1.6)  # we open after two such commits, it after four
+    late = SlowDisk(chance.peer, 0.0, 4 * each + 1.0, each)
+    away = Partition(chance.ours, chance.peer, 2 * each + SHORT - 1.0, 15.0)
+    return _plan(late, away, AbortRound(chance.peer, AtTime(chance.between(2 * each, 4 * each) + SHORT + 0.5)))
 
 
 def _the_peer_gives_up_closed(chance: Chance) -> Plan:
