@@ -22,7 +22,7 @@ from mkdocs.structure.files import File, Files
 
 from parties.commands.application import app
 
-PACKAGES = ("fsl_async", "parties", "parties.aio", "parties.testing", "transport")
+PACKAGES = ("fsl_async", "fsl_async.learning", "parties", "parties.aio", "parties.testing", "transport")
 WITH_AN_EXTRA = ("fsl_async.learning.pytorch",)  # the site is built without what it needs, so it is read, not imported
 ADR = Path(__file__).parent / "adr"
 ROOT = Path(__file__).parent.parent

@@ -76,6 +76,7 @@ class Domain(Enum):
     TOKEN = b"fsl.token"
     STORED = b"fsl.stored"
     SIMULATION = b"fsl.simulation"
+    LAYOUT = b"fsl.layout"
 
 
 class _SodiumState:

@@ -105,6 +105,13 @@ class Ring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return self._encode_integers(array, largest, self.fraction_bits, name)
         raise MisuseError(f"{name}: expected floats or integers, got dtype {array.dtype}")
 
+    def misfits(self, values: npt.NDArray[Any], largest: int) -> npt.NDArray[np.bool_]:
+        """Which of the numbers `encode` would refuse: those that are not finite, or beyond `largest`."""
+        if values.dtype.kind != "f":
+            return _beyond(values, largest >> self.fraction_bits)
+        beyond = np.abs(self._scaled(values.astype(np.float64))) > float_below(largest)
+        return np.asarray(beyond | ~np.isfinite(values), dtype=bool)
+
     def decode(self, elements: Elements) -> npt.NDArray[Any]:
         """Turn elements into the numbers that they represent.
 
@@ -133,8 +140,7 @@ class Ring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not np.isfinite(array).all():
             where = np.argwhere(~np.isfinite(array))[0].tolist()
             raise MisuseError(f"{name}: {array[tuple(where)]} at {where} is not a finite number")
-        with np.errstate(over="ignore"):  # infinity does not fit either
-            scaled = np.rint(np.ldexp(array, self.fraction_bits))
+        scaled = self._scaled(array)
         limit = math.ldexp(float_below(largest), -self.fraction_bits)
         self._refuse_outside(np.abs(scaled) > float_below(largest), array, limit, name)
         if self.bits != 128:
@@ -152,8 +158,7 @@ class Ring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if array.dtype.kind == "O" and not all(type(value) is int for value in array.flat):
             raise MisuseError(f"{name}: an array of objects may hold Python integers only")
         most = largest >> shift
-        outside = np.asarray((array > most) | (array < -most), dtype=bool)
-        self._refuse_outside(outside, array, most, name)
+        self._refuse_outside(_beyond(array, most), array, most, name)
         if self.bits != 128:
             return np.ascontiguousarray(array.astype(f"i{self.element_bytes}") << shift).view(f"u{self.element_bytes}")
         wide = array.astype(object) << shift
@@ -161,6 +166,11 @@ class Ring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         elements[..., 0] = wide & (2**64 - 1)
         elements[..., 1] = (wide >> 64) & (2**64 - 1)
         return elements
+
+    def _scaled(self, array: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        with np.errstate(over="ignore"):  # infinity does not fit either
+            scaled: npt.NDArray[np.float64] = np.rint(np.ldexp(array, self.fraction_bits))
+        return scaled
 
     def _refuse_outside(self, outside: npt.NDArray[np.bool_], array: npt.NDArray[Any], limit: float, name: str) -> None:
         if not outside.any():
@@ -213,6 +223,10 @@ def float_below(integer: int) -> float:
     """The largest float that is not above a positive integer."""
     nearest = float(integer)
     return nearest if int(nearest) <= integer else math.nextafter(nearest, 0.0)
+
+
+def _beyond(integers: npt.NDArray[Any], most: int) -> npt.NDArray[np.bool_]:
+    return np.asarray((integers > most) | (integers < -most), dtype=bool)
 
 
 def _signed_128_to_float(elements: Elements) -> npt.NDArray[np.float64]:

@@ -59,6 +59,7 @@ def test_all_and_dir_are_the_names_that_are_there_and_no_others(package):
 WITH_AN_EXTRA = [name for name, needs in {"fsl_async.learning.pytorch": "torch"}.items() if find_spec(needs)]
 STABLE = [
     "fsl_async",
+    "fsl_async.learning",
     "fsl_async.protocols.machine",
     "parties",
     "parties.aio",
