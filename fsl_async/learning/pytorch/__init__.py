@@ -12,5 +12,17 @@ except ImportError as error:
 
 from fsl_async.learning.pytorch.errors import RowNotRetrievedError, StaleOptimizerError
 from fsl_async.learning.pytorch.held import HeldEmbedding, HeldEmbeddingBag
+from fsl_async.learning.pytorch.models import load_blocks, map_model, model_blocks
+from fsl_async.learning.pytorch.submodel import Submodel, hold
 
-__all__ = ["HeldEmbedding", "HeldEmbeddingBag", "RowNotRetrievedError", "StaleOptimizerError"]
+__all__ = [
+    "HeldEmbedding",
+    "HeldEmbeddingBag",
+    "RowNotRetrievedError",
+    "StaleOptimizerError",
+    "Submodel",
+    "hold",
+    "load_blocks",
+    "map_model",
+    "model_blocks",
+]

@@ -18,7 +18,7 @@ from torch.nn import functional
 from fsl_async.errors import MisuseError
 from fsl_async.learning.pytorch.errors import RowNotRetrievedError
 from fsl_async.learning.pytorch.optimizers import note_load
-from fsl_async.learning.pytorch.tensors import check_device, check_dtype, to_numpy, to_tensor
+from fsl_async.learning.pytorch.tensors import check_device, check_dtype, rounding_error, to_tensor
 
 _NAMED = 5  # how many ids an error's message lists
 _ROWS = "rows"  # in the metadata of a state_dict
@@ -82,7 +82,7 @@ class HeldTable(nn.Module):
         order = np.argsort(ids, kind="stable")
         ids, given = ids[order], given[torch.from_numpy(order).to(given.device)]
         converted = given.to(dtype=self.weight.dtype, device=self.weight.device)
-        error = _rounding(self.table, ids, given, converted)
+        error = rounding_error(given, converted, lambda place: f"table {self.table!r}, row {ids[place[0]]}")
         self._hold(*self._with_padding(ids, converted))
         return error
 
@@ -384,18 +384,6 @@ def _padding(index: int | None, rows: int, table: str) -> int | None:
     if not -rows <= index < rows:
         raise MisuseError(f"table {table!r}: padding_idx {index} is outside the table of {rows:,} rows")
     return index % rows
-
-
-def _rounding(table: str, ids: npt.NDArray[np.int64], given: torch.Tensor, converted: torch.Tensor) -> float:
-    """The largest error of a conversion, or a refusal of what is not finite."""
-    before, after = to_numpy(table, given), to_numpy(table, converted)
-    bad = ~np.isfinite(after).all(axis=1)
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        value = before[row][~np.isfinite(after[row])][0]
-        fits = "" if not np.isfinite(value) else f"; the table is of {converted.dtype}, which does not hold it"
-        raise MisuseError(f"table {table!r}: row {ids[row]} has {value}, a finite number expected{fits}")
-    return float(np.abs(before.astype(np.float64) - after).max(initial=0.0))
 
 
 def _listed(rows: list[int]) -> str:

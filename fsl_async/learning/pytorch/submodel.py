@@ -1,0 +1,265 @@
+"""A model in training, between what a client retrieves and what it submits.
+
+Rules: what is loaded and what is submitted are the very numbers of the model's tensors; where a conversion rounds, the
+largest error is reported by the tensor's name; what cannot be submitted is refused by that name, whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import EllipsisType
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from fsl_async.errors import MisuseError
+from fsl_async.learning.differences import changes
+from fsl_async.learning.fit import Fit
+from fsl_async.learning.layouts import FlatLayout
+from fsl_async.learning.pytorch.held import HeldTable
+from fsl_async.learning.pytorch.models import arrays_of, table_names, tensors_of
+from fsl_async.learning.pytorch.replacing import held_in_place_of, replace, tables_named
+from fsl_async.learning.pytorch.tensors import check_device, copy_into, to_numpy
+from fsl_async.learning.rows import frequent_rows
+from fsl_async.learning.state_mapping import StateMapping
+from fsl_async.learning.updates import Update
+from fsl_async.task import Task
+
+Ids: TypeAlias = "torch.Tensor | npt.ArrayLike | Iterable[torch.Tensor]"
+Wanted: TypeAlias = "dict[str, npt.NDArray[np.int64] | EllipsisType]"
+
+
+class Submodel:
+    """A model that holds the retrieved rows of its tables, beside the tensors that all clients share; see `hold`.
+
+        submodel = hold(model, mapping, task)
+
+        wanted = submodel.wanted({"items": [ids for ids, labels in batches]})
+        submodel.load(wanted, await client.retrieve(wanted), client.deferred)
+        train(model, batches)
+        await client.submit(submodel.update())
+
+    Attributes:
+        mapping: of the model's tensors to the task's blocks.
+        task: what is learnt.
+        tables: by sparse block, the held table.
+    """
+
+    def __init__(self, model: nn.Module, mapping: StateMapping, task: Task) -> None:
+        self.mapping = mapping
+        self.task = task
+        names = table_names(mapping)
+        modules = tables_named(model, names)
+        shared = tensors_of(model, mapping)
+        self.tables: dict[str, Any] = {block: modules[name] for name, block in names.items()}
+        self._tables = {block: name for name, block in names.items()}
+        self._tensors = {name: tensor for name, tensor in shared.items() if name not in names}
+        self._flat = [layout for layout in mapping.layouts if isinstance(layout, FlatLayout)]
+        self._before: dict[str, npt.NDArray[Any]] = {}
+
+    def wanted(self, ids: Mapping[str, Ids], *, most_frequent: bool = False) -> Wanted:
+        """What to retrieve before a round's batches can be trained on.
+
+        Args:
+            ids: by sparse block, all ids that the table will be given: a tensor or array of any shape, or several.
+            most_frequent: where there are more than the task's `select`, take those that occur most often (of two that
+                occur equally often, the smaller). The table refuses the others; `HeldEmbedding.holds` tells them.
+
+        Returns:
+            For `Client.retrieve`: by table the distinct rows, ascending, without the padding; every other block whole.
+
+        Raises:
+            MisuseError: there is no such table, an id is outside of it, or there are more rows than `select`.
+        """
+        wanted: Wanted = {name: self._rows(name, each, most_frequent) for name, each in ids.items()}
+        return wanted | {layout.block.name: ... for layout in self._flat}
+
+    def load(
+        self,
+        wanted: Mapping[str, npt.NDArray[np.int64] | EllipsisType],
+        retrieved: Mapping[str, npt.NDArray[Any]],
+        deferred: Mapping[str, npt.ArrayLike],
+    ) -> dict[str, float]:
+        """Begin a round: hold the rows that were retrieved, and take over what all clients share.
+
+        Optimizers with a state (momentum, Adam) are to be made after it.
+
+        Args:
+            wanted: what was asked for; see `wanted`.
+            retrieved: what `Client.retrieve` has returned for it.
+            deferred: `Client.deferred`: rows that were not retrieved, though they were asked for. They are not held.
+
+        Returns:
+            By tensor, the largest error of rounding what was retrieved to the tensor's dtype.
+
+        Raises:
+            MisuseError: something is missing or has another shape, or a number is not finite. The model is then to be
+                loaded again before it is used.
+        """
+        self._before = {}
+        for name in [*wanted, *(layout.block.name for layout in self._flat)]:
+            if name not in retrieved:
+                raise MisuseError(f"block {name!r} is missing: retrieve what `wanted` returns, and load that")
+        rounding: dict[str, float] = {}
+        for name in self.tables:
+            rounding[self._tables[name]] = self._load_table(name, wanted.get(name), retrieved, deferred.get(name, ()))
+        for layout in self._flat:
+            for name, array in self.mapping.unpack(layout.block.name, retrieved[layout.block.name]).items():
+                rounding[name] = copy_into(name, self._tensors[name], array)
+        self._before = self._numbers()
+        return rounding
+
+    def update(self, examples: float | None = None) -> Update:
+        """End a round: what has changed since `load`, as `Client.submit` takes it.
+
+        Args:
+            examples: how many this client trained on, where the mapping counts them: all changes are multiplied by it.
+
+        Returns:
+            By table, the rows that have changed, ascending, and their changes, float64 (rows, width); by dense block,
+            all changes.
+
+        Raises:
+            MisuseError: nothing was loaded, a number is not finite or does not fit the task (the message names the
+                tensor, the value and the largest), or `examples` is missing or too much. Nothing is lost: change it,
+                or submit zeros (`client.submit({})`).
+        """
+        if not self._before:
+            raise MisuseError("nothing is loaded: call `load` before training")
+        after = self._numbers()
+        made: Update = {name: self._table_change(name, after) for name in self.tables}
+        for layout in self._flat:
+            before = layout.pack({tensor.name: self._before[tensor.name] for tensor in layout.tensors})
+            made[layout.block.name] = changes(layout, before, layout.pack(after))
+        update = self.mapping.weighted(made, examples)
+        self.fits(update)
+        return update
+
+    def fits(self, update: Update) -> dict[str, Fit]:
+        """By tensor, how an update fits the task's ring: its largest value, the largest that fits, what is rounded.
+
+        Raises:
+            MisuseError: a value does not fit; the message names its tensor, its index and the largest.
+        """
+        return self.mapping.fits(update, self.task)
+
+    def _rows(self, name: str, ids: Ids, most_frequent: bool) -> npt.NDArray[np.int64]:
+        table = self._table(name)
+        flat = _flat(name, ids)
+        picked = frequent_rows(flat[flat != table.padding_idx], self.task.block(name))
+        if len(picked.deferred) and not most_frequent:
+            raise MisuseError(
+                f"table {name!r}: the batches have {len(picked.rows) + len(picked.deferred):,} distinct rows, and a "
+                f"client selects {picked.block.select:,} in a round: train on fewer batches in this round, take the "
+                "rows that occur most often (most_frequent=True), or agree on a task with a larger select"
+            )
+        return picked.rows
+
+    def _table(self, name: str) -> HeldTable:
+        if name not in self.tables:
+            raise MisuseError(f"the model has no table {name!r}; it has {list(self.tables)}")
+        return self.tables[name]
+
+    def _load_table(self, name: str, wanted: Any, retrieved: Mapping[str, Any], deferred: npt.ArrayLike) -> float:
+        """The rows that were wanted and came; none where none were wanted."""
+        table = self._table(name)
+        if wanted is None:
+            return table.load([], np.empty((0, table.embedding_dim)))
+        rows = np.arange(table.num_embeddings) if wanted is ... else np.asarray(wanted)
+        values = self.mapping.unpack(name, retrieved[name])[self._tables[name]]
+        if len(values) != len(rows):
+            raise MisuseError(f"table {name!r}: {len(rows)} rows were wanted, and {len(values)} were retrieved")
+        came = ~np.isin(rows, np.asarray(deferred, dtype=np.int64))
+        return table.load(rows[came], values[came])
+
+    def _table_change(self, name: str, after: Mapping[str, npt.NDArray[Any]]) -> Any:
+        rows, tensor = self.tables[name].rows, self._tables[name]
+        change = after[tensor].astype(np.float64) - self._before[tensor]
+        touched = change.any(axis=1)
+        return rows[touched], change[touched]
+
+    def _numbers(self) -> dict[str, npt.NDArray[Any]]:
+        """A copy of all tensors' numbers; of a table's, those of the rows that were loaded.
+
+        Raises:
+            MisuseError: one is not finite; the message names its tensor, and says so if it is from its gradient.
+        """
+        tables = {self._tables[name]: table.values() for name, table in self.tables.items()}
+        arrays = arrays_of(tables | self._tensors, self.mapping)
+        weights = {self._tables[name]: table.weight for name, table in self.tables.items()} | self._tensors
+        rows = {self._tables[name]: table.rows for name, table in self.tables.items()}
+        for name, array in arrays.items():
+            _refuse_infinite(name, array, weights[name], rows.get(name))
+        return {name: np.array(array) for name, array in arrays.items()}
+
+
+def hold(model: nn.Module, mapping: StateMapping, task: Task) -> Submodel:
+    """Put tables that hold retrieved rows in the place of a model's own.
+
+        mapping = map_model(Classifier(), [Table("words.weight", select=418, block="items")])
+        ...
+        model = Classifier()
+        submodel = hold(model, mapping, client.task)
+
+    Args:
+        model: changed in place: each `nn.Embedding` and `nn.EmbeddingBag` whose weight is a table of the mapping
+            becomes a `HeldEmbedding` or a `HeldEmbeddingBag` without rows. One that it was built with stays.
+        mapping: of its tensors; see `map_model`.
+        task: what is learnt.
+
+    Raises:
+        MisuseError: a module or a tensor cannot be held or shared, or is not what the mapping or the task says; the
+            message names it. The model is then as it was.
+    """
+    mapping.check(task)
+    names = table_names(mapping)
+    modules = tables_named(model, names)
+    _check_shapes(modules, mapping, tensors_of(model, mapping))
+    held = {module: held_in_place_of(name, module, names[name]) for name, module in modules.items()}
+    for name, module in modules.items():
+        held[module].table = names[name]
+    replace(model, held)
+    return Submodel(model, mapping, task)
+
+
+def _check_shapes(modules: Mapping[str, Any], mapping: StateMapping, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Check that a model's tensors have numbers, and the shapes that the mapping has."""
+    for name, each in tensors.items():
+        check_device(name, each)
+    for layout in mapping.layouts:
+        for tensor in layout.tensors:
+            module = modules.get(tensor.name)
+            shape = (module.num_embeddings, module.embedding_dim) if module else tuple(tensors[tensor.name].shape)
+            if shape != tensor.shape:
+                raise MisuseError(f"tensor {tensor.name!r} has shape {shape}, and the mapping has {tensor.shape}")
+
+
+def _flat(name: str, ids: Any) -> npt.NDArray[np.int64]:
+    """All ids in one dimension."""
+    several = [ids] if isinstance(ids, torch.Tensor | np.ndarray) else list(ids)
+    arrays = [np.asarray(each.detach().cpu() if isinstance(each, torch.Tensor) else each) for each in several]
+    wrong = [array.dtype for array in arrays if array.size and array.dtype.kind not in "iu"]
+    if wrong:
+        raise MisuseError(f"table {name!r}: integer ids expected, got {wrong[0]}")
+    return np.concatenate([np.empty(0, np.int64), *(array.reshape(-1).astype(np.int64) for array in arrays)])
+
+
+def _refuse_infinite(
+    name: str, array: npt.NDArray[Any], tensor: torch.Tensor, rows: npt.NDArray[np.int64] | None
+) -> None:
+    bad = np.argwhere(~np.isfinite(array))
+    if not len(bad):
+        return
+    place = bad[0].tolist()
+    value = array[tuple(place)]
+    if rows is not None:
+        place[0] = int(rows[place[0]])
+    gradient = tensor.grad
+    nor = ", nor is its gradient" if gradient is not None and not np.isfinite(to_numpy(name, gradient)).all() else ""
+    raise MisuseError(
+        f"tensor {name!r} at {place}: {value} is not a finite number{nor}. "
+        "Nothing was submitted: look at the batches and the learning rate, and submit zeros (`client.submit({})`)"
+    )

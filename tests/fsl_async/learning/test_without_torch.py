@@ -1,0 +1,29 @@
+"""Nothing but its own package needs PyTorch, and that says what to install."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests import ROOT
+
+WITHOUT_IT = "import sys; sys.modules['torch'] = None; "
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-c", code]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+
+def test_the_error_names_the_extra():
+    done = run(WITHOUT_IT + "import fsl_async.learning.pytorch")
+    assert 'needs PyTorch, which is not installed: pip install "fsl-async[torch]"' in done.stderr
+
+
+@pytest.mark.parametrize("package", ["fsl_async", "fsl_async.learning", "parties"])
+def test_no_other_package_imports_it(package):
+    names = f"import sys, {package}; [getattr({package}, name) for name in {package}.__all__]; "
+    done = run(names + "print('torch' in sys.modules)")
+    assert (done.stdout.strip(), done.stderr) == ("False", "")
