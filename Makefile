@@ -19,7 +19,7 @@ LONG := tests/fsl_async/kernels/% tests/fsl_async/costs/% $(addprefix tests/fsl_
 FAST := $(filter-out $(LONG),$(wildcard tests/fsl_async/test_*.py tests/fsl_async/*/test_*.py tests/transport/test_*.py \
 	$(addprefix tests/parties/,$(addsuffix /test_*.py,client files identity operator server server/* settings storage))))
 
-.PHONY: demo test test-all test-fast security hosts soak simulate reach fuzz lint docs bench clean
+.PHONY: demo test test-all test-fast security hosts soak simulate reach fuzz lint docs bench secagg clean
 
 .venv/python:
 	$(PYTHON) -m venv .venv
@@ -49,6 +49,10 @@ FAST := $(filter-out $(LONG),$(wildcard tests/fsl_async/test_*.py tests/fsl_asyn
 .venv/bench: .venv/demo
 	$(PIP) --editable .[plot]
 	touch $@
+
+.venv-flower:
+	$(PYTHON) -m venv $@
+	$@/bin/pip --disable-pip-version-check --quiet install flwr==1.41.0
 
 demo: .venv/demo
 	$(BIN)/fsl-async demo
@@ -95,8 +99,12 @@ docs: .venv/docs
 	$(BIN)/python docs/generate_configuration.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+# SecAgg+ runs in an environment of its own, because what flwr requires and what we require do not fit together.
+secagg: .venv/demo .venv-flower
+	$(BIN)/python -m examples.secagg
+
 bench: .venv/bench
 	$(BIN)/fsl-async bench all --write docs/benchmarks
 
 clean:
-	rm -rf .venv site
+	rm -rf .venv .venv-flower site

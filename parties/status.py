@@ -175,3 +175,26 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     waiting_for: str
     rounds_done: int
     rounds_aborted: int
+
+    @staticmethod
+    def away(server: int, task: str, task_digest: bytes, statement_keys: tuple[bytes, bytes]) -> ServerStatus:
+        """That of a server which has not begun: nobody is connected, and no round was ever opened."""
+        return ServerStatus(
+            server=server,
+            task=task,
+            task_digest=task_digest,
+            model_digest=b"",
+            statement_keys=statement_keys,
+            peer_connected=False,
+            peer_release="",
+            clients_connected=0,
+            clients_known=0,
+            stage="away",
+            asked=0,
+            number=0,
+            last=None,
+            round=None,
+            waiting_for="",
+            rounds_done=0,
+            rounds_aborted=0,
+        )

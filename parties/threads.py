@@ -19,13 +19,15 @@ from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, TypeAlias, TypeVar
+from types import TracebackType
+from typing import Any, Generic, NoReturn, Protocol, Self, TypeAlias, TypeVar
 
 import trio
 
 from fsl_async.errors import FslError, MisuseError
 
 HostT = TypeVar("HostT")
+HostT_co = TypeVar("HostT_co", covariant=True)
 ResultT = TypeVar("ResultT")
 Opening: TypeAlias = Callable[[], AbstractAsyncContextManager[HostT]]
 Work: TypeAlias = Callable[[HostT], Awaitable[ResultT]]
@@ -267,6 +269,56 @@ class LoopThread(Generic[HostT]):
                 with trio.CancelScope() as self._scope:
                     self.opened.set_result(None)
                     await self._reception.serve(host)
+
+
+class Calls(Protocol[HostT_co]):
+    """Has what lives in a thread do things, and waits for the results."""
+
+    def call(self, work: Work[HostT_co, ResultT], timeout: float = FOR_EVER) -> ResultT:
+        """Have something done."""
+
+    def close(self) -> None:
+        """End it; a second time does nothing."""
+
+
+class Blocking(Generic[HostT]):
+    """What a program that is not async holds of something that lives in a thread; its calls block.
+
+    Args:
+        calls: reaches it where it lives.
+        entered: what to say to whoever enters it with `async with`.
+    """
+
+    def __init__(self, calls: Calls[HostT], entered: str) -> None:
+        self._calls = calls
+        self._entered = entered
+
+    def close(self) -> None:
+        """Cancel what is under way, and close it; a second time does nothing."""
+        self._calls.close()
+
+    def _read(self, look: Callable[[HostT], ResultT]) -> ResultT:
+        """What can be seen there at once."""
+
+        async def work(host: HostT) -> ResultT:
+            return look(host)
+
+        return self._calls.call(work)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> NoReturn:
+        self.close()
+        raise MisuseError(self._entered)
+
+    async def __aexit__(self, *error: object) -> None:
+        """Never reached, and there because Python looks for it before it enters."""
 
 
 def news_in(result: Future[Any]) -> FslError | None:

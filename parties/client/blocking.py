@@ -18,34 +18,20 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, NoReturn, Protocol, Self, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fsl_async.errors import MisuseError
 from parties.client.arguments import Rows
 from parties.client.client import Client
 from parties.client.submission import LastSubmission
 from parties.outcome import ClientOutcome, SubmissionReceipt
-from parties.threads import FOR_EVER, Work
-
-ResultT = TypeVar("ResultT")
+from parties.threads import FOR_EVER, Blocking, Calls
 
 
-class Calls(Protocol):
-    """Has a client that lives elsewhere do things, and waits for the results."""
-
-    def call(self, work: Work[Client, ResultT], timeout: float = FOR_EVER) -> ResultT:
-        """Have something done."""
-
-    def close(self) -> None:
-        """End the client; a second time does nothing."""
-
-
-class BlockingClient:
+class BlockingClient(Blocking[Client]):
     """A `Client` whose calls block; see there for what they do and raise.
 
     Every call takes a `timeout`, the seconds after which it is cancelled with a `TimeoutError`; without one it may wait
@@ -55,8 +41,12 @@ class BlockingClient:
         calls: reaches the client where it lives.
     """
 
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+    def __init__(self, calls: Calls[Client]) -> None:
+        super().__init__(
+            calls,
+            "a blocking client is entered with `with`; `async with` is for parties.connect or net.client under trio, "
+            "and for parties.aio on an asyncio loop",
+        )
 
     def retrieve(self, rows: Rows, *, wait: bool = False, timeout: float = FOR_EVER) -> dict[str, npt.NDArray[Any]]:
         """See `Client.retrieve`."""
@@ -151,28 +141,4 @@ class BlockingClient:
 
     def close(self) -> None:
         """Cancel what is under way, close the connections, and end the thread; a second time does nothing."""
-        self._calls.close()
-
-    def _read(self, look: Callable[[Client], ResultT]) -> ResultT:
-        async def work(client: Client) -> ResultT:
-            return look(client)
-
-        return self._calls.call(work)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> NoReturn:
-        self.close()
-        raise MisuseError(
-            "a blocking client is entered with `with`; `async with` is for parties.connect or net.client under trio, "
-            "and for parties.aio on an asyncio loop"
-        )
-
-    async def __aexit__(self, *error: object) -> None:
-        """Never reached, and there because Python looks for it before it enters."""
+        super().close()

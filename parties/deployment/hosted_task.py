@@ -149,25 +149,8 @@ class HostedTask:
         self._scope = trio.CancelScope()
         self._watched: list[WatchedFile] = []
         self._kept = 0
-        self._last = ServerStatus(
-            server=file.server,
-            task=deployment.task.name,
-            task_digest=deployment.task.digest(),
-            model_digest=b"",
-            statement_keys=_statement_keys(deployment),
-            peer_connected=False,
-            peer_release="",
-            clients_connected=0,
-            clients_known=0,
-            stage="away",
-            asked=0,
-            number=0,
-            last=None,
-            round=None,
-            waiting_for="",
-            rounds_done=0,
-            rounds_aborted=0,
-        )
+        task = deployment.task
+        self._last = ServerStatus.away(file.server, task.name, task.digest(), _statement_keys(deployment))
 
     @property
     def name(self) -> str:

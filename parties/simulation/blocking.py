@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Any, NoReturn, Self
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fsl_async.errors import MisuseError
 from fsl_async.task import Task
 from parties.client.blocking import BlockingClient
 from parties.compute import ComputeLane
 from parties.outcome import RoundOutcome
 from parties.simulation.pausing import Callers
 from parties.simulation.stage import Stage, StagedClient, stage_thread
-from parties.threads import FOR_EVER, ResultT
+from parties.threads import FOR_EVER, Blocking
 from parties.watch import Note
 
 __all__ = ["BlockingNetwork", "simulate_blocking"]
 
 
-class BlockingNetwork:
+class BlockingNetwork(Blocking[Stage]):
     """A running simulation whose calls block; see `Network` for what they do and raise.
 
     Calls of one thread give the transcript that the same calls give under trio. Calls of several threads are carried
@@ -37,8 +35,13 @@ class BlockingNetwork:
     def __init__(
         self, task: Task, model: Mapping[str, npt.ArrayLike], seed: int, lane: ComputeLane | None = None
     ) -> None:
-        self.task = task
         self._thread = stage_thread(task, model, seed, lane, _Threads())
+        super().__init__(
+            self._thread,
+            "parties.simulate_blocking is entered with `with`; `async with` is for parties.simulate under trio, and "
+            "for parties.aio.simulate on an asyncio loop",
+        )
+        self.task = task
         self._thread.start()
         weakref.finalize(self, self._thread.close)
 
@@ -71,31 +74,7 @@ class BlockingNetwork:
 
     def close(self) -> None:
         """Disconnect every client, and end the simulation and its thread; a second time does nothing."""
-        self._thread.close()
-
-    def _read(self, look: Callable[[Stage], ResultT]) -> ResultT:
-        async def work(stage: Stage) -> ResultT:
-            return look(stage)
-
-        return self._thread.call(work)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> NoReturn:
-        self.close()
-        raise MisuseError(
-            "parties.simulate_blocking is entered with `with`; `async with` is for parties.simulate under trio, and "
-            "for parties.aio.simulate on an asyncio loop"
-        )
-
-    async def __aexit__(self, *error: object) -> None:
-        """Never reached, and there because Python looks for it before it enters."""
+        super().close()
 
 
 def simulate_blocking(

@@ -36,6 +36,8 @@ CHECKS: dict[str, Check] = {
     "refused means not counted": sum_checks.refused_means_not_counted,
     "retrieved the model": sum_checks.retrieved_the_model,
     "digits": sum_checks.digits,
+    "unions": sum_checks.unions,
+    "read the last union": client_checks.read_the_last_union,
     "rules": rules.rules,
     "everybody ends": liveness_checks.everybody_ends,
 }

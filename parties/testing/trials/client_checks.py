@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fsl_async.union import describe_union
 from fsl_async.wire.messages import Receipt
 from parties.outcome import Aborted, RoundReport
 from parties.simulation.network import SERVERS
@@ -73,3 +74,16 @@ def one_submission_per_epoch(case: Case) -> Iterator[str]:
         for (round_id, server), contents in ledger.contents.items():
             if len(contents) > 1:
                 yield f"{client} sent {server} {len(contents)} different submissions in round {round_id.hex()[:16]}"
+
+
+def read_the_last_union(case: Case) -> Iterator[str]:
+    """A union that a client reads is that of a round, and of none before the last one whose outcome it knew."""
+    reports = case.world.settled[min(case.honest)]
+    unions = {number: report.union for number, report in reports.items() if report.ended == "done" and report.union}
+    rows = {block.name: block.rows for _, block in case.world.task.sparse_blocks()}
+    for client, ledger in case.ledgers.items():
+        for read in ledger.read:
+            seen = tuple(describe_union(name, found, rows[name]) for name, found in read.union.items())
+            last = max((number for number in unions if number <= read.known), default=0)
+            if seen not in [union for number, union in unions.items() if number >= last]:
+                yield f"{client}, which knew the outcome of round {read.known}, read {read.union} as the last union"

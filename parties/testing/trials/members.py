@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, TypeAlias, TypeVar
@@ -30,6 +30,7 @@ from parties.client.setup import ClientSetup
 from parties.errors import (
     AlreadyCountedError,
     NotDrawnError,
+    NoUnionError,
     OutcomeUnknownError,
     RoundClosedError,
     SumRefusedError,
@@ -39,7 +40,7 @@ from parties.testing.disk import Disk
 from parties.testing.processes import current_life
 from parties.testing.round_faults import Late, OldCopy
 
-__all__ = ["Ledger", "Member", "Plan", "Retrieved"]
+__all__ = ["Ledger", "Member", "Plan", "Read", "Retrieved"]
 
 RETRIEVALS = (0, 0, 1, 1, 2)
 """A client retrieves so often before it submits, with equal probability of each entry."""
@@ -75,6 +76,14 @@ class Retrieved:
     values: npt.NDArray[Any]
 
 
+@dataclass(frozen=True)
+class Read:
+    """The last union as a client has read it, when it knew of the unions of the rounds up to number `known`."""
+
+    known: int
+    union: Mapping[str, npt.NDArray[np.uint32]]
+
+
 @dataclass
 class Ledger:
     """What one client did, and which answers it got.
@@ -89,6 +98,7 @@ class Ledger:
         repeated: ids of the rounds whose plan it submitted again without asking for the round's outcome.
         outcomes: by round number, all outcomes that it got.
         retrieved: the rows that it has retrieved.
+        read: the unions that it has read.
         all_plans: all its plans, in order.
     """
 
@@ -101,6 +111,7 @@ class Ledger:
     repeated: set[bytes] = field(default_factory=set)
     outcomes: defaultdict[int, list[ClientOutcome]] = field(default_factory=lambda: defaultdict(list))
     retrieved: list[Retrieved] = field(default_factory=list)
+    read: list[Read] = field(default_factory=list)
     all_plans: list[Plan] = field(default_factory=list)
 
 
@@ -155,9 +166,16 @@ class Member:
         await self._finish_earlier(client)
         while True:
             with self._continuing():
-                await (self._read(client) if self._task.protocol == "psr" else self._take_part(client))
+                match self._task.protocol:
+                    case "psr":
+                        await self._only_retrieve(client)
+                    case "psu":
+                        await self._take_part(client)
+                        await self._read_union(client)
+                    case "ssa":
+                        await self._take_part(client)
 
-    async def _read(self, client: Client) -> None:
+    async def _only_retrieve(self, client: Client) -> None:
         """Retrieve what it likes, in this round or, where it has retrieved often enough, in the next."""
         await self._think()
         try:
@@ -275,6 +293,12 @@ class Member:
                     chosen, values = tuple(np.array(chosen)[there].tolist()), values[there]
                 if chosen or name not in rows:  # without rows, it is a dense block
                     self.ledger.retrieved.append(Retrieved(client.round_number, name, chosen, values))
+
+    async def _read_union(self, client: Client) -> None:
+        """Read the last union, or stop waiting for the next round after a random time."""
+        known = max(self.ledger.outcomes, default=0)
+        with trio.move_on_after(2 ** self._habits.uniform(-5, 4)), suppress(NoUnionError):
+            self.ledger.read.append(Read(known, await client.union()))
 
     async def _add(self, client: Client, rows: Rows) -> None:
         self._plan(Plan(False, dict(rows)))

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from fsl_async import Dense
 from fsl_async.protocols import ssa
+from fsl_async.union import describe_union
 from fsl_async.wire.messages import Share
 from parties.outcome import RoundReport
 from parties.simulation.network import SERVERS
@@ -52,6 +53,18 @@ def _wrong_digits(
 def _counted_plans(client: str, ledger: Ledger, report: RoundReport) -> list[Plan]:
     plans = ledger.plans.get(report.round_id, set()) if client in report.clients else set()
     return [ledger.all_plans[plan] for plan in sorted(plans)]
+
+
+def unions(case: Case) -> Iterator[str]:
+    """A union is of the rows that its clients have sent; what a malicious one of them has sent is unknown."""
+    for number, report in sorted(case.world.settled[min(case.honest)].items()):
+        if not (report.ended == "done" and report.union and case.ledgers.keys() >= set(report.clients)):
+            continue
+        sent = [plan for name in report.clients for plan in _counted_plans(name, case.ledgers[name], report)]
+        for _, block in case.world.task.sparse_blocks():
+            rows = sorted({row for plan in sent for row in plan.rows.get(block.name, ())})
+            if describe_union(block.name, np.array(rows, dtype=np.uint32), block.rows) not in report.union:
+                yield f"round {number} has found another union of {block.name!r} than {rows}"
 
 
 def one_plan_per_round(case: Case) -> Iterator[str]:

@@ -14,18 +14,21 @@ from fsl_async import Ring
 from fsl_async.config import Draw, RoundConfig
 from fsl_async.errors import MisuseError, PeerViolationError, StorageError
 from fsl_async.protocols import ssa
+from fsl_async.union import describe_union
 from fsl_async.wire.messages import Opened, Receipt, Refused, Share
 from parties.events import RoundOpened, RoundSettled
 from parties.outcome import Aborted, ClientOutcome, RoundReport
 from parties.testing import Delay, Ended, Fault, FullDisk, Partition
 from parties.testing.story import Began, Entry, Failed
 from parties.testing.trials import CHECKS, Case, Scenario, Trial, check_all, run
+from parties.testing.trials.members import Read
 from parties.watch import Note
 from tests.parties.testing import small_world
 
 SEED = 6
 CLIENT = "anna"
 OTHER = b"\x01" * 32
+NOBODYS = np.zeros(0, dtype=np.uint32)
 
 
 @pytest.fixture(scope="module")
@@ -204,6 +207,15 @@ def a_sum_is_added_that_is_to_be_divided(case: Case) -> None:
     case.world.task = msgspec.structs.replace(case.world.task, apply="mean", ring=Ring(32, fraction_bits=1))
 
 
+def a_union_of_other_rows_is_found(case: Case) -> None:
+    settle(case, 0, union=tuple(describe_union(b.name, NOBODYS, b.rows) for _, b in case.world.task.sparse_blocks()))
+
+
+def a_union_is_read_that_no_round_has_found(case: Case) -> None:
+    unions = {block.name: NOBODYS for _, block in case.world.task.sparse_blocks()}
+    case.ledgers[CLIENT].read.append(Read(1, unions))
+
+
 SPOILED: dict[str, list[Callable[[Case], None]]] = {
     "nobody fails": [a_server_fails],
     "comes up again": [a_server_never_comes_up],
@@ -224,6 +236,8 @@ SPOILED: dict[str, list[Callable[[Case], None]]] = {
     "values in one sum": [one_plan_in_two_rounds],
     "retrieved the model": [other_rows_than_asked_for],
     "digits": [counted_twice, a_client_is_missing_in_the_sum],
+    "unions": [a_union_of_other_rows_is_found],
+    "read the last union": [a_union_is_read_that_no_round_has_found],
     "everybody ends": [a_round_never_ends],
     "nobody asks in vain": [a_client_is_put_off],
     "spoiled is not counted": [a_spoiled_submission_counts],

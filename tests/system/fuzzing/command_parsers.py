@@ -10,6 +10,7 @@ from functools import cache
 from http.client import HTTPConnection
 from typing import Any
 
+import msgspec
 import numpy as np
 from rich.console import RenderableType
 
@@ -127,22 +128,12 @@ def _answers() -> list[bytes]:
     past = PastRound(
         report=REPORT, protocol="ssa", opened_at=1.0, settled_at=2.0, times=RoundTimes(collecting=1.0), evaluating=0.5
     )
-    status = ServerStatus(
-        server=0,
-        task="goods",
-        task_digest=key(5),
-        model_digest=key(6),
-        statement_keys=(key(7), key(8)),
-        peer_connected=True,
-        peer_release="0.2",
-        clients_connected=1,
-        clients_known=2,
+    status = msgspec.structs.replace(
+        ServerStatus.away(0, "goods", key(5), (key(7), key(8))),
         stage="running",
-        asked=1,
         number=4,
         last=past,
         round=run,
-        waiting_for="",
         rounds_done=3,
         rounds_aborted=1,
     )
