@@ -163,6 +163,7 @@ def _messages() -> dict[str, Any]:
         (messages.Recall(round_id, both[0]), b""),
         (messages.Download(round_id=round_id, block="head"), b""),
         (messages.Download(round_id=round_id, block="items", union=True), b""),
+        (messages.Download(round_id=round_id, block="items", whole=True), b""),
         (
             messages.Submit(
                 round_id=round_id,

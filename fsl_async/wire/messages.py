@@ -66,11 +66,15 @@ class Recall(Message, frozen=True, tag="recall"):
 
 
 class Download(Message, frozen=True, tag="download", kw_only=True, omit_defaults=True):
-    """Asks for a whole block that moves without trees; or, with `union`, for the union of a sparse block."""
+    """Asks for a whole block that moves without trees; with `whole`, for all rows of a sparse one; or for its union.
+
+    `union` and `whole` are not true together.
+    """
 
     round_id: bytes
     block: str
     union: bool = False
+    whole: bool = False
 
 
 class Submit(Message, frozen=True, tag="submit", kw_only=True, omit_defaults=True):

@@ -28,7 +28,7 @@ from fsl_async.config import RoundConfig
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.protocols import client as protocol
 from fsl_async.protocols.entry import Inside, RoundGone
-from fsl_async.task import ProtocolName
+from fsl_async.task import ProtocolName, Sparse
 from parties.client import inbox
 from parties.client.announcements import Announcements
 from parties.client.arguments import refuse_fractions
@@ -95,7 +95,7 @@ class Actor:
         self.participation = here = Participation(setup.identity.name, state)
         self.deferred: dict[str, npt.NDArray[np.uint32]] = {}
         self._unions = unions = Unions(setup, requests)
-        self._downloads = downloads = Downloads(setup.identity.name, requests, unions)
+        self._downloads = downloads = Downloads(setup, requests, unions)
         self._planter = Planter(setup.lane, setup.randomness)
         self._outcomes = Outcomes(setup, requests, here)
         self._entry = RoundEntry(setup.task, here, Announcements(setup, requests), unions, self._outcomes)
@@ -223,7 +223,7 @@ class Actor:
         while True:
             try:
                 async with self._in_round(RETRIEVING, wait=request.wait) as config:
-                    return await self._retrieve(config, request.rows, request.dense)
+                    return await self._retrieve(config, request.rows, request.whole)
             except RoundClosedError:
                 last = self.participation.last_round
                 if self.setup.task.protocol != "psr" or last is None or last.number <= tried:
@@ -231,13 +231,16 @@ class Actor:
                 tried = last.number
 
     async def _retrieve(
-        self, config: RoundConfig, wanted: RowsByBlock, dense: Sequence[str]
+        self, config: RoundConfig, wanted: RowsByBlock, whole: Sequence[str]
     ) -> dict[str, npt.NDArray[Any]]:
         arrays: dict[str, npt.NDArray[Any]] = {}
         if wanted:
             arrays, deferred = await self._retriever.retrieve(config, wanted)
             self.deferred = deferred
-        return arrays | {name: await self._downloads.dense(config, name) for name in dense}
+        arrays |= {name: await self._downloads.whole(config, name) for name in whole}
+        if any(isinstance(config.task.block(name), Sparse) for name in whole):
+            self.participation.have_all_rows()
+        return arrays
 
     async def _unite(self, config: RoundConfig, wanted: RowsByBlock) -> SubmissionReceipt:
         draw = self.setup.randomness

@@ -30,20 +30,18 @@ def wanted_rows(task: Task, rows: Rows) -> tuple[dict[int, npt.NDArray[np.uint32
     """Check what a caller wants to retrieve.
 
     Returns:
-        The rows by the index of their sparse block, and the names of the dense blocks asked for with `...`.
+        The rows by the index of their sparse block, and the names of the blocks asked for whole, with `...`.
 
     Raises:
-        MisuseError: a block is unknown or of the other kind, or its rows are not what the task allows.
+        MisuseError: a block is unknown, a dense one is asked for by rows, or rows are not what the task allows.
     """
     check_by_block(rows)
-    dense = [name for name, wanted in rows.items() if wanted is ...]
-    for name in dense:
-        if not isinstance(task.block(name), Dense):
-            raise MisuseError(f"block {name!r} is sparse: name its rows")
-        if name == task.weights:
+    whole = [name for name, wanted in rows.items() if wanted is ...]
+    for name in whole:
+        if task.block(name).name == task.weights:
             raise MisuseError(f"block {name!r} has the clients' weights, which only divide: there is no model of it")
     arrays = {name: _array(name, wanted) for name, wanted in rows.items() if wanted is not ...}
-    return rows_by_block(task, arrays), dense
+    return rows_by_block(task, arrays), whole
 
 
 def encoded_updates(task: Task, updates: Mapping[str, Any]) -> tuple[dict[int, SparseUpdate], dict[int, Elements]]:

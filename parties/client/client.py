@@ -170,17 +170,25 @@ class Client:
     # ---- the calls
 
     async def retrieve(self, rows: Rows, *, wait: bool = False) -> dict[str, npt.NDArray[Any]]:
-        """Fetch rows of sparse blocks privately, and dense blocks whole.
+        """Fetch rows of sparse blocks privately, and blocks whole.
 
-        A retrieval always moves as much for every sparse block, named or not: its shape tells the servers nothing. One
+            rows = await client.retrieve({"items": [3, 14], "head": ...})
+            table = await client.retrieve({"items": ...})                  # all its rows, as for an evaluation
+
+        A retrieval of rows always moves as much for every sparse block, named or not: its shape tells the servers
+        nothing. A call with whole blocks alone plants no trees; it tells the servers which blocks it wants whole. One
         that fails or is cancelled does not end the round for this client: the next one continues in it.
 
         Args:
-            rows: by sparse block, the distinct rows wanted, at most `select`; by dense block, `...`.
+            rows: by sparse block, the distinct rows wanted, at most `select`; or `...`, of a dense block or for all
+                rows of a sparse one, which then moves as it is, at most 4 GiB.
             wait: where this client has submitted to the round that is open, wait for the next one.
 
         Returns:
-            By block, an array (rows, width) or (size,) of the model's own dtype, bit for bit, in the order asked.
+            By block, an array (rows, width) or (size,) of the model's own dtype, bit for bit, in the order asked. A
+            whole block is the one whose digest both servers have announced, with all rows of the model, also in a round
+            that is aligned on a union. After it a submission of this round brings its own trees, so any rows can be
+            updated with `updates="retrieved"`, too; the rows of a session stay as they are.
             Rows that found no place (with probability 2^-40), and those outside the union of a round that is aligned
             on one, are zero and named in `deferred`.
 
@@ -197,8 +205,8 @@ class Client:
             ChannelError: a connection was lost, and patience is over.
         """
         self._refuse("psu", "the rounds of this task only find a union: call `unite`, `outcome` and `union`")
-        wanted, dense = wanted_rows(self.task, rows)
-        return await self._ask(inbox.Retrieve(wanted, dense, wait))
+        wanted, whole = wanted_rows(self.task, rows)
+        return await self._ask(inbox.Retrieve(wanted, whole, wait))
 
     async def submit(self, updates: Mapping[str, Any], *, wait: bool = False) -> SubmissionReceipt:
         """Add updates to the round's sum; the only submission of this client in this round.

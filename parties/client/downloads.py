@@ -1,12 +1,14 @@
-"""What a client downloads openly: dense blocks, and the rows of unions that move plainly; see `unions` for those.
+"""What a client downloads openly: blocks that its caller wants whole, and the rows of unions that move plainly.
 
-Rules: everything that a round moves plainly is downloaded, whichever blocks the client will use, and compared with the
-digest that both servers announced.
+Rules: all that is downloaded is compared with the digest that both servers announced. Everything that a round moves
+plainly is downloaded, whichever blocks the client will use (see `unions` for the unions). That a client wants a block
+whole is no secret; which of its rows it uses then never leaves it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,12 @@ import numpy.typing as npt
 
 from fsl_async.config import BlockModel, RoundConfig
 from fsl_async.digests import Domain, digest, same
-from fsl_async.errors import PeerViolationError
+from fsl_async.errors import MisuseError, PeerViolationError
+from fsl_async.task import Sparse
+from fsl_async.wire.codec import BULK_LIMIT
 from fsl_async.wire.messages import Block, Download
 from parties.client.requests import Requests
+from parties.client.setup import ClientSetup
 from parties.client.unions import Unions
 
 __all__ = ["Downloads"]
@@ -25,18 +30,29 @@ __all__ = ["Downloads"]
 class Downloads:
     """One client's downloads."""
 
-    def __init__(self, client: str, requests: Requests, unions: Unions) -> None:
-        self._client = client
+    def __init__(self, setup: ClientSetup, requests: Requests, unions: Unions) -> None:
+        self._client = setup.identity.name
+        self._lane = setup.lane
         self._requests = requests
         self._unions = unions
 
-    async def dense(self, config: RoundConfig, name: str) -> npt.NDArray[Any]:
-        """A dense block.
+    async def whole(self, config: RoundConfig, name: str) -> npt.NDArray[Any]:
+        """A dense block, or all rows of a sparse one.
 
         Raises:
+            MisuseError: it is longer than a message can be.
             PeerViolationError: it is not the one announced.
         """
-        return np.frombuffer(await self._model(config, config.block_model(name)), config.block_model(name).dtype).copy()
+        model, block = config.block_model(name), config.task.block(name)
+        size = block.weights * model.weight_bytes
+        if size > BULK_LIMIT:
+            instead = "retrieve the rows that are needed" if isinstance(block, Sparse) else "split it into several"
+            raise MisuseError(
+                f"block {name!r} has {size:,} bytes, and {BULK_LIMIT:,} are the most that are downloaded whole: "
+                f"{instead}"
+            )
+        content = await self._model(config, model, whole=isinstance(block, Sparse))
+        return np.frombuffer(content, model.dtype).reshape(block.shape).copy()
 
     async def plain(
         self, config: RoundConfig, wanted: Mapping[int, npt.NDArray[np.uint32]]
@@ -54,11 +70,12 @@ class Downloads:
                 found[index] = np.frombuffer(content, dtype=model.dtype).reshape(block.shape)[ranks]
         return found
 
-    async def _model(self, config: RoundConfig, model: BlockModel) -> memoryview:
+    async def _model(self, config: RoundConfig, model: BlockModel, *, whole: bool = False) -> memoryview:
         """The content of a block, from the carrier."""
         carrier = config.carrier(self._client)
-        message = Download(round_id=config.round_id(), block=model.name)
+        message = Download(round_id=config.round_id(), block=model.name, whole=whole)
         content = (await self._requests.ask(carrier, message, (), Block)).bulk
-        if not same(digest(Domain.MODEL, model.name.encode(), model.dtype.encode(), content), model.digest):
+        described = partial(digest, Domain.MODEL, model.name.encode(), model.dtype.encode(), content)
+        if not same(await self._lane.run(described) if whole else described(), model.digest):
             raise PeerViolationError(f"S{carrier}", f"sent a block {model.name!r} that is not the announced one")
         return content

@@ -31,10 +31,10 @@ class Asking(Generic[ResultT]):
 
 @dataclass(frozen=True)
 class Retrieve(Asking[dict[str, npt.NDArray[Any]]]):
-    """Rows of sparse blocks by index, and dense blocks by name."""
+    """Rows of sparse blocks by index, and whole blocks by name."""
 
     rows: RowsByBlock = field(repr=False)
-    dense: Sequence[str]
+    whole: Sequence[str]
     wait: bool
 
 

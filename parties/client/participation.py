@@ -116,8 +116,15 @@ class Participation:
         """Keep a retrieval's trees, which both servers hold, for this round's submission."""
         self._answered_trees[query] = planting
 
+    def have_all_rows(self) -> None:
+        """Let this round's submission bring its own trees: what the caller updates are any of a whole block's rows."""
+        self._answered_trees.clear()
+
     def held(self) -> tuple[int, Planting] | None:
-        """The round's last retrieval, by number, and its trees; None where this process has made none."""
+        """The round's last retrieval, by number, and its trees.
+
+        None where this process has made none, or has had all rows since.
+        """
         match self.round.psr:
             case psr.Holding(query=int(number)) if number in self._answered_trees:
                 return number, self._answered_trees[number]

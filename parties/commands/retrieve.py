@@ -12,6 +12,9 @@ from parties.commands.running import FormatFlag, run
 
 __all__ = ["retrieve"]
 
+WHOLE = "all"
+"""What stands for all rows of a sparse block."""
+
 
 def retrieve(
     config: Path,
@@ -23,7 +26,7 @@ def retrieve(
     connecting: Connecting = AS_ITS_FILE_SAYS,
     form: FormatFlag = "text",
 ) -> int:
-    """Retrieve rows of a sparse block privately, or a whole dense block, into an .npz file.
+    """Retrieve rows of a sparse block privately, or a whole block, into an .npz file.
 
     Parameters
     ----------
@@ -32,9 +35,10 @@ def retrieve(
     block:
         The block's name.
     rows:
-        For a sparse block: the rows, such as 3,17,99; or @FILE with a JSON list of them.
+        For a sparse block: the rows, such as 3,17,99; or @FILE with a JSON list of them; or `all`, which fetches the
+        block whole, so that the servers learn that it is fetched, and of no row.
     output:
-        The .npz file to write, with the arrays `rows` (of a sparse block) and `values`.
+        The .npz file to write, with the arrays `values` and, where some were named, `rows`.
     """
     report = Report("retrieve", form)
 
@@ -42,16 +46,18 @@ def retrieve(
         from fsl_async.task import Dense
         from parties.files.models import save_model
 
-        chosen = rows_from(rows)
+        chosen = ... if rows in ("", WHOLE) else rows_from(rows)
         async with connecting.client(config) as client:
             dense = isinstance(client.task.block(block), Dense)
             if dense and rows:
                 raise MisuseError(f"block {block!r} is dense: it is fetched whole, leave out --rows")
             if not dense and not rows:
-                raise MisuseError(f"block {block!r} is sparse: name its rows, as in --rows 3,17,99")
+                raise MisuseError(
+                    f"block {block!r} is sparse: name its rows, as in --rows 3,17,99, or fetch it whole with --rows all"
+                )
             async with told_what_it_waits_for(report):
-                values = (await client.retrieve({block: ... if dense else chosen}, wait=wait_next))[block]
-            save_model(output, {"values": values} if dense else {"rows": chosen, "values": values})
+                values = (await client.retrieve({block: chosen}, wait=wait_next))[block]
+            save_model(output, {"values": values} if chosen is ... else {"rows": chosen, "values": values})
             deferred = [int(row) for row in client.deferred.get(block, [])]
             report.result(
                 f"{output}: {values.shape} of {values.dtype} from block {block!r}, {client.bytes_sent:,} bytes up, "

@@ -50,6 +50,8 @@ class RoundLegend(Legend):
                 return f"{name} {client}"
             case Refused(reason=reason):
                 return f"{name} {reason}"
+            case Download(block=block, whole=True):
+                return f"{name} {block} whole"
             case Download(block=block) | Block(block=block):
                 return f"{name} {block}"
             case _:

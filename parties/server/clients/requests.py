@@ -138,9 +138,9 @@ class RequestHandler:
                 return Counted.RETRIEVAL, ""
             case Submit() | Hint():
                 return Counted.ATTEMPT, ""
-            case Download(block=block, union=union):
+            case Download(block=block, union=union, whole=whole):
                 names = {entry.name for entry in self._task.blocks}
-                return Counted.DOWNLOAD, f"{block}, {union}" if block in names else ""
+                return Counted.DOWNLOAD, f"{block}, {union}, {whole}" if block in names else ""
             case _:
                 assert_never(message)
 

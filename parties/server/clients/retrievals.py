@@ -14,6 +14,7 @@ from fsl_async.digests import Buffer
 from fsl_async.server.retrieval import Query
 from fsl_async.task import Dense, Sparse, Task
 from fsl_async.union import pack_union, union_task
+from fsl_async.wire.codec import BULK_LIMIT
 from fsl_async.wire.messages import NO_RETRIEVAL, Answer, Block, Download, Recall, Retrieve
 from fsl_async.wire.public_part import Layout, Part
 from parties.server.clients.answerer import Reply, Room
@@ -69,19 +70,25 @@ class Retrievals:
         return Answer(round_id=run.round_id, query=NO_RETRIEVAL), answer
 
     async def download(self, run: RoundRun, message: Download, room: Room) -> Reply:
-        """Answer with a dense block, the union's rows of a block that moves plainly, or the union itself.
+        """Answer with a whole block, the union's rows of a block that moves plainly, or the union itself.
 
         Raises:
             RequestRefusedError: the round has no such block to download.
         """
         block = {block.name: block for block in run.config.task.blocks}.get(message.block)
         plain = {entry.name for entry in run.config.plain}
+        if message.union and message.whole:
+            raise RequestRefusedError.because("malformed", "either the union or the whole block, not both at once")
         if isinstance(block, Sparse) and run.config.union and message.union:
             await room(-(-block.rows // 8))
             content: Buffer = pack_union(run.union[block.name], block.rows)
-        elif isinstance(block, Dense) and block.name != run.config.task.weights and not message.union:
+        elif _is_whole(run.config.task, block, message):
             await room(0)  # it is the model's own memory
-            content = np.ascontiguousarray(run.model[block.name]).data.cast("B")
+            content = np.ascontiguousarray(run.model[message.block]).data.cast("B")
+            if len(content) > BULK_LIMIT:
+                raise RequestRefusedError.because(
+                    "malformed", f"{message.block!r} has {len(content):,} bytes, more than a message has"
+                )
         elif block is not None and block.name in plain and not message.union:
             array, rows = run.model[block.name], run.union[block.name]
             await room(max(1, len(rows)) * array[:1].nbytes)
@@ -101,6 +108,17 @@ class Retrievals:
             raise RequestRefusedError.because("malformed", f"{message.block!r} has no union to be downloaded here")
         await room(0)  # all clients share it
         return Block(round_id=found.round_id, block=message.block), packed
+
+
+def _is_whole(task: Task, block: Sparse | Dense | None, message: Download) -> bool:
+    """Whether a download asks for all of a block that has a model: of a sparse one in as many words."""
+    match block:
+        case Sparse():
+            return message.whole and task.protocol != "psu"
+        case Dense():
+            return not message.union and not message.whole and block.name != task.weights
+        case None:
+            return False
 
 
 def longest_answer(task: Task, model: Mapping[str, npt.NDArray[Any]]) -> int:

@@ -60,7 +60,6 @@ BAD_RETRIEVALS = {
     "rows are nothing": ({"items": None}, "integer rows expected"),
     "unknown block": ({"itmes": [1]}, r"has no block 'itmes'; it has \['items', 'head'\]"),
     "rows of a dense block": ({"head": [1]}, "'head' is dense: it has no rows"),
-    "all of a sparse block": ({"items": ...}, "'items' is sparse: name its rows"),
     "a good block beside a bad one": ({"items": [1], "tail": ...}, "has no block 'tail'"),
 }
 

@@ -83,6 +83,7 @@ CLIENT_MESSAGES: tuple[tuple[Message, bytes], ...] = (
     (Recall(key(1), key(2)), b""),
     (Download(round_id=key(1), block="head"), b""),
     (Download(round_id=key(1), block="items", union=True), b""),
+    (Download(round_id=key(1), block="items", whole=True), b""),
     (
         Submit(round_id=key(1), query=1, seed=bytes(16), commitments=PAIR, public_digest=key(2), dense_digest=key(3)),
         bytes(50),
