@@ -238,6 +238,7 @@ class Actor:
             arrays, deferred = await self._retriever.retrieve(config, wanted)
             self.deferred = deferred
         arrays |= {name: await self._downloads.whole(config, name) for name in whole}
+        self.deferred = {name: rows for name, rows in self.deferred.items() if name not in whole}
         if any(isinstance(config.task.block(name), Sparse) for name in whole):
             self.participation.have_all_rows()
         return arrays

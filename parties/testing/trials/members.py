@@ -54,6 +54,12 @@ CAREFUL = 0.5
 WAITS = 0.15
 """The probability that a client waits for the next union round."""
 
+WHOLE = 0.6
+"""The probability that a retrieval fetches a sparse block whole, in trials in which members do that."""
+
+WHOLE_FROM, MILLION = 500_000, 1_000_000
+"""In the second half of each million seeds members fetch sparse blocks whole now and then; in the first, as before."""
+
 Rows: TypeAlias = Mapping[str, tuple[int, ...]]
 FaultT = TypeVar("FaultT", Late, OldCopy)
 
@@ -68,7 +74,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Retrieved:
-    """Rows that a client has retrieved in a round; without rows, a dense block."""
+    """Rows that a client has retrieved in a round; without rows, a whole block."""
 
     number: int
     block: str
@@ -142,6 +148,7 @@ class Member:
         self._task = task
         self._rng = Random(f"{seed}/choices/{name}")
         self._habits = Random(f"{seed}/habits/{name}")
+        self._whole = Random(f"{seed}/whole/{name}") if seed % MILLION >= WHOLE_FROM else None
         self._disk = disk
         self._faults = tuple(faults)
         self._always = self._choose()
@@ -283,15 +290,18 @@ class Member:
     async def _retrieve(self, client: Client, rows: Rows) -> None:
         """Retrieve rows, or stop waiting for them after a random time."""
         wanted: dict[str, Any] = {name: list(chosen) for name, chosen in rows.items()}
-        wanted |= {block.name: ... for block in self._task.model_blocks if isinstance(block, Dense)}
+        whole = [block.name for block in self._task.model_blocks if isinstance(block, Dense)]
+        if self._whole is not None:
+            whole += [name for name in rows if self._whole.random() < WHOLE]
+        wanted |= dict.fromkeys(whole, ...)
         with trio.move_on_after(2 ** self._rng.uniform(-5, 8)):
             found = await client.retrieve(wanted)
             for name, values in found.items():
-                chosen = rows.get(name, ())
+                chosen = () if name in whole else rows[name]
                 if name in client.deferred:
                     there = ~np.isin(chosen, client.deferred[name])
                     chosen, values = tuple(np.array(chosen)[there].tolist()), values[there]
-                if chosen or name not in rows:  # without rows, it is a dense block
+                if chosen or name in whole:
                     self.ledger.retrieved.append(Retrieved(client.round_number, name, chosen, values))
 
     async def _read_union(self, client: Client) -> None:

@@ -13,12 +13,13 @@ import threading
 import time
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import trio
 
 import parties
 from fsl_async.errors import MisuseError
-from tests.support.shop import Basket, assert_exact
+from tests.support.shop import Basket, assert_exact, model
 from tests.support.town import Town
 from transport import UnreachableError
 
@@ -46,6 +47,16 @@ async def take_part(client: parties.aio.Client) -> None:
     assert found["items"].shape == (len(basket.rows), 3)
     receipt = await client.submit(basket.update)
     assert (receipt.number, client.pending, client.undecided) == (client.round_number, 0, client.round_number)
+
+
+def test_a_table_comes_whole(town):
+    async def main() -> None:
+        async with connect(town, "anna") as anna:
+            for _ in range(2):
+                found = await anna.retrieve({"items": ...})
+                np.testing.assert_array_equal(found["items"], model()["items"])
+
+    asyncio.run(main())
 
 
 def test_rounds_from_an_asyncio_program(town):

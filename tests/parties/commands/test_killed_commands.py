@@ -24,7 +24,7 @@ from parties.commands import submitting
 from parties.commands.report import ExitCode
 from parties.errors import OutcomeUnknownError, RoundClosedError, SumRefusedError
 from tests import ROOT
-from tests.support.shop import Basket, assert_exact
+from tests.support.shop import ROWS, WIDTH, Basket, assert_exact, model
 from tests.support.town import Town
 
 KILLED = """
@@ -277,8 +277,20 @@ async def test_a_receipt_with_another_signature_leaves_the_submission_to_be_resu
     assert teller.seen == []
 
 
+def test_a_table_is_retrieved_whole(town):
+    words = words_of("retrieve", "anna", "--block", "items", "--rows", "all", "--output", "table.npz")
+    done = python(town.folder, "-m", "parties", *words)
+    assert (done.returncode, json.loads(done.stdout)["result"]["shape"]) == (ExitCode.OK, [ROWS, WIDTH])
+    with np.load(town.folder / "table.npz") as saved:
+        assert list(saved) == ["values"]
+        np.testing.assert_array_equal(saved["values"], model()["items"])
+
+
 def test_retrieving_no_rows_is_a_mistake(town):
     words = words_of("retrieve", "anna", "--block", "items", "--output", "rows.npz")
     done = python(town.folder, "-m", "parties", *words)
     assert done.returncode == ExitCode.MISUSE
-    assert "name its rows, as in --rows 3,17,99" in json.loads(done.stdout)["error"]["message"]
+    assert (
+        "name its rows, as in --rows 3,17,99, or fetch it whole with --rows all"
+        in json.loads(done.stdout)["error"]["message"]
+    )

@@ -602,11 +602,11 @@ GUARDS = (
         (BACKUP,),
     ),
     Guard(
-        "a dense block is the announced one",
+        "a block that is downloaded is the announced one",
         DOWNLOADS,
-        "if not same(digest(Domain.MODEL, ",
-        "if False and not same(digest(Domain.MODEL, ",
-        (BYZANTINE,),
+        "if not same(await self._lane.run(described) if whole else described(), ",
+        "if False and not same(await self._lane.run(described) if whole else described(), ",
+        (BYZANTINE, "tests/parties/client/test_whole_blocks.py"),
     ),
     Guard(
         "a union is the announced one",
