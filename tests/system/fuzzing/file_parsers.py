@@ -176,6 +176,9 @@ class _Server:
     async def abort_round(self, number: int, explanation: str) -> object:
         raise MisuseError(f"round {number} is not running")
 
+    async def close_now(self, number: int) -> int:
+        raise MisuseError(f"round {number} is not open")
+
     def draw_round(self, number: int) -> int:
         raise MisuseError(f"nobody is to be drawn for round {number} now")
 
