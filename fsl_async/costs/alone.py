@@ -63,7 +63,7 @@ def union_round(task: Task, setting: Setting, found: tuple[UnionBlock, ...]) -> 
             "outcome": costs.outcome(setting, union=found),
             "union": sum(lists, Traffic()),
         },
-        link=costs.toss_messages(setting.number) + costs.round_messages(shape, setting),
+        link=costs.opening_messages(shape, setting) + costs.round_messages(shape, setting),
         work=costs.tree_work(shape) + costs.submission_work(shape, Trees.OWN),
         folded=costs.folded_bytes(shape),
         laid_out=0,

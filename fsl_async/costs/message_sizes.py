@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import Literal, TypeAlias
 
 import msgpack
@@ -31,9 +32,11 @@ from fsl_async.sample import size_of
 from fsl_async.task import Dense, Sparse, Task
 from fsl_async.union import UnionBlock
 from fsl_async.wire.client_digests import pack_digests
+from fsl_async.wire.client_names import pack_names
 from fsl_async.wire.codec import encode
 from fsl_async.wire.messages import (
     Answer,
+    AskedList,
     AskOutcome,
     Block,
     Commitment,
@@ -174,9 +177,14 @@ def _specimen_draw(task: Task, clients: int) -> Draw | None:
     """A draw of about so many clients, in a task that draws who takes part."""
     if task.sample is None:
         return None
-    asked = math.ceil(clients / task.sample) if isinstance(task.sample, float) else max(clients, task.sample)
+    asked = _asked(task.sample, clients)
     size = size_of(task.sample, asked, task.max_clients)
     return Draw(asked, size if size >= max(1, task.quorum) else 0, DIGEST)
+
+
+def _asked(sample: float, clients: int) -> int:
+    """How many have asked where about so many were drawn."""
+    return math.ceil(clients / sample) if isinstance(sample, float) else max(clients, sample)
 
 
 def entering(config: RoundConfig, *, known: bool) -> Traffic:
@@ -281,6 +289,15 @@ def toss_messages(number: int) -> tuple[int, ...]:
         message_bytes(TossReveal(number=number, seed=DIGEST, nonce=DIGEST)),
     )
     return each * 2
+
+
+def opening_messages(task: Task, setting: Setting) -> tuple[int, ...]:
+    """What both servers send each other before a round opens: the toss, and where clients are drawn, who has asked."""
+    tossed = toss_messages(setting.number)
+    if task.sample is None:
+        return tossed
+    asked = islice(cycle(setting.clients), _asked(task.sample, len(setting.clients)))
+    return tossed + (message_bytes(AskedList(number=setting.number), len(pack_names(asked))),) * 2
 
 
 def round_messages(task: Task, setting: Setting) -> tuple[int, ...]:

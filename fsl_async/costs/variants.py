@@ -251,7 +251,7 @@ def _round(task: Task, setting: Setting, *, session: bool = False) -> RoundCosts
             "submit": costs.submission(task, trees, setting),
             "outcome": costs.outcome(setting),
         },
-        link=costs.toss_messages(setting.number) + costs.round_messages(task, setting),
+        link=costs.opening_messages(task, setting) + costs.round_messages(task, setting),
         work=planted + costs.retrieval_work(task, setting) + costs.submission_work(task, trees),
         folded=costs.folded_bytes(task),
         laid_out=costs.laid_out_rows(task),
@@ -335,7 +335,7 @@ def _union_round(aligned: RoundConfig, found: tuple[UnionBlock, ...], setting: S
     submitted = costs.submission(config.shape, Trees.OWN, setting)
     return RoundCosts(
         phases={"unite": costs.entering(config, known=False) + submitted + costs.outcome(setting, union=found)},
-        link=costs.toss_messages(setting.number) + costs.round_messages(config.shape, setting),
+        link=costs.opening_messages(config.shape, setting) + costs.round_messages(config.shape, setting),
         work=costs.tree_work(config.shape) + costs.submission_work(config.shape, Trees.OWN),
         folded=costs.folded_bytes(config.shape),
         laid_out=0,

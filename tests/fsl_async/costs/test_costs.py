@@ -27,7 +27,7 @@ from fsl_async.costs.paper import (
 from fsl_async.costs.variants import Name, Question, build, largest_select, union_bytes
 from fsl_async.geometry import geometry_of
 from fsl_async.union import UnionBlock, pack_union
-from fsl_async.wire.messages import TossCommitment, TossReveal
+from fsl_async.wire.messages import AskedList, TossCommitment, TossReveal
 from fsl_async.wire.public_part import Trees
 from parties import Network, simulate
 from parties.commands.plan.plan import framed, question_of, statement_bytes
@@ -481,3 +481,21 @@ def test_a_task_that_draws_its_clients_is_planned_as_well(sample: float) -> None
     config = costs.specimen_config(task, costs.Setting(clients=("a", "b", "c", "d", "e")))
     assert config.sample is not None
     assert type(config).parse(config.canonical(), "S0") == config
+
+
+async def test_the_lists_of_who_asked_are_those_on_the_wire() -> None:
+    task = task_of(SPARSE, sample=1.0)
+    async with (
+        simulate(task, model_of(task, "f4"), seed=5) as net,
+        net.client(NAMES[0]) as alice,
+        net.client(NAMES[1]) as bob,
+    ):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(alice.retrieve, {})
+            nursery.start_soon(bob.retrieve, {})
+            await net.draw()
+        lists = [(note.message, note.bulk) for note in net.transcript if isinstance(note.message, AskedList)]
+        setting = setting_of(task, "f4", 1)
+        opened = costs.opening_messages(task, setting)
+        assert opened[-2:] == tuple(costs.message_bytes(message, bulk) for message, bulk in lists)
+        assert opened[:-2] == costs.toss_messages(1)
