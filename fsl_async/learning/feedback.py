@@ -1,6 +1,6 @@
 """Error feedback: what a round does not carry is kept, and added in a later one.
 
-Rules: a submission and what stays behind add up to the update and what stayed behind before, to float64's last bit.
+Rules: a submission and what stays behind add up exactly to the update plus what stayed behind before (in float64).
 Values of this module are never changed: a caller adopts the new one when the submission counts, and has the old one if
 it does not.
 
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from fsl_async.errors import MisuseError
 from fsl_async.learning.fit import rounded
 from fsl_async.learning.sparsification import check_finite, top_rows
-from fsl_async.learning.updates import RowValues, Update, flat_values, row_values
+from fsl_async.learning.updates import RowValues, Update, distinct, flat_values, row_values
 from fsl_async.task import Sparse, Task
 
 ROWS, VALUES, DENSE = "rows/", "values/", "dense/"
@@ -64,7 +64,9 @@ class ErrorFeedback:
             MisuseError: a value is not finite or does not fit the ring, or the update or a residual is not for this
                 task.
         """
-        for name in self.residuals:
+        if not isinstance(update, Mapping):
+            raise MisuseError(f"an update is a dict from blocks' names to values, got {type(update).__name__}")
+        for name in (*self.residuals, *update):
             task.block(name)
         sent: Update = {}
         left: Update = {}
@@ -81,7 +83,6 @@ class ErrorFeedback:
                 check_finite(total, f"block {block.name!r}")
                 sent[block.name] = rounded(task, total, f"block {block.name!r}")
                 left[block.name] = total - sent[block.name]
-        _refuse_unknown(task, update)
         return Compressed(sent, deferred, ErrorFeedback(_without_zeros(left)))
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -174,28 +175,24 @@ def _rows_split(
     sent = rounded(task, total[taken], name)
     total[taken] -= sent
     waiting = total.any(axis=1)
-    return (rows[taken], sent), (rows[waiting], total[waiting]), np.setdiff1d(rows[waiting], rows[taken])
+    sent_at = np.zeros(len(rows), dtype=bool)
+    sent_at[taken] = True
+    return (rows[taken], sent), (rows[waiting], total[waiting]), rows[waiting & ~sent_at]
 
 
 def _refuse_infinite(name: str, rows: npt.NDArray[np.int64], total: npt.NDArray[np.float64]) -> None:
-    bad = ~np.isfinite(total)
-    if bad.any():
-        place, column = np.argwhere(bad)[0].tolist()
+    if not np.isfinite(total).all():
+        place, column = np.argwhere(~np.isfinite(total))[0].tolist()
         raise MisuseError(f"{name}: {total[place, column]} at [{rows[place]}, {column}] is not a finite number")
 
 
 def _added(left: RowValues, right: RowValues) -> RowValues:
     """The sum of two sets of rows; its rows ascend."""
-    rows = np.union1d(left[0], right[0])
+    rows = distinct(np.concatenate([left[0], right[0]]))
     total = np.zeros((len(rows), left[1].shape[1]))
     for some, values in (left, right):
         total[np.searchsorted(rows, some)] += values
     return rows, total
-
-
-def _refuse_unknown(task: Task, update: Update) -> None:
-    for name in update:
-        task.block(name)
 
 
 def _without_zeros(residuals: Update) -> Update:

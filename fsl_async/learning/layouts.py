@@ -65,9 +65,9 @@ class TableLayout:
     dtype: np.dtype[Any]
 
     def pack(self, arrays: Arrays) -> npt.NDArray[Any]:
-        """The block's array, of these or fewer rows."""
+        """The block's array, in memory of its own, of these or fewer rows."""
         array = arrays[self.tensors[0].name]
-        return np.ascontiguousarray(array.reshape(len(array), self.block.width), dtype=self.dtype)
+        return np.array(array.reshape(len(array), self.block.width), dtype=self.dtype, order="C")
 
     def unpack(self, array: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
         """The tensor, of as many rows as the array has."""

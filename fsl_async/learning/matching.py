@@ -41,14 +41,14 @@ def check_names(expected: Collection[str], found: Iterable[str]) -> None:
         raise MisuseError(f"tensor {name!r} is not in the mapping; it has {shortened(expected)}")
 
 
-def check_block(task: str, theirs: Block, ours: Block, of: str) -> None:
+def check_block(task: str, theirs: Block, ours: Block, where: str) -> None:
     """Check that a task's block is that of a mapping.
 
     Args:
         task: its name.
         theirs: the task's block.
         ours: the mapping's.
-        of: which tensors it holds, for the message.
+        where: the block and its tensors, for the message.
 
     Raises:
         MisuseError: it is another; the message has the field and both values.
@@ -57,16 +57,13 @@ def check_block(task: str, theirs: Block, ours: Block, of: str) -> None:
         return
     if type(theirs) is not type(ours):
         raise MisuseError(
-            f"block {ours.name!r}, {of}, is {type(theirs).__name__} in task {task!r} and {type(ours).__name__} in the "
-            "mapping"
+            f"{where} is {type(theirs).__name__} in task {task!r} and {type(ours).__name__} in the mapping"
         )
     fields = ("rows", "width", "select", "stash") if isinstance(ours, Sparse) else ("size",)
     for field in fields:
         task_value, own_value = getattr(theirs, field), getattr(ours, field)
         if task_value != own_value:
-            raise MisuseError(
-                f"block {ours.name!r}, {of}: {field} is {task_value} in task {task!r} and {own_value} in the mapping"
-            )
+            raise MisuseError(f"{where}: {field} is {task_value} in task {task!r} and {own_value} in the mapping")
 
 
 def shortened(names: Collection[str]) -> str:

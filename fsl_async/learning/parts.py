@@ -61,10 +61,14 @@ def layouts_of(state: Arrays, parts: Iterable[Part], rest: str, local: Collectio
     check_state(state)
     if isinstance(local, str):
         raise MisuseError(f"local is a list of tensors' names, got the text {local!r}")
+    chosen = list(parts) if isinstance(parts, Iterable) else [parts]
+    for part in chosen:
+        if not isinstance(part, Table | MegaElements):
+            raise MisuseError(f"a list of Table and MegaElements expected, got {part!r}")
     left = {name: _tensor(name, value) for name, value in state.items()}
     for name in sorted(set(local)):
         _take(left, state, name, "local")
-    layouts = [_layout(part, left, state) for part in sorted(parts, key=_takes_what_is_left)]
+    layouts = [_layout(part, left, state) for part in sorted(chosen, key=_takes_what_is_left)]
     if left:
         layouts.append(_flat(Dense(rest, size=sum(tensor.size for tensor in left.values())), list(left.values())))
     return tuple(layouts)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.errors import MisuseError
+from fsl_async.learning.updates import distinct
 from fsl_async.task import Block, Sparse
 
 Rows = npt.NDArray[np.int64]
@@ -70,7 +71,7 @@ def distinct_rows(ids: npt.ArrayLike, block: Block) -> Rows:
         MisuseError: an id is outside of the table, or there are more distinct ones than a client may select.
     """
     table = _table(block)
-    rows = np.unique(_ids(ids, table))
+    rows = distinct(_ids(ids, table))
     if len(rows) > table.select:
         raise MisuseError(
             f"block {table.name!r}: the batch has {len(rows):,} distinct rows, and a client selects "

@@ -118,14 +118,15 @@ class StateMapping:
         theirs = {block.name: block for block in task.blocks}
         for block in self.blocks:
             if block.name not in theirs:
-                raise MisuseError(f"task {task.name!r} has no block {block.name!r}, {self._of(block)}")
-            check_block(task.name, theirs.pop(block.name), block, self._of(block))
+                raise MisuseError(f"{self._where(block)}: task {task.name!r} has no such block, only {list(theirs)}")
+            check_block(task.name, theirs.pop(block.name), block, self._where(block))
+        if task.weights != self.examples:
+            raise MisuseError(
+                f"task {task.name!r} has weights={task.weights!r}, and the mapping was made with "
+                f"examples={self.examples!r}"
+            )
         for name in theirs:
             raise MisuseError(f"task {task.name!r} has a block {name!r}, in which the mapping has no tensor")
-        if self.examples is not None and task.weights != self.examples:
-            raise MisuseError(
-                f"task {task.name!r} has weights={task.weights!r}, and the mapping counts examples in {self.examples!r}"
-            )
 
     def model(self, state: Arrays) -> dict[str, npt.NDArray[Any]]:
         """The arrays of a state's blocks: what servers start from.
@@ -148,13 +149,15 @@ class StateMapping:
         """
         missing = [layout.block.name for layout in self.layouts if layout.block.name not in model]
         if missing:
-            raise MisuseError(f"block {missing[0]!r} is missing; the mapping has {[b.name for b in self.blocks]}")
+            raise MisuseError(
+                f"{self._where(self._layout(missing[0]).block)} is missing; there are {shortened(list(model))}"
+            )
         found: dict[str, npt.NDArray[Any]] = {}
         for layout in self.layouts:
             if np.shape(model[layout.block.name]) != layout.block.shape:
                 raise MisuseError(
-                    f"block {layout.block.name!r} has shape {np.shape(model[layout.block.name])}, and the mapping has "
-                    f"{layout.block.shape}, {self._of(layout.block)}"
+                    f"{self._where(layout.block)} has shape {np.shape(model[layout.block.name])}, and in the mapping "
+                    f"{layout.block.shape}"
                 )
             found |= self.unpack(layout.block.name, model[layout.block.name])
         if local is None:
@@ -190,13 +193,10 @@ class StateMapping:
         layout = self._layout(block)
         array = np.asarray(array)
         if array.dtype != layout.dtype:
-            raise MisuseError(
-                f"block {block!r} is of {array.dtype}, and in the mapping of {layout.dtype}, {self._of(layout.block)}"
-            )
+            raise MisuseError(f"{self._where(layout.block)} is of {array.dtype}, and in the mapping of {layout.dtype}")
         if array.shape[1:] != layout.block.shape[1:] or array.ndim != len(layout.block.shape):
             raise MisuseError(
-                f"block {block!r} has shape {array.shape}, and the mapping has {layout.block.shape}, "
-                f"{self._of(layout.block)}"
+                f"{self._where(layout.block)} has shape {array.shape}, and in the mapping {layout.block.shape}"
             )
         return layout.unpack(array)
 
@@ -273,11 +273,14 @@ class StateMapping:
                 return layout
         raise MisuseError(f"the mapping has no tensors in block {block!r}; it has {[b.name for b in self.blocks]}")
 
-    def _of(self, block: Block) -> str:
-        """Whose a block is, for messages."""
+    def _where(self, block: Block) -> str:
+        """A block and whose it is, for messages."""
         if block.name == self.examples:
-            return "in which examples are counted"
-        return f"which holds {shortened([tensor.name for tensor in self._layout(block.name).tensors])}"
+            return f"block {block.name!r} (numbers of examples)"
+        tensors = self._layout(block.name).tensors
+        if len(tensors) == 1:
+            return f"tensor {tensors[0].name!r} (block {block.name!r})"
+        return f"block {block.name!r} (tensors {shortened([tensor.name for tensor in tensors])})"
 
     def _checked(self, state: Arrays) -> dict[str, npt.NDArray[Any]]:
         check_state(state)
@@ -289,16 +292,19 @@ def _checked(mapping: StateMapping) -> StateMapping:
     """What concerns several blocks."""
     if not mapping.layouts:
         raise MisuseError("the state has no tensor that is not local: there is nothing to learn")
+    holds = [(layout.block.name, shortened([tensor.name for tensor in layout.tensors])) for layout in mapping.layouts]
+    counted = [(mapping.examples, "the numbers of examples")] if mapping.examples is not None else []
     seen: dict[str, str] = {}
-    for block in mapping.blocks:
-        of = mapping._of(block)
-        if block.name in seen:
-            raise MisuseError(f"two blocks are called {block.name!r}: one {seen[block.name]}, one {of}; name one anew")
-        seen[block.name] = of
+    for name, held in [*holds, *counted]:
+        if name in seen:
+            raise MisuseError(
+                f"two blocks are called {name!r}: one holds {seen[name]}, the other {held}; give them two names"
+            )
+        seen[name] = held
     integers = [layout for layout in mapping.layouts if layout.dtype.kind != "f"]
     if mapping.examples is not None and integers:
         raise MisuseError(
-            f"block {integers[0].block.name!r} is of integers, and a mean weighted by examples gives fractions; keep "
-            f"{integers[0].tensors[0].name!r} with each client, or make it floats"
+            f"tensor {integers[0].tensors[0].name!r} is of {integers[0].tensors[0].dtype}, and a mean weighted by "
+            "examples gives fractions: keep it with each client (local=), or make it one of floats"
         )
     return mapping

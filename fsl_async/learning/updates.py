@@ -36,7 +36,7 @@ def row_values(block: Sparse, given: object) -> RowValues:
     outside = (rows < 0) | (rows >= block.rows)
     if outside.any():
         raise MisuseError(f"block {block.name!r}: row {rows[outside][0]} is outside 0 to {block.rows - 1}")
-    if len(np.unique(rows)) != len(rows):
+    if len(distinct(rows)) != len(rows):
         raise MisuseError(f"block {block.name!r}: a row is named twice")
     shape = (len(rows), block.width)
     if values.shape != shape and not (block.width == 1 and values.shape == (len(rows),)):
@@ -44,6 +44,14 @@ def row_values(block: Sparse, given: object) -> RowValues:
     if values.dtype.kind not in "fiu":
         raise MisuseError(f"block {block.name!r}: floats or integers expected, got {values.dtype}")
     return rows.astype(np.int64), values.reshape(shape)
+
+
+def distinct(numbers: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Each number once, ascending; what `np.unique` does, which is slow for millions of them (it hashes)."""
+    ordered = np.sort(numbers, axis=None).astype(np.int64)
+    first = np.ones(len(ordered), dtype=bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[first]
 
 
 def flat_values(name: str, size: int, given: object) -> npt.NDArray[Any]:
