@@ -11,17 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from fsl_async.errors import MisuseError
-from fsl_async.learning.fit import rounded
-from fsl_async.learning.sparsification import check_finite, top_rows
+from fsl_async.learning.fit import refuse_misfit, rounded
+from fsl_async.learning.sparsification import top_rows
 from fsl_async.learning.updates import RowValues, Update, distinct, flat_values, row_values
-from fsl_async.task import Sparse, Task
+from fsl_async.task import Block, Sparse, Task
 
+NO_ROWS = np.zeros(0, dtype=np.int64)
 ROWS, VALUES, DENSE = "rows/", "values/", "dense/"
 """Before a block's name in `ErrorFeedback.arrays`."""
 
@@ -80,7 +82,7 @@ class ErrorFeedback:
             else:
                 parts = [flat_values(block.name, block.size, part) for part in (given, residual) if part is not None]
                 total = sum(parts, start=np.zeros(block.size))
-                check_finite(total, f"block {block.name!r}")
+                refuse_misfit(task, total, partial(_place, block, NO_ROWS))
                 sent[block.name] = rounded(task, total, f"block {block.name!r}")
                 left[block.name] = total - sent[block.name]
         return Compressed(sent, deferred, ErrorFeedback(_without_zeros(left)))
@@ -162,7 +164,7 @@ def _rows_split(
     task: Task, block: Sparse, given: object, residual: object
 ) -> tuple[RowValues, RowValues, npt.NDArray[np.int64]]:
     """What is sent of a sparse block, what stays behind, and its rows that are not sent at all."""
-    nothing = np.zeros(0, dtype=np.int64), np.zeros((0, block.width))
+    nothing = NO_ROWS, np.zeros((0, block.width))
     update = row_values(block, given) if given is not None else nothing
     rows, total = _added(update, row_values(block, residual) if residual is not None else nothing)
     name = f"block {block.name!r}"
@@ -170,8 +172,9 @@ def _rows_split(
     if task.updates == "retrieved":
         candidates &= np.isin(rows, update[0])
     places = np.flatnonzero(candidates)
-    _refuse_infinite(name, rows, total)
+    _refuse_infinite(block, rows, total)
     taken = places[top_rows(total[places], min(block.select, len(places)), name)]
+    refuse_misfit(task, total[taken], partial(_place, block, rows[taken]))
     sent = rounded(task, total[taken], name)
     total[taken] -= sent
     waiting = total.any(axis=1)
@@ -180,10 +183,17 @@ def _rows_split(
     return (rows[taken], sent), (rows[waiting], total[waiting]), rows[waiting & ~sent_at]
 
 
-def _refuse_infinite(name: str, rows: npt.NDArray[np.int64], total: npt.NDArray[np.float64]) -> None:
+def _refuse_infinite(block: Sparse, rows: npt.NDArray[np.int64], total: npt.NDArray[np.float64]) -> None:
     if not np.isfinite(total).all():
-        place, column = np.argwhere(~np.isfinite(total))[0].tolist()
-        raise MisuseError(f"{name}: {total[place, column]} at [{rows[place]}, {column}] is not a finite number")
+        first = int(np.argmin(np.isfinite(total)))
+        raise MisuseError(f"{_place(block, rows, first)}: {total.flat[first]} is not a finite number")
+
+
+def _place(block: Block, rows: npt.NDArray[np.int64], index: int) -> str:
+    """What stands at an index of a block's flat values; of a sparse one these are the values of rows."""
+    if not isinstance(block, Sparse):
+        return f"block {block.name!r} at [{index}]"
+    return f"block {block.name!r} at [{rows[index // block.width]}, {index % block.width}]"
 
 
 def _added(left: RowValues, right: RowValues) -> RowValues:

@@ -111,7 +111,10 @@ def _table(block: Block) -> Sparse:
 
 
 def _ids(ids: npt.ArrayLike, table: Sparse) -> npt.NDArray[np.int64]:
-    array = np.asarray(ids)
+    try:
+        array = np.asarray(ids)
+    except ValueError as error:  # a ragged list
+        raise MisuseError(f"block {table.name!r}: integer ids expected: {error}") from error
     if array.size == 0:
         return np.zeros(array.shape, dtype=np.int64)
     if array.dtype.kind not in "iu":
