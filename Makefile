@@ -19,7 +19,7 @@ LONG := tests/fsl_async/kernels/% tests/fsl_async/costs/% $(addprefix tests/fsl_
 FAST := $(filter-out $(LONG),$(wildcard tests/fsl_async/test_*.py tests/fsl_async/*/test_*.py tests/transport/test_*.py \
 	$(addprefix tests/parties/,$(addsuffix /test_*.py,client files identity operator server server/* settings storage))))
 
-.PHONY: demo test test-all test-fast security hosts soak simulate reach fuzz lint docs bench secagg clean
+.PHONY: demo test test-all test-fast learn security hosts soak simulate reach fuzz lint docs bench secagg clean
 
 .venv/python:
 	$(PYTHON) -m venv .venv
@@ -46,6 +46,10 @@ FAST := $(filter-out $(LONG),$(wildcard tests/fsl_async/test_*.py tests/fsl_asyn
 	$(PIP) --editable .[docs]
 	touch $@
 
+.venv/learn: .venv/test
+	$(PIP) --editable .[test,torch]
+	touch $@
+
 .venv/bench: .venv/demo
 	$(PIP) --editable .[plot]
 	touch $@
@@ -67,6 +71,10 @@ test-all: test
 # For the loop of an edit: every module by itself, on one kernel; no processes, no worlds.
 test-fast: .venv/test
 	$(BIN)/python -m pytest $(SPREAD) -m "not slow" $(FAST)
+
+# What trains needs more than the rest: its tests are skipped where that is missing.
+learn: .venv/learn
+	$(BIN)/python -m pytest $(SPREAD) tests/fsl_async/learning tests/test_notebook.py
 
 security: .venv/test
 	$(BIN)/python -m tests.system.security.trials --trials 20000

@@ -1,7 +1,7 @@
 """What the documentation site has beside the pages in this folder: made from the code, whenever the site is built.
 
 - reference/commands.md has every subcommand and its options, as `--help` says them.
-- notebook.md has the notebook in examples/.
+- notebook.md and learning-notebook.md have the notebooks in examples/.
 - reference/<package>.md has every public name of a package, from its docstring.
 - The decision records in adr/ are listed under "Decisions".
 - Links to files outside of this folder lead nowhere on a site: they become plain text.
@@ -26,7 +26,7 @@ PACKAGES = ("fsl_async", "fsl_async.learning", "parties", "parties.aio", "partie
 WITH_AN_EXTRA = ("fsl_async.learning.pytorch",)  # the site is built without what it needs, so it is read, not imported
 ADR = Path(__file__).parent / "adr"
 ROOT = Path(__file__).parent.parent
-NOTEBOOK = ROOT / "examples" / "notebook.ipynb"
+NOTEBOOKS = {"notebook.md": "notebook.ipynb", "learning-notebook.md": "learning.ipynb"}
 OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(?:examples|fsl_async|transport|parties|tests|README|CHANGELOG)[^)]*\)")
 
 
@@ -43,7 +43,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages |= {name: _api_as_written(name) for name in WITH_AN_EXTRA}
     for name, content in pages.items():
         files.append(File.generated(config, f"reference/{name}.md", content=content))
-    files.append(File.generated(config, "notebook.md", content=_notebook()))
+    for page, name in NOTEBOOKS.items():
+        files.append(File.generated(config, page, content=_notebook(ROOT / "examples" / name)))
     return files
 
 
@@ -61,9 +62,9 @@ def _commands() -> str:
     return text.replace("```console\n", "```text\n").replace("# fsl-async\n", "# Commands\n", 1)
 
 
-def _notebook() -> str:
-    """The notebook among the examples: its texts, and its code as blocks."""
-    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+def _notebook(path: Path) -> str:
+    """A notebook among the examples: its texts, and its code as blocks."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     texts = [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
     return "\n\n".join(text if kind == "markdown" else f"```python\n{text}\n```" for kind, text in texts)
 

@@ -1,10 +1,12 @@
-"""The notebook among the examples runs from top to bottom, in a kernel of its own, as its reader would run it."""
+"""The notebooks among the examples run from top to bottom, in kernels of their own, as their readers would run them."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import nbformat
@@ -15,6 +17,7 @@ from nbclient.exceptions import CellExecutionError
 from tests import ROOT
 
 NOTEBOOK = ROOT / "examples" / "notebook.ipynb"
+LEARNING = ROOT / "examples" / "learning.ipynb"
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:(zmq|jupyter_client|jupyter_core|nbclient|tornado)"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # sockets of the kernel's manager
@@ -45,12 +48,13 @@ def cells(*sources: str) -> nbformat.NotebookNode:
     return notebook
 
 
-def example() -> Any:
-    return nbformat.read(NOTEBOOK, as_version=4)
+def example(path: Path = NOTEBOOK) -> Any:
+    return nbformat.read(path, as_version=4)
 
 
-def test_the_notebook_has_no_outputs_and_is_small():
-    notebook = example()
+@pytest.mark.parametrize("path", [NOTEBOOK, LEARNING], ids=lambda path: path.stem)
+def test_the_notebook_has_no_outputs_and_is_small(path):
+    notebook = example(path)
     nbformat.validate(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert all(cell.outputs == [] and cell.execution_count is None for cell in code)
@@ -66,6 +70,18 @@ def test_the_notebook_tells_its_story():
     assert "does not fit; the largest is" in printed
     sent = {line.split(" sent ")[1] for line in printed.splitlines() if " sent " in line}
     assert len(sent) == 1, "a client that uses nothing sends as much as the others"
+
+
+@pytest.mark.slow
+def test_the_notebook_about_learning_learns_what_training_in_the_clear_learns():
+    pytest.importorskip("torch", reason="`make learn` installs PyTorch")
+    printed = run(example(LEARNING))
+    before, after = (float(share) for share in re.findall(r"(?:before|rounds): ([\d.]+)%", printed))
+    assert before < 45
+    assert after > 65
+    assert "equal to training in the clear: True" in printed
+    assert "was not retrieved; it holds 324 of 5,000 rows" in printed
+    assert "the batches have 499 distinct rows, and a client selects 350" in printed
 
 
 TASK = """
