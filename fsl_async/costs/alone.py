@@ -44,9 +44,8 @@ def retrieval_round(task: Task, setting: Setting) -> RoundCosts:
 
 
 def retrieval_trivially(task: Task, setting: Setting) -> Traffic:
-    """All blocks are downloaded whole."""
-    blocks = tuple(Dense(block.name, size=block.weights) for block in task.blocks)
-    return sum((costs.download(block.name, block.size * setting.weight_bytes) for block in blocks), Traffic())
+    """All blocks are downloaded whole, as `Client.retrieve` does with `...`."""
+    return costs.fetching_whole(task, setting)
 
 
 def union_round(task: Task, setting: Setting, found: tuple[UnionBlock, ...]) -> RoundCosts:

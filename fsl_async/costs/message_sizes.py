@@ -210,10 +210,10 @@ def recall(task: Task, setting: Setting) -> Traffic:
     return Traffic(up=(message_bytes(Recall(DIGEST, DIGEST)),) * 2, down=_answers(task, setting))
 
 
-def download(name: str, size: int, *, union: bool = False) -> Traffic:
-    """A block that needs no trees, or the union of a sparse one, is fetched from the carrier."""
+def download(name: str, size: int, *, union: bool = False, whole: bool = False) -> Traffic:
+    """A block that needs no trees, all rows of a sparse one, or its union, is fetched from the carrier."""
     return Traffic(
-        up=(message_bytes(Download(round_id=DIGEST, block=name, union=union)),),
+        up=(message_bytes(Download(round_id=DIGEST, block=name, union=union, whole=whole)),),
         down=(message_bytes(Block(round_id=DIGEST, block=name), size),),
     )
 
@@ -227,6 +227,15 @@ def fetching(task: Task, setting: Setting, *, recalled: bool = False) -> Traffic
     )
     planted = (recall if recalled else retrieval)(task, setting) if any(task.sparse_blocks()) else Traffic()
     return sum(downloads, planted)
+
+
+def fetching_whole(task: Task, setting: Setting) -> Traffic:
+    """A client has all blocks whole."""
+    downloads = (
+        download(block.name, block.weights * setting.weight_bytes, whole=isinstance(block, Sparse))
+        for block in task.model_blocks
+    )
+    return sum(downloads, Traffic())
 
 
 def submission(task: Task, trees: Trees, setting: Setting) -> Traffic:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from fsl_async.costs.variants import Name, Question
 from fsl_async.server_rules import optimizer_arrays
-from parties.commands.plan.figures import Assumptions, Crossover, Figures, percent, size
+from fsl_async.wire.codec import BULK_LIMIT
+from parties.commands.plan.figures import Assumptions, Crossover, Figures, Transfer, percent, size
 from parties.deployment.memory_need import rule_bytes
 
 __all__ = ["SETTINGS", "Advice"]
@@ -50,6 +51,8 @@ class Advice:
         crossovers: by variant, the largest selection for which it is worth it.
         asked: the variant that the task's settings select.
         plainly: the variants in which the block moves plainly once its union is known.
+        rows: what a client transfers that retrieves its rows, in a round over all rows.
+        whole: what one transfers that has all blocks whole.
     """
 
     question: Question
@@ -58,6 +61,8 @@ class Advice:
     crossovers: Mapping[Name, Crossover]
     asked: Name
     plainly: frozenset[Name]
+    rows: Transfer
+    whole: Transfer
 
     @property
     def _worth(self) -> bool:
@@ -110,6 +115,7 @@ class Advice:
         sentences = (
             self._bounds(),
             self._if_grouped(crossover),
+            self._if_whole(),
             self._if_fixed(),
             self._of_the_union(),
             self._of_the_optimizer(),
@@ -136,6 +142,21 @@ class Advice:
             f"If weights are needed {GROUP} at a time, make rows of them (width={GROUP}): that saves time up to "
             f"{percent(limit.transfer)} of the rows, and upload up to {percent(limit.upload)}."
         )
+
+    def _if_whole(self) -> str:
+        """What changes for a client that has the blocks whole, and submits with trees of its own."""
+        rows, whole, task = self.rows, self.whole, self.question.asked
+        longest = max(block.weights for block in task.model_blocks) * self.question.setting().weight_bytes
+        if longest > BULK_LIMIT:
+            return (
+                f"The blocks cannot be fetched whole: one has {size(longest)}, and 4 GiB are the most in one message."
+            )
+        moved = f"sends {size(whole.up)} and receives {size(whole.down)} in a round"
+        if self.asked not in (Name.BASIC, Name.MEGA):
+            return f"A client that fetches the blocks whole, with `...`, {moved}."
+        instead = f"instead of {size(rows.up)} and {size(rows.down)}"
+        less = "less" if whole.seconds < rows.seconds else "more"
+        return f"A client that fetches the blocks whole, with `...`, {moved} {instead}, which takes {less} time."
 
     def _if_fixed(self) -> str:
         fixed = {Name.UNION: Name.BOTH}.get(self.asked, Name.EPOCHS)

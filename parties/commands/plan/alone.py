@@ -96,6 +96,8 @@ def _text(path: Path, task: Task, result: dict[str, Any]) -> str:
         f"{verdict}: {whole['transfer_seconds']:.2g} s of transfer for one {UNIT[task.protocol]}, where doing it "
         f"trivially takes {trivial['transfer_seconds']:.2g} s.",
     ]
+    if task.protocol == "psr":
+        lines.append("The trivial protocol is in the program: `retrieve` with `...` for every block.")
     if not result["exact"]:
         lines.append("Bytes are those on the wire, except for the expected length of the union's list.")
     return "\n".join(lines)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fsl_async.errors import MisuseError
 from parties.commands.plan.calibration import Speeds
 
-__all__ = ["Assumptions", "Crossover", "Figures", "percent", "size"]
+__all__ = ["Assumptions", "Crossover", "Figures", "Transfer", "percent", "size"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,21 @@ class Figures:
     def seconds(self) -> float:
         """The sum of all seconds, without overlap."""
         return self.transfer_seconds + self.client_seconds + self.server_seconds + self.link_seconds
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What one client sends and receives in a round in order to have values and to update some.
+
+    Attributes:
+        up: bytes that it sends.
+        down: bytes that it receives.
+        seconds: of both.
+    """
+
+    up: int
+    down: int
+    seconds: float
 
 
 @dataclass(frozen=True)

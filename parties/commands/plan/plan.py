@@ -16,14 +16,23 @@ from typing import Any, Literal
 import msgspec
 
 from fsl_async.config import MODEL_DTYPES, RoundConfig
-from fsl_async.costs.message_sizes import Setting, Shape, specimen_config
+from fsl_async.costs.message_sizes import (
+    Setting,
+    Shape,
+    Traffic,
+    fetching,
+    fetching_whole,
+    specimen_config,
+    submission,
+)
 from fsl_async.costs.variants import Name, Question, RoundCosts, Variant, build, largest_select, names_of
 from fsl_async.digests import DIGEST_BYTES
 from fsl_async.errors import MisuseError
 from fsl_async.task import Task
+from fsl_async.wire.public_part import Trees
 from parties.commands.plan.advice import SETTINGS, Advice
 from parties.commands.plan.calibration import TYPICAL
-from parties.commands.plan.figures import Assumptions, Crossover, Figures
+from parties.commands.plan.figures import Assumptions, Crossover, Figures, Transfer
 from parties.outcome import Done, RoundReport
 from parties.statement import Statement
 from transport.records import wire_size
@@ -41,6 +50,8 @@ __all__ = [
     "question_of",
     "result_of",
     "statement_bytes",
+    "with_rows",
+    "with_whole_blocks",
 ]
 
 Security = Literal["verified", "semi-honest"]
@@ -75,6 +86,24 @@ def figures(round_costs: RoundCosts, clients: int, assumptions: Assumptions) -> 
     )
 
 
+def with_rows(question: Question, assumptions: Assumptions) -> Transfer:
+    """A client retrieves rows, in a round over all rows, and updates them."""
+    task, setting = question.asked, question.setting()
+    trees = Trees.OWN if task.updates == "any" else Trees.RETRIEVAL
+    return _transfer(fetching(task, setting) + submission(task, trees, setting), assumptions)
+
+
+def with_whole_blocks(question: Question, assumptions: Assumptions) -> Transfer:
+    """A client has all blocks whole, and updates rows with trees of their own."""
+    task, setting = question.asked, question.setting()
+    return _transfer(fetching_whole(task, setting) + submission(task, Trees.OWN, setting), assumptions)
+
+
+def _transfer(traffic: Traffic, assumptions: Assumptions) -> Transfer:
+    up, down = framed(traffic.up), framed(traffic.down)
+    return Transfer(up, down, 8 * up / assumptions.upload + 8 * down / assumptions.download)
+
+
 def _over_all(first: Figures, later: Figures, rounds: int) -> Figures:
     names = Figures.__dataclass_fields__
     return Figures(**{name: getattr(first, name) + (rounds - 1) * getattr(later, name) for name in names})
@@ -107,6 +136,7 @@ class Plan:
         use: the variant to use: the asked or the trivial one.
         verdict: one sentence: whether the task is worth it, and what to change.
         why: further sentences.
+        whole: what a client sends and receives in a round if it has all blocks whole.
     """
 
     question: Question
@@ -118,6 +148,7 @@ class Plan:
     use: Name
     verdict: str
     why: tuple[str, ...]
+    whole: Transfer
 
     @property
     def worth(self) -> bool:
@@ -135,9 +166,19 @@ def make_plan(question: Question, assumptions: Assumptions, *, measured: bool = 
     use = min((Name.TRIVIAL, asked), key=lambda name: costed[name].total.transfer_seconds)
     totals = {name: item.total for name, item in costed.items()}
     plainly = frozenset(name for name, item in costed.items() if question.block in item.variant.plain)
-    advice = Advice(question, assumptions, totals, crossovers, asked, plainly)
+    rows, whole = with_rows(question, assumptions), with_whole_blocks(question, assumptions)
+    advice = Advice(question, assumptions, totals, crossovers, asked, plainly, rows, whole)
     return Plan(
-        question, assumptions, measured, costed, crossovers, asked, use, advice.verdict(), advice.advice(crossover)
+        question,
+        assumptions,
+        measured,
+        costed,
+        crossovers,
+        asked,
+        use,
+        advice.verdict(),
+        advice.advice(crossover),
+        whole,
     )
 
 
@@ -312,6 +353,7 @@ def result_of(plan: Plan) -> dict[str, Any]:
         "assumptions": asdict(plan.assumptions) | {"measured": plan.measured},
         "variants": [_variant_of(costed) for costed in plan.costed.values()],
         "crossovers": {name.value: asdict(limit) for name, limit in plan.crossovers.items()},
+        "whole": asdict(plan.whole),
     }
 
 

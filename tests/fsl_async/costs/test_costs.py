@@ -128,6 +128,20 @@ async def test_bytes_of_a_round_are_those_on_the_wire(name: str) -> None:
         assert await meter.passed() == bytes_of(costs.outcome(setting))
 
 
+@pytest.mark.parametrize("name", ["single weights", "several blocks", "trees of its own"])
+async def test_bytes_of_whole_blocks_are_those_on_the_wire(name: str) -> None:
+    task, dtype = SHAPES[name]
+    async with simulate(task, model_of(task, dtype), seed=5) as net, net.client(NAMES[0]) as alice:
+        setting = setting_of(task, dtype, 1)
+        meter = Meter(net, alice)
+        await alice.retrieve({})
+        await meter.passed()
+        await alice.retrieve(dict.fromkeys((block.name for block in task.blocks), ...))
+        assert await meter.passed() == bytes_of(costs.fetching_whole(task, setting))
+        await alice.submit({})
+        assert await meter.passed() == bytes_of(costs.submission(task, Trees.OWN, setting))
+
+
 async def finish(net: Network, task: Task, setting: Setting, meter: Meter) -> None:
     """End the round; what the servers send for it is as predicted, and the next one's toss at least as much."""
     begun = len(net.transcript)
