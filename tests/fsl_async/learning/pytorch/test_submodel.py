@@ -231,7 +231,7 @@ def test_what_was_retrieved_must_be_whole_and_finite():
     for retrieved, expected in [
         ({"rest": rest}, "block 'items' is missing: retrieve what `wanted` returns"),
         ({"items": rows, "rest": rest[1:]}, "block 'rest'"),
-        ({"items": rows[:, 1:], "rest": rest}, r"block 'items' has shape \(1, 4\)"),
+        ({"items": rows[:, 1:], "rest": rest}, r"block 'items'\) has shape \(1, 4\)"),
         (
             {"items": rows, "rest": np.where(np.arange(len(rest)) == 1, np.inf, rest)},
             "tensor 'norm.bias' at .1.: inf, a finite number",
@@ -442,7 +442,7 @@ class Wider(Classifier):
 def test_a_model_that_is_not_the_mapping_s_or_the_task_s_is_refused():
     with pytest.raises(MisuseError, match=r"'words.weight' has shape \(301, 5\), and the mapping has \(300, 5\)"):
         hold(fresh(Wider), MAPPING, task())
-    with pytest.raises(MisuseError, match=r"'items', which holds 'words.weight': rows is 301 in task 'words' and 300"):
+    with pytest.raises(MisuseError, match=r"'words.weight' \(block 'items'\): rows is 301 in task 'words' and 300"):
         hold(fresh(), MAPPING, task(map_model(fresh(Wider), TABLES, local=LOCAL)))
     mapping = map_model(fresh(), [Table("out.weight", select=1)], local=LOCAL)
     with pytest.raises(MisuseError, match=r"tensor 'out.weight' is the weight of a Linear; tables are"):
