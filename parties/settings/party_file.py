@@ -16,7 +16,7 @@ import msgspec
 from fsl_async.errors import MisuseError
 from fsl_async.task import LARGEST_CLIENTS
 from parties.files.toml import read_toml
-from parties.settings.reading import About, StoreSetting, from_table, refuse_strange_variables
+from parties.settings.reading import About, StoreSetting, from_table, overrides, refuse_strange_variables
 from transport.socket_transport import check_address
 
 __all__ = [
@@ -289,6 +289,7 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         refuse_strange_variables(KINDS, environment)
         if "tasks" in table:
             raise MisuseError(f"{path} has tables [[tasks]]; here the file of a server with one task is expected")
+        _refuse_client_file(path, table, environment)
         file = from_table(table, path, ServerFile, environment)
         check_listen(file, str(path))
         check_enrolment(file, str(path))
@@ -343,7 +344,8 @@ class ClientFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         refuse_task_file(path, table)
         if table.keys() & {"server", "listen", "tasks"}:
             raise MisuseError(
-                f"{path} is a server's file; give the client's own, or the task file with --identity and the keys"
+                f"{path} is a server's file, which `fsl-async serve` takes; give the client's own, or the task file "
+                "with --identity and the keys"
             )
         return from_table(table, path, ClientFile, environment)
 
@@ -389,3 +391,16 @@ def refuse_task_file(
     """
     if isinstance(table.get("task"), dict) or "servers" in table:
         raise MisuseError(f"{path} is a task file, which all parties share; {remedy}")
+
+
+def _refuse_client_file(path: Path, table: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+    """Refuse a client's file where a server's is expected: one that says nothing which is a server's alone.
+
+    Raises:
+        MisuseError: it is a client's.
+    """
+    fields = {field.encode_name for field in msgspec.structs.fields(ClientFile)}
+    if {"task", "identity"} <= table.keys() <= fields and not overrides(ServerFile, environment):
+        raise MisuseError(
+            f"{path} is a client's file, which `fsl-async retrieve` and `fsl-async submit` take; give the server's own"
+        )

@@ -126,7 +126,7 @@ class Setting:
     def expected(self) -> str:
         """What the value must be, for messages."""
         if self.choices:
-            return "one of " + ", ".join(f'"{choice}"' for choice in self.choices)
+            return _listed(self.choices)
         if self.kind in (int, float):
             noun = "a whole number" if self.kind is int else "a number"
             return f"{noun} from {self.about.low:,} to {self.about.high:,}"
@@ -214,6 +214,7 @@ def from_table(
     where = where or str(path)
     _refuse_secrets(table, where)
     _refuse_unknown(table, kind, where)
+    _refuse_strange_words(table, kind, where)
     _check_values(table, kind, where)
     try:
         return msgspec.convert(table, kind, dec_hook=_paths_relative_to(path.parent))
@@ -302,6 +303,36 @@ def _refuse_unknown(value: Any, kind: Any, where: str) -> None:
         if fields and key not in fields and key != "type":
             raise MisuseError(f"{where}: unknown key {key!r}; {_hint(key, fields, structs)}")
         _refuse_unknown(inner, fields.get(key), f"{where}, {key}")
+
+
+def _refuse_strange_words(value: Any, kind: Any, where: str) -> None:
+    """Refuse words that a field does not list, at every level; the message lists them."""
+    if isinstance(value, list):
+        for number, item in enumerate(value, start=1):
+            _refuse_strange_words(item, kind, f"{where} {number}")
+    if not isinstance(value, dict):
+        return
+    structs = _structs(kind, value)
+    tags = tuple(tag for struct in structs if isinstance(tag := struct.__struct_config__.tag, str))
+    if len(tags) > 1 and "type" not in value:
+        raise MisuseError(f"{where}: type is missing; it must be {_listed(tags)}")
+    fields = {field.encode_name: field.type for struct in structs for field in msgspec.structs.fields(struct)}
+    for key, inner in value.items():
+        allowed = tags if key == "type" and tags else _words(fields.get(key))
+        if allowed and inner not in allowed:
+            raise MisuseError(f"{where}: {key} must be {_listed(allowed)}, not {inner!r}")
+        _refuse_strange_words(inner, fields.get(key), f"{where}, {key}")
+
+
+def _words(kind: Any) -> tuple[str, ...]:
+    """The words that a field may have; empty where it may have others, too."""
+    bare, about = _bare_type(kind)
+    words = get_args(bare) if about is None and get_origin(bare) is Literal else ()
+    return words if all(isinstance(word, str) for word in words) else ()
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    return "one of " + ", ".join(f'"{word}"' for word in words)
 
 
 def _hint(key: str, fields: Mapping[str, Any], structs: list[type[msgspec.Struct]]) -> str:

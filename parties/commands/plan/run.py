@@ -17,6 +17,7 @@ from parties.commands.plan.plan import make_plan, question_about, question_of, r
 from parties.commands.plan.view import compare_with_paper, draw, paper_text, text_of
 from parties.commands.report import Report
 from parties.files.toml import read_toml
+from parties.settings.reading import from_table
 
 __all__ = ["question_from", "read_task", "run_plan"]
 
@@ -67,10 +68,8 @@ def read_task(path: Path) -> Task:
     Raises:
         MisuseError: the file cannot be read, is not TOML, or has no valid task.
     """
-    try:
-        return msgspec.convert(read_toml(path), _TaskFile).task
-    except msgspec.ValidationError as error:
-        raise MisuseError(f"{path}: {str(error).replace('`$.', '`')}") from error
+    found = read_toml(path)
+    return from_table({key: found[key] for key in found.keys() & {"task"}}, path, _TaskFile, {}).task
 
 
 def run_plan(

@@ -28,6 +28,7 @@ from parties.outcome import Aborted, Done, Model, RoundOutcome, RoundReport, Sum
 from parties.server.evidence import Evidence, either
 from parties.server.round.own_result import OwnResult
 from parties.server.round.records import RoundRecords
+from parties.server.round.slow_rule import watched
 from parties.server.round.start import RoundStart, Tools
 from parties.server.round.update import Result, Sums, apply_sum, combine
 
@@ -121,7 +122,10 @@ async def conclude(begun: RoundStart, records: RoundRecords, tools: Tools, effec
     made = await OwnResult.read(records.store, records.prefix) if begun.config.task.rule == "own" else None
     apply = partial(apply_sum, begun, tools.rule) if made is None else partial(_made_before, made)
     combining = partial(_combined, begun, apply, len(effect.counted), ours, theirs)
-    sums, result, described, state_digest, error = await tools.lane.run(combining)
+    work = partial(tools.lane.run, combining)
+    calls_rule = tools.rule is not None and made is None
+    done = await (watched(work, begun.config, tools.observe) if calls_rule else work())
+    sums, result, described, state_digest, error = done
     if isinstance(error, ExcessError):
         await tools.evidence.keep(_excess(begun, effect, shortened(str(error))))
     if isinstance(error, OwnRuleError) and error.__cause__ is not None:

@@ -21,8 +21,10 @@ from fsl_async.protocols import ssa
 from fsl_async.server.rules import average_and_step, describe_state
 from parties import MemoryStore, Server, SumRefusedError, simulate
 from parties.client.client import Client
+from parties.compute import InlineLane
 from parties.events import Violated, Warned
 from parties.server.limits import Schedule
+from parties.server.round import conclusion
 from parties.simulation.network import SERVERS
 from parties.testing.faults import AtTransition, Crash
 from parties.testing.machines import declared
@@ -286,6 +288,34 @@ async def test_a_function_that_raises_refuses_the_sum_and_only_operators_read_wh
     warned = [event.explanation for _, _, event in lived.events if isinstance(event, Warned) and event.about == "apply"]
     assert len(warned) == 4, "each server, in each round"
     assert f"raised RuntimeError: the sum is -9.0 in {__file__}, line " in warned[0]
+
+
+async def test_while_a_function_takes_long_the_log_names_it_and_its_round(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
+) -> None:
+    """At first after a minute, then after twice as long a time each; what it gives is applied as ever."""
+
+    async def slow(lane: InlineLane, work: Any) -> Any:
+        await trio.sleep(250 if getattr(work, "func", None) is conclusion._combined else 0)
+        return work()
+
+    monkeypatch.setattr(InlineLane, "run", slow)
+    lived = await lived_through(task(apply=plain), None, plain, plain)
+    assert [lived.settled[0][number].ended for number in (1, 2)] == ["done"] * 2
+    for server in SERVERS:
+        said = [event.explanation for _, name, event in lived.events if isinstance(event, Warned) and name == server]
+        waited = ["60 s; the round waits", "120 s; the round waits", "240 s; the round waits"]
+        assert [text.partition(" until")[0] for text in said] == [
+            f"{__name__}:plain has been at work on the sum of round {number} for {after}"
+            for number in (1, 2)
+            for after in waited
+        ]
+
+
+async def test_a_built_in_rule_is_not_watched(monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock) -> None:
+    monkeypatch.setattr(conclusion, "watched", None)
+    lived = await lived_through(task(apply="mean"), None)
+    assert lived.settled[0][2].ended == "done"
 
 
 class MuteError(Exception):

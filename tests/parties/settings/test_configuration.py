@@ -12,6 +12,7 @@ import pytest
 from fsl_async.errors import MisuseError
 from parties import connect
 from parties.client.setup import ClientSetup
+from parties.commands.plan.run import read_task
 from parties.deployment.server import server_setup
 from parties.files.models import save_model
 from parties.identity.keys import Identity
@@ -326,5 +327,63 @@ def test_a_file_of_another_kind_is_refused_as_what_it_is(tmp_path):
     (tmp_path / "s0.toml").write_text('server = 0\nlisten = "127.0.0.1:7000"\n')
     with pytest.raises(MisuseError, match=r"is a task file.*give the server's own file"):
         HostFile.load(tmp_path / "task.toml")
-    with pytest.raises(MisuseError, match=r"is a server's file; give the client's own"):
+    with pytest.raises(MisuseError, match=r"is a server's file, which `fsl-async serve` takes; give the client's own"):
         ClientFile.load(tmp_path / "s0.toml")
+    (tmp_path / "anna.toml").write_text('task = "task.toml"\nidentity = "anna.key"\n')
+    with pytest.raises(
+        MisuseError, match=r"is a client's file, which `fsl-async retrieve` and `fsl-async submit` take"
+    ):
+        HostFile.load(tmp_path / "anna.toml", {})
+    with pytest.raises(MisuseError, match="server is missing"):
+        HostFile.load(tmp_path / "anna.toml", {"FSL_ASYNC_LISTEN": "127.0.0.1:7000"})
+
+
+TASK_TABLE = """
+[task]
+name = "t"
+ring = {bits = 64, fraction_bits = 24}
+[[task.blocks]]
+type = "dense"
+name = "head"
+size = 3
+"""
+
+
+@pytest.mark.parametrize(
+    ("field", "allowed"),
+    [
+        ("protocol", '"ssa", "psr", "psu"'),
+        ("selection", '"adaptive", "fixed"'),
+        ("updates", '"retrieved", "any"'),
+        ("alignment", '"all", "union"'),
+        ("security", '"verified", "semi-honest"'),
+        ("participants", '"count", "names"'),
+        ("apply", '"sum", "mean", "weighted-mean", or a function as "module:function"'),
+    ],
+)
+def test_a_word_that_a_field_does_not_have_is_answered_with_those_that_it_has(field, allowed, tmp_path):
+    path = tmp_path / "task.toml"
+    path.write_text(TASK_TABLE.replace("[[", f'{field} = "avg"\n[[', 1))
+    with pytest.raises(MisuseError, match=rf"task.* {field} must be (one of )?{re.escape(allowed)}, not 'avg'"):
+        Deployment.load(path)
+    with pytest.raises(MisuseError, match=re.escape(allowed)):
+        read_task(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"dense"', '"dence"', """task.toml, task, blocks 1: type must be one of "sparse", "dense", not 'dence'"""),
+        ('type = "dense"\n', "", 'task.toml, task, blocks 1: type is missing; it must be one of "sparse", "dense"'),
+        (
+            '"t"\n',
+            '"t"\noptimizer = {type = "adamw"}\n',
+            """task.toml, task, optimizer: type must be one of "sgd", "momentum", "adam", not 'adamw'""",
+        ),
+    ],
+)
+def test_a_type_that_there_is_not_is_answered_with_those_that_there_are(old, new, words, tmp_path):
+    path = tmp_path / "task.toml"
+    path.write_text(TASK_TABLE.replace(old, new))
+    with pytest.raises(MisuseError, match=re.escape(words)):
+        Deployment.load(path)
