@@ -155,7 +155,7 @@ class HeldTable(nn.Module):
             MisuseError: an id is outside the table, or ids are no integers.
         """
         self._check_ids(ids)
-        flat = ids.reshape(-1).to(torch.int64)
+        flat = ids.reshape(-1).to(torch.int64).contiguous()
         if not len(flat):
             return ids
         if not len(self._held):
