@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch", reason="`make learn` installs PyTorch")
 
-from examples import adapter_cost  # noqa: E402
+from examples import adapter_cost
 
 
 @pytest.mark.slow
