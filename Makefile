@@ -19,7 +19,7 @@ LONG := tests/fsl_async/kernels/% tests/fsl_async/costs/% $(addprefix tests/fsl_
 FAST := $(filter-out $(LONG),$(wildcard tests/fsl_async/test_*.py tests/fsl_async/*/test_*.py tests/transport/test_*.py \
 	$(addprefix tests/parties/,$(addsuffix /test_*.py,client files identity operator server server/* settings storage))))
 
-.PHONY: demo test test-all test-fast learn security hosts soak simulate reach fuzz lint docs bench secagg clean
+.PHONY: demo test test-all test-fast learn security hosts soak simulate reach fuzz lint docs bench secagg paper clean
 
 .venv/python:
 	$(PYTHON) -m venv .venv
@@ -52,6 +52,10 @@ FAST := $(filter-out $(LONG),$(wildcard tests/fsl_async/test_*.py tests/fsl_asyn
 
 .venv/bench: .venv/demo
 	$(PIP) --editable .[plot]
+	touch $@
+
+.venv/paper: .venv/demo
+	$(PIP) --editable .[torch,plot]
 	touch $@
 
 .venv-flower:
@@ -110,6 +114,10 @@ docs: .venv/docs
 # SecAgg+ runs in an environment of its own, because what flwr requires and what we require do not fit together.
 secagg: .venv/demo .venv-flower
 	$(BIN)/python -m examples.secagg
+
+# Goes on where it was killed; what was computed before stays. NAMES computes some of it: make paper NAMES=table-3
+paper: .venv/paper
+	$(BIN)/python -m examples.paper $(if $(NAMES),--only $(NAMES))
 
 bench: .venv/bench
 	$(BIN)/fsl-async bench all --write docs/benchmarks
