@@ -52,7 +52,7 @@ def cnn(run: Run) -> Values:
 
     def make() -> CnnTrainer:
         return CnnTrainer(
-            corpus, width=p["width"], filters=p["filters"], dropout=p["dropout"], batch=p["batch"], epochs=p["epochs"],
+            corpus, width=p["width"], windows=p["windows"], filters=p["filters"], dropout=p["dropout"], batch=p["batch"], epochs=p["epochs"],
             rate=p["client_rate"], groups=_groups(p, corpus), seed=p["seed"],
         )
 

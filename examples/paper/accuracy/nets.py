@@ -6,7 +6,7 @@ array; torch runs in one thread, and whatever is drawn, is drawn from a seed, so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from examples.paper.accuracy.trec import CLASSES
 
 
-SPREAD = 0.25
-"""Word vectors begin between -SPREAD and SPREAD, as Kim's."""
+SPREAD = 0.5
+"""Word vectors begin between -SPREAD and SPREAD."""
 
 
 class Bag(nn.Module):
@@ -37,17 +37,17 @@ class Bag(nn.Module):
 
 
 class TextCnn(nn.Module):
-    """Kim's convolutions over three, four and five words, the largest of each over the question, and a linear layer."""
+    """Kim's convolutions over a few words each, the largest of each over the question, and a linear layer."""
 
-    def __init__(self, rows: int, width: int, filters: int, dropout: float) -> None:
+    def __init__(self, rows: int, width: int, windows: Sequence[int], filters: int, dropout: float) -> None:
         super().__init__()
         self.words = _words(rows, width)
-        self.windows = nn.ModuleList(nn.Conv1d(width, filters, size) for size in (3, 4, 5))
+        self.windows = nn.ModuleList(nn.Conv1d(width, filters, size) for size in windows)
         self.dropout = nn.Dropout(dropout)
-        self.classes = nn.Linear(3 * filters, len(CLASSES))
+        self.classes = nn.Linear(len(windows) * filters, len(CLASSES))
 
     def forward(self, questions: Tensor) -> Tensor:
-        """Scores (n, 6) of questions (n, length), padded with row 0; length is at least 5."""
+        """Scores (n, 6) of questions (n, length), padded with row 0 to the largest window at least."""
         vectors = self.words(questions).transpose(1, 2)
         found = [window(vectors).amax(2).relu() for window in self.windows]
         scores: Tensor = self.classes(self.dropout(torch.cat(found, dim=1)))

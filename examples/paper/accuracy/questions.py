@@ -148,7 +148,8 @@ class CnnTrainer:
     Args:
         corpus: their questions.
         width: of a word's row.
-        filters: of each of the CNN's three windows.
+        windows: how many words each of the CNN's convolutions sees.
+        filters: of each window.
         dropout: before its last layer.
         batch: questions of a local step.
         epochs: local passes over a client's questions.
@@ -158,12 +159,12 @@ class CnnTrainer:
     """
 
     def __init__(
-        self, corpus: Corpus, *, width: int, filters: int, dropout: float, batch: int, epochs: int, rate: float,
+        self, corpus: Corpus, *, width: int, windows: Sequence[int], filters: int, dropout: float, batch: int, epochs: int, rate: float,
         groups: Sequence[Table | MegaElements], seed: int,
     ) -> None:
         self._corpus, self._seed = corpus, seed
         self._batch, self._epochs, self._rate = batch, epochs, rate
-        self._form = (width, filters, dropout)
+        self._form = (width, windows, filters, dropout)
         self._net = nets.fresh(lambda: nets.TextCnn(corpus.rows, *self._form), seed)
         self._topk = TopK("trec-cnn", nets.state_of(self._net), groups)
         self.model, self.task = self._topk.model, self._topk.task
