@@ -12,15 +12,14 @@ from functools import partial
 from typing import Any
 
 import trio
-
-from fsl_async import Adam, Momentum, Sgd
-from fsl_async.learning import MegaElements, Table
+from examples.paper.cells import Run, Values
 
 from examples.paper.accuracy import images, nets, trec
 from examples.paper.accuracy.pictures import PictureTrainer
 from examples.paper.accuracy.questions import TABLE, BagTrainer, CnnTrainer, Corpus
 from examples.paper.accuracy.rounds import Course, Trainer, learn_clear, learn_securely
-from examples.paper.cells import Run, Values
+from fsl_async import Adam, Momentum, Sgd
+from fsl_async.learning import MegaElements, Table
 
 PICTURES = {"mnist": (images.load_mnist, 1, 28), "cifar10": (images.load_cifar10, 3, 32)}
 """By data set: how it is loaded, the channels of its images, and their height and width."""
@@ -34,14 +33,14 @@ def bag(run: Run) -> Values:
 def bag_grid(run: Run) -> Values:
     """The same in the clear, with every server rule of a grid; measured on questions for training that are held out."""
     corpus, p = _corpus(run), run.parameters
-    settings = [
-        {"client_rate": rate, "rule": rule} for rate, rule in itertools.product(p["client_rates"], p["rules"])
-    ]
+    settings = [{"client_rate": rate, "rule": rule} for rate, rule in itertools.product(p["client_rates"], p["rules"])]
     found = []
     for number, setting in enumerate(settings):
         run.progress(number / len(settings), str(setting))
         trainer = _bag_trainer(corpus, {**p, **setting})
-        course = learn_clear(trainer.task, trainer.model, trainer, p["rounds"], p["rounds"], lambda number, accuracy: None)
+        course = learn_clear(
+            trainer.task, trainer.model, trainer, p["rounds"], p["rounds"], lambda number, accuracy: None
+        )
         found.append({**setting, "accuracy": course.accuracy})
     return {"settings": found, "best": max(found, key=lambda one: float(one["accuracy"]))}
 
@@ -52,8 +51,17 @@ def cnn(run: Run) -> Values:
 
     def make() -> CnnTrainer:
         return CnnTrainer(
-            corpus, width=p["width"], windows=p["windows"], filters=p["filters"], dropout=p["dropout"], batch=p["batch"], epochs=p["epochs"],
-            rate=p["client_rate"], groups=_groups(p, corpus), seed=p["seed"],
+            corpus,
+            width=p["width"],
+            spread=p["spread"],
+            windows=p["windows"],
+            filters=p["filters"],
+            dropout=p["dropout"],
+            batch=p["batch"],
+            epochs=p["epochs"],
+            rate=p["client_rate"],
+            groups=_groups(p, corpus),
+            seed=p["seed"],
         )
 
     return _learnt(run, make)
@@ -82,8 +90,16 @@ def _corpus(run: Run) -> Corpus:
 
 def _bag_trainer(corpus: Corpus, p: Mapping[str, Any]) -> BagTrainer:
     return BagTrainer(
-        corpus, width=p["width"], per_round=p["per_round"], batch=p["batch"], steps=p["steps"], rate=p["client_rate"],
-        select=p["select"], seed=p["seed"], optimizer=_optimizer(p["rule"]),
+        corpus,
+        width=p["width"],
+        spread=p["spread"],
+        per_round=p["per_round"],
+        batch=p["batch"],
+        steps=p["steps"],
+        rate=p["client_rate"],
+        select=p["select"],
+        seed=p["seed"],
+        optimizer=_optimizer(p["rule"]),
     )
 
 

@@ -54,7 +54,9 @@ def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
     except (EOFError, zlib.error) as error:
         raise MisuseError(f"{path}: the compressed file is damaged or cut ({error})") from error
     if len(data) < 4 + 4 * dimensions or data[:3] != bytes((0, 0, BYTES)) or data[3] != dimensions:
-        raise MisuseError(f"{path}: an IDX file of unsigned bytes in {dimensions} dimensions expected, it begins {data[:4].hex()}")
+        raise MisuseError(
+            f"{path}: an IDX file of unsigned bytes in {dimensions} dimensions expected, it begins {data[:4].hex()}"
+        )
     shape = struct.unpack_from(f">{dimensions}I", data, 4)
     expected = int(np.prod(shape, dtype=np.uint64))
     if len(data) - 4 - 4 * dimensions != expected:
@@ -76,7 +78,9 @@ def _mnist_part(folder: Path, part: str) -> Images:
     path = folder / f"{part}-labels-idx1-ubyte.gz"
     labels = read_idx(path, 1)
     if pixels.shape[1:] != (28, 28):
-        raise MisuseError(f"{folder / f'{part}-images-idx3-ubyte.gz'}: images of 28 × 28 expected, got {pixels.shape[1:]}")
+        raise MisuseError(
+            f"{folder / f'{part}-images-idx3-ubyte.gz'}: images of 28 × 28 expected, got {pixels.shape[1:]}"
+        )
     return _images(path, pixels[:, None], labels)
 
 
@@ -88,7 +92,9 @@ def load_cifar10(folder: Path) -> tuple[Images, Images]:
     """
     read = _binary_batch if (folder / f"{CIFAR_TEST}.bin").exists() else _python_batch
     train = [read(folder, name) for name in CIFAR_BATCHES]
-    pixels, labels = (np.concatenate(arrays) for arrays in zip(*((one.pixels, one.labels) for one in train), strict=True))
+    pixels, labels = (
+        np.concatenate(arrays) for arrays in zip(*((one.pixels, one.labels) for one in train), strict=True)
+    )
     return Images(pixels, labels), read(folder, CIFAR_TEST)
 
 
@@ -101,7 +107,9 @@ def _binary_batch(folder: Path, name: str) -> Images:
         raise MisuseError(f"{path}: cannot be read ({error.strerror}); it is one of CIFAR-10's six batches") from error
     record = 1 + int(np.prod(CIFAR_SHAPE))
     if not len(data) or len(data) % record:
-        raise MisuseError(f"{path}: records of {record:,} bytes expected, got {len(data):,} bytes; the file is not whole, or another")
+        raise MisuseError(
+            f"{path}: records of {record:,} bytes expected, got {len(data):,} bytes; the file is not whole, or another"
+        )
     records = data.reshape(-1, record)
     return _images(path, records[:, 1:].reshape(-1, *CIFAR_SHAPE), records[:, 0])
 
@@ -138,7 +146,9 @@ def _python_batch(folder: Path, name: str) -> Images:
 
 def _images(path: Path, pixels: npt.NDArray[np.uint8], labels: npt.NDArray[Any]) -> Images:
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) != len(pixels):
-        raise MisuseError(f"{path}: a label for each of {len(pixels):,} images expected, got {labels.dtype} {labels.shape}")
-    if len(labels) and not (0 <= labels.min() and labels.max() <= 9):
+        raise MisuseError(
+            f"{path}: a label for each of {len(pixels):,} images expected, got {labels.dtype} {labels.shape}"
+        )
+    if len(labels) and not (labels.min() >= 0 and labels.max() <= 9):
         raise MisuseError(f"{path}: labels from 0 to 9 expected, got {labels.min()} to {labels.max()}")
     return Images(pixels.astype(np.float32) / np.float32(255), labels.astype(np.int64))

@@ -17,16 +17,12 @@ from torch import Tensor, nn
 from examples.paper.accuracy.trec import CLASSES
 
 
-SPREAD = 0.5
-"""Word vectors begin between -SPREAD and SPREAD."""
-
-
 class Bag(nn.Module):
     """The sum of a question's word vectors, divided by the root of their number, and a linear layer."""
 
-    def __init__(self, rows: int, width: int) -> None:
+    def __init__(self, rows: int, width: int, spread: float) -> None:
         super().__init__()
-        self.words = _words(rows, width)
+        self.words = _words(rows, width, spread)
         self.classes = nn.Linear(width, len(CLASSES))
 
     def forward(self, questions: Tensor) -> Tensor:
@@ -39,9 +35,11 @@ class Bag(nn.Module):
 class TextCnn(nn.Module):
     """Kim's convolutions over a few words each, the largest of each over the question, and a linear layer."""
 
-    def __init__(self, rows: int, width: int, windows: Sequence[int], filters: int, dropout: float) -> None:
+    def __init__(
+        self, rows: int, width: int, spread: float, windows: Sequence[int], filters: int, dropout: float
+    ) -> None:
         super().__init__()
-        self.words = _words(rows, width)
+        self.words = _words(rows, width, spread)
         self.windows = nn.ModuleList(nn.Conv1d(width, filters, size) for size in windows)
         self.dropout = nn.Dropout(dropout)
         self.classes = nn.Linear(len(windows) * filters, len(CLASSES))
@@ -54,10 +52,10 @@ class TextCnn(nn.Module):
         return scores
 
 
-def _words(rows: int, width: int) -> nn.Embedding:
-    """A table whose first two rows, which stand for no word and for unknown words, are 0."""
+def _words(rows: int, width: int, spread: float) -> nn.Embedding:
+    """Weights between -spread and spread, but 0 in the first two rows: of no word, and of unknown words."""
     words = nn.Embedding(rows, width, padding_idx=0)
-    nn.init.uniform_(words.weight, -SPREAD, SPREAD)
+    nn.init.uniform_(words.weight, -spread, spread)
     with torch.no_grad():
         words.weight[:2] = 0
     return words
@@ -69,9 +67,16 @@ def picture_cnn(channels: int, size: int, first: int, second: int, hidden: int) 
     With 32, 64 and 512 it is the CNN of McMahan et al., 1,663,370 weights for MNIST; with 8, 16 and 64 it has 54,314.
     """
     return nn.Sequential(
-        nn.Conv2d(channels, first, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(first, second, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(second * (size // 4) ** 2, hidden), nn.ReLU(), nn.Linear(hidden, 10),
+        nn.Conv2d(channels, first, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(first, second, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(second * (size // 4) ** 2, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, 10),
     )
 
 
@@ -93,7 +98,11 @@ def fresh(make: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 
 def train(
-    net: nn.Module, optimizer: torch.optim.Optimizer, inputs: Tensor, labels: Tensor, batches: Iterable[npt.NDArray[np.int64]]
+    net: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    inputs: Tensor,
+    labels: Tensor,
+    batches: Iterable[npt.NDArray[np.int64]],
 ) -> None:
     """One step on each batch, given by the places of its examples."""
     net.train()
@@ -107,7 +116,10 @@ def accuracy(net: nn.Module, inputs: Tensor, labels: Tensor) -> float:
     """In percent."""
     net.eval()
     with torch.no_grad():
-        right = sum(int((net(some).argmax(1) == wanted).sum()) for some, wanted in zip(inputs.split(1000), labels.split(1000), strict=True))
+        right = sum(
+            int((net(some).argmax(1) == wanted).sum())
+            for some, wanted in zip(inputs.split(1000), labels.split(1000), strict=True)
+        )
     return 100 * right / len(labels)
 
 

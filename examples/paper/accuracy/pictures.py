@@ -13,12 +13,11 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from fsl_async.learning import MegaElements
-
 from examples.paper.accuracy import nets
 from examples.paper.accuracy.images import Images
 from examples.paper.accuracy.rounds import Arrays, Update, Wanted
 from examples.paper.accuracy.topk import TopK, drawn
+from fsl_async.learning import MegaElements
 
 
 class PictureTrainer:
@@ -38,8 +37,18 @@ class PictureTrainer:
     """
 
     def __init__(
-        self, train: Images, test: Images, make: Callable[[], nn.Module], *, clients: int, per_round: int, batch: int,
-        steps: int, rate: float, groups: Sequence[MegaElements], seed: int,
+        self,
+        train: Images,
+        test: Images,
+        make: Callable[[], nn.Module],
+        *,
+        clients: int,
+        per_round: int,
+        batch: int,
+        steps: int,
+        rate: float,
+        groups: Sequence[MegaElements],
+        seed: int,
     ) -> None:
         self._train, self._test, self._seed = train, test, seed
         self._per_round, self._batch, self._steps, self._rate = per_round, batch, steps, rate

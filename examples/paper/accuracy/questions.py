@@ -14,13 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fsl_async import Adam, Momentum, Sgd, Task
-from fsl_async.learning import MegaElements, StateMapping, Table
-
 from examples.paper.accuracy import nets
 from examples.paper.accuracy.rounds import Arrays, Update, Wanted
 from examples.paper.accuracy.topk import LARGEST, RING, TopK, drawn
 from examples.paper.accuracy.trec import Question, Vocabulary, labels
+from fsl_async import Adam, Momentum, Sgd, Task
+from fsl_async.learning import MegaElements, StateMapping, Table
 
 LENGTH = 20
 """Words of a question that are read: all of 98 % of TREC's questions."""
@@ -76,6 +75,7 @@ class BagTrainer:
     Args:
         corpus: their questions.
         width: of a word's row.
+        spread: its weights begin between -spread and spread.
         per_round: how many clients take part; drawn by the seed where that is not all.
         batch: questions of a local step.
         steps: local steps, at most.
@@ -86,18 +86,33 @@ class BagTrainer:
     """
 
     def __init__(
-        self, corpus: Corpus, *, width: int, per_round: int, batch: int, steps: int, rate: float, select: int, seed: int,
+        self,
+        corpus: Corpus,
+        *,
+        width: int,
+        spread: float,
+        per_round: int,
+        batch: int,
+        steps: int,
+        rate: float,
+        select: int,
+        seed: int,
         optimizer: Sgd | Momentum | Adam | None = None,
     ) -> None:
         self._corpus, self._per_round, self._seed = corpus, per_round, seed
         self._batch, self._steps, self._rate, self._select = batch, steps, rate, select
-        self._net = nets.fresh(lambda: nets.Bag(corpus.rows, width), seed)
+        self._net = nets.fresh(lambda: nets.Bag(corpus.rows, width, spread), seed)
         state = nets.state_of(self._net)
         self._mapping = StateMapping.of(state, [Table(TABLE, select=select, block="words")])
         self.model = self._mapping.model(state)
         self.task = Task(
-            name="trec-bag", blocks=self._mapping.blocks, ring=RING, min_clients=2, largest=LARGEST,
-            apply="mean", optimizer=optimizer,
+            name="trec-bag",
+            blocks=self._mapping.blocks,
+            ring=RING,
+            min_clients=2,
+            largest=LARGEST,
+            apply="mean",
+            optimizer=optimizer,
         )
 
     def clients(self, number: int) -> Sequence[int]:
@@ -112,16 +127,18 @@ class BagTrainer:
         """A few steps of Adam on the rows that were retrieved."""
         batches = self._questions(client, number)
         rows = self._rows(batches)
-        before = self._mapping.unpack("rest", found["rest"]) | {TABLE: np.vstack([np.zeros_like(found["words"][:1]), found["words"]])}
-        net = nets.Bag(len(rows) + 1, found["words"].shape[1])
-        nets.load_state(net, before)
+        table = np.vstack([np.zeros_like(found["words"][:1]), found["words"]])
+        net = nets.Bag(len(rows) + 1, found["words"].shape[1], 0.0)
+        nets.load_state(net, self._mapping.unpack("rest", found["rest"]) | {TABLE: table})
         local = np.zeros(self._corpus.rows, dtype=np.int64)
         local[rows] = np.arange(1, len(rows) + 1)
         inputs = torch.from_numpy(local[self._corpus.inputs])
         adam = torch.optim.Adam(net.parameters(), lr=self._rate)
         nets.train(net, adam, inputs, torch.from_numpy(self._corpus.labels), batches)
-        changes = changed(before, nets.state_of(net))
-        return {"words": (rows, changes.pop(TABLE)[1:]), "rest": self._mapping.pack("rest", changes)}
+        after = nets.state_of(net)
+        words = after.pop(TABLE)[1:]
+        rest = self._mapping.pack("rest", after)
+        return {"words": (rows, change(words, found["words"])), "rest": change(rest, found["rest"])}
 
     def accuracy(self, model: Mapping[str, npt.NDArray[Any]]) -> float:
         """On the questions that are measured."""
@@ -148,6 +165,7 @@ class CnnTrainer:
     Args:
         corpus: their questions.
         width: of a word's row.
+        spread: its weights begin between -spread and spread.
         windows: how many words each of the CNN's convolutions sees.
         filters: of each window.
         dropout: before its last layer.
@@ -159,12 +177,23 @@ class CnnTrainer:
     """
 
     def __init__(
-        self, corpus: Corpus, *, width: int, windows: Sequence[int], filters: int, dropout: float, batch: int, epochs: int, rate: float,
-        groups: Sequence[Table | MegaElements], seed: int,
+        self,
+        corpus: Corpus,
+        *,
+        width: int,
+        spread: float,
+        windows: Sequence[int],
+        filters: int,
+        dropout: float,
+        batch: int,
+        epochs: int,
+        rate: float,
+        groups: Sequence[Table | MegaElements],
+        seed: int,
     ) -> None:
         self._corpus, self._seed = corpus, seed
         self._batch, self._epochs, self._rate = batch, epochs, rate
-        self._form = (width, windows, filters, dropout)
+        self._form = (width, spread, windows, filters, dropout)
         self._net = nets.fresh(lambda: nets.TextCnn(corpus.rows, *self._form), seed)
         self._topk = TopK("trec-cnn", nets.state_of(self._net), groups)
         self.model, self.task = self._topk.model, self._topk.task
@@ -199,9 +228,11 @@ class CnnTrainer:
     def accuracy(self, model: Mapping[str, npt.NDArray[Any]]) -> float:
         """On the questions that are measured."""
         nets.load_state(self._net, self._topk.state(model))
-        return nets.accuracy(self._net, torch.from_numpy(self._corpus.test_inputs), torch.from_numpy(self._corpus.test_labels))
+        return nets.accuracy(
+            self._net, torch.from_numpy(self._corpus.test_inputs), torch.from_numpy(self._corpus.test_labels)
+        )
 
 
-def changed(before: Mapping[str, npt.NDArray[Any]], after: Mapping[str, npt.NDArray[Any]]) -> Arrays:
-    """By tensor, what training changed, float64."""
-    return {name: after[name].astype(np.float64) - array for name, array in before.items()}
+def change(after: npt.NDArray[Any], before: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """What training changed, exactly."""
+    return after.astype(np.float64) - before.astype(np.float64)

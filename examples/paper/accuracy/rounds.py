@@ -1,8 +1,8 @@
 """Rounds of learning, through the real protocol and beside it in the clear, compared bit for bit.
 
-Both do the same training by themselves: a client's `Trainer` gets what the client retrieved, or what stands in the clear
-model, and says what to submit. After every round the ring sums of both and the models of both servers and of the clear
-run must be equal in all bits. The clear run knows the task's rule from its formulae, not from the servers' code.
+Both do the same training by themselves: a client's `Trainer` gets what the client retrieved, or what stands in the
+clear model, and says what to submit. After every round the ring sums of both and the models of both servers and of the
+clear run must be equal in all bits. The clear run knows the task's rule from its formulae, not from the servers' code.
 """
 
 from __future__ import annotations

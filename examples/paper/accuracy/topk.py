@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from examples.paper.accuracy.rounds import Arrays, Update, Wanted
 from fsl_async import Ring, Task
 from fsl_async.learning import ErrorFeedback, MegaElements, StateMapping, Table
-
-from examples.paper.accuracy.rounds import Arrays, Update, Wanted
 
 __all__ = ["RING", "TopK", "drawn"]
 
@@ -37,12 +36,20 @@ class TopK:
         task: the mean of all clients' changes is added to the model.
     """
 
-    def __init__(self, name: str, state: Mapping[str, npt.NDArray[Any]], groups: Sequence[Table | MegaElements]) -> None:
+    def __init__(
+        self, name: str, state: Mapping[str, npt.NDArray[Any]], groups: Sequence[Table | MegaElements]
+    ) -> None:
         self._mapping = StateMapping.of(state, groups)
         self._feedback: dict[int, ErrorFeedback] = {}
         self.model = self._mapping.model(state)
         self.task = Task(
-            name=name, blocks=self._mapping.blocks, ring=RING, updates="any", apply="mean", largest=LARGEST, min_clients=2
+            name=name,
+            blocks=self._mapping.blocks,
+            ring=RING,
+            updates="any",
+            apply="mean",
+            largest=LARGEST,
+            min_clients=2,
         )
 
     def wanted(self) -> Wanted:

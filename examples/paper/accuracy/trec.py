@@ -45,13 +45,17 @@ def read_questions(path: Path, expected: int) -> list[Question]:
     try:
         text = path.read_bytes().decode("latin-1")
     except OSError as error:
-        raise MisuseError(f"{path}: cannot be read ({error.strerror}); it is one of TREC's two files of questions") from error
+        raise MisuseError(
+            f"{path}: cannot be read ({error.strerror}); it is one of TREC's two files of questions"
+        ) from error
     lines = text.split("\n")
     if lines and not lines[-1]:
         lines.pop()
     questions = [_question(path, number, line) for number, line in enumerate(lines, start=1)]
     if len(questions) != expected:
-        raise MisuseError(f"{path}: {expected:,} questions expected, got {len(questions):,}; the file is not whole, or another")
+        raise MisuseError(
+            f"{path}: {expected:,} questions expected, got {len(questions):,}; the file is not whole, or another"
+        )
     return questions
 
 
@@ -60,7 +64,9 @@ def _question(path: Path, number: int, line: str) -> Question:
     coarse, colon, fine = label.partition(":")
     words = tuple(text.lower().split())
     if coarse not in CLASSES or not colon or not fine or not words:
-        raise MisuseError(f"{path}, line {number}: `COARSE:fine question` expected, COARSE one of {CLASSES}, got {line[:60]!r}")
+        raise MisuseError(
+            f"{path}, line {number}: `COARSE:fine question` expected, COARSE one of {CLASSES}, got {line[:60]!r}"
+        )
     return Question(words, CLASSES.index(coarse))
 
 

@@ -55,7 +55,7 @@ def test_a_damaged_file_of_mnist_is_refused_by_its_name(mnist, name, change, sai
 
 def test_a_missing_file_of_mnist_is_refused_by_its_name(mnist):
     (mnist / "t10k-images-idx3-ubyte.gz").unlink()
-    with pytest.raises(MisuseError, match="t10k-images-idx3-ubyte.gz"):
+    with pytest.raises(MisuseError, match=r"t10k-images-idx3-ubyte\.gz"):
         load_mnist(mnist)
 
 
