@@ -78,7 +78,7 @@ test-fast: .venv/test
 
 # What trains needs more than the rest: its tests are skipped where that is missing.
 learn: .venv/learn
-	$(BIN)/python -m pytest $(SPREAD) tests/fsl_async/learning tests/test_notebook.py
+	$(BIN)/python -m pytest $(SPREAD) tests/fsl_async/learning tests/examples/paper/accuracy tests/test_notebook.py
 
 security: .venv/test
 	$(BIN)/python -m tests.system.security.trials --trials 20000

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from examples.paper.accuracy.experiments import EXPERIMENTS as ACCURACY
 from examples.paper.cells import Cell, Experiment
 from fsl_async.errors import MisuseError
 
 __all__ = ["EXPERIMENTS", "cells_of", "chosen"]
 
-EXPERIMENTS: tuple[Experiment, ...] = ()
+EXPERIMENTS: tuple[Experiment, ...] = (*ACCURACY,)
 """Each part of the package adds its own."""
 
 

@@ -12,12 +12,12 @@ from functools import partial
 from typing import Any
 
 import trio
-from examples.paper.cells import Run, Values
 
 from examples.paper.accuracy import images, nets, trec
 from examples.paper.accuracy.pictures import PictureTrainer
 from examples.paper.accuracy.questions import TABLE, BagTrainer, CnnTrainer, Corpus
 from examples.paper.accuracy.rounds import Course, Trainer, learn_clear, learn_securely
+from examples.paper.cells import Run, Values
 from fsl_async import Adam, Momentum, Sgd
 from fsl_async.learning import MegaElements, Table
 

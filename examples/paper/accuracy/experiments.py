@@ -10,9 +10,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from examples.paper.cells import Cell, Experiment, Run, Values
-
 from examples.paper.accuracy import sections
+from examples.paper.cells import Cell, Experiment, Run, Values
 
 __all__ = ["EXPERIMENTS"]
 

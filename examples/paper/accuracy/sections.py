@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from examples.paper.cells import Results, Section, Values
+from examples.paper.markdown import ABSENT, table
 
 __all__ = ["bag", "mega_elements", "rules", "top_k"]
 
@@ -28,7 +27,6 @@ MEGA = {"0.0125": "84.73 ± 0.76", "0.1": "88.60 ± 0.87", "1": "89.67 ± 0.23",
 """The paper's table "Accuracy Experiment 2", by percentage."""
 
 RATES = (5, 10, 20, 40, 60, 80, 100)
-NOT_RUN = "–"
 
 
 def top_k(results: Results) -> Section:
@@ -46,14 +44,14 @@ def top_k(results: Results) -> Section:
     ]
     runs = [_secure_line(label, results.of(cell)) for label, cell in secure]
     text = [
-        _table(header, lines),
+        table(header, lines),
         "The table's own cells learn in the clear: what the protocol sums is the same in every bit, as the runs below "
         "show. Between 10 and 100 % single weights cost more by trees than by plain sharing of the whole model, so "
         "there the trivial protocol is the cheaper one. Weights that were not submitted are kept by the client and "
         "added to its next change (error feedback). CIFAR-10 is computed where its six batches lie in the data's "
         "folder, as `cifar10`.",
         "The same through both servers, and beside it in the clear:",
-        _table(_SECURE, runs),
+        table(_SECURE, runs),
     ]
     return Section("\n\n".join(text))
 
@@ -68,7 +66,7 @@ def mega_elements(results: Results) -> Section:
         accuracies = ", ".join(_accuracy(run) for run in runs)
         lines.append([f"{rate} %{rows}", paper, accuracies, *_secure_line("", runs[0])[2:]])
     text = [
-        _table(header, lines),
+        table(header, lines),
         "Every client downloads the whole model, trains all of it, and submits the words whose rows changed most, by "
         "the sum of the absolute values; the rest of the model is dense and submitted whole. Seconds and bytes are "
         "those of seed 1.",
@@ -84,7 +82,7 @@ def bag(results: Results) -> Section:
         "of the words in its questions, and submits its changes of those rows: neither server learns which words it "
         "has."
     )
-    return Section(f"{text}\n\n{_table(_SECURE, lines)}")
+    return Section(f"{text}\n\n{table(_SECURE, lines)}")
 
 
 def rules(results: Results) -> Section:
@@ -100,7 +98,7 @@ def rules(results: Results) -> Section:
         "The bag of words with 100 clients, of which 10 take part in a round, and 40 rounds. The settings are the best "
         "of one grid for each rule, measured in the clear on 500 questions for training that were held out, with one "
         "seed.",
-        _table(["rule", "accuracy (seeds 1, 2, 3)", *_SECURE[2:]], lines),
+        table(["rule", "accuracy (seeds 1, 2, 3)", *_SECURE[2:]], lines),
         "The grids: accuracy on the held-out questions, by the server's rate (across) and the clients' (down). "
         "FedAvg's server multiplies the mean by its rate.",
         *filter(None, grids),
@@ -116,7 +114,7 @@ _SECURE = [
 
 def _secure_line(label: str, values: Values | None) -> list[str]:
     if values is None:
-        return [label, *[NOT_RUN] * (len(_SECURE) - 1)]
+        return [label, *[ABSENT] * (len(_SECURE) - 1)]
     seconds = f"{values['party_seconds']:,.1f}", f"{values['clear_seconds']:,.1f}"
     rounds = f"{values['equal_rounds']} of {max(map(int, values['accuracies']))}"
     return [label, _accuracy(values), rounds, *seconds, f"{values['bytes_up']:,}", f"{values['bytes_down']:,}"]
@@ -135,13 +133,8 @@ def _grid(label: str, values: Values | None) -> str:
         [f"{rate}", *(f"{one['accuracy']:.1f}" for one in settings if one["client_rate"] == rate)]
         for rate in dict.fromkeys(one["client_rate"] for one in settings)
     ]
-    return _table([label, *(f"{rate}" for rate in across)], lines)
+    return table([label, *(f"{rate}" for rate in across)], lines)
 
 
 def _accuracy(values: Values | None) -> str:
-    return NOT_RUN if values is None else f"{values['accuracy']:.2f}"
-
-
-def _table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    rows = [header, ["---"] * len(header), *lines]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return ABSENT if values is None else f"{values['accuracy']:.2f}"
