@@ -2,8 +2,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.transport.endpoints import Lab
 from transport import MemoryNetwork, SocketTransport, TcpTransport, UnixTransport
+from transport.testing.lab import Lab
 
 PLACES = {
     "memory": (MemoryNetwork, "s0"),

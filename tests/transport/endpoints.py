@@ -1,91 +1,34 @@
-"""What the transport's tests share: endpoints with known keys, and a memory network that records and tampers."""
+"""What the transport's tests have beside the wheel's laboratory: known randomness, and a network that tampers."""
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import pytest
 import trio
 
 from fsl_async.errors import ChannelError, FslError
 from tests.support.record_peer import RecordPeer
-from transport import (
-    ChannelClosedError,
-    HandshakeSettings,
-    KeyPair,
-    Kind,
-    Limits,
-    MemoryNetwork,
-    Refusal,
-    Role,
-    SecureChannel,
-    Service,
-    Transport,
-)
-
-LARGE = 10**9
-FREE = Limits(handshakes_per_second=10_000, burst=10_000)
+from transport import HandshakeSettings, KeyPair, Kind, MemoryNetwork, Role
+from transport.testing.lab import ALICE, SERVER, Lab
 
 
 def key_pair(name: str) -> KeyPair:
     return KeyPair.generate(random.Random(f"key of {name}").randbytes)
 
 
-SERVER = key_pair("server")
-ALICE = key_pair("alice")
-STRANGER = key_pair("stranger")
-
-
 def settings_of(pair: KeyPair, role: Role = Role.CLIENT, **changes) -> HandshakeSettings:
+    """Settings whose randomness is the same each time."""
     draw = random.Random(pair.public)
     return replace(HandshakeSettings(pair.private, role, Kind.LIVE, draw.randbytes), **changes)
 
 
-def server_settings() -> HandshakeSettings:
-    """The server's settings, its randomness at the beginning."""
-    return settings_of(SERVER, Role.SERVER_0, payload=b"this is S0")
+async def dial_records(lab: Lab) -> RecordPeer:
+    return await RecordPeer.dial(lab.transport, lab.address, SERVER.public, settings_of(ALICE))
 
 
-SERVER_SETTINGS = server_settings()
-
-
-async def admit_known(key: bytes, payload: bytes) -> bytes | Refusal:
-    """Lets in everybody but the stranger."""
-    return Refusal("unknown client") if key == STRANGER.public else b"welcome, " + payload
-
-
-async def echo(channel: SecureChannel) -> None:
-    while True:
-        try:
-            message = await channel.receive(LARGE)
-        except ChannelClosedError:
-            return
-        await channel.send(message)
-
-
-SERVICE = Service(SERVER_SETTINGS, admit_known, echo, FREE)
-
-
-@dataclass
-class Lab:
-    """One server at one address of one transport, and what its listener observed."""
-
-    transport: Transport
-    address: str
-    nursery: trio.Nursery
-    failures: list[FslError] = field(default_factory=list)
-
-    async def serve(self, handler: Callable = echo, **changes) -> None:
-        service = replace(
-            SERVICE, handler=handler, observe=lambda origin, error: self.failures.append(error), **changes
-        )
-        self.address = await self.nursery.start(self.transport.listen, self.address, service)
-
-    async def dial_records(self) -> RecordPeer:
-        return await RecordPeer.dial(self.transport, self.address, SERVER.public, settings_of(ALICE))
-
-    async def dial(self, pair: KeyPair = ALICE, server_key: bytes = SERVER.public, **changes) -> SecureChannel:
-        return await self.transport.dial(self.address, server_key, settings_of(pair, **changes))
+async def observed(lab: Lab, count: int) -> list[FslError]:
+    """What went wrong with so many connections, once it has."""
+    return [error for _, error in await lab.seen(count)]
 
 
 @dataclass
@@ -162,10 +105,3 @@ class TappedNetwork(MemoryNetwork):
 async def expect_channel_error(function, *arguments):
     with pytest.raises(ChannelError):
         await function(*arguments)
-
-
-async def until_observed(lab, count):
-    with trio.fail_after(5):
-        while len(lab.failures) < count:
-            await trio.lowlevel.checkpoint()
-    return lab.failures

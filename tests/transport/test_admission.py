@@ -9,18 +9,7 @@ import pytest
 import trio
 
 from fsl_async.errors import ChannelError, MisuseError
-from tests.transport.endpoints import (
-    ALICE,
-    FREE,
-    LARGE,
-    SERVER,
-    SERVER_SETTINGS,
-    STRANGER,
-    expect_channel_error,
-    key_pair,
-    settings_of,
-    until_observed,
-)
+from tests.transport.endpoints import expect_channel_error, key_pair, observed, settings_of
 from transport import (
     BusyError,
     ConnectionLostError,
@@ -38,6 +27,7 @@ from transport import (
     WrongServerKeyError,
 )
 from transport.preamble import MAGIC
+from transport.testing.lab import ALICE, LARGE, SERVER, STRANGER, UNLIMITED
 
 
 async def test_nothing_listens(lab):
@@ -55,7 +45,7 @@ async def test_an_address_is_listened_at_once(lab):
 async def test_a_wrong_pinned_key_is_named(lab):
     await lab.serve()
     with pytest.raises(WrongServerKeyError, match=STRANGER.public.hex()):
-        await lab.dial(server_key=STRANGER.public)
+        await lab.dial(server=STRANGER.public)
 
 
 async def test_an_unknown_client_learns_the_reason(lab):
@@ -63,7 +53,7 @@ async def test_an_unknown_client_learns_the_reason(lab):
     with pytest.raises(RefusedError, match="'unknown client'") as caught:
         await lab.dial(STRANGER)
     assert caught.value.reason == "unknown client"
-    (seen,) = await until_observed(lab, 1)
+    (seen,) = await observed(lab, 1)
     assert isinstance(seen, RefusedError)
 
 
@@ -71,7 +61,7 @@ async def test_simulated_and_live_parties_never_mix(lab):
     await lab.serve()
     with pytest.raises(KindMismatchError, match=r"SIMULATION.*LIVE"):
         await lab.dial(kind=Kind.SIMULATION)
-    (seen,) = await until_observed(lab, 1)
+    (seen,) = await observed(lab, 1)
     assert isinstance(seen, KindMismatchError)
     assert "our randomness is LIVE, the peer's is SIMULATION" in str(seen)
 
@@ -82,7 +72,7 @@ async def test_another_version_is_named_on_both_sides(lab):
     async with stream:
         await stream.send_all(MAGIC + bytes([0, 9, Role.CLIENT, Kind.LIVE]))
         assert (await stream.receive_some(8))[:6] == MAGIC + bytes([0, 1])
-    (seen,) = await until_observed(lab, 1)
+    (seen,) = await observed(lab, 1)
     assert isinstance(seen, VersionMismatchError)
     assert "version 1, the peer speaks version 9" in str(seen)
 
@@ -92,7 +82,7 @@ async def test_a_server_names_a_role_that_does_not_fit(lab):
     stream = await lab.transport.connect(lab.address)
     async with stream:
         await stream.send_all(MAGIC + bytes([0, 1, Role.SERVER_0, Kind.LIVE]))
-        (seen,) = await until_observed(lab, 1)
+        (seen,) = await observed(lab, 1)
     assert isinstance(seen, RoleMismatchError)
 
 
@@ -138,7 +128,7 @@ async def test_a_client_may_break_off_over_the_servers_payload(lab):
     await lab.serve()
     with pytest.raises(MisuseError, match="this is S0"):
         await lab.transport.dial(lab.address, SERVER.public, settings_of(ALICE), check)
-    (seen,) = await until_observed(lab, 1)
+    (seen,) = await observed(lab, 1)
     assert isinstance(seen, ConnectionLostError)
 
 
@@ -150,7 +140,7 @@ async def test_garbage_is_turned_away_in_silence(lab, garbage):
         await stream.send_all(garbage)
         with suppress(trio.BrokenResourceError):  # closing with bytes unread resets a TCP connection
             assert await stream.receive_some(1) == b""
-    (seen,) = await until_observed(lab, 1)
+    (seen,) = await observed(lab, 1)
     assert isinstance(seen, ForeignPeerError)
     async with await lab.dial() as channel:
         await channel.send(b"the listener goes on")
@@ -183,7 +173,7 @@ async def test_a_client_that_says_nothing_is_dropped_after_the_deadline(lab, aut
         started = trio.current_time()
         assert await stream.receive_some(1) == b""
         assert trio.current_time() - started == pytest.approx(10)
-    (seen,) = await until_observed(lab, 1)
+    (seen,) = await observed(lab, 1)
     assert isinstance(seen, HandshakeTimeoutError)
 
 
@@ -191,7 +181,7 @@ async def test_a_server_that_does_not_decide_is_left_after_the_deadline(lab, aut
     async def never(key, payload):
         await trio.sleep_forever()
 
-    await lab.serve(admit=never, settings=replace(SERVER_SETTINGS, deadline=1_000))
+    await lab.serve(admit=never, settings=replace(lab.service().settings, deadline=1_000))
     started = trio.current_time()
     with pytest.raises(HandshakeTimeoutError, match="within 3 s"):
         await lab.dial(deadline=3)
@@ -199,7 +189,7 @@ async def test_a_server_that_does_not_decide_is_left_after_the_deadline(lab, aut
 
 
 async def test_a_handshake_that_hangs_yields_to_a_newer_one(lab, autojump_clock):
-    await lab.serve(limits=replace(FREE, half_open=3))
+    await lab.serve(limits=replace(UNLIMITED, half_open=3))
     silent = []
     for _ in range(3):
         silent.append(await lab.transport.connect(lab.address))
@@ -209,18 +199,18 @@ async def test_a_handshake_that_hangs_yields_to_a_newer_one(lab, autojump_clock)
         await channel.send(b"no waiting")
         assert await channel.receive(LARGE) == b"no waiting"
     assert trio.current_time() - started < 1
-    (seen,) = await until_observed(lab, 1)
+    (seen,) = await observed(lab, 1)
     assert isinstance(seen, TurnedAwayError)
     assert "hung" in str(seen)
     assert await silent[0].receive_some(1) == b""  # the oldest; the others go when their own deadline comes
     await trio.sleep(10 - (trio.current_time() - started))
-    assert [type(failure) for failure in lab.failures] == [TurnedAwayError] + [HandshakeTimeoutError] * 2
+    assert [type(failure) for _, failure in lab.failures] == [TurnedAwayError] + [HandshakeTimeoutError] * 2
     for stream in silent:
         await stream.aclose()
 
 
 async def test_a_flood_of_silent_connections_does_not_keep_a_client_out(lab, autojump_clock):
-    await lab.serve(limits=replace(FREE, half_open=16, connections=2))
+    await lab.serve(limits=replace(UNLIMITED, half_open=16, connections=2))
     flood = [await lab.transport.connect(lab.address) for _ in range(100)]
     with trio.fail_after(1):
         async with await lab.dial() as channel:
@@ -231,7 +221,7 @@ async def test_a_flood_of_silent_connections_does_not_keep_a_client_out(lab, aut
 
 
 async def test_connections_are_bounded(lab, autojump_clock):
-    await lab.serve(limits=replace(FREE, connections=2, per_key_exceptions={STRANGER.public: 1, SERVER.public: 1}))
+    await lab.serve(limits=replace(UNLIMITED, connections=2, per_key_exceptions={STRANGER.public: 1, SERVER.public: 1}))
     first, second = await lab.dial(), await lab.dial()
     with pytest.raises(BusyError, match=r"all 2 connections are taken.*try again later"):
         await lab.dial(key_pair("bob"))
@@ -246,7 +236,7 @@ async def test_connections_are_bounded(lab, autojump_clock):
 
 
 async def test_connections_with_one_key_are_bounded(lab):
-    await lab.serve(limits=replace(FREE, per_key=2, per_key_exceptions={STRANGER.public: 1, SERVER.public: 3}))
+    await lab.serve(limits=replace(UNLIMITED, per_key=2, per_key_exceptions={STRANGER.public: 1, SERVER.public: 3}))
     channels = [await lab.dial(), await lab.dial()]
     with pytest.raises(BusyError, match="2 connections with this key"):
         await lab.dial()
@@ -287,7 +277,7 @@ async def test_a_failing_handler_ends_one_connection_only(lab):
     async with await lab.dial() as channel:
         await channel.send(b"fine")
         assert await channel.receive(LARGE) == b"fine"
-    assert [type(failure) for failure in lab.failures] == [MisuseError, MisuseError]
+    assert [type(failure) for _, failure in lab.failures] == [MisuseError, MisuseError]
 
 
 async def test_a_bug_in_a_handler_is_not_hidden(lab):

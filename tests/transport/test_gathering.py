@@ -2,10 +2,11 @@
 
 import trio
 
-from tests.transport.endpoints import ALICE, LARGE, NO_FAULT, SERVER, Tap, settings_of
+from tests.transport.endpoints import NO_FAULT, Tap, dial_records, settings_of
 from transport import Pace
 from transport.channel import GATHERING
 from transport.handshake import initiate
+from transport.testing.lab import ALICE, LARGE, SERVER
 from transport.wire import Wire
 
 RECORD = 65_537  # on the wire
@@ -61,7 +62,7 @@ async def test_records_leave_one_by_one_where_they_do_not(lab, autojump_clock):
 async def test_one_that_slows_down_in_the_middle_is_heard_at_once(lab):
     """What has come is taken although more was waited for, and nobody waits for more than is still to come."""
     await lab.serve(receive)
-    peer = await lab.dial_records()
+    peer = await dial_records(lab)
     records = b"".join(peer.message(MESSAGE))
     for piece in (records[: 10 * RECORD], records[10 * RECORD : -1]):
         await peer.wire.send(piece)

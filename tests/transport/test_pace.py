@@ -9,10 +9,11 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from fsl_async.errors import ChannelError, MisuseError
-from tests.transport.endpoints import LARGE, echo
+from tests.transport.endpoints import dial_records
 from transport import ChannelBrokenError, ChannelClosedError, Pace, TooSlowError
 from transport.pace import UNHURRIED, Stopwatch
 from transport.records import RecordType
+from transport.testing.lab import LARGE, echo
 
 RECORD = 65_510  # bytes of a message in its first record
 
@@ -89,7 +90,7 @@ def test_a_pace_is_checked(change):
 async def test_a_trickle_of_ten_bytes_a_second_is_noticed_in_a_first_record(lab, autojump_clock):
     watching = Watching(lambda channel: channel.announced(pace=Pace()))
     await lab.serve(watching)
-    peer = await lab.dial_records()
+    peer = await dial_records(lab)
     await trio.sleep(1_000)  # silence between messages is no trickle
     record = next(peer.message(bytes(200_000)))
     await trickle(peer, record[:300], 10, 1)
@@ -102,7 +103,7 @@ async def test_a_message_in_crumbs_a_little_faster_than_asked_comes_whole(lab, a
     """What waits in the socket because the reader sleeps until there is more counts as come."""
     watching = Watching(lambda channel: channel.receive(LARGE, pace=Pace(bytes_per_second=100)))
     await lab.serve(watching)
-    peer = await lab.dial_records()
+    peer = await dial_records(lab)
     message = bytes(range(256)) * 3
     [record] = peer.message(message)
     await trickle(peer, record, 11, 0.1)
@@ -125,7 +126,7 @@ async def test_a_trickle_of_pings_is_no_trickle_of_a_message(lab, autojump_clock
 async def test_a_half_record_behind_a_ping_has_to_be_finished(lab, autojump_clock):
     watching = Watching(lambda channel: channel.announced(pace=Pace()))
     await lab.serve(watching)
-    peer = await lab.dial_records()
+    peer = await dial_records(lab)
     await peer.wire.send(peer.record(RecordType.PING) + next(peer.message(bytes(100)))[:50])
     await trio.sleep(10)
     assert isinstance(watching.came[0], TooSlowError)
@@ -136,7 +137,7 @@ async def test_framing_buys_no_time(lab, autojump_clock):
     """A message in records of one byte each, 20 bytes on the wire: fast enough there, and far too slow as a message."""
     watching = Watching(lambda channel: channel.receive(LARGE, pace=Pace()))
     await lab.serve(watching)
-    peer = await lab.dial_records()
+    peer = await dial_records(lab)
     total = 10**6
     await peer.wire.send(peer.record(RecordType.MORE, total.to_bytes(8, "big") + b"x"))
     for _ in range(30):
@@ -151,7 +152,7 @@ async def test_framing_buys_no_time(lab, autojump_clock):
 async def test_a_burst_does_not_buy_a_long_silence(lab, autojump_clock):
     watching = Watching(lambda channel: channel.receive(LARGE, pace=Pace()))
     await lab.serve(watching)
-    peer = await lab.dial_records()
+    peer = await dial_records(lab)
     records = peer.message(bytes(10_000_000))
     for record in itertools.islice(records, 100):
         await peer.wire.send(record)
@@ -180,7 +181,7 @@ async def test_a_slow_reader_at_the_agreed_pace_gets_all(lab, autojump_clock):
     message = bytes(400_000)
     watching = Watching(lambda channel: channel.send(message, pace=Pace()))
     await lab.serve(watching)
-    peer = await lab.dial_records()
+    peer = await dial_records(lab)
     taken = 0
     while not watching.came or taken < 400_000:
         taken += await peer.read(30_000)
@@ -242,7 +243,7 @@ async def test_letting_pass_takes_no_room(lab):
 async def test_what_is_let_pass_must_keep_the_pace(lab, autojump_clock):
     watching = Watching(lambda channel: channel.discard(pace=Pace()))
     await lab.serve(watching)
-    peer = await lab.dial_records()
+    peer = await dial_records(lab)
     await peer.wire.send(next(peer.message(bytes(200_000))))
     await trio.sleep(60)
     assert isinstance(watching.came[0], TooSlowError)
@@ -258,7 +259,7 @@ async def test_a_cancelled_discard_is_finished_by_the_next_read(lab, autojump_cl
         await channel.send(await channel.receive(LARGE))
 
     await lab.serve(handler)
-    peer = await lab.dial_records()
+    peer = await dial_records(lab)
     records = list(peer.message(bytes(200_000)))
     await peer.wire.send(records[0])
     await trio.sleep(2)
@@ -278,7 +279,7 @@ async def test_a_message_half_received_may_still_be_let_pass(lab, autojump_clock
         await channel.send(await channel.receive(LARGE))
 
     await lab.serve(handler)
-    peer = await lab.dial_records()
+    peer = await dial_records(lab)
     records = list(peer.message(bytes(200_000)))
     await peer.wire.send(records[0])
     await trio.sleep(2)
@@ -301,7 +302,7 @@ async def test_an_announced_message_takes_no_room_before_it_comes(lab, autojump_
 
     peaks = []
     await lab.serve(handler)
-    peer = await lab.dial_records()
+    peer = await dial_records(lab)
     await peer.wire.send(peer.record(RecordType.MORE, (50_000_000).to_bytes(8, "big") + bytes(RECORD)))
     await trio.sleep(10)
     assert peaks[0] < 2_000_000

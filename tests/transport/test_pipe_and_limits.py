@@ -12,7 +12,7 @@ import trio
 from trio.testing import check_two_way_stream
 
 from fsl_async.errors import MisuseError
-from tests.transport.endpoints import ALICE, LARGE, Lab, key_pair
+from tests.transport.endpoints import key_pair
 from transport import (
     BusyError,
     HandshakeSettings,
@@ -27,6 +27,7 @@ from transport import (
 from transport.limits import HandshakeBook, PlaceBook, RateLimiter
 from transport.pipe import BUFFER_SIZE, pipe_pair
 from transport.tcp import origin_of
+from transport.testing.lab import ALICE, LARGE, Lab
 
 
 @contextmanager

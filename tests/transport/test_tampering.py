@@ -8,21 +8,14 @@ import trio
 from trio.testing import MockClock
 
 from fsl_async.errors import ChannelError
-from tests.transport.endpoints import (
-    ALICE,
-    LARGE,
-    NO_FAULT,
-    SERVER,
-    STRANGER,
-    Fault,
-    Lab,
-    TappedNetwork,
-    server_settings,
-)
-from transport import ChannelClosedError, HandshakeError
+from tests.transport.endpoints import NO_FAULT, Fault, TappedNetwork, key_pair, settings_of
+from transport import ChannelClosedError, HandshakeError, Role
+from transport.testing.lab import ALICE, LARGE, SERVER, STRANGER, Lab
 
 QUESTION, ANSWER = b"the question", b"the answer"
 HANDSHAKE_SENT = 8 + 48 + 1_088
+SAME_SERVER, SAME_CLIENT = key_pair("server"), key_pair("alice")
+"""The same in every run, so that what a fault has done can be seen again."""
 
 
 @dataclass
@@ -55,8 +48,9 @@ def converse(fault: Fault = NO_FAULT) -> Account:
             account.closed_in_order.append(side)
 
     async def client(lab):
+        settings = settings_of(SAME_CLIENT, payload=b"alice's own name")
         try:
-            async with await lab.dial(payload=b"alice's own name") as channel:
+            async with await lab.transport.dial("s0", SAME_SERVER.public, settings) as channel:
                 await channel.send(QUESTION)
                 account.answer.append(bytes(await channel.receive(LARGE)))
         except ChannelError:
@@ -66,7 +60,7 @@ def converse(fault: Fault = NO_FAULT) -> Account:
         with trio.move_on_after(60):
             async with trio.open_nursery() as nursery:
                 lab = Lab(network, "s0", nursery)
-                await lab.serve(handler, settings=server_settings())
+                await lab.serve(handler, settings=settings_of(SAME_SERVER, Role.SERVER_0, payload=b"this is S0"))
                 await client(lab)
                 await trio.sleep(60)
 

@@ -8,13 +8,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from fsl_async.errors import ChannelError, MisuseError
 from tests.transport.conftest import PLACES
-from tests.transport.endpoints import (
-    ALICE,
-    LARGE,
-    SERVER,
-    echo,
-    until_observed,
-)
+from tests.transport.endpoints import dial_records, observed
 from transport import (
     AuthenticationError,
     ChannelBrokenError,
@@ -27,6 +21,7 @@ from transport import (
 )
 from transport.records import RecordType, wire_size
 from transport.testing import CASES
+from transport.testing.lab import ALICE, LARGE, SERVER, echo
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -86,10 +81,10 @@ async def test_a_message_beyond_the_limit_is_refused_and_can_still_be_taken(lab)
 async def test_an_announcement_alone_takes_no_memory(lab):
     """The announced terabyte could not be allocated: that the refusal comes shows that nobody tried."""
     await lab.serve()
-    peer = await lab.dial_records()
+    peer = await dial_records(lab)
     await peer.wire.send(peer.record(RecordType.MORE, (2**40).to_bytes(8, "big") + b"x"))
     await peer.aclose()
-    (seen,) = await until_observed(lab, 1)
+    (seen,) = await observed(lab, 1)
     assert isinstance(seen, MessageTooLongError)
     assert (seen.announced, seen.limit) == (2**40, LARGE)
 
@@ -141,7 +136,7 @@ async def test_a_peer_that_vanishes_is_not_a_peer_that_closes(lab):
             ended.set()
 
     await lab.serve(handler)
-    peer = await lab.dial_records()
+    peer = await dial_records(lab)
     await peer.wire.aclose()
     await ended.wait()
 
@@ -158,7 +153,7 @@ async def test_a_forged_record_breaks_both_directions(lab):
         ended.set()
 
     await lab.serve(handler)
-    peer = await lab.dial_records()
+    peer = await dial_records(lab)
     await peer.wire.send(b"\x00\x20" + bytes(32))
     await ended.wait()
     await peer.aclose()
@@ -235,7 +230,7 @@ async def test_a_slow_peer_is_noticed(lab, autojump_clock):
         noticed.append(trio.current_time() - started)
 
     await lab.serve(handler)
-    peer = await lab.dial_records()
+    peer = await dial_records(lab)
     await peer.wire.send(next(peer.message(bytes(200_000))))
     with pytest.raises(ChannelError):
         await peer.receive(LARGE)
@@ -245,7 +240,7 @@ async def test_a_slow_peer_is_noticed(lab, autojump_clock):
 
 async def test_a_peer_at_the_agreed_pace_is_served(lab, autojump_clock):
     await lab.serve(paced_echo)
-    peer = await lab.dial_records()
+    peer = await dial_records(lab)
     for record in peer.message(bytes(400_000)):
         for start in range(0, len(record), 30_000):
             await peer.wire.send(record[start : start + 30_000])

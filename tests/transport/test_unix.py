@@ -6,15 +6,14 @@ import os
 import socket
 import threading
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
 
 from fsl_async.errors import MisuseError
-from tests.transport.endpoints import SERVICE, Lab
 from transport import SocketTransport, UnixTransport, UnreachableError, unix
+from transport.testing.lab import Lab
 
 REFUSED = {
     "relative": ("unix:s0", "form unix:/absolute/path"),
@@ -133,7 +132,7 @@ async def test_a_listener_answers_until_its_socket_is_gone(place, monkeypatch):
 
 async def test_connections_count_under_their_user(lab):
     origins = []
-    service = replace(SERVICE, observe=lambda origin, error: origins.append(origin))
+    service = lab.service(observe=lambda origin, error: origins.append(origin))
     await lab.nursery.start(lab.transport.listen, lab.address, service)
     async with await lab.transport.connect(lab.address) as stream:
         await stream.send_all(b"not our protocol")

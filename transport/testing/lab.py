@@ -86,10 +86,10 @@ class Lab:
         self.address = await self.nursery.start(run)
         return stop
 
-    async def dial(self, keys: KeyPair = ALICE, **changes: Any) -> SecureChannel:
-        """Open a channel to the server."""
+    async def dial(self, keys: KeyPair = ALICE, server: bytes = SERVER.public, **changes: Any) -> SecureChannel:
+        """Open a channel to the server, whose key is the one that is given."""
         settings = HandshakeSettings(keys.private, Role.CLIENT, Kind.LIVE, os.urandom)
-        return await self.transport.dial(self.address, SERVER.public, replace(settings, **changes))
+        return await self.transport.dial(self.address, server, replace(settings, **changes))
 
     async def seen(self, count: int) -> list[tuple[str, FslError]]:
         """The failures, once there are so many."""
