@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from fsl_async.errors import MisuseError
 from fsl_async.learning.fit import refuse_misfit, rounded
+from fsl_async.learning.matching import check_named
 from fsl_async.learning.sparsification import top_rows
 from fsl_async.learning.updates import RowValues, Update, distinct, flat_values, row_values
 from fsl_async.task import Block, Sparse, Task
@@ -66,8 +67,7 @@ class ErrorFeedback:
             MisuseError: a value is not finite or does not fit the ring, or the update or a residual is not for this
                 task.
         """
-        if not isinstance(update, Mapping):
-            raise MisuseError(f"an update is a dict from blocks' names to values, got {type(update).__name__}")
+        check_named(update, "an update")
         for name in (*self.residuals, *update):
             task.block(name)
         sent: Update = {}
@@ -104,6 +104,7 @@ class ErrorFeedback:
         Raises:
             MisuseError: it did not return that.
         """
+        check_named(arrays, "error feedback")
         residuals: Update = {}
         for key, array in arrays.items():
             if key.startswith(DENSE):

@@ -14,17 +14,17 @@ SHOWN = 4
 """How many names a message lists."""
 
 
-def check_state(state: object) -> None:
-    """Check that a caller gave a dict of tensors.
+def check_named(given: object, what: str) -> None:
+    """Check that a caller gave a dict of arrays.
 
     Raises:
         MisuseError: it is none, or a name is no text.
     """
-    if not isinstance(state, Mapping):
-        raise MisuseError(f"a state is a dict from tensors' names to arrays, got {type(state).__name__}")
-    for name in state:
+    if not isinstance(given, Mapping):
+        raise MisuseError(f"{what} is a dict from names to arrays, got {type(given).__name__}")
+    for name in given:
         if not isinstance(name, str):
-            raise MisuseError(f"a state is a dict from tensors' names to arrays; {name!r} is no name")
+            raise MisuseError(f"{what} is a dict from names to arrays; {name!r} is no name")
 
 
 def check_names(expected: Collection[str], found: Iterable[str]) -> None:

@@ -12,7 +12,7 @@ from typing import TypeAlias, assert_never
 
 from fsl_async.errors import MisuseError
 from fsl_async.learning.layouts import Arrays, FlatLayout, Layout, TableLayout, Tensor, as_array, common_dtype
-from fsl_async.learning.matching import check_state, shortened
+from fsl_async.learning.matching import check_named, shortened
 from fsl_async.task import LARGEST_WIDTH, Dense, Sparse
 
 
@@ -58,7 +58,7 @@ Part: TypeAlias = Table | MegaElements
 
 def layouts_of(state: Arrays, parts: Iterable[Part], rest: str, local: Collection[str]) -> tuple[Layout, ...]:
     """How a state's tensors lie in blocks; see `StateMapping.of`."""
-    check_state(state)
+    check_named(state, "a state")
     if isinstance(local, str):
         raise MisuseError(f"local is a list of tensors' names, got the text {local!r}")
     chosen = list(parts) if isinstance(parts, Iterable) else [parts]

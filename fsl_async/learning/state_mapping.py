@@ -20,7 +20,7 @@ from fsl_async.errors import MisuseError
 from fsl_async.learning.differences import changes, weighted
 from fsl_async.learning.fit import Fit, fits_of, refuse_misfit
 from fsl_async.learning.layouts import Arrays, Layout, TableLayout, Tensor, as_array
-from fsl_async.learning.matching import check_block, check_names, check_state, shortened
+from fsl_async.learning.matching import check_block, check_named, check_names, shortened
 from fsl_async.learning.parts import Part, layouts_of
 from fsl_async.learning.updates import Update
 from fsl_async.task import Block, Dense, Task
@@ -147,6 +147,7 @@ class StateMapping:
         Raises:
             MisuseError: a block or a local tensor is missing, or of another shape or dtype.
         """
+        check_named(model, "a model")
         missing = [layout.block.name for layout in self.layouts if layout.block.name not in model]
         if missing:
             raise MisuseError(
@@ -180,7 +181,7 @@ class StateMapping:
         if isinstance(layout, TableLayout):
             tensor = layout.tensors[0]
             array = as_array(tensor.name, tensors[tensor.name])
-            rows = array.shape[:1] if array.ndim else ()
+            rows = array.shape[:1] or tensor.shape[:1]
             return layout.pack({tensor.name: Tensor(tensor.name, rows + tensor.shape[1:], tensor.dtype).check(array)})
         return layout.pack({tensor.name: tensor.check(tensors[tensor.name]) for tensor in layout.tensors})
 
@@ -237,7 +238,9 @@ class StateMapping:
             raise MisuseError(f"the mapping counts {'' if examples is None else 'no '}examples: {told}")
         if self.examples is None or examples is None:
             return update
-        if not (isinstance(examples, int | float | np.integer | np.floating) and 0 <= examples < math.inf):
+        if isinstance(examples, bool) or not isinstance(examples, int | float | np.integer | np.floating):
+            raise MisuseError(f"examples: a number of at least 0 expected, got {examples!r}")
+        if not 0 <= examples < math.inf:
             raise MisuseError(f"examples: a number of at least 0 expected, got {examples!r}")
         return weighted(update, float(examples)) | {self.examples: np.array([examples], dtype=np.float64)}
 
@@ -257,6 +260,7 @@ class StateMapping:
                 the largest that fits. Or the task has other blocks.
         """
         self.check(task)
+        check_named(update, "an update")
         found: dict[str, Fit] = {}
         for name, given in update.items():
             if name == self.examples:
@@ -283,7 +287,7 @@ class StateMapping:
         return f"block {block.name!r} (tensors {shortened([tensor.name for tensor in tensors])})"
 
     def _checked(self, state: Arrays) -> dict[str, npt.NDArray[Any]]:
-        check_state(state)
+        check_named(state, "a state")
         check_names(self.tensors, [name for name in state if name not in self.local])
         return {tensor.name: tensor.check(state[tensor.name]) for layout in self.layouts for tensor in layout.tensors}
 
@@ -293,7 +297,7 @@ def _checked(mapping: StateMapping) -> StateMapping:
     if not mapping.layouts:
         raise MisuseError("the state has no tensor that is not local: there is nothing to learn")
     holds = [(layout.block.name, shortened([tensor.name for tensor in layout.tensors])) for layout in mapping.layouts]
-    counted = [(mapping.examples, "the numbers of examples")] if mapping.examples is not None else []
+    counted = [(block.name, "the numbers of examples") for block in mapping.blocks[len(mapping.layouts) :]]
     seen: dict[str, str] = {}
     for name, held in [*holds, *counted]:
         if name in seen:

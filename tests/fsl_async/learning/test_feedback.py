@@ -188,7 +188,7 @@ def test_what_is_no_update() -> None:
         ErrorFeedback().compress({"items": rows_of((3, (1, 1)), (3, (1, 1)))}, TASK)
     with refused("block 'items': values of shape (1, 2) expected, got (2,)"):
         ErrorFeedback().compress({"items": (np.array([3]), np.array([1.0, 1.0]))}, TASK)
-    with refused("an update is a dict from blocks' names to values, got list"):
+    with refused("an update is a dict from names to arrays, got list"):
         ErrorFeedback().compress([], TASK)  # type: ignore[arg-type]
 
 

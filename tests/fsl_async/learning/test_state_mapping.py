@@ -190,7 +190,7 @@ def test_examples_multiply_everything_and_are_counted() -> None:
         mapping.update(STATE, STATE)
     with refused("counts no examples", "StateMapping.of(…, examples=)"):
         MAPPING.update(STATE, STATE, 3)
-    for wrong in (-1, float("nan"), float("inf"), "3"):
+    for wrong in (-1, True, float("nan"), float("inf"), "3"):
         with refused("examples: a number of at least 0 expected", repr(wrong)):
             mapping.update(STATE, STATE, wrong)
 
@@ -322,7 +322,7 @@ def test_a_tensor_that_is_missing_or_too_many_or_another_is_named() -> None:
         MAPPING.model(STATE | {"conv.bias": STATE["conv.bias"].astype(np.float32)})
     with refused("tensor 'conv.bias': a plain NumPy array expected, got list", "fsl_async.learning.pytorch"):
         MAPPING.model(STATE | {"conv.bias": [0.0] * 4})
-    with refused("a state is a dict from tensors' names to arrays, got list"):
+    with refused("a state is a dict from names to arrays, got list"):
         MAPPING.model(list(STATE))  # type: ignore[arg-type]
     MAPPING.model(without(*LOCAL))  # what stays with the client need not be there
 
@@ -337,6 +337,10 @@ def test_a_model_that_is_another_is_named() -> None:
         MAPPING.state(model | {"rest": model["rest"].astype(np.float32)})
     with refused("tensor 'bn.num_batches_tracked'", "missing in the local state"):
         MAPPING.state(model, {})
+    with refused("a model is a dict from names to arrays, got list"):
+        MAPPING.state(list(model))  # type: ignore[arg-type]
+    with refused("tensor 'embedding.weight' has shape (), and the mapping has (20, 3)"):
+        MAPPING.pack("items", {"embedding.weight": np.zeros(())})
     with refused("block 'items'", "has shape (2, 4)"):
         MAPPING.unpack("items", np.zeros((2, 4), np.float32))
     with refused("block 'rest' holds 3 tensors", "all of it"):
@@ -397,6 +401,10 @@ def test_integers_and_booleans_are_refused_by_name_or_stay_with_the_client() -> 
         StateMapping.of({"z": np.ones(3, np.complex64)})
     with refused("block 'rest': no dtype holds"):
         StateMapping.of({"a": np.zeros(1, np.int64), "b": np.zeros(1, np.uint64)})
+    with refused("a name of 1 to 64 printable characters expected, got ''"):
+        StateMapping.of({"a": np.zeros(1)}, examples="")
+    with refused("two blocks are called 'rest': one holds 'a', the other the numbers of examples"):
+        StateMapping.of({"a": np.zeros(1)}, examples="rest")
     with refused("nothing to learn"):
         StateMapping.of({"a": np.zeros(1)}, local=["a"])
     with refused("tensor 'counts' is of int32, and a mean weighted by examples gives fractions"):
