@@ -78,7 +78,8 @@ test-fast: .venv/test
 
 # What trains needs more than the rest: its tests are skipped where that is missing.
 learn: .venv/learn
-	$(BIN)/python -m pytest $(SPREAD) tests/fsl_async/learning tests/examples/paper/accuracy tests/test_notebook.py
+	$(BIN)/python -m pytest $(SPREAD) tests/fsl_async/learning tests/examples/paper/accuracy tests/test_notebook.py \
+		tests/test_pytorch_page.py
 
 security: .venv/test
 	$(BIN)/python -m tests.system.security.trials --trials 20000
