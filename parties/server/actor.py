@@ -99,9 +99,12 @@ class Actor:
     async def _act(self) -> None:
         try:
             async with self._inbox:  # a task that still posts does not wait for an actor that has ended
-                async for item in self._inbox:
-                    await self._take(item)
-                    await self.sequence.move_on()
+                try:
+                    async for item in self._inbox:
+                        await self._take(item)
+                        await self.sequence.move_on()
+                finally:
+                    self._let_waiting_go()
         except PeerViolationError as error:
             await self.records.evidence.keep(
                 Evidence(number=self.sequence.number, about=error.peer, kind="violation", explanation=str(error))
@@ -171,10 +174,18 @@ class Actor:
         await self._post(await take_in(run, message, received.bulk, known=known))
 
     async def catch_up(self) -> None:
-        """Wait until everything posted so far has been taken."""
+        """Wait until everything posted so far has been taken, or the actor has ended."""
         mark = Mark()
         await self._post(mark)
         await mark.taken.wait()
+
+    def _let_waiting_go(self) -> None:
+        """Let those go who wait for an actor that ends."""
+        with suppress(trio.WouldBlock, trio.EndOfChannel):
+            while True:
+                item = self._inbox.receive_nowait()
+                if isinstance(item, Mark):
+                    item.taken.set()
 
     def _resend(self) -> None:
         """Say again what the peer may lack, after what this server knows."""
@@ -217,5 +228,8 @@ class Actor:
 
     async def _post(self, item: Item) -> None:
         """Put something into the inbox; an actor that has ended takes nothing, and the server ends with it."""
-        with suppress(trio.BrokenResourceError):
+        try:
             await self._inbox_in.send(item)
+        except trio.BrokenResourceError:
+            if isinstance(item, Mark):
+                item.taken.set()

@@ -27,6 +27,8 @@ async def close_now(actor: Actor, number: int) -> int:
         _check_closable(actor, run)
         await actor.post_event(run.round_id, CloseRound())
         await actor.catch_up()
+        if run.is_open:
+            raise MisuseError(f"{actor.setup.name} ends before it has closed round {number}: ask again when it is back")
     return _submissions_of_closed(actor, number)
 
 

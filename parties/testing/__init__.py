@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         SlowDisk as SlowDisk,
     )
     from parties.testing.lab import Laboratory as Laboratory, every_crash as every_crash, laboratory as laboratory
-    from parties.testing.round_faults import AbortRound as AbortRound, Fault as Fault
+    from parties.testing.round_faults import AbortRound as AbortRound, CloseNow as CloseNow, Fault as Fault
     from parties.testing.supervisor import Ended as Ended
     from parties.testing.surroundings import HorizonError as HorizonError
     from parties.testing.world import World as World
@@ -56,7 +56,7 @@ else:
                 "Delay FullDisk Partition SkewedClock SlowDisk"
             ),
             "parties.testing.lab": "Laboratory every_crash laboratory",
-            "parties.testing.round_faults": "AbortRound Fault",
+            "parties.testing.round_faults": "AbortRound CloseNow Fault",
             "parties.testing.supervisor": "Ended",
             "parties.testing.surroundings": "HorizonError",
             "parties.testing.world": "World",

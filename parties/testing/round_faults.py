@@ -18,7 +18,7 @@ from parties.testing.faults import (
     SlowDisk,
 )
 
-__all__ = ["AbortRound", "Fault", "Late", "MaliciousClient", "MaliciousServer", "OldCopy", "Straggle"]
+__all__ = ["AbortRound", "CloseNow", "Fault", "Late", "MaliciousClient", "MaliciousServer", "OldCopy", "Straggle"]
 
 
 class Late(PartyFault, frozen=True):
@@ -52,6 +52,12 @@ class AbortRound(PartyFault, frozen=True):
     point: AtTime | AtTransition
 
 
+class CloseNow(PartyFault, frozen=True):
+    """A server's operator closes the open round, if it can reach its sum."""
+
+    point: AtTime | AtTransition
+
+
 class MaliciousClient(PartyFault, frozen=True):
     """A client sends malformed submissions, in a way that a catalogue names."""
 
@@ -77,6 +83,7 @@ Fault: TypeAlias = (
     | Straggle
     | OldCopy
     | AbortRound
+    | CloseNow
     | MaliciousClient
     | MaliciousServer
 )

@@ -15,7 +15,7 @@ from parties.status import PastRound
 from parties.testing.chart.legend import Legend, point_text
 from parties.testing.chart.rows import Look
 from parties.testing.faults import FaultBase
-from parties.testing.round_faults import AbortRound, Straggle
+from parties.testing.round_faults import AbortRound, CloseNow, Straggle
 from parties.testing.story import Entry
 from parties.watch import Note
 
@@ -68,6 +68,8 @@ class RoundLegend(Legend):
                 return f"submission {submission} reaches {server} {seconds:g} s late"
             case AbortRound(point=point):
                 return f"operator aborts the round {point_text(point)}"
+            case CloseNow(point=point):
+                return f"operator closes the round {point_text(point)}"
             case _:
                 return super().fault(fault)
 

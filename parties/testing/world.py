@@ -8,7 +8,7 @@ one seed, one transcript.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
@@ -37,7 +37,7 @@ from parties.testing.faults import AtTime, AtTransition
 from parties.testing.machines import MACHINES
 from parties.testing.processes import Life
 from parties.testing.recorder import Transition
-from parties.testing.round_faults import AbortRound, Fault
+from parties.testing.round_faults import AbortRound, CloseNow, Fault
 from parties.testing.round_legend import RoundLegend
 from parties.testing.stragglers import Stragglers
 from parties.testing.supervisor import Ended, is_of_surroundings
@@ -96,7 +96,7 @@ class World(Surroundings):
         self.contradictions: list[str] = []
         self._make_server = make_server
         self._reachable: set[int] = set()
-        self._aborts = [fault for fault in faults if isinstance(fault, AbortRound)]
+        self._operators = [fault for fault in faults if isinstance(fault, AbortRound | CloseNow)]
         self._stragglers = Stragglers(self.injector, faults)
 
     # ---- for tests
@@ -133,16 +133,16 @@ class World(Surroundings):
     # ---- processes
 
     def begin(self) -> None:
-        """Keep both servers running, and let operators give rounds up when the plan says so."""
+        """Keep both servers running, and let operators abort and close rounds when the plan says so."""
         self.injector.committed = self._committed
         self.servers = list(self.network.servers)
         for index, name in enumerate(SERVERS):
             self.models[index][0] = dict(self.servers[index].model)
             self.states[index][0] = dict(self.servers[index].kept_state)
             self.keep(name, partial(self._live_as_server, index))
-        for fault in self._aborts:
+        for fault in self._operators:
             if isinstance(fault.point, AtTime):
-                self._nursery.start_soon(self._abort_at, fault, fault.point.seconds)
+                self._nursery.start_soon(self._operate_at, fault, fault.point.seconds)
 
     async def _live_as_server(self, index: int, life: Life) -> None:
         name = SERVERS[index]
@@ -184,25 +184,29 @@ class World(Surroundings):
     # ---- faults of rounds
 
     def _committed(self, party: str, taken: Transition) -> None:
-        for fault in self._aborts:
+        for fault in self._operators:
             if (
                 party == fault.party
                 and isinstance(fault.point, AtTransition)
                 and self.injector.is_at(party, fault.point, taken)
                 and not self.injector.calm
             ):
-                self._abort(fault)
+                self._operate(fault)
 
-    async def _abort_at(self, fault: AbortRound, seconds: float) -> None:
+    async def _operate_at(self, fault: AbortRound | CloseNow, seconds: float) -> None:
         await trio.sleep(self.injector.until(seconds))
-        self._abort(fault)
+        self._operate(fault)
 
-    def _abort(self, fault: AbortRound) -> None:
+    def _operate(self, fault: AbortRound | CloseNow) -> None:
         server = self.servers[SERVERS.index(fault.party)]
         run = server.running
-        if run is not None:
-            self.injector.strike(fault)
+        if run is None:
+            return
+        self.injector.strike(fault)
+        if isinstance(fault, AbortRound):
             self._nursery.start_soon(server.actor.post_event, run.round_id, ssa.GaveUp("the operator said so"))
+        else:
+            self._nursery.start_soon(_close, server, run.config.number)
 
     # ---- records
 
@@ -242,6 +246,12 @@ class World(Surroundings):
         state = dict(self.servers[index].kept_state)
         if describe_state(self.states[index].setdefault(number, state)) != describe_state(state):
             self.contradictions.append(f"{SERVERS[index]} had another state after round {number} before it was killed")
+
+
+async def _close(server: Server, number: int) -> None:
+    """Have a server's operator close a round; what is refused is left as it is."""
+    with suppress(MisuseError):
+        await server.close_now(number)
 
 
 def _between_servers(connection: Connection) -> bool:

@@ -29,14 +29,17 @@ from parties.testing.faults import (
 )
 from parties.testing.machines import declared
 from parties.testing.recorder import Transition
-from parties.testing.round_faults import AbortRound, Fault, Late, OldCopy, Straggle
+from parties.testing.round_faults import AbortRound, CloseNow, Fault, Late, OldCopy, Straggle
 from parties.testing.trials.rules import ruled
-from parties.testing.trials.scenario import NAMES, Scenario, Trial
+from parties.testing.trials.scenario import NAMES, Scenario, Trial, is_late
 
-__all__ = ["MOMENTS", "draw", "ordinary_faults", "sampled"]
+__all__ = ["MOMENTS", "closed", "draw", "ordinary_faults", "sampled"]
 
 COMBINED_SHARE = 0.4
 """The share of trials with faults that also get a combination of faults that shows something only together."""
+
+CLOSED_SHARE = 0.3
+"""The share of trials, of the seeds that have it, in which an operator closes a round."""
 
 SAMPLED_SHARE = 0.12
 """The share of trials in whose task clients are drawn; that is drawn beside everything else."""
@@ -72,7 +75,7 @@ def draw(seed: int) -> Trial:
     faults = [fault for make in drawn for fault in make(rng, scenario)]
     if faults and rng.random() < COMBINED_SHARE:
         faults += rng.choice(_COMBINED)(rng, scenario)
-    trial = sampled(Trial(seed, scenario, tuple(dict.fromkeys(faults))))
+    trial = sampled(Trial(seed, scenario, tuple(dict.fromkeys((*faults, *closed(seed))))))
     return trial if seed < RULED_FROM else ruled(trial)
 
 
@@ -86,6 +89,19 @@ def sampled(trial: Trial) -> Trial:
     dies = Crash(_server(rng), AtTransition(*rng.choice(declared("sampling")), rng.choice(MOMENTS)), _down(rng))
     faults = (*trial.faults, dies) if trial.faults and rng.random() < 0.7 else trial.faults
     return Trial(trial.seed, scenario, faults)
+
+
+def closed(seed: int) -> Iterator[Fault]:
+    """In some trials of the second half of each million seeds an operator closes a round; often a server dies then."""
+    rng = Random(f"{seed}/closed")
+    if not is_late(seed) or rng.random() >= CLOSED_SHARE:
+        return
+    for _ in range(rng.choice((1, 2))):
+        yield CloseNow(_server(rng), AtTime(_time(rng)))
+    if rng.random() < 0.5:
+        for machine in ("ssa", "psr"):
+            closes = AtTransition(machine, "Open", "CloseRound", "Closed", rng.choice(MOMENTS))
+            yield Crash(_server(rng), closes, _down(rng))
 
 
 def ordinary_faults(rng: Random, scenario: Scenario) -> Iterator[Fault]:

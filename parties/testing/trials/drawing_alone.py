@@ -10,7 +10,7 @@ from fsl_async import Dense, Sparse, Task
 from parties.testing.faults import AtTime, AtTransition, Crash, Partition, SlowDisk
 from parties.testing.machines import declared
 from parties.testing.round_faults import AbortRound, Fault
-from parties.testing.trials.drawing import MOMENTS, ordinary_faults, sampled
+from parties.testing.trials.drawing import MOMENTS, closed, ordinary_faults, sampled
 from parties.testing.trials.scenario import NAMES, Scenario, Trial
 
 __all__ = ["ALONE_FROM", "draw_alone"]
@@ -55,7 +55,7 @@ def draw_alone(seed: int) -> Trial:
         faults += _of_retrievals(rng)
     if retrieves:
         faults += _given_up(Random(f"{seed}/given up"), scenario.seconds)
-    trial = Trial(seed, scenario, tuple(dict.fromkeys(faults)))
+    trial = Trial(seed, scenario, tuple(dict.fromkeys((*faults, *closed(seed)))))
     return trial if retrieves else sampled(trial)
 
 

@@ -39,6 +39,7 @@ from parties.outcome import ClientOutcome, SubmissionReceipt
 from parties.testing.disk import Disk
 from parties.testing.processes import current_life
 from parties.testing.round_faults import Late, OldCopy
+from parties.testing.trials.scenario import is_late
 
 __all__ = ["Ledger", "Member", "Plan", "Read", "Retrieved"]
 
@@ -55,10 +56,7 @@ WAITS = 0.15
 """The probability that a client waits for the next union round."""
 
 WHOLE = 0.6
-"""The probability that a retrieval fetches a sparse block whole, in trials in which members do that."""
-
-WHOLE_FROM, MILLION = 500_000, 1_000_000
-"""In the second half of each million seeds members fetch sparse blocks whole now and then; in the first, as before."""
+"""The probability that a retrieval fetches a sparse block whole, in trials of late seeds (see `is_late`)."""
 
 Rows: TypeAlias = Mapping[str, tuple[int, ...]]
 FaultT = TypeVar("FaultT", Late, OldCopy)
@@ -148,7 +146,7 @@ class Member:
         self._task = task
         self._rng = Random(f"{seed}/choices/{name}")
         self._habits = Random(f"{seed}/habits/{name}")
-        self._whole = Random(f"{seed}/whole/{name}") if seed % MILLION >= WHOLE_FROM else None
+        self._whole = Random(f"{seed}/whole/{name}") if is_late(seed) else None
         self._disk = disk
         self._faults = tuple(faults)
         self._always = self._choose()

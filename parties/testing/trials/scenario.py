@@ -7,9 +7,18 @@ import msgspec
 from fsl_async import Task
 from parties.testing.round_faults import Fault
 
-__all__ = ["NAMES", "Scenario", "Trial"]
+__all__ = ["LATE_FROM", "MILLION", "NAMES", "Scenario", "Trial", "is_late"]
 
 NAMES = ("anna", "ben", "carol", "dora", "emil")
+
+
+LATE_FROM, MILLION = 500_000, 1_000_000
+"""Some of what came later is drawn in the second half of each million seeds, so that the first half has its trials."""
+
+
+def is_late(seed: int) -> bool:
+    """Whether a seed is one of the second half of its million."""
+    return seed % MILLION >= LATE_FROM
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,6 +15,7 @@ from parties.testing import (
     AbortRound,
     AtTime,
     BrokenWrite,
+    CloseNow,
     Crash,
     Delay,
     Fault,
@@ -109,6 +110,7 @@ UNKNOWN: Sequence[tuple[Fault, str]] = [
     (Straggle("ada", 1, "S3", 1.0), "S3"),
     (SkewedClock("aba", 1.0, 1.0), "aba"),
     (AbortRound("aba", AtTime(1.0)), "aba"),
+    (CloseNow("aba", AtTime(1.0)), "aba"),
     (BrokenWrite("aba", 1), "aba"),
 ]
 

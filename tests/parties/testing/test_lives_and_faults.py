@@ -20,6 +20,7 @@ from parties.testing import (
     AtTime,
     AtTransition,
     BrokenWrite,
+    CloseNow,
     Crash,
     Fault,
     FullDisk,
@@ -227,6 +228,15 @@ def test_an_operator_gives_a_round_up() -> None:
     assert fault in world.injector.fired
     assert "operator" in world.settled[0][1].explanation
     assert world.settled[0][1].clients == ()
+
+
+def test_an_operator_closes_a_round() -> None:
+    """The clients that are away are not waited for."""
+    fault = CloseNow("S1", AtTime(5.0))
+    world = small_world.one_round(SEED, [Crash("client 0", AtSend(1, "before send"), down=30.0), fault], clients=3)
+    assert fault in world.injector.fired
+    assert world.now < 20
+    assert world.settled[0][1].clients == world.settled[1][1].clients == ("client 1", "client 2")
 
 
 # ---- disks and clocks

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from fsl_async.wire.messages import Download
-from parties.testing.trials.members import MILLION, WHOLE_FROM
+from parties.testing.trials.scenario import LATE_FROM, MILLION
 from parties.watch import Note
 
 from .malice import draw, run
 
-KINDS = (WHOLE_FROM, MILLION + WHOLE_FROM, 2 * MILLION + WHOLE_FROM)
+KINDS = (LATE_FROM, MILLION + LATE_FROM, 2 * MILLION + LATE_FROM)
 """The first seeds of tasks whose sums are added, that have other rules, and that run one protocol alone."""
 
 
@@ -23,7 +23,7 @@ def whole_downloads(seed: int) -> int:
 
 
 def test_members_fetch_whole_blocks_from_their_seeds_on() -> None:
-    assert sum(map(whole_downloads, range(WHOLE_FROM, WHOLE_FROM + 3))) > 0
+    assert sum(map(whole_downloads, range(LATE_FROM, LATE_FROM + 3))) > 0
     assert whole_downloads(0) == 0
 
 
