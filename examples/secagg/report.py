@@ -238,7 +238,7 @@ def _choice(_: Result) -> str:
 - Clients change most of the model, there is one operator, and most clients can be trusted not to help it: SecAgg+. It
 needs no second organisation. It is also the one to take where a figure above in which it takes less is the scarce one,
 such as a server's processor.
-- Clients change a few per cent of a large table, or rows of several weights, or must not receive the whole model: ours,
+- Clients change a few per cent of a large table, or rows of several weights, or have no room for the whole model: ours,
 if there are two organisations that do not collude.
 - The range of the values is not known beforehand, or sums have to be exact in fixed point: ours.
 - Clients come and go, and cannot be asked again: ours.

@@ -19,7 +19,7 @@ VERSION = 1
 SIZES = (2**18, 2**20)
 REPEATS = 5
 FLOWER = ROOT / ".venv-flower" / "bin" / "python"
-MAKE = "make .venv-flower installs flwr 1.41.0 there; `make secagg` does that, and runs this"
+MAKE = "`make secagg` installs flwr 1.41.0 there, and runs this"
 SHARES = ((3, 2), (11, 6), (20, 11))
 SHARING_CLIENTS = 20
 

@@ -76,9 +76,7 @@ def test_without_flower_s_environment_the_command_says_how_to_make_it(tmp_path, 
     assert (
         capsys.readouterr()
         .err.strip()
-        .endswith(
-            "does not exist: make .venv-flower installs flwr 1.41.0 there; `make secagg` does that, and runs this"
-        )
+        .endswith("does not exist: `make secagg` installs flwr 1.41.0 there, and runs this")
     )
     assert not list(tmp_path.iterdir())
 
