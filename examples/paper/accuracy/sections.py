@@ -46,10 +46,10 @@ def top_k(results: Results) -> Section:
     text = [
         table(header, lines),
         "The table's own cells learn in the clear: what the protocol sums is the same in every bit, as the runs below "
-        "show. Between 10 and 100 % single weights cost more by trees than by plain sharing of the whole model, so "
-        "there the trivial protocol is the cheaper one. Weights that were not submitted are kept by the client and "
-        "added to its next change (error feedback). CIFAR-10 is computed where its six batches lie in the data's "
-        "folder, as `cifar10`.",
+        "show. By trees single weights of this CNN pay up to 2.6 % of them, and rows of 16 up to 40 % (`fsl-async plan "
+        "--rows 54314 --select 2716 --updates any`); above that the trivial protocol is the cheaper one. Weights that "
+        "were not submitted are kept by the client, and added to its next change (error feedback). CIFAR-10 is "
+        "computed where its six batches lie in the data's folder, as `cifar10`.",
         "The same through both servers, and beside it in the clear:",
         table(_SECURE, runs),
     ]
