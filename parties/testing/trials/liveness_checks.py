@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
 from fsl_async.wire.messages import Enter, Receipt, Refused
-from parties.events import ClientLeft, RoundOpened, RoundSettled, SubmissionIn
+from parties.events import ClientLeft, MessageReceived, RoundOpened, RoundSettled, SubmissionIn
 from parties.outcome import Aborted, RoundReport
 from parties.simulation.network import SERVERS
 from parties.testing.faults import CALM, Delay, FullDisk, Partition, SlowDisk
 from parties.testing.round_faults import Fault
 from parties.testing.story import Began, Failed, Killed
 from parties.testing.trials.case import Case
+from parties.watch import Note
 
 IN_VAIN = 10
 """So many successive lives that fail at once show that a server does not start any more."""
@@ -89,12 +90,7 @@ def nobody_asks_in_vain(case: Case) -> Iterator[str]:
     for at, note in case.world.transcript:
         if isinstance(note.message, Refused) and note.message.reason != "round-closed":
             yield f"{note.sender} refused {note.receiver} after {at:.2f} s: {note.message.explanation}"
-    waiting: dict[tuple[str, str], tuple[float, int]] = {}
-    for at, note in case.world.transcript:
-        if isinstance(note.message, Enter):
-            waiting[note.sender, note.receiver] = at, note.message.after
-        elif note.sender in SERVERS:
-            waiting.pop((note.receiver, note.sender), None)
+    waiting = _waiting(case)
     opened = [(at, server, told.number) for at, server, told in case.world.events if isinstance(told, RoundOpened)]
     left = [(at, told.client, server) for at, server, told in case.world.events if isinstance(told, ClientLeft)]
     end = case.world.story[-1].at
@@ -103,6 +99,24 @@ def nobody_asks_in_vain(case: Case) -> Iterator[str]:
         for at, server, number in opened:
             if server == asked and number > after and since < at < min(end, gone) - 1:
                 yield f"{client} waits for a round at {server} since {since:.2f} s, but round {number} has opened"
+
+
+def _waiting(case: Case) -> dict[tuple[str, str], tuple[float, int]]:
+    """By client and server, since when it waits there for a round, and after which; as servers have heard it.
+
+    A client that cancels its call while it sends has cut its request short: it does not wait.
+    """
+    asked: dict[tuple[str, str], int] = {}
+    waiting: dict[tuple[str, str], tuple[float, int]] = {}
+    for at, party, told in case.world.story:
+        match told:
+            case Note(sender=client, receiver=server, message=Enter(after=after)):
+                asked[client, server] = after
+            case MessageReceived(sender=client, kind="Enter"):
+                waiting[client, party] = at, asked[client, party]
+            case Note(sender=server, receiver=client) if server in SERVERS:
+                waiting.pop((client, server), None)
+    return waiting
 
 
 def nobody_waits_for_a_receipt(case: Case) -> Iterator[str]:
