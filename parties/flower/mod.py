@@ -1,0 +1,211 @@
+"""The mod for a ClientApp: the model comes from the two servers, the update goes to them, and metrics go to Flower.
+
+Rules:
+
+- A train function gets the record `arrays` that it would get from Flower, and returns one; neither leaves the node.
+- A node replies when it has the receipts of both servers, and does not wait for the round's outcome.
+- Everything that can fail here is done before `submit`: after it there is only the reply.
+- Asked a second time for a round that it has submitted to, a node finishes that submission, and says what it said.
+- What leaves is allowed by name. That goes for errors, too: text of an exception may hold a word or a row, so it goes
+  to the node's own log, and Flower hears the kind of the error; only errors about servers and rounds are told whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from logging import ERROR
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import Array, ArrayRecord, Context, Message, MessageType, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.supercore import log
+
+from fsl_async.errors import ChannelError, FslError, MisuseError
+from fsl_async.learning import StateMapping
+from fsl_async.task import Task
+from parties.client.blocking import BlockingClient
+from parties.deployment.connecting import connect_blocking
+from parties.errors import AlreadyCountedError, RoundClosedError
+from parties.files.disk import InUseError
+from parties.flower.held_state import check_task, given_state, update_of, wanted_blocks
+from parties.flower.kept_reply import KeptReply
+from parties.flower.orders import ARRAYS, Metrics, allowed_metrics, metrics_reply, ordered_round
+from parties.settings.party_file import ClientFile
+from parties.settings.task_file import Deployment
+
+__all__ = ["Rows", "SubmodelMod", "client_file"]
+
+Rows = Callable[[Message, Context], Mapping[str, npt.ArrayLike]]
+"""By tensor, the ids that a node's training uses, of any shape."""
+
+CLIENT = "fsl-client"
+PARTITION = "{partition-id}"
+TELLABLE = (ChannelError, RoundClosedError, InUseError)
+"""Errors whose text names servers, rounds and files, and nothing of a client's data."""
+
+
+class NodeError(Exception):
+    """What Flower hears of an error at a node."""
+
+
+def client_file(context: Context) -> Path:
+    """The file of a node's client: `fsl-client` of the node's configuration, else of the run's.
+
+    `{partition-id}` in it stands for the node's partition.
+
+    Raises:
+        MisuseError: neither names one.
+    """
+    named = context.node_config.get(CLIENT, context.run_config.get(CLIENT))
+    partition = context.node_config.get("partition-id")
+    if not isinstance(named, str) or (PARTITION in named and partition is None):
+        raise MisuseError(
+            "this node does not say which client of the servers it is: start it with --node-config "
+            f'\'{CLIENT}="/home/alice/alice.toml"\', or with a partition-id and {CLIENT} = "…/client-{PARTITION}.toml" '
+            "under [tool.flwr.app.config]"
+        )
+    return Path(named.replace(PARTITION, str(partition)))
+
+
+@dataclass(frozen=True)
+class SubmodelMod:
+    """A mod that gives a train function the rows that its node needs, and submits what it changes.
+
+        mod = SubmodelMod(MAPPING, STATE, rows=lambda message, context: {"embedding.weight": my_words(context)})
+        app = ClientApp(mods=[mod])
+
+    Attributes:
+        mapping: which tensors are in which block.
+        state: a state of the model: its tensors' order, and the values of those that stay with each client.
+        rows: the ids that a node uses of each table. A table that it does not name is downloaded whole.
+        client: the file of the node's client; see `client_file`.
+        metrics: the names of metrics that Flower's server may hear; none unless named.
+        examples: the metric that counts a node's examples, where the mapping has a block for them. It is used here, and
+            leaves only if `metrics` names it as well.
+        patience: seconds to wait for a server that is away, or for a round to open.
+    """
+
+    mapping: StateMapping
+    state: Mapping[str, npt.NDArray[Any]] = field(repr=False)
+    rows: Rows
+    client: Callable[[Context], Path | str] = client_file
+    metrics: Collection[str] = ()
+    examples: str = "num-examples"
+    patience: float = 60.0
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Handle one message of Flower's."""
+        try:
+            return metrics_reply(message, self._metrics_of(message, context, call_next))
+        except TELLABLE as error:
+            log(ERROR, "fsl-async: this node does not take part", exc_info=error)
+            raise NodeError(str(error)) from None
+        except Exception as error:
+            log(ERROR, "fsl-async: this node does not take part", exc_info=error)
+            raise NodeError(f"{type(error).__name__}; what it says is in this node's log, and stays there") from None
+
+    def _metrics_of(self, message: Message, context: Context, call_next: ClientAppCallable) -> Metrics:
+        category = message.metadata.message_type.split(".")[0]
+        if category == MessageType.QUERY:
+            return allowed_metrics(_content(call_next(message, context)), self.metrics)
+        path = Path(self.client(context))
+        given = ClientFile.load(path)
+        task = Deployment.load(given.task).task
+        check_task(task, self.mapping)
+        number = ordered_round(message, task.digest())
+        wanted = wanted_blocks(self.mapping, self.rows(message, context))
+        with connect_blocking(path, patience=self.patience) as client:
+            node = _Node(self, client, task, KeptReply(path), number)
+            if category == MessageType.TRAIN and node.finished():
+                return KeptReply(path).of(number)
+            before = node.retrieved(wanted)
+            message.content[ARRAYS] = _record(before)
+            content = _content(call_next(message, context))
+            if category == MessageType.TRAIN:
+                node.submit(wanted, before, content)
+        return allowed_metrics(content, self.metrics)
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A client of the servers, in the round that Flower's server named."""
+
+    mod: SubmodelMod
+    client: BlockingClient
+    task: Task
+    reply: KeptReply
+    number: int
+
+    def finished(self) -> bool:
+        """Whether this client has submitted to the round before; a submission that is under way is finished."""
+        submitted = self.client.untold
+        try:
+            if self.client.pending:
+                self.client.resume(timeout=self.mod.patience)
+        except (RoundClosedError, AlreadyCountedError):
+            pass  # of an earlier round, which is over
+        return submitted is not None and submitted.config.number == self.number
+
+    def retrieved(self, wanted: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
+        """The state to train on, as the servers have it in this round.
+
+        Raises:
+            RoundClosedError: another round is open.
+            MisuseError: rows found no place.
+        """
+        try:
+            found = self.client.retrieve(wanted, wait=True, timeout=self.mod.patience)
+        except TimeoutError:
+            raise RoundClosedError(
+                f"the servers opened no round {self.number} within {self.mod.patience:g} seconds: ask their "
+                "operators, who see why with `fsl-async status`"
+            ) from None
+        if self.client.round_number != self.number:
+            raise RoundClosedError(
+                f"round {self.number} is over: the servers are at round {self.client.round_number}, and this message "
+                "came too late"
+            )
+        deferred = {name: rows.tolist() for name, rows in self.client.deferred.items() if len(rows)}
+        if deferred:
+            raise MisuseError(f"the retrieval found no place for rows {deferred}; the next round's will")
+        return given_state(self.mod.mapping, wanted, found, self.mod.state)
+
+    def submit(self, wanted: Mapping[str, Any], before: Mapping[str, npt.NDArray[Any]], content: RecordDict) -> None:
+        """Submit what was trained; its metrics are kept first."""
+        mapping = self.mod.mapping
+        update = update_of(mapping, wanted, before, _arrays(content), self._examples(content))
+        mapping.fits(update, self.task)
+        self.reply.keep(self.number, allowed_metrics(content, self.mod.metrics))
+        self.client.submit(update)
+
+    def _examples(self, content: RecordDict) -> float | None:
+        if self.mod.mapping.examples is None:
+            return None
+        for record in content.metric_records.values():
+            if isinstance(count := record.get(self.mod.examples), int | float):
+                return count
+        raise MisuseError(
+            f"the train function returned no metric {self.mod.examples!r}, and the task's mean is weighted by examples"
+        )
+
+
+def _content(reply: Message) -> RecordDict:
+    if reply.has_error():
+        raise FslError(f"the app replied with an error: {reply.error.reason}")
+    return reply.content
+
+
+def _record(state: Mapping[str, npt.NDArray[Any]]) -> ArrayRecord:
+    return ArrayRecord({name: Array(np.ascontiguousarray(tensor)) for name, tensor in state.items()})
+
+
+def _arrays(content: RecordDict) -> dict[str, npt.NDArray[Any]]:
+    """The one record of arrays that a train function returned."""
+    records = list(content.array_records.values())
+    if len(records) != 1:
+        raise MisuseError(f"the train function returned {len(records)} records of arrays, one expected: the model's")
+    return {name: array.numpy() for name, array in records[0].items()}
