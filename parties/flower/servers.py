@@ -1,7 +1,8 @@
 """What the strategy wants of the two servers: the open round, its end, and the public model.
 
 Rules: every wait ends, and names the server and what it is at; the operator's port of either server is enough, because
-the other one closes when it hears of it; the model comes from both servers, and is believed where they agree on its digest.
+the other one closes when it hears of it; the model comes from both servers, and is believed where they agree on its
+digest.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from parties.operator.queries import OperatorPort
 from parties.operator.response_types import Aborting, Closing, RoundsView, StatusView, SummaryView
 from parties.settings.party_file import ClientFile
 from parties.settings.task_file import Deployment
+from transport import UnreachableError
 
 __all__ = ["Servers"]
 
@@ -59,6 +61,15 @@ class Servers:
         """
         task = Deployment.load(ClientFile.load(client).task).task
         return Servers(task, operator_port(operator, token_file), client, patience)
+
+    def check_there(self) -> None:
+        """Ask the operator's port once.
+
+        Raises:
+            ChannelError: nothing answers there; the message has the address.
+            MisuseError: the server does not have the task.
+        """
+        self._get("/status.json", StatusView)
 
     def open_round(self) -> int:
         """The number of the round that is open; waits for it.
@@ -131,7 +142,7 @@ class Servers:
 
     def _within(self, look: Callable[[], AnswerT | None], otherwise: str) -> AnswerT:
         end = time.monotonic() + self.patience
-        while (found := look()) is None:
+        while (found := self._if_there(look, end)) is None:
             if time.monotonic() > end:
                 status = self._get("/status.json", StatusView)
                 raise FslError(
@@ -141,6 +152,15 @@ class Servers:
                 )
             time.sleep(PAUSE)
         return found
+
+    def _if_there(self, look: Callable[[], AnswerT | None], end: float) -> AnswerT | None:
+        """What is seen; nothing while the server is away, as it is when it is started again."""
+        try:
+            return look()
+        except UnreachableError:
+            if time.monotonic() > end:
+                raise
+            return None
 
     def _get(self, path: str, kind: type[AnswerT]) -> AnswerT:
         async def ask() -> AnswerT:

@@ -125,7 +125,7 @@ class SubmodelStrategy(Strategy):
             ChannelError: the servers are not there; no node has been asked then.
             FslError: a round does not end.
         """
-        self._servers.open_round()
+        self._servers.check_there()
         return super().start(
             PatientGrid(grid, self._stragglers),
             initial_arrays if initial_arrays is not None else self.arrays(),

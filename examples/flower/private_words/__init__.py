@@ -1,0 +1,1 @@
+"""A Flower app whose nodes learn from private words."""

@@ -1,0 +1,16 @@
+"""What node and server agree on: which tensor is in which block, and the task of the two servers."""
+
+from fsl_async import Ring, Task
+from fsl_async.learning import StateMapping, Table
+from private_words.task import NODES, SELECT, Net
+
+STATE = Net().state_dict()
+MAPPING = StateMapping.of(STATE, [Table("embedding", select=SELECT, block="words")])
+TASK = Task(
+    name="private words",
+    blocks=list(MAPPING.blocks),
+    ring=Ring(64, fraction_bits=24),
+    apply="mean",
+    min_clients=2,
+    max_clients=NODES,
+)
