@@ -121,13 +121,14 @@ class SubmodelMod:
         with connect_blocking(path, patience=self.patience) as client:
             node = _Node(self, client, task, KeptReply(path), number)
             if category == MessageType.TRAIN and node.finished():
-                return KeptReply(path).of(number)
+                return node.reply.of(number)
             before = node.retrieved(wanted)
             message.content[ARRAYS] = _record(before)
             content = _content(call_next(message, context))
+            metrics = allowed_metrics(content, self.metrics)
             if category == MessageType.TRAIN:
-                node.submit(wanted, before, content)
-        return allowed_metrics(content, self.metrics)
+                node.submit(wanted, before, content, metrics)
+        return metrics
 
 
 @dataclass(frozen=True)
@@ -174,12 +175,14 @@ class _Node:
             raise MisuseError(f"the retrieval found no place for rows {deferred}; the next round's will")
         return given_state(self.mod.mapping, wanted, found, self.mod.state)
 
-    def submit(self, wanted: Mapping[str, Any], before: Mapping[str, npt.NDArray[Any]], content: RecordDict) -> None:
+    def submit(
+        self, wanted: Mapping[str, Any], before: Mapping[str, npt.NDArray[Any]], content: RecordDict, metrics: Metrics
+    ) -> None:
         """Submit what was trained; its metrics are kept first."""
         mapping = self.mod.mapping
         update = update_of(mapping, wanted, before, _arrays(content), self._examples(content))
         mapping.fits(update, self.task)
-        self.reply.keep(self.number, allowed_metrics(content, self.mod.metrics))
+        self.reply.keep(self.number, metrics)
         self.client.submit(update)
 
     def _examples(self, content: RecordDict) -> float | None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-WORDS, WIDTH, SELECT = 2_000, 8, 300
+WORDS, WIDTH, SELECT = 1_000, 8, 320
 TEXTS, LENGTH, NODES = 160, 12, 4
 
 

@@ -1,0 +1,256 @@
+"""Rounds with Flower's nodes in this process, and two real servers."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="needs the extra `flower`, in an environment of its own: `make learn` makes it")
+
+from flwr.app import ConfigRecord, MetricRecord
+
+from fsl_async.errors import ChannelError, MisuseError
+from parties.flower import SubmodelMod, SubmodelStrategy
+from parties.flower.servers import Servers
+from tests.support.flower_nodes import (
+    MAPPING,
+    NODES,
+    STATE,
+    InProcess,
+    answered,
+    app_of,
+    deployed,
+    lay_out,
+    message_for,
+)
+
+
+def rows_of(message, context):
+    first = context.node_config["partition-id"]
+    return {"embedding.weight": [[first, first + 1], [first, 7]]}
+
+
+def learn(state, partition):
+    state["embedding.weight"][partition] += 1.0
+    state["head.bias"] += partition
+    return {"train_loss": float(partition), "secret": 42.0, "num-examples": 10}
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory):
+    with deployed(tmp_path_factory.mktemp("deployment")) as made:
+        yield made
+
+
+@pytest.fixture
+def mod(deployment):
+    return SubmodelMod(MAPPING, STATE, rows=rows_of, client=deployment.client, metrics={"train_loss"}, patience=30)
+
+
+@pytest.fixture
+def strategy(deployment, tmp_path):
+    def make(**words):
+        given = {
+            "operator": f"http://{deployment.port}",
+            "token_file": deployment.token,
+            "nodes": NODES,
+            "patience": 30,
+        }
+        given |= {"client": deployment.folder / "coordinator.toml"}
+        return SubmodelStrategy(MAPPING, STATE, **(given | words))
+
+    return make
+
+
+@pytest.fixture
+def servers(deployment):
+    client = deployment.folder / "coordinator.toml"
+    return Servers.of(f"http://{deployment.port}", client, deployment.token, patience=30)
+
+
+def plain(arrays):
+    return {name: array.numpy() for name, array in arrays.items()}
+
+
+def test_the_servers_aggregate_and_flower_hears_what_is_allowed(mod, strategy, tmp_path):
+    grid = InProcess([app_of(mod, learn)] * NODES)
+    driving = strategy(checkpoints=tmp_path, evaluating=2)
+    before = plain(driving.arrays())
+    seen = []
+    result = driving.start(
+        grid,
+        num_rounds=2,
+        train_config=ConfigRecord({"lr": 0.1}),
+        evaluate_fn=lambda number, arrays: seen.append(plain(arrays)) or MetricRecord({"number": number}),
+    )
+
+    expected = before["embedding.weight"].copy()
+    expected[:NODES] += 2 / NODES
+    assert np.array_equal(seen[-1]["embedding.weight"], expected)
+    assert np.array_equal(seen[-1]["head.bias"], before["head.bias"] + 2 * 1.5)
+    assert {name: tensor.dtype for name, tensor in seen[-1].items()} == {
+        name: each.dtype for name, each in STATE.items()
+    }
+    assert dict(result.train_metrics_clientapp[1]) == {"train_loss": 1.5, "fsl-counted": 4}
+    assert result.evaluate_metrics_clientapp == {}, "what nodes evaluate is not allowed either, unless it is named"
+
+    for message in grid.asked:
+        assert not message.content.array_records, "the model does not go through Flower"
+    assert grid.asked[0].content["config"]["lr"] == 0.1
+    account = [json.loads(line) for line in (tmp_path / "rounds.jsonl").read_text().splitlines()]
+    assert [line["fsl-counted"] for line in account] == [4, 4]
+    for line in account:
+        assert (tmp_path / f"round-{line['round']:08}.npz").exists()
+
+
+def test_a_node_that_fails_does_not_hold_the_round_and_what_it_says_stays_with_it(mod, strategy, caplog):
+    def fail(state, partition):
+        raise ValueError("the word is xyzzy")
+
+    grid = InProcess([app_of(mod, learn)] * 3 + [app_of(mod, fail)])
+    begun = time.monotonic()
+    result = strategy().start(grid, num_rounds=1)
+    assert time.monotonic() - begun < 30
+    assert result.train_metrics_clientapp[1]["fsl-counted"] == 3
+    said = "\n".join(record.getMessage() for record in caplog.records if "does not take part: " in record.getMessage())
+    assert "ValueError; what it says is in this node's log" in said
+    assert "xyzzy" not in said
+
+
+def test_a_node_that_has_gone_does_not_hold_the_round_either(mod, strategy):
+    grid = InProcess([*[app_of(mod, learn)] * 3, None])
+    begun = time.monotonic()
+    result = strategy(stragglers=2.0).start(grid, num_rounds=1)
+    assert time.monotonic() - begun < 30
+    assert result.train_metrics_clientapp[1]["fsl-counted"] == 3
+
+
+def test_where_too_few_submit_the_round_is_aborted_and_the_next_one_counts(mod, strategy, servers):
+    def fail(state, partition):
+        raise ValueError
+
+    before = servers.open_round()
+    result = strategy().start(InProcess([app_of(mod, learn)] + [app_of(mod, fail)] * 3), num_rounds=1)
+    assert result.train_metrics_clientapp[1]["fsl-counted"] == 0
+    assert servers.outcome(before)["ended"] == "aborted"
+    assert "1 of the 2 submissions" in servers.outcome(before)["aborted"]
+    result = strategy().start(InProcess([app_of(mod, learn)] * NODES), num_rounds=1)
+    assert result.train_metrics_clientapp[1]["fsl-counted"] == 4
+
+
+def test_a_node_that_is_asked_twice_says_the_same_and_submits_once(mod, servers):
+    trained = []
+    app = app_of(mod, lambda state, partition: trained.append(partition) or learn(state, partition))
+    message = message_for(servers.open_round())
+    first, second = answered(app, message, 1), answered(app, message, 1)
+    assert dict(first.content["metrics"]) == dict(second.content["metrics"]) == {"train_loss": 1.0}
+    assert list(first.content) == ["metrics"]
+    assert trained == [1]
+
+
+def test_a_node_that_dies_after_its_submission_says_when_asked_again_what_it_would_have_said(mod, servers, monkeypatch):
+    app = app_of(mod, learn)
+    message = message_for(servers.open_round())
+    with monkeypatch.context() as patched:
+        patched.setattr("parties.flower.mod.metrics_reply", lambda *words: 1 / 0)
+        assert answered(app, message, 2).has_error()
+    assert dict(answered(app, message, 2).content["metrics"]) == {"train_loss": 2.0}
+    servers.close(servers.open_round())
+
+
+def test_a_message_about_a_round_that_is_over_changes_nothing(mod, servers):
+    reply = answered(app_of(mod, learn), message_for(servers.open_round() - 1), 3)
+    assert "is over: the servers are at round" in reply.error.reason
+
+
+def test_two_nodes_that_are_one_client_are_told_so(deployment, mod, servers):
+    message = message_for(servers.open_round())
+    nested = []
+
+    def train(state, partition):
+        nested.append(answered(app_of(mod, learn), message, partition))
+        return learn(state, partition)
+
+    assert not answered(app_of(mod, train), message, 3).has_error()
+    assert "is in use: a client runs once at a time" in nested[0].error.reason
+
+
+@pytest.mark.parametrize(
+    ("train", "logged"),
+    [
+        (lambda state, _: state["head.bias"].fill(np.nan) or {}, "head.bias"),
+        (
+            lambda state, _: state["embedding.weight"].__setitem__(33, 1.0) or {},
+            "row 33 was changed, and was not retrieved",
+        ),
+        (
+            lambda state, _: state["head.bias"].__iadd__(state["embedding.weight"][33, 0]) is None or {},
+            "head.bias",
+        ),
+        (lambda state, _: state["head.bias"].__imul__(1e30) is None or {}, "head.bias"),
+        (lambda state, _: state.pop("head.bias") is None or {}, "'head.bias' is missing"),
+        (lambda state, _: state.update({"head.bias": np.ones(4, np.float32)}) or {}, "head.bias"),
+    ],
+    ids=["nan", "row changed", "row used", "too large", "tensor missing", "other shape"],
+)
+def test_an_update_that_cannot_be_submitted_is_refused_at_the_node_by_name(mod, servers, caplog, train, logged):
+    reply = answered(app_of(mod, train), message_for(servers.open_round()), 0)
+    assert "MisuseError; what it says is in this node's log" in reply.error.reason
+    (record,) = [each for each in caplog.records if "does not take part" in each.getMessage()]
+    assert logged in str(record.exc_info[1])
+
+
+def test_ids_that_do_not_fit_are_refused_at_the_node(deployment, servers, caplog):
+    for ids, logged in (([50], "id 50"), (range(5), "select")):
+        caplog.clear()
+        mod = SubmodelMod(MAPPING, STATE, rows=lambda *_, ids=ids: {"embedding.weight": ids}, client=deployment.client)
+        assert answered(app_of(mod, learn), message_for(servers.open_round()), 0).has_error()
+        assert any(logged in str(record.exc_info[1]) for record in caplog.records if record.exc_info)
+
+
+def test_a_node_that_names_no_client_is_told_how_to(servers):
+    reply = answered(app_of(SubmodelMod(MAPPING, STATE, rows=rows_of), learn), message_for(servers.open_round()), 0)
+    assert reply.has_error()
+
+
+# ---- servers that are not there
+
+
+def test_a_run_whose_servers_are_not_there_ends_at_once_and_names_the_address(tmp_path):
+    absent = lay_out(tmp_path)
+    token = tmp_path / "token"
+    token.write_text("0" * 64)
+    strategy = SubmodelStrategy(
+        MAPPING, STATE, operator=f"http://{absent.port}", token_file=token, client=tmp_path / "coordinator.toml"
+    )
+    begun = time.monotonic()
+    with pytest.raises(ChannelError, match=f"nothing answers at http://{absent.port} .*is the server running"):
+        strategy.start(InProcess([]), num_rounds=1)
+    assert time.monotonic() - begun < 10
+
+
+def test_a_node_whose_servers_are_not_there_says_so_with_the_address(tmp_path):
+    absent = lay_out(tmp_path)
+    mod = SubmodelMod(MAPPING, STATE, rows=rows_of, client=absent.client, patience=1)
+    begun = time.monotonic()
+    reply = answered(app_of(mod, learn), message_for(1), 0)
+    assert "127.0.0.1:" in reply.error.reason
+    assert time.monotonic() - begun < 20
+
+
+def test_a_task_that_flower_cannot_drive_is_refused(tmp_path):
+    from msgspec.structs import replace
+
+    from tests.support.flower_nodes import TASK
+
+    for change, named in (({"alignment": "union"}, "union"), ({"sample": 2}, "sample")):
+        folder = tmp_path / named
+        folder.mkdir()
+        absent = lay_out(folder, replace(TASK, **change))
+        with pytest.raises(MisuseError, match=named):
+            SubmodelStrategy(
+                MAPPING, STATE, operator=f"http://{absent.port}", token_file=folder, client=folder / "coordinator.toml"
+            )
