@@ -58,9 +58,12 @@ FAST := $(filter-out $(LONG),$(wildcard tests/fsl_async/test_*.py tests/fsl_asyn
 	$(PIP) --editable .[torch,plot]
 	touch $@
 
-.venv-flower:
-	$(PYTHON) -m venv $@
-	$@/bin/pip --disable-pip-version-check --quiet install flwr==1.41.0
+# Flower's environment goes without constraints.txt: it requires older releases of what is pinned there.
+.venv-flower/ready: pyproject.toml
+	$(PYTHON) -m venv .venv-flower
+	.venv-flower/bin/pip --disable-pip-version-check --quiet install --editable .[flower] flwr==1.41.0 torch==2.13.0 \
+		pytest pytest-timeout pytest-trio pytest-xdist hypothesis
+	touch $@
 
 demo: .venv/demo
 	$(BIN)/fsl-async demo
@@ -77,9 +80,10 @@ test-fast: .venv/test
 	$(BIN)/python -m pytest $(SPREAD) -m "not slow" $(FAST)
 
 # What trains needs more than the rest: its tests are skipped where that is missing.
-learn: .venv/learn
+learn: .venv/learn .venv-flower/ready
 	$(BIN)/python -m pytest $(SPREAD) tests/fsl_async/learning tests/examples/paper/accuracy tests/test_notebook.py \
 		tests/test_pytorch_page.py
+	.venv-flower/bin/python -m pytest tests/parties/flower tests/examples/test_secaggplus.py
 
 security: .venv/test
 	$(BIN)/python -m tests.system.security.trials --trials 20000
@@ -113,7 +117,7 @@ docs: .venv/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # SecAgg+ runs in an environment of its own, because what flwr requires and what we require do not fit together.
-secagg: .venv/demo .venv-flower
+secagg: .venv/demo .venv-flower/ready
 	$(BIN)/python -m examples.secagg
 
 # Goes on where it was killed; what was computed before stays. NAMES computes some of it: make paper NAMES=table-3

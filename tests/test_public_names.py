@@ -56,7 +56,8 @@ def test_all_and_dir_are_the_names_that_are_there_and_no_others(package):
 # ---- the page
 
 
-WITH_AN_EXTRA = [name for name, needs in {"fsl_async.learning.pytorch": "torch"}.items() if find_spec(needs)]
+NEEDED = {"fsl_async.learning.pytorch": "torch", "parties.flower": "flwr"}
+WITH_AN_EXTRA = [name for name, needs in NEEDED.items() if find_spec(needs)]
 STABLE = [
     "fsl_async",
     "fsl_async.learning",

@@ -75,9 +75,9 @@ def lay_out(folder: Path, task: Task = TASK) -> Deployment:
 
 
 @contextmanager
-def deployed(folder: Path) -> Iterator[Deployment]:
+def deployed(folder: Path, task: Task = TASK) -> Iterator[Deployment]:
     """Both servers, for as long as the block lasts."""
-    made = lay_out(folder)
+    made = lay_out(folder, task)
     processes = []
     try:
         for number in (0, 1):

@@ -1,0 +1,105 @@
+"""The example under `flwr run`, on a network that is loopback alone, leaves no process behind and says the same twice."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="needs the extra `flower`, in an environment of its own: `make learn` makes it")
+
+from tests import ROOT
+
+LOOPBACK_ALONE = ["unshare", "--net", "--map-root-user", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+MARK = "FSL_ASYNC_TEST_RUN"
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_200)]
+
+
+@dataclass
+class Ran:
+    """How the example ended, and what it said."""
+
+    code: int
+    words: str
+    seconds: float
+    left: list[str]
+
+    @property
+    def accuracies(self) -> list[str]:
+        return re.findall(r"^round (\d+: accuracy [\d.]+)$", self.words, re.MULTILINE)
+
+    @property
+    def counted(self) -> list[int]:
+        return [int(each) for each in re.findall(r"^round \d+: (\d+) nodes counted$", self.words, re.MULTILINE)]
+
+
+@pytest.fixture(scope="session")
+def isolated() -> list[str]:
+    """What a command begins with to have loopback and no other network."""
+    if not (shutil.which("unshare") and shutil.which("ip")):
+        pytest.skip("needs unshare and ip, of util-linux and iproute2")
+    tried = subprocess.run([*LOOPBACK_ALONE, "true"], capture_output=True, text=True)
+    if tried.returncode:
+        pytest.skip(f"this system lets nobody make a network of its own: {tried.stderr.strip()}")
+    return LOOPBACK_ALONE
+
+
+def ran(folder: Path, isolated: list[str], *config: str) -> Ran:
+    folder.mkdir()
+    words = [sys.executable, str(ROOT / "examples" / "flower" / "run.py"), "--folder", str(folder)]
+    settings = [word for each in config for word in ("--run-config", each)]
+    environment = os.environ | {MARK: str(folder), "PYTHONPATH": str(ROOT)}
+    begun = time.monotonic()
+    done = subprocess.run([*isolated, *words, *settings], env=environment, capture_output=True, text=True)
+    seconds = time.monotonic() - begun
+    return Ran(done.returncode, done.stdout + done.stderr, seconds, left_behind(f"{MARK}={folder}"))
+
+
+def left_behind(mark: str) -> list[str]:
+    """The commands of processes that have a variable of ours, wherever they have gone; ended ones have none."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (process / "environ").read_bytes().split(b"\0"):
+                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue  # it has ended, or is somebody else's
+    return found
+
+
+def test_four_nodes_learn_in_four_rounds_and_say_the_same_twice(tmp_path, isolated):
+    runs = [ran(tmp_path / name, isolated) for name in ("once", "twice")]
+    for run in runs:
+        assert run.code == 0, run.words
+        assert run.left == []
+        assert run.counted == [4, 4, 4, 4]
+    assert len(runs[0].accuracies) == 5
+    assert runs[0].accuracies == runs[1].accuracies
+    assert float(runs[0].accuracies[-1].split()[-1]) >= 0.8
+    print(*(f"{run.seconds:.0f} s" for run in runs))
+
+
+def test_one_node_of_four_fails_and_the_round_counts_three(tmp_path, isolated):
+    run = ran(tmp_path / "failing", isolated, "failing=3 num-server-rounds=1")
+    assert run.code == 0, run.words
+    assert run.counted == [3]
+    assert "RuntimeError; what it says is in this node's log" in run.words
+    assert "as it was told to" not in run.words
+    assert "as it was told to" in (tmp_path / "failing" / "node-3.log").read_text()
+    assert run.left == []
+
+
+def test_a_run_whose_servers_are_not_there_says_where_they_should_be(tmp_path, isolated):
+    run = ran(tmp_path / "absent", isolated, "operator='http://127.0.0.1:9' token-file='s0.sqlite.operator-token'")
+    assert run.code != 0
+    assert "nothing answers at http://127.0.0.1:9" in run.words
+    assert "is the server running" in run.words
+    assert run.left == []
