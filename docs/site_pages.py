@@ -23,10 +23,8 @@ from mkdocs.structure.files import File, Files
 from parties.commands.application import app
 
 PACKAGES = ("fsl_async", "fsl_async.learning", "parties", "parties.aio", "parties.testing", "transport")
-WITH_AN_EXTRA = (
-    "fsl_async.learning.pytorch",
-    "parties.flower",
-)  # the site is built without what it needs, so it is read, not imported
+# The site is built without what these need, so they are read, not imported.
+WITH_AN_EXTRA = ("fsl_async.learning.pytorch", "parties.flower")
 ADR = Path(__file__).parent / "adr"
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = {"notebook.md": "notebook.ipynb", "learning-notebook.md": "learning.ipynb"}

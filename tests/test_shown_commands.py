@@ -36,6 +36,7 @@ EXECUTED = {
 NOT_EXECUTED = {
     r"make (demo|test)": "they set up an environment; tests run the demo, and what runs them is `make test`",
     r"make (reach|soak|fuzz|secagg|paper)\b.*": "minutes to hours; tests run the same programs on small sizes",
+    r"make learn": "it makes environments; what it runs in them are tests",
     r"(setsid .*|python) -m tests\.system\.(soak|fuzzing)\b.*": "the same",
     r"fsl-async bench .*": "minutes of measurement; tests/parties/commands/test_bench.py has small sizes",
     r"python -m transport\.testing .*": "tests/transport/test_conformance.py has the command",

@@ -7,6 +7,7 @@ off; with them on, `flower-superlink` and `flwr run` speak to hosts of Flower's 
 """
 
 import argparse
+import json
 import os
 import re
 import signal
@@ -16,13 +17,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from parties import Identity, free_addresses, save_model, write_deployment  # noqa: E402
-from parties.settings.writing import to_toml  # noqa: E402
+import parties  # noqa: E402
 from private_words.shared import MAPPING, STATE, TASK  # noqa: E402
 from private_words.task import NODES  # noqa: E402
 
@@ -38,37 +39,34 @@ PATIENCE = 120.0
 
 def lay_out(folder: Path) -> None:
     """Write every party's files; in a real deployment each makes its own keys, and shows the public ones."""
-    keys = {name: Identity.generate(name) for name in (*SERVERS, *CLIENTS)}
+    keys = {name: parties.Identity.generate(name) for name in (*SERVERS, *CLIENTS)}
     for name, identity in keys.items():
         identity.save(folder / f"{name}.key")
     public = [identity.public for identity in keys.values()]
-    first, second, port = free_addresses(3)
-    write_deployment(folder, TASK, public[:2], [first, second], public[2:])
-    save_model(folder / "model.npz", MAPPING.model(STATE))
+    first, second, port = parties.free_addresses(3)
+    parties.write_deployment(folder, TASK, public[:2], [first, second], public[2:])
+    parties.save_model(folder / "model.npz", MAPPING.model(STATE))
     for number, (name, address) in enumerate(zip(SERVERS, (first, second), strict=True)):
-        table = {
-            "server": number,
-            "identity": f"{name}.key",
-            "task": "task.toml",
-            "clients": "clients.toml",
-            "model": "model.npz",
-            "store": f"{name}.sqlite",
-            "listen": address,
-            "rounds": {"seconds": 600, "grace": 1},
-        }
-        (folder / f"{name}.toml").write_text(to_toml(table | ({"operator": {"listen": port}} if number == 0 else {})))
+        operator = f'[operator]\nlisten = "{port}"\n' if number == 0 else ""
+        (folder / f"{name}.toml").write_text(
+            f'server = {number}\nidentity = "{name}.key"\ntask = "task.toml"\nclients = "clients.toml"\n'
+            f'model = "model.npz"\nstore = "{name}.sqlite"\nlisten = "{address}"\n'
+            f"[rounds]\nseconds = 600\ngrace = 1\n{operator}"
+        )
     for name in CLIENTS:
-        (folder / f"{name}.toml").write_text(to_toml({"task": "task.toml", "identity": f"{name}.key"}))
+        (folder / f"{name}.toml").write_text(f'task = "task.toml"\nidentity = "{name}.key"\n')
 
 
 @contextmanager
-def running(log: Path, command: Sequence[str | Path], folder: Path, environment: dict[str, str]) -> Iterator[None]:
+def running(
+    log: Path, command: Sequence[str | Path], folder: Path, environment: dict[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
     """A process, and all that it starts, for as long as the block lasts."""
     with log.open("wb") as file:
         words = [str(word) for word in command]
         process = subprocess.Popen(words, cwd=folder, env=environment, stdout=file, stderr=file, start_new_session=True)
         try:
-            yield
+            yield process
         finally:
             ended(process)
 
@@ -83,18 +81,18 @@ def ended(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def until(log: Path, pattern: str) -> None:
-    """Wait until a log has a line."""
+def until(process: subprocess.Popen[bytes], log: Path, pattern: str) -> None:
+    """Wait until the log of a process has a line."""
     end = time.monotonic() + PATIENCE
     while not re.search(pattern, log.read_text(errors="replace")):
-        if time.monotonic() > end:
+        if time.monotonic() > end or process.poll() is not None:
             raise SystemExit(f"{log} does not say {pattern!r}:\n{log.read_text(errors='replace')}")
         time.sleep(0.1)
 
 
 def run(folder: Path, config: Sequence[str]) -> int:
     """Run everything in a folder; returns the exit code of the run."""
-    link, *nodes = free_addresses(1 + NODES)
+    link, *nodes = parties.free_addresses(1 + NODES)
     home = folder / "flwr"
     home.mkdir()
     (home / "config.toml").write_text(
@@ -104,22 +102,50 @@ def run(folder: Path, config: Sequence[str]) -> int:
     host, port = link.split(":")
     with ExitStack() as started:
 
-        def start(name: str, *command: str | Path) -> None:
-            started.enter_context(running(folder / f"{name}.log", command, folder, environment))
+        def start(name: str, *command: str | Path) -> subprocess.Popen[bytes]:
+            return started.enter_context(running(folder / f"{name}.log", command, folder, environment))
 
-        for name in SERVERS:
-            start(name, sys.executable, "-m", "parties", "serve", f"{name}.toml")
-        start("superlink", BIN / "flower-superlink", "--insecure", "--host", host, "--port", port)
-        until(folder / "superlink.log", "Uvicorn running")
-        until(folder / "s0.log", "round opened")
+        serving = [start(name, sys.executable, "-m", "parties", "serve", f"{name}.toml") for name in SERVERS]
+        superlink = start("superlink", BIN / "flower-superlink", "--insecure", "--host", host, "--port", port)
+        until(superlink, folder / "superlink.log", "Uvicorn running")
+        until(serving[0], folder / "s0.log", "round opened")
         for number, node in enumerate(nodes):
             host, port = node.split(":")
             words = ["--insecure", "--superlink", link, "--host", host, "--port", port]
             start(f"node-{number}", BIN / "flower-supernode", *words, "--node-config", f"partition-id={number}")
+        flwr = Flwr(folder, environment)
         words = [word for setting in config for word in ("--run-config", setting)]
-        return subprocess.run(
-            [BIN / "flwr", "run", HERE, "here", "--stream", *words], cwd=folder, env=environment, check=False
-        ).returncode
+        flwr.said("run", str(HERE), "here", "--stream", *words, shown=True)
+        number, status = flwr.ended_run()
+        (folder / "run.log").write_text(flwr.said("log", number, "here", "--show"))
+    if status != "finished:completed":  # the stream may have ended before it was told why
+        print((folder / "run.log").read_text(), f"the run is {status}", sep="\n")
+    return int(status != "finished:completed")
+
+
+@dataclass(frozen=True)
+class Flwr:
+    """The command `flwr`, in a folder."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    def said(self, *words: str, shown: bool = False) -> str:
+        """What a command prints; nothing where it is shown instead."""
+        piped = None if shown else subprocess.PIPE
+        done = subprocess.run(
+            [BIN / "flwr", *words], cwd=self.folder, env=self.environment, stdout=piped, text=True, check=True
+        )
+        return done.stdout or ""
+
+    def ended_run(self) -> tuple[str, str]:
+        """The number of the run, and how it has ended, which the exit code of `flwr run` does not say."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            (listed,) = json.loads(self.said("list", "here", "--format", "json"))["runs"]
+            if listed["status"].startswith("finished") or time.monotonic() > end:
+                return str(listed["run-id"]), listed["status"]
+            time.sleep(0.5)
 
 
 def main() -> int:

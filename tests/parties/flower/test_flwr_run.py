@@ -1,4 +1,4 @@
-"""The example under `flwr run`, on a network that is loopback alone, leaves no process behind and says the same twice."""
+"""The example under `flwr run`, on a network that is loopback alone: it leaves no process, and says the same twice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytest.importorskip("flwr", reason="needs the extra `flower`, in an environment 
 from tests import ROOT
 
 LOOPBACK_ALONE = ["unshare", "--net", "--map-root-user", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
-MARK = "FSL_ASYNC_TEST_RUN"
+MARK = "TESTED_EXAMPLE"
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_200)]
 
@@ -54,13 +54,15 @@ def isolated() -> list[str]:
 
 def ran(folder: Path, isolated: list[str], *config: str) -> Ran:
     folder.mkdir()
-    words = [sys.executable, str(ROOT / "examples" / "flower" / "run.py"), "--folder", str(folder)]
+    command = [sys.executable, str(ROOT / "examples" / "flower" / "run.py"), "--folder", str(folder)]
     settings = [word for each in config for word in ("--run-config", each)]
     environment = os.environ | {MARK: str(folder), "PYTHONPATH": str(ROOT)}
     begun = time.monotonic()
-    done = subprocess.run([*isolated, *words, *settings], env=environment, capture_output=True, text=True)
+    done = subprocess.run([*isolated, *command, *settings], env=environment, capture_output=True, text=True)
     seconds = time.monotonic() - begun
-    return Ran(done.returncode, done.stdout + done.stderr, seconds, left_behind(f"{MARK}={folder}"))
+    log = folder / "run.log"
+    words = log.read_text() if log.exists() else done.stdout + done.stderr
+    return Ran(done.returncode, words, seconds, left_behind(f"{MARK}={folder}"))
 
 
 def left_behind(mark: str) -> list[str]:
