@@ -174,7 +174,8 @@ def common_dtype(block: str, tensors: tuple[Tensor, ...]) -> np.dtype[Any]:
     if floats and integers:
         raise MisuseError(
             f"tensor {integers[0].name!r} is of {integers[0].dtype}, among floats in block {block!r}, where an average "
-            f"would give it a fraction: keep it with each client: local=[{integers[0].name!r}]"
+            f"would give it a fraction: keep it with each client: local=[{integers[0].name!r}], or a pattern that is "
+            "like it"
         )
     dtype = np.result_type(*(tensor.dtype for tensor in tensors)).newbyteorder("<")
     if integers and dtype.kind == "f":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TypeAlias, assert_never
 
 from fsl_async.errors import MisuseError
@@ -56,18 +57,27 @@ Part: TypeAlias = Table | MegaElements
 """What becomes a sparse block."""
 
 
-def layouts_of(state: Arrays, parts: Iterable[Part], rest: str, local: Collection[str]) -> tuple[Layout, ...]:
-    """How a state's tensors lie in blocks; see `StateMapping.of`."""
+def local_names(state: Arrays, local: Collection[str]) -> tuple[str, ...]:
+    """The tensors that stay with each client, from names and patterns; see `StateMapping.of`."""
     check_named(state, "a state")
     if isinstance(local, str):
         raise MisuseError(f"local is a list of tensors' names, got the text {local!r}")
+    found: set[str] = set()
+    for pattern in local:
+        names = {pattern} if pattern in state else {name for name in state if fnmatchcase(name, pattern)}
+        if not names:
+            raise MisuseError(f"local: the state has no tensor {pattern!r}; it has {shortened(list(state))}")
+        found |= names
+    return tuple(sorted(found))
+
+
+def layouts_of(state: Arrays, parts: Iterable[Part], rest: str, local: Collection[str]) -> tuple[Layout, ...]:
+    """How the tensors of a state that are not local lie in blocks; see `StateMapping.of`."""
     chosen = list(parts) if isinstance(parts, Iterable) else [parts]
     for part in chosen:
         if not isinstance(part, Table | MegaElements):
             raise MisuseError(f"a list of Table and MegaElements expected, got {part!r}")
-    left = {name: _tensor(name, value) for name, value in state.items()}
-    for name in sorted(set(local)):
-        _take(left, state, name, "local")
+    left = {name: _tensor(name, value) for name, value in state.items() if name not in local}
     layouts = [_layout(part, left, state) for part in sorted(chosen, key=_takes_what_is_left)]
     if left:
         layouts.append(_flat(Dense(rest, size=sum(tensor.size for tensor in left.values())), list(left.values())))

@@ -21,7 +21,7 @@ from fsl_async.learning.differences import changes, weighted
 from fsl_async.learning.fit import Fit, fits_of, refuse_misfit
 from fsl_async.learning.layouts import Arrays, Layout, TableLayout, Tensor, as_array
 from fsl_async.learning.matching import check_block, check_named, check_names, shortened
-from fsl_async.learning.parts import Part, layouts_of
+from fsl_async.learning.parts import Part, layouts_of, local_names
 from fsl_async.learning.updates import Update
 from fsl_async.task import Block, Dense, Task
 
@@ -65,7 +65,8 @@ class StateMapping:
             state: by name, NumPy arrays; of those in `parts` and the rest, only shapes and dtypes matter.
             parts: what becomes a sparse block each.
             rest: the name of the dense block that holds all other tensors.
-            local: tensors that stay with each client, such as counters.
+            local: tensors that stay with each client, such as counters: names, and patterns as of `fnmatch`
+                ("*.num_batches_tracked").
             examples: the name of one more dense block, of size 1, for a task with `apply="weighted-mean"` and
                 `weights=examples`. It comes last.
 
@@ -73,7 +74,8 @@ class StateMapping:
             MisuseError: a tensor is named twice, or missing, or of a dtype that cannot be learnt; or a block cannot be
                 made of it.
         """
-        return _checked(StateMapping(layouts_of(state, parts, rest, local), tuple(sorted(set(local))), examples))
+        kept = local_names(state, local)
+        return _checked(StateMapping(layouts_of(state, parts, rest, kept), kept, examples))
 
     @property
     def blocks(self) -> tuple[Block, ...]:

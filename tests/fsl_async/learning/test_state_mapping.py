@@ -411,6 +411,19 @@ def test_integers_and_booleans_are_refused_by_name_or_stay_with_the_client() -> 
         StateMapping.of({"counts": np.zeros(3, np.int32)}, examples="n")
 
 
+def test_patterns_name_tensors_that_stay_with_the_client() -> None:
+    state = {f"layer{number}.{name}": np.array(number) for number in (0, 1) for name in ("steps", "seen")}
+    state |= {"w[0]": np.zeros(2), "w0": np.zeros(2), "name": "not even an array"}
+    mapping = StateMapping.of(state, local=["*.steps", "layer?.seen", "w[0]", "name"])
+    assert mapping.local == ("layer0.seen", "layer0.steps", "layer1.seen", "layer1.steps", "name", "w[0]")
+    assert mapping.tensors == ("w0",)
+    assert mapping.state(mapping.model(state), state).keys() == state.keys()
+    with refused("local: the state has no tensor '*.step'; it has 'layer0.steps'"):
+        StateMapping.of(state, local=["*.step"])
+    with refused("Table('w[0]'): tensor 'w[0]' is named twice"):
+        StateMapping.of(state, [Table("w[0]", select=1)], local=["*.s*", "name", "w[0]"])
+
+
 def test_two_parts_never_share_a_tensor_or_a_block() -> None:
     with refused("Table('embedding.weight'): tensor 'embedding.weight' is named twice"):
         StateMapping.of(STATE, [Table("embedding.weight", select=1), Table("embedding.weight", select=1, block="b")])
