@@ -19,7 +19,7 @@ from fsl_async.learning.matching import check_names
 from fsl_async.learning.parts import Part, Table
 from fsl_async.learning.pytorch.held import HeldTable
 from fsl_async.learning.pytorch.sharing import local_names, shared_tensors
-from fsl_async.learning.pytorch.tensors import ARRAYS, copy_into, to_numpy
+from fsl_async.learning.pytorch.tensors import ARRAYS, check_device, copy_into, to_numpy
 from fsl_async.learning.state_mapping import StateMapping
 
 
@@ -50,9 +50,7 @@ def map_model(
     parts = list(parts)
     stays = local_names(model, local)
     shared = shared_tensors(model, [part.tensor for part in parts if isinstance(part, Table)], stays)
-    shapes = {
-        f"{name}.weight": _shape(module) for name, module in model.named_modules() if isinstance(module, HeldTable)
-    }
+    shapes = _whole_shapes(model)
     state = {
         name: np.broadcast_to(np.zeros((), ARRAYS[tensor.dtype]), shapes.get(name, tuple(tensor.shape)))
         for name, tensor in shared.items()
@@ -118,6 +116,23 @@ def tensors_of(model: nn.Module, mapping: StateMapping) -> dict[str, torch.Tenso
     return shared
 
 
+def checked_tensors(model: nn.Module, mapping: StateMapping) -> dict[str, torch.Tensor]:
+    """The same, of a model that is about to be trained: its tensors have numbers, and the mapping's shapes.
+
+    Raises:
+        MisuseError: one has not; the message names it.
+    """
+    tensors = tensors_of(model, mapping)
+    shapes = _whole_shapes(model)
+    for layout in mapping.layouts:
+        for tensor in layout.tensors:
+            check_device(tensor.name, tensors[tensor.name])
+            shape = shapes.get(tensor.name, tuple(tensors[tensor.name].shape))
+            if shape != tensor.shape:
+                raise MisuseError(f"tensor {tensor.name!r} has shape {shape}, and the mapping has {tensor.shape}")
+    return tensors
+
+
 def arrays_of(tensors: Mapping[str, torch.Tensor], mapping: StateMapping) -> dict[str, npt.NDArray[Any]]:
     """The numbers of tensors, of the dtypes that the mapping has for them.
 
@@ -135,5 +150,8 @@ def arrays_of(tensors: Mapping[str, torch.Tensor], mapping: StateMapping) -> dic
     return {name: array.astype(dtypes[name], copy=False) for name, array in arrays.items()}
 
 
-def _shape(table: HeldTable) -> tuple[int, int]:
-    return table.num_embeddings, table.embedding_dim
+def _whole_shapes(model: nn.Module) -> dict[str, tuple[int, int]]:
+    """By the name of a held table's weight, the shape of the whole table."""
+    modules = model.named_modules(remove_duplicate=False)
+    held = {f"{path}.weight": module for path, module in modules if isinstance(module, HeldTable)}
+    return {name: (table.num_embeddings, table.embedding_dim) for name, table in held.items()}

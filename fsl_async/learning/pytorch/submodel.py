@@ -20,9 +20,9 @@ from fsl_async.learning.differences import changes
 from fsl_async.learning.fit import Fit
 from fsl_async.learning.layouts import FlatLayout
 from fsl_async.learning.pytorch.held import HeldTable
-from fsl_async.learning.pytorch.models import arrays_of, table_names, tensors_of
+from fsl_async.learning.pytorch.models import arrays_of, checked_tensors, table_names
 from fsl_async.learning.pytorch.replacing import held_in_place_of, replace, tables_named
-from fsl_async.learning.pytorch.tensors import check_device, copy_into, to_numpy
+from fsl_async.learning.pytorch.tensors import copy_into, to_numpy
 from fsl_async.learning.rows import frequent_rows
 from fsl_async.learning.state_mapping import StateMapping
 from fsl_async.learning.updates import Update
@@ -42,23 +42,29 @@ class Submodel:
         train(model, batches)
         await client.submit(submodel.update())
 
+    The model's tensors are looked up anew whenever they are needed, so a layer may be replaced in between.
+
     Attributes:
         mapping: of the model's tensors to the task's blocks.
         task: what is learnt.
-        tables: by sparse block, the held table.
     """
 
     def __init__(self, model: nn.Module, mapping: StateMapping, task: Task) -> None:
         self.mapping = mapping
         self.task = task
-        names = table_names(mapping)
-        modules = tables_named(model, names)
-        shared = tensors_of(model, mapping)
-        self.tables: dict[str, Any] = {block: modules[name] for name, block in names.items()}
-        self._tables = {block: name for name, block in names.items()}
-        self._tensors = {name: tensor for name, tensor in shared.items() if name not in names}
+        self._model = model
+        self._tables = {block: name for name, block in table_names(mapping).items()}
         self._flat = [layout for layout in mapping.layouts if isinstance(layout, FlatLayout)]
         self._before: dict[str, npt.NDArray[Any]] = {}
+
+    @property
+    def tables(self) -> dict[str, HeldTable]:
+        """By sparse block, the held table."""
+        modules = tables_named(self._model, self._tables.values())
+        for name, module in modules.items():
+            if not isinstance(module, HeldTable):
+                raise MisuseError(f"tensor {name!r} is no longer of a held table: call `hold` again")
+        return {block: modules[name] for block, name in self._tables.items()}
 
     def wanted(self, ids: Mapping[str, Ids], *, most_frequent: bool = False) -> Wanted:
         """What to retrieve before a round's batches can be trained on.
@@ -104,11 +110,12 @@ class Submodel:
             if name not in retrieved:
                 raise MisuseError(f"block {name!r} is missing: retrieve what `wanted` returns, and load that")
         rounding: dict[str, float] = {}
+        tensors = checked_tensors(self._model, self.mapping)
         for name in self.tables:
             rounding[self._tables[name]] = self._load_table(name, wanted.get(name), retrieved, deferred.get(name, ()))
         for layout in self._flat:
             for name, array in self.mapping.unpack(layout.block.name, retrieved[layout.block.name]).items():
-                rounding[name] = copy_into(name, self._tensors[name], array)
+                rounding[name] = copy_into(name, tensors[name], array)
         self._before = self._numbers()
         return rounding
 
@@ -187,12 +194,12 @@ class Submodel:
         Raises:
             MisuseError: one is not finite; the message names its tensor, and says so if it is from its gradient.
         """
-        tables = {self._tables[name]: table.values() for name, table in self.tables.items()}
-        arrays = arrays_of(tables | self._tensors, self.mapping)
-        weights = {self._tables[name]: table.weight for name, table in self.tables.items()} | self._tensors
-        rows = {self._tables[name]: table.rows for name, table in self.tables.items()}
+        tensors = checked_tensors(self._model, self.mapping)
+        tables = {self._tables[block]: table for block, table in self.tables.items()}
+        loaded = {name: tables[name].values() if name in tables else tensor for name, tensor in tensors.items()}
+        arrays = arrays_of(loaded, self.mapping)
         for name, array in arrays.items():
-            _refuse_infinite(name, array, weights[name], rows.get(name))
+            _refuse_infinite(name, array, tensors[name], tables[name].rows if name in tables else None)
         return {name: np.array(array) for name, array in arrays.items()}
 
 
@@ -217,7 +224,7 @@ def hold(model: nn.Module, mapping: StateMapping, task: Task) -> Submodel:
     mapping.check(task)
     names = table_names(mapping)
     modules = tables_named(model, names)
-    _check_shapes(modules, mapping, tensors_of(model, mapping))
+    checked_tensors(model, mapping)
     held = {module: held_in_place_of(name, module, names[name]) for name, module in modules.items()}
     for name, module in modules.items():
         held[module].table = names[name]
@@ -225,21 +232,11 @@ def hold(model: nn.Module, mapping: StateMapping, task: Task) -> Submodel:
     return Submodel(model, mapping, task)
 
 
-def _check_shapes(modules: Mapping[str, Any], mapping: StateMapping, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Check that a model's tensors have numbers, and the shapes that the mapping has."""
-    for name, each in tensors.items():
-        check_device(name, each)
-    for layout in mapping.layouts:
-        for tensor in layout.tensors:
-            module = modules.get(tensor.name)
-            shape = (module.num_embeddings, module.embedding_dim) if module else tuple(tensors[tensor.name].shape)
-            if shape != tensor.shape:
-                raise MisuseError(f"tensor {tensor.name!r} has shape {shape}, and the mapping has {tensor.shape}")
-
-
 def _flat(name: str, ids: Any) -> npt.NDArray[np.int64]:
     """All ids in one dimension."""
     several = [ids] if isinstance(ids, torch.Tensor | np.ndarray) else list(ids)
+    if any(isinstance(each, tuple | list) and any(isinstance(one, torch.Tensor) for one in each) for each in several):
+        raise MisuseError(f"table {name!r}: tensors of ids expected, got batches; leave the labels out of them")
     arrays = [np.asarray(each.detach().cpu() if isinstance(each, torch.Tensor) else each) for each in several]
     wrong = [array.dtype for array in arrays if array.size and array.dtype.kind not in "iu"]
     if wrong:

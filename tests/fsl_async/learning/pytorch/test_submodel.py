@@ -196,6 +196,7 @@ def test_more_rows_than_a_client_may_select():
         ({"items": [300]}, "id 300"),
         ({"items": [-1]}, "id -1"),
         ({"items": [1.5]}, "table 'items': integer ids expected, got float64"),
+        ({"items": [(torch.tensor([1]), torch.tensor([2]))]}, "tensors of ids expected, got batches; leave the labels"),
         ({"goods": [1]}, r"the model has no table 'goods'; it has \['items'\]"),
     ],
 )
@@ -221,6 +222,23 @@ def test_only_rows_that_have_changed_are_submitted():
     values = submodel.update()
     assert values["items"][0].tolist() == [3, 9]
     assert values["items"][1].dtype == values["rest"].dtype == np.float64
+
+
+def test_a_layer_that_is_replaced_after_the_table_was_held_is_the_one_that_learns():
+    start = model_blocks(fresh(), MAPPING)
+    model, submodel = held()
+    model.out = nn.Linear(WIDTH, CLASSES)
+    wanted = submodel.wanted({"items": [3]})
+    submodel.load(wanted, {"items": start["items"][[3]], "rest": start["rest"]}, {})
+    assert torch.equal(model.out.bias, fresh().out.bias)
+    model.out.bias = nn.Parameter(model.out.bias.detach() + 0.5)
+    assert round(submodel.update()["rest"].sum(), 6) == CLASSES * 0.5
+    model.out = nn.Linear(WIDTH, CLASSES + 1)
+    with pytest.raises(MisuseError, match=r"tensor 'out.bias' has shape \(5,\), and the mapping has \(4,\)"):
+        submodel.update()
+    model.words = nn.Embedding(WORDS, WIDTH)
+    with pytest.raises(MisuseError, match=r"tensor 'words.weight' is no longer of a held table"):
+        submodel.wanted({"items": [3]})
 
 
 def test_what_was_retrieved_must_be_whole_and_finite():
@@ -375,7 +393,7 @@ MODELS = {
     "integers": (lambda model: model.register_buffer("count", torch.tensor(3)), "tensor 'count' is of torch.int64"),
     "booleans": (lambda model: model.register_buffer("mask", torch.ones(3) > 0), "tensor 'mask' is of torch.bool"),
     "complex": (lambda model: model.register_buffer("z", torch.ones(3) * 1j), "tensor 'z' is of torch.complex64"),
-    "meta": (lambda model: model.out.to("meta"), "tensor 'out.weight' is on the device 'meta'"),
+    "meta": (lambda model: model.out.to("meta"), "tensor 'out.bias' is on the device 'meta'"),
     "meta table": (lambda model: model.words.to("meta"), "'meta'"),
     "lazy": (lambda model: model.add_module("more", nn.LazyLinear(3)), "tensor 'more.weight' has no shape yet"),
     "sparse": (lambda model: model.register_buffer("s", torch.eye(3).to_sparse()), "tensor 's' is sparse"),
