@@ -22,10 +22,12 @@ def local_names(model: nn.Module, local: Collection[str]) -> list[str]:
     """The names of the tensors that stay here, from names and patterns ("*.num_batches_tracked").
 
     Raises:
-        MisuseError: the model has no such tensor.
+        MisuseError: the model has no such tensor, or it is no list.
     """
     names = list(model.state_dict())
-    for pattern in [local] if isinstance(local, str) else local:
+    if isinstance(local, str):
+        raise MisuseError(f"local is a list of tensors' names, got the text {local!r}")
+    for pattern in local:
         if not any(fnmatchcase(name, pattern) for name in names):
             raise MisuseError(f"local: the model has no tensor {pattern!r}; it has {names}")
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in local)]
