@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
-__all__ = ["ABSENT", "power", "table"]
+__all__ = ["ABSENT", "filled", "power", "table"]
+
+WIDTH = 120
+NOT_PROSE = ("|", "#", "-", "!", "*", " ")
 
 ABSENT = "–"
 """Stands where there is no result."""
@@ -22,3 +26,12 @@ def _line(cells: Sequence[str]) -> str:
 def power(number: int) -> str:
     """2^10, where it is a power of two."""
     return f"2^{number.bit_length() - 1}" if number & (number - 1) == 0 else f"{number:,}"
+
+
+def filled(text: str) -> str:
+    """The same with prose in lines of at most `WIDTH`; tables, lists, headings and pictures as they are."""
+    return "\n\n".join(part if part.startswith(NOT_PROSE) else _fill(part) for part in text.split("\n\n"))
+
+
+def _fill(prose: str) -> str:
+    return textwrap.fill(prose, WIDTH, break_long_words=False, break_on_hyphens=False)

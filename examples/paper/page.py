@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from examples.paper.cells import Experiment, Picture, Result, Results, Section
-from examples.paper.markdown import ABSENT, table
+from examples.paper.markdown import ABSENT, filled, table
 from examples.paper.registry import cells_of
 
 __all__ = ["PICTURES", "draw", "text", "write_page"]
@@ -66,7 +66,7 @@ def text(experiments: Sequence[Experiment], results: Results) -> str:
 
 def _text(experiments: Sequence[Experiment], sections: Sequence[Section], results: Results) -> str:
     bodies = (_section(*both, results) for both in zip(experiments, sections, strict=True))
-    return "\n\n".join((_head(experiments, results), *bodies, _account(experiments, results))) + "\n"
+    return filled("\n\n".join((_head(experiments, results), *bodies, _account(experiments, results)))) + "\n"
 
 
 def _head(experiments: Sequence[Experiment], results: Results) -> str:

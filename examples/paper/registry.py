@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from examples.paper.accuracy.experiments import EXPERIMENTS as ACCURACY
 from examples.paper.cells import Cell, Experiment
+from examples.paper.efficiency.experiments import EXPERIMENTS as EFFICIENCY
 from fsl_async.errors import MisuseError
 
 __all__ = ["EXPERIMENTS", "cells_of", "chosen"]
 
-EXPERIMENTS: tuple[Experiment, ...] = (*ACCURACY,)
-"""Each part of the package adds its own."""
+EXPERIMENTS: tuple[Experiment, ...] = (*EFFICIENCY, *ACCURACY)
 
 
 def cells_of(experiments: Sequence[Experiment]) -> tuple[Cell, ...]:
