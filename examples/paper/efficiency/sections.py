@@ -250,11 +250,11 @@ def din(results: Results) -> Section:
     text = (
         "The deep interest network of Niu et al.: an embedding of 197,372 rows of 18 weights, of which a client has "
         "418 (301 goods and 117 categories), and 64,327 weights that every client changes. Theirs are published "
-        "figures, their system was not run; it protects with differential privacy, ours shows the servers nothing "
-        "but the sum. In ours a client retrieves its rows privately, downloads the 64,327 weights and submits "
-        "changes of both; four clients and both servers with real channels in memory, three rounds, sums compared "
-        "with the clear. With 64 bits, of which 24 are a fraction, sums of these changes are exact. Bytes up are of "
-        "one client, in a round, to both servers. All figures in MB have 2^20 bytes, as in the paper."
+        "figures, their system was not run; by the paper it protects with differential privacy; ours shows the "
+        "servers nothing but the sum. In ours a client retrieves its rows privately, downloads the 64,327 weights "
+        "and submits changes of both; four clients and both servers with real channels in memory, three rounds, sums "
+        "compared with the clear. With 64 bits, of which 24 are a fraction, sums of these changes are exact. Bytes "
+        "up are of one client, in a round, to both servers. All figures in MB have 2^20 bytes, as in the paper."
     )
     return Section(f"{text}\n\n{table(header, lines)}")
 
