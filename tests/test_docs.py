@@ -107,7 +107,7 @@ def test_every_page_that_is_cited_exists() -> None:
 
 # ---- the map
 
-FOLDERS = ("fsl_async", "transport", "parties", "tests")
+FOLDERS = ("fsl_async", "transport", "parties", "tests", "examples")
 ENTRY = re.compile(r"(?:^\|.*$)|(?:^(?:\d+\. |\S)(?:.*\n(?!\n|\d+\. |\|))*.*$)", re.MULTILINE)
 
 

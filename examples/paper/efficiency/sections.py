@@ -44,10 +44,10 @@ def scale_factor(results: Results) -> Section:
         "The paper chooses ε, bins for each selected row, so that hashing fails with a chance of at most 2^-40, by "
         "*input size*, which can only mean k here ([planner](planner.md)). Its three hash functions are here the "
         "permutations of a block's three segments. A hashing *failed* where some row has no bin in any placement, "
-        "which the client's own algorithm decides exactly. Chances are those of the fit for large k and of our bound "
-        "for small k; the experiments can only show where they are far above 2^-40. The paper's scale factors miss "
-        "2^-40, by much where few rows are selected (1.25 is taken there): ours follow k, so that both the fit and "
-        "the bound hold."
+        "which the client's own algorithm decides exactly. Chances are the larger of cryptoTools' fit, from 2^10 "
+        "rows on, and our bound, where it is below 1; the experiments can only show those far above 2^-40. The "
+        "paper's scale factors miss 2^-40, by much where few rows are selected (1.25 is taken there): ours follow k, "
+        "so that both the fit and the bound hold."
     )
     return Section(f"{text}\n\n{table(header, lines)}")
 
@@ -61,10 +61,10 @@ def _failure_line(select: int, values: Values) -> list[str]:
 
 
 def _chance(select: int, one: Values) -> str:
-    bound, fit = one["log2_bound"], one["log2_fit"]
-    if select < SEVERAL:
-        return f"≤ 2^{bound:.0f}"
-    return f"2^{fit:.0f}"
+    """The larger of the fit and of our bound, as far as they say anything."""
+    known = [one["log2_fit"]] if select >= SEVERAL else []
+    known += [one["log2_bound"]] if one["log2_bound"] is not None and one["log2_bound"] < 0 else []
+    return f"2^{max(known):.0f}" if known else "no bound"
 
 
 def bin_size(results: Results) -> Section:
