@@ -10,6 +10,7 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from fsl_async.task import Task
 from parties.client import client as under_trio
 from parties.client.arguments import Rows
 from parties.client.submission import LastSubmission
@@ -39,6 +40,7 @@ class Standing:
     """How a client stands, as its thread saw it when a call had ended."""
 
     name: str
+    task: Task
     pending: int
     undecided: int
     round_number: int
@@ -53,6 +55,7 @@ class Standing:
         """As it is now."""
         return cls(
             client.name,
+            client.task,
             client.pending,
             client.undecided,
             client.round_number,
@@ -128,6 +131,11 @@ class Client:
     def name(self) -> str:
         """The client's."""
         return self._standing.name
+
+    @property
+    def task(self) -> Task:
+        """What is learnt."""
+        return self._standing.task
 
     @property
     def pending(self) -> int:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fsl_async.task import Task
 from parties.client.arguments import Rows
 from parties.client.client import Client
 from parties.client.submission import LastSubmission
@@ -98,6 +99,11 @@ class BlockingClient(Blocking[Client]):
     def name(self) -> str:
         """The client's."""
         return self._read(lambda client: client.name)
+
+    @property
+    def task(self) -> Task:
+        """What is learnt."""
+        return self._read(lambda client: client.task)
 
     @property
     def pending(self) -> int:

@@ -71,6 +71,8 @@ def test_rounds_from_an_asyncio_program(town):
                 assert first.counted
                 assert second.counted
             assert anna.bytes_sent > anna.bytes_received / 100 > 0
+            assert anna.task == ben.task
+            assert anna.task.block("items").shape == model()["items"].shape
 
     asyncio.run(main())
 

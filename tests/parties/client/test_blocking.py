@@ -53,6 +53,7 @@ def take_part(client: BlockingClient) -> None:
     found = client.retrieve({"items": basket.rows, "head": ...})
     assert found["items"].shape == (len(basket.rows), 3)
     assert client.deferred == {}
+    assert client.task.block("items").shape[1] == 3
     receipt = client.submit(basket.update)
     assert receipt.number == client.round_number
     assert client.pending == 0
