@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from logging import ERROR
+from logging import ERROR, WARNING
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,13 @@ from fsl_async.learning import StateMapping
 from fsl_async.task import Task
 from parties.client.blocking import BlockingClient
 from parties.deployment.connecting import connect_blocking
-from parties.errors import AlreadyCountedError, RoundClosedError
+from parties.errors import (
+    AlreadyCountedError,
+    OutcomeUnknownError,
+    RequestDeniedError,
+    RoundClosedError,
+    SumRefusedError,
+)
 from parties.files.disk import InUseError
 from parties.flower.held_state import check_task, given_state, update_of, wanted_blocks
 from parties.flower.kept_reply import KeptReply
@@ -44,7 +50,7 @@ Rows = Callable[[Message, Context], Mapping[str, npt.ArrayLike]]
 
 CLIENT = "fsl-client"
 PARTITION = "{partition-id}"
-TELLABLE = (ChannelError, RoundClosedError, InUseError)
+TELLABLE = (ChannelError, RequestDeniedError, RoundClosedError, InUseError)
 """Errors whose text names servers, rounds and files, and nothing of a client's data."""
 
 
@@ -143,12 +149,16 @@ class _Node:
 
     def finished(self) -> bool:
         """Whether this client has submitted to the round before; a submission that is under way is finished."""
-        submitted = self.client.untold
+        submitted, pending = self.client.untold, self.client.pending
         try:
-            if self.client.pending:
+            if pending:
                 self.client.resume(timeout=self.mod.patience)
-        except (RoundClosedError, AlreadyCountedError):
-            pass  # of an earlier round, which is over
+        except AlreadyCountedError:
+            pass
+        except (RoundClosedError, SumRefusedError, OutcomeUnknownError) as error:
+            if pending == self.number:
+                raise
+            log(WARNING, "fsl-async: this node's submission of round %d, which is over: %s", pending, error)
         return submitted is not None and submitted.config.number == self.number
 
     def retrieved(self, wanted: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:

@@ -116,7 +116,7 @@ class SubmodelStrategy(Strategy):
             grid: Flower's.
             initial_arrays: left out, because the servers have the model; what is given is only evaluated.
             num_rounds: how many.
-            timeout: seconds to wait for the first reply of a round.
+            timeout: seconds to wait for the replies of a round, however late the first one is.
             train_config: sent to the nodes with each round.
             evaluate_config: sent to the nodes that evaluate.
             evaluate_fn: is given the model before the first round and after each one.
