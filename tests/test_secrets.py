@@ -7,6 +7,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import msgspec
 import pytest
@@ -45,11 +46,15 @@ PUBLIC = {
 """What is called so and is none: names of blocks, a function, and the seeds of simulations."""
 
 
+FLOWER = "parties.flower"
+"""Imported where flwr is, which has an environment of its own."""
+
+
 def classes() -> Iterator[type]:
     """Every class that is defined in the program."""
     for package in (fsl_async, parties, transport):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if found.name.endswith("__main__"):
+            if found.name.endswith("__main__") or (found.name.startswith(FLOWER) and find_spec("flwr") is None):
                 continue
             module = importlib.import_module(found.name)
             for kind in vars(module).values():
