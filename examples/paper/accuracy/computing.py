@@ -97,6 +97,7 @@ def _bag_trainer(corpus: Corpus, p: Mapping[str, Any]) -> BagTrainer:
         batch=p["batch"],
         steps=p["steps"],
         rate=p["client_rate"],
+        epsilon=p.get("client_epsilon", 1e-8),
         select=p["select"],
         seed=p["seed"],
         optimizer=_optimizer(p["rule"]),

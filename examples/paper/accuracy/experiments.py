@@ -39,8 +39,10 @@ def _top(weights: int, percent: float, row: int = 1) -> dict[str, Any]:
 # A bag of words: 4 clients with the plain mean, and 100 clients with each rule of servers.
 
 _BAG: dict[str, Any] = {"width": 50, "spread": 0.05, "seed": 1, "held_out": 0, "every": 10, "secure": True}
+# The epsilon of Adam, or a client that has learnt its questions takes whole steps by gradients of nearly nothing.
 _FOUR = _BAG | {
-    "clients": 4, "per_round": 4, "rounds": 60, "batch": 32, "steps": 16, "client_rate": 0.01, "select": 2000,
+    "clients": 4, "per_round": 4, "rounds": 60, "batch": 32, "steps": 16, "select": 2000, "client_rate": 0.01,
+    "client_epsilon": 0.0001,
     "rule": {"type": "none"},
 }  # fmt: skip
 _HUNDRED = _BAG | {"clients": 100, "per_round": 10, "rounds": 40, "batch": 8, "steps": 14, "select": 400}

@@ -80,6 +80,7 @@ class BagTrainer:
         batch: questions of a local step.
         steps: local steps, at most.
         rate: of Adam in a client.
+        epsilon: of Adam in a client; gradients well below it move little.
         select: the most rows that a client retrieves; questions that would need more wait for another round.
         seed: of first weights, clients and batches.
         optimizer: the servers'; they step by the clients' mean.
@@ -95,12 +96,14 @@ class BagTrainer:
         batch: int,
         steps: int,
         rate: float,
+        epsilon: float,
         select: int,
         seed: int,
         optimizer: Sgd | Momentum | Adam | None = None,
     ) -> None:
         self._corpus, self._per_round, self._seed = corpus, per_round, seed
-        self._batch, self._steps, self._rate, self._select = batch, steps, rate, select
+        self._batch, self._steps, self._select = batch, steps, select
+        self._rate, self._epsilon = rate, epsilon
         self._net = nets.fresh(lambda: nets.Bag(corpus.rows, width, spread), seed)
         state = nets.state_of(self._net)
         self._mapping = StateMapping.of(state, [Table(TABLE, select=select, block="words")])
@@ -133,7 +136,7 @@ class BagTrainer:
         local = np.zeros(self._corpus.rows, dtype=np.int64)
         local[rows] = np.arange(1, len(rows) + 1)
         inputs = torch.from_numpy(local[self._corpus.inputs])
-        adam = torch.optim.Adam(net.parameters(), lr=self._rate)
+        adam = torch.optim.Adam(net.parameters(), lr=self._rate, eps=self._epsilon)
         nets.train(net, adam, inputs, torch.from_numpy(self._corpus.labels), batches)
         after = nets.state_of(net)
         words = after.pop(TABLE)[1:]

@@ -33,7 +33,8 @@ def corpus(clients=4, held_out=0):
 
 def bag(optimizer=None, clients=4, per_round=4, select=40, steps=6):
     return BagTrainer(
-        corpus(clients), width=8, spread=0.1, per_round=per_round, batch=8, steps=steps, rate=0.05, select=select,
+        corpus(clients), width=8, spread=0.1, per_round=per_round, batch=8, steps=steps, rate=0.05, epsilon=1e-8,
+        select=select,
         seed=1, optimizer=optimizer,
     )  # fmt: skip
 
