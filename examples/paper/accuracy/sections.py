@@ -80,7 +80,9 @@ def bag(results: Results) -> Section:
     text = (
         "Four clients learn word vectors of 50 weights and a linear layer. In every round a client retrieves the rows "
         "of the words in its questions, and submits its changes of those rows: neither server learns which words it "
-        "has."
+        "has. The epsilon of the clients' Adam is 0.0001: with the usual 1e-8 seed 3 fell from 85.8 % after 59 rounds "
+        "to 74.8 % after 60, in the clear as through the servers, because clients that have learnt their questions "
+        "then step by gradients of nearly nothing."
     )
     return Section(f"{text}\n\n{table(_SECURE, lines)}")
 
