@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from examples.paper.cells import Experiment, Picture, Result, Results, Section
 from examples.paper.markdown import ABSENT, filled, table
@@ -17,7 +18,7 @@ PICTURES = "paper"
 """The folder of pictures and results, beside the page."""
 
 INCHES = (7.0, 4.2)
-STYLE = {"svg.hashsalt": "fsl-async", "svg.fonttype": "none", "figure.figsize": INCHES, "figure.dpi": 100}
+STYLE: Any = {"svg.hashsalt": "fsl-async", "svg.fonttype": "none", "figure.figsize": INCHES, "figure.dpi": 100}
 
 
 def write_page(page: Path, experiments: Sequence[Experiment], results: Results) -> list[Path]:

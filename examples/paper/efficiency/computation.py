@@ -22,7 +22,7 @@ from parties.commands.bench.workload import SEED, Case, Client, aggregate, clien
 __all__ = ["SECURITIES", "steps"]
 
 SECURITIES: tuple[Literal["semi-honest", "verified"], ...] = ("semi-honest", "verified")
-BITS = 128
+BITS: Literal[128] = 128
 
 
 def steps(run: Run) -> Values:
