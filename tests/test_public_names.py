@@ -137,8 +137,11 @@ def test_the_example_of_the_primitive_runs():
 # ---- what is shown to users
 
 
+WITHIN = ("examples/paper/efficiency/", "examples/paper/results.py", "examples/paper/surroundings.py")
+"""They measure the steps inside a party, as `fsl-async bench` does, and are no pattern for users."""
+
 SHOWN = [
-    *(ROOT / "examples").rglob("*.py"),
+    *(path for path in (ROOT / "examples").rglob("*.py") if not str(path.relative_to(ROOT)).startswith(WITHIN)),
     ROOT / "README.md",
     *(ROOT / "docs").glob("*.md"),
     *(ROOT / "docs" / "tutorials").glob("*.md"),

@@ -16,7 +16,7 @@ from examples.paper.registry import EXPERIMENTS, cells_of, chosen
 from examples.paper.results import ResultFolder
 from examples.paper.running import run_cells
 from examples.paper.surroundings import ROOT, default_data, missing
-from fsl_async.errors import FslError
+from fsl_async import FslError
 
 __all__ = ["main"]
 

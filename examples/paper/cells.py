@@ -30,8 +30,8 @@ import numpy as np
 import numpy.typing as npt
 
 from examples.paper.clock import Clock
-from fsl_async.errors import MisuseError
-from parties.files.models import load_model, save_model
+from fsl_async import MisuseError
+from parties import load_model, save_model
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

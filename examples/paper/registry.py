@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from examples.paper.accuracy.experiments import EXPERIMENTS as ACCURACY
 from examples.paper.cells import Cell, Experiment
 from examples.paper.efficiency.experiments import EXPERIMENTS as EFFICIENCY
-from fsl_async.errors import MisuseError
+from fsl_async import MisuseError
 
 __all__ = ["EXPERIMENTS", "cells_of", "chosen"]
 

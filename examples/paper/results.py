@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from examples.paper.cells import Cell, Result, Results
-from fsl_async.errors import MisuseError, StorageError
+from fsl_async import MisuseError, StorageError
 from parties.files.disk import refused, replaced_by
 
 __all__ = ["DamagedResultError", "ResultFolder"]

@@ -9,7 +9,7 @@ import trio
 
 from examples.paper.cells import Run, Values
 from fsl_async import Dense, Ring, Sparse, Task
-from parties.simulation.network import simulate
+from parties import simulate
 
 __all__ = ["upload"]
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 
 from examples.paper.cells import Run, Values
+from fsl_async import FslError
 from fsl_async.client.planting import plant
-from fsl_async.errors import FslError
 from fsl_async.randomness import SeededSource
 from fsl_async.server.aggregation import Aggregate, Submission, split_share
 from parties.commands.bench.workload import SEED, Case, Client, aggregate, client_of, expected

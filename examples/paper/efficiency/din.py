@@ -15,10 +15,8 @@ import numpy as np
 import trio
 
 from examples.paper.cells import Run, Values
-from fsl_async import Dense, Ring, Sparse, Task
-from fsl_async.errors import FslError
-from parties.client.client import Client
-from parties.simulation.network import Network, simulate
+from fsl_async import Dense, FslError, Ring, Sparse, Task
+from parties import Client, Network, simulate
 
 __all__ = ["adapter", "rounds"]
 
