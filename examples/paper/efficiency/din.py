@@ -44,7 +44,7 @@ def adapter(run: Run) -> Values:
     Raises:
         FslError: a sum is wrong.
     """
-    from examples.adapter_cost import measure  # which needs torch
+    from examples.paper.adapter_cost import measure  # which needs torch
 
     clients, seeds = run.parameters["clients"], run.parameters["seeds"]
     figures = []

@@ -258,7 +258,7 @@ def din(results: Results) -> Section:
     through = results.of("din-adapter")
     if through:
         label = [
-            "ours, l = 64, through PyTorch (`examples/adapter_cost.py`)",
+            "ours, l = 64, through PyTorch (`examples/paper/adapter_cost.py`)",
             "64",
             _whole(through["bytes_up"]),
             ABSENT,

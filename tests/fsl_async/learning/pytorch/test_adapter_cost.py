@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch", reason="`make learn` installs PyTorch")
 
-from examples import adapter_cost
+from examples.paper import adapter_cost
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 The sizes are those of a Deep Interest Network on a shop's 197,372 goods: a table of width 18, of which a client selects
 418 rows, and 64,327 weights that all clients share. It needs the extra `torch`.
 
-    python -m examples.adapter_cost
+    python -m examples.paper.adapter_cost
 """
 
 import json
