@@ -154,6 +154,7 @@ def main() -> int:
     parser.add_argument("--run-config", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--folder", type=Path, help="an empty folder, which is kept; left out: a temporary one")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what was started is ended, too
     with tempfile.TemporaryDirectory() as temporary:
         folder = (given.folder or Path(temporary)).resolve()
         lay_out(folder)

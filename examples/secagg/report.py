@@ -59,8 +59,10 @@ SecAgg+ is that of flwr {theirs["flwr"]}: its `SecAggPlusWorkflow` and its `seca
 of Flower's own example and the cheapest that it takes, and its defaults for the rest:
 `clipping_range={theirs["clipping_range"]:g}`, `quantization_range={theirs["quantization_range"]}`,
 `modulus_range={theirs["modulus_range"]}`, `max_weight={theirs["max_weight"]:g}`. Every client has
-{theirs["num_examples"]} examples, the most that this weight allows, because that is best for its precision. Ours is a
-task with `Ring({ours["bits"]}, fraction_bits={ours["fraction_bits"]})` and `security="{ours["security"]}"`, in which a
+{theirs["num_examples"]} examples, the most that this weight allows, because that is best for its precision. Its errors
+are in proportion to `clipping_range`, and the changes here are far smaller than that: whoever knows their range
+beforehand, and sets it so, gets errors as small as ours. Ours is a task with `Ring({ours["bits"]},
+fraction_bits={ours["fraction_bits"]})` and `security="{ours["security"]}"`, in which a
 client retrieves its rows and submits.
 """
 

@@ -103,6 +103,11 @@ class SubmodelMod:
     examples: str = "num-examples"
     patience: float = 60.0
 
+    def __post_init__(self) -> None:
+        """Refuse one string: each part of it would be a name that may leave."""
+        if isinstance(self.metrics, str):
+            raise MisuseError(f"metrics: a set of names expected, got {self.metrics!r}; write {{{self.metrics!r}}}")
+
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Handle one message of Flower's."""
         try:
@@ -110,7 +115,7 @@ class SubmodelMod:
         except TELLABLE as error:
             log(ERROR, "fsl-async: this node does not take part", exc_info=error)
             raise NodeError(str(error)) from None
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # after `sys.exit` Flower would hear nothing, and wait
             log(ERROR, "fsl-async: this node does not take part", exc_info=error)
             raise NodeError(f"{type(error).__name__}; what it says is in this node's log, and stays there") from None
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy.typing as npt
 import trio
 
-from fsl_async.errors import FslError
+from fsl_async.errors import FslError, MisuseError
 from fsl_async.task import Task
 from parties.deployment.connecting import connect_blocking
 from parties.deployment.operator_port import operator_port
@@ -83,23 +83,27 @@ class Servers:
     def close(self, number: int) -> None:
         """Close a round with the submissions that it has; abort it if they are too few; where it is over, do nothing.
 
+        A server that is away, or has not found the other one yet, as after a restart, is asked again.
+
         Raises:
-            FslError: it cannot be closed, and is not over.
+            MisuseError: the operator's token is missing or wrong.
+            FslError: it cannot be closed in time, and is not over.
         """
-        status = self._get("/status.json", StatusView)
-        running = status["round"]
-        if running is None or running["number"] != number or running["state"] != "Open":
-            return
-        here, needed = running["submissions"], running["minimum"]
-        if here < needed:
-            because = f"Flower's nodes have replied, and {here} of the {needed} submissions that are needed came"
-            self._change(f"/rounds/{number}/abort", Aborting, because=because)
-            return
-        try:
-            self._change(f"/rounds/{number}/close", Closing)
-        except FslError:
-            if self._summary(number) is None and self._running(number) == "Open":
-                raise
+        end = time.monotonic() + self.patience
+        while True:
+            try:
+                if self._closing(number):
+                    return
+            except MisuseError:
+                if self._summary(number) is None:
+                    raise
+                return
+            except FslError:
+                if time.monotonic() > end:
+                    raise
+            if time.monotonic() > end:
+                return  # whoever waits for the outcome says what the server is at
+            time.sleep(PAUSE)
 
     def outcome(self, number: int) -> SummaryView:
         """How a round ended; waits for it.
@@ -132,9 +136,20 @@ class Servers:
         running = self._get("/status.json", StatusView)["round"]
         return running["number"] if running is not None and running["state"] == "Open" else None
 
-    def _running(self, number: int) -> str:
+    def _closing(self, number: int) -> bool:
+        """Whether a round is being closed or is over; closes or aborts it where it is open."""
         running = self._get("/status.json", StatusView)["round"]
-        return running["state"] if running is not None and running["number"] == number else ""
+        if running is None or running["number"] != number:
+            return self._summary(number) is not None
+        if running["state"] != "Open":
+            return True
+        here, needed = running["submissions"], running["minimum"]
+        if here < needed:
+            because = f"Flower's nodes have replied, and {here} of the {needed} submissions that are needed came"
+            self._change(f"/rounds/{number}/abort", Aborting, because=because)
+        else:
+            self._change(f"/rounds/{number}/close", Closing)
+        return True
 
     def _summary(self, number: int) -> SummaryView | None:
         rounds = self._get(f"/rounds.json?last=1&before={number + 1}", RoundsView)["rounds"]

@@ -15,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping
 from logging import INFO, WARNING
 from pathlib import Path
@@ -195,16 +196,29 @@ class SubmodelStrategy(Strategy):
         try:
             self._checkpoints.mkdir(parents=True, exist_ok=True)
             checkpoint(self._checkpoints, ended["number"], model)
-            with account.open("a", encoding="utf-8") as file:
-                line = {"round": ended["number"], "server-round": server_round, "ended": ended["ended"], **metrics}
-                file.write(json.dumps(line) + "\n")
-            sync_folder(account)
+            line = {**metrics, "round": ended["number"], "server-round": server_round, "ended": ended["ended"]}
+            append_line(account, json.dumps(line))
         except OSError as error:
             raise refused(account, error) from error
 
     def _record(self, model: Mapping[str, npt.NDArray[Any]]) -> ArrayRecord:
         state = self._mapping.state(model, self._state)
         return ArrayRecord({name: Array(np.ascontiguousarray(state[name])) for name in self._state})
+
+
+def append_line(account: Path, line: str) -> None:
+    """Append a line, on disk when this returns; what a killed process left of its last line is taken away first.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with account.open("a+b") as file:
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
+        file.write(line.encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(account)
 
 
 def _said(replies: Iterable[Message]) -> list[dict[str, int | float]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,13 +14,15 @@ pytest.importorskip("flwr", reason="needs the extra `flower`, in an environment 
 
 from flwr.app import ConfigRecord, MetricRecord
 
-from fsl_async.errors import ChannelError, MisuseError
+from fsl_async.errors import ChannelError, FslError, MisuseError
 from parties.flower import SubmodelMod, SubmodelStrategy
 from parties.flower.servers import Servers
+from parties.flower.strategy import append_line
 from tests.support.flower_nodes import (
     MAPPING,
     NODES,
     STATE,
+    TASK,
     InProcess,
     answered,
     app_of,
@@ -26,6 +30,7 @@ from tests.support.flower_nodes import (
     lay_out,
     message_for,
 )
+from transport import UnreachableError
 
 
 def rows_of(message, context):
@@ -244,8 +249,6 @@ def test_a_node_whose_servers_are_not_there_says_so_with_the_address(tmp_path):
 def test_a_task_that_flower_cannot_drive_is_refused(tmp_path):
     from msgspec.structs import replace
 
-    from tests.support.flower_nodes import TASK
-
     for change, named in (({"alignment": "union"}, "union"), ({"sample": 2}, "sample")):
         folder = tmp_path / named
         folder.mkdir()
@@ -254,3 +257,73 @@ def test_a_task_that_flower_cannot_drive_is_refused(tmp_path):
             SubmodelStrategy(
                 MAPPING, STATE, operator=f"http://{absent.port}", token_file=folder, client=folder / "coordinator.toml"
             )
+
+
+# ---- closing, while a server is started again
+
+
+class Restarting:
+    """An operator's port that gives these answers, one after the other; an error is raised."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    async def get(self, path, kind, *, task):
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def change(self, method, path, kind, *, task, **arguments):
+        return await self.get(path, kind, task=task)
+
+
+OPEN = {"round": {"number": 7, "state": "Open", "submissions": 3, "minimum": 2}}
+CLOSING = {"round": {"number": 7, "state": "Closing", "submissions": 3, "minimum": 2}}
+
+
+def servers_with(port, patience=30.0):
+    return Servers(TASK, port, Path("coordinator.toml"), patience)
+
+
+def test_a_server_that_is_started_again_closes_the_round_when_it_is_back(monkeypatch):
+    monkeypatch.setattr("parties.flower.servers.PAUSE", 0.0)
+    away, no_round, none_ended = UnreachableError("away"), {"round": None}, {"rounds": []}
+    port = Restarting(away, no_round, none_ended, OPEN, FslError("the other server is not there"), OPEN, away, CLOSING)
+    servers_with(port).close(7)
+    assert port.answers == []
+
+
+def test_a_round_that_cannot_be_closed_in_time_says_why():
+    with pytest.raises(FslError, match="the other server is not there"):
+        servers_with(Restarting(OPEN, FslError("the other server is not there")), patience=-1).close(7)
+
+
+def test_a_wrong_token_is_told_at_once():
+    with pytest.raises(MisuseError, match="token"):
+        servers_with(Restarting(OPEN, MisuseError("the token"), {"rounds": []})).close(7)
+
+
+# ---- what must not leave, and what must stay
+
+
+def test_one_string_is_no_set_of_names_that_may_leave():
+    with pytest.raises(MisuseError, match=r"write \{'train_loss'\}"):
+        SubmodelMod(MAPPING, STATE, rows=rows_of, metrics="train_loss")
+
+
+def test_a_train_function_that_exits_is_told_as_one_that_fails(mod, servers):
+    def leave(state, partition):
+        sys.exit("the word is xyzzy")
+
+    reply = answered(app_of(mod, leave), message_for(servers.open_round()), 0)
+    assert "SystemExit; what it says is in this node's log" in reply.error.reason
+    assert "xyzzy" not in reply.error.reason
+
+
+def test_what_a_killed_run_left_of_a_line_is_no_part_of_the_next_one(tmp_path):
+    account = tmp_path / "rounds.jsonl"
+    account.write_text('{"round": 1}\n{"rou')
+    append_line(account, '{"round": 2}')
+    append_line(account, '{"round": 3}')
+    assert [json.loads(line)["round"] for line in account.read_text().splitlines()] == [1, 2, 3]
