@@ -46,15 +46,19 @@ PUBLIC = {
 """What is called so and is none: names of blocks, a function, and the seeds of simulations."""
 
 
-FLOWER = "parties.flower"
-"""Imported where flwr is, which has an environment of its own."""
+EXTRAS = {"parties.flower": "flwr", "fsl_async.learning.pytorch": "torch"}
+"""Packages that are imported where what they need is there; `make learn` makes sure of it."""
+
+
+def lacks_its_extra(module: str) -> bool:
+    return any(module.startswith(package) and find_spec(need) is None for package, need in EXTRAS.items())
 
 
 def classes() -> Iterator[type]:
     """Every class that is defined in the program."""
     for package in (fsl_async, parties, transport):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if found.name.endswith("__main__") or (found.name.startswith(FLOWER) and find_spec("flwr") is None):
+            if found.name.endswith("__main__") or lacks_its_extra(found.name):
                 continue
             module = importlib.import_module(found.name)
             for kind in vars(module).values():
