@@ -82,8 +82,8 @@ test-fast: .venv/test
 # What trains needs more than the rest: its tests are skipped where that is missing.
 learn: .venv/learn .venv-flower/ready
 	$(BIN)/python -m pytest $(SPREAD) tests/fsl_async/learning tests/examples/paper/accuracy tests/test_notebook.py \
-		tests/test_pytorch_page.py
-	.venv-flower/bin/python -m pytest tests/parties/flower tests/examples/test_secaggplus.py
+		tests/test_pytorch_page.py tests/test_secrets.py
+	.venv-flower/bin/python -m pytest tests/parties/flower tests/examples/test_secaggplus.py tests/test_secrets.py
 
 security: .venv/test
 	$(BIN)/python -m tests.system.security.trials --trials 20000
