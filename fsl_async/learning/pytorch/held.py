@@ -53,6 +53,7 @@ class HeldTable(nn.Module):
         self.table = table
         self.weight = nn.Parameter(weight)
         self.register_buffer("_held", torch.empty(0, dtype=torch.int64, device=device), persistent=False)
+        self._loads = 0
         self.load([], np.empty((0, embedding_dim)))
 
     def load(self, rows: npt.ArrayLike, values: npt.ArrayLike | torch.Tensor) -> float:
@@ -119,7 +120,8 @@ class HeldTable(nn.Module):
         other = torch.float32 if values.dtype == torch.float64 else torch.float64
         self.weight.data = torch.empty(0, dtype=other, device=values.device)
         self.weight.data = values.contiguous()
-        note_load(self.weight, self.table)
+        self._loads += 1
+        note_load(self.weight, self.table, self._loads)
 
     @property
     def rows(self) -> npt.NDArray[np.int64]:
@@ -155,6 +157,7 @@ class HeldTable(nn.Module):
             MisuseError: an id is outside the table, or ids are no integers.
         """
         self._check_ids(ids)
+        note_load(self.weight, self.table, self._loads)
         flat = ids.reshape(-1).to(torch.int64).contiguous()
         if not len(flat):
             return ids

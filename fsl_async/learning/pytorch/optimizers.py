@@ -21,10 +21,12 @@ _LOADED = "_fsl_async_loaded"
 _seen: WeakKeyDictionary[torch.optim.Optimizer, dict[int, tuple[str, int]]] = WeakKeyDictionary()
 
 
-def note_load(weight: torch.nn.Parameter, table: str) -> None:
-    """Note that a table's parameter now holds other rows."""
-    _, loads = getattr(weight, _LOADED, (table, 0))
-    setattr(weight, _LOADED, (table, loads + 1))
+def note_load(weight: torch.Tensor, table: str, loads: int) -> None:
+    """Note which table a parameter is of, and how often rows were loaded into it.
+
+    A copy of a parameter has no notes, so they are made again at every look-up.
+    """
+    setattr(weight, _LOADED, (table, loads))
 
 
 def _check(optimizer: torch.optim.Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -39,12 +41,17 @@ def _check(optimizer: torch.optim.Optimizer, arguments: tuple[Any, ...], named: 
 def _check_weight(optimizer: torch.optim.Optimizer, weight: Any, loaded: tuple[str, int]) -> None:
     seen = _seen.setdefault(optimizer, {})
     before = seen.get(id(weight), loaded)
-    if before != loaded and optimizer.state.get(weight):
+    if before != loaded and _has_moments(optimizer, weight):
         raise StaleOptimizerError(
             f"table {loaded[0]!r}: this {type(optimizer).__name__} has moments of the rows that were held before; make "
             "a new optimizer in every round, after `load`"
         )
     seen[id(weight)] = loaded
+
+
+def _has_moments(optimizer: torch.optim.Optimizer, weight: Any) -> bool:
+    """Whether its state has numbers of a parameter; L-BFGS has those of all parameters under its first."""
+    return bool(optimizer.state if isinstance(optimizer, torch.optim.LBFGS) else optimizer.state.get(weight))
 
 
 register_optimizer_step_pre_hook(_check)

@@ -312,3 +312,33 @@ def test_a_frozen_table_stays_as_it_is():
     assert not ours(IDS).requires_grad
     ours.load([2], whole.weight[[2]])
     assert not ours.weight.requires_grad
+
+
+def test_the_copy_of_a_table_is_watched_too() -> None:
+    ours = HeldEmbedding(10, 2, table="words")
+    ours.load([1, 2], np.ones((2, 2)))
+    ours = copy.deepcopy(ours)
+    optimizer = torch.optim.Adam(ours.parameters())
+    ours(torch.tensor([1, 2])).sum().backward()
+    optimizer.step()
+    ours.load([5, 6], np.ones((2, 2)))
+    ours(torch.tensor([5, 6])).sum().backward()
+    with pytest.raises(StaleOptimizerError):
+        optimizer.step()
+
+
+def test_a_state_that_is_kept_under_another_parameter_is_found() -> None:
+    ours, head = HeldEmbedding(10, 2, table="words"), nn.Linear(2, 1)
+    ours.load([1, 2], np.ones((2, 2)))
+    optimizer = torch.optim.LBFGS([*head.parameters(), *ours.parameters()])
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        value = (head(ours(torch.from_numpy(ours.rows))) ** 2).sum()
+        value.backward()
+        return value
+
+    optimizer.step(loss)
+    ours.load([5, 6], np.ones((2, 2)))
+    with pytest.raises(StaleOptimizerError):
+        optimizer.step(loss)
