@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import re
 import runpy
 import sys
@@ -15,23 +13,17 @@ import msgspec
 import pytest
 
 from fsl_async import Adam, Task
+from tests.support.page_programs import programs_of, run_programs
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "server-rules.md"
-PROGRAMS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
 async def test_the_programs_of_the_page_run(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("server_rules_page")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    assert len(PROGRAMS) == 6
-    text = PAGE.read_text(encoding="utf-8")
-    for program in PROGRAMS:
-        lines_before = text[: text.index(program)].count("\n") * "\n"
-        code = compile(lines_before + program, str(PAGE), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        running = eval(code, module.__dict__)
-        if inspect.iscoroutine(running):
-            await running
+    assert len(programs_of(PAGE)) == 6
+    await run_programs(PAGE, module)
 
 
 def test_the_task_file_of_the_page_is_one() -> None:
