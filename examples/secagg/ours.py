@@ -15,8 +15,8 @@ import trio
 from examples.secagg.cases import CLIPPED, SEED, Array, Case, Figures, errors
 from fsl_async import Dense, MisuseError, Ring, Sparse, Task
 from parties import Client, Network, simulate
+from parties.simulation.party_clock import CLIENT, SERVERS, PartyClock
 
-CLIENT, SERVERS = "client", ("S0", "S1")
 RING = Ring(64, fraction_bits=24)
 TOO_LARGE = 1e15
 
@@ -28,46 +28,13 @@ def setting() -> dict[str, object]:
 
 def measure(case: Case) -> Figures:
     """One round, in which each client retrieves its rows and submits its changes."""
-    clock = PartyClock()
+    clock = PartyClock(time.process_time)
     return trio.run(_round, case, clock, instruments=(clock,), strict_exception_groups=True)
 
 
 def clip() -> dict[str, object]:
     """What the mean of the example is, and what is said of a value that does not fit."""
     return trio.run(_clip)
-
-
-class PartyClock(trio.abc.Instrument):
-    """Measures the processor seconds of each party's tasks; a server is known by its main task, S0 comes first."""
-
-    def __init__(self) -> None:
-        self.seconds = dict.fromkeys((CLIENT, *SERVERS), 0.0)
-        self._party: dict[trio.lowlevel.Task, str] = {}
-        self._servers = iter(SERVERS)
-        self._started = 0.0
-
-    def task_spawned(self, task: trio.lowlevel.Task) -> None:
-        """A task belongs to its parent's party, unless it is the first of a server."""
-        nursery = task.parent_nursery
-        inherited = CLIENT if nursery is None else self._party.get(nursery.parent_task, CLIENT)
-        self._party[task] = next(self._servers) if task.name.endswith("Server.run") else inherited
-
-    def task_exited(self, task: trio.lowlevel.Task) -> None:
-        """Forget the task."""
-        self._party.pop(task, None)
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        """Start timing a step."""
-        self._started = time.process_time()
-
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        """Add the step's time to the task's party."""
-        self.seconds[self._party.get(task, CLIENT)] += time.process_time() - self._started
-
-    @property
-    def busier(self) -> float:
-        """Of the servers, so far."""
-        return max(self.seconds[name] for name in SERVERS)
 
 
 @dataclass(frozen=True)

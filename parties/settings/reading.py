@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -212,9 +212,9 @@ def from_table(
         if isinstance(inner, dict):
             inner[found.name] = value
     where = where or str(path)
-    _refuse_secrets(table, where)
-    _refuse_unknown(table, kind, where)
-    _refuse_strange_words(table, kind, where)
+    for refuse in (_refuse_secrets, _refuse_unknown, _refuse_strange_words):
+        for inner in _tables(table, kind, where):
+            refuse(inner)
     _check_values(table, kind, where)
     try:
         return msgspec.convert(table, kind, dec_hook=_paths_relative_to(path.parent))
@@ -271,16 +271,40 @@ def _check_values(table: Mapping[str, Any], kind: type[msgspec.Struct], where: s
             raise MisuseError(f"{where}: {found.key} is missing: {found.about.description}")
 
 
-def _refuse_secrets(value: Any, where: str) -> None:
-    """Refuse keys that only a secret file has, at every level."""
+class _Table(NamedTuple):
+    """A table of a file, and what it may have.
+
+    Attributes:
+        content: its keys and values.
+        where: what to call it in a message.
+        structs: what it may become.
+        fields: by key, the type of its value; empty where any key may stand.
+    """
+
+    content: dict[str, Any]
+    where: str
+    structs: list[type[msgspec.Struct]]
+    fields: dict[str, Any]
+
+
+def _tables(value: Any, kind: Any, where: str) -> Iterator[_Table]:
+    """The tables in a value, at every level, each before those in it."""
     if isinstance(value, list):
         for number, item in enumerate(value, start=1):
-            _refuse_secrets(item, f"{where} {number}")
+            yield from _tables(item, kind, f"{where} {number}")
     if isinstance(value, dict):
+        structs = _structs(kind, value)
+        fields = {field.encode_name: field.type for struct in structs for field in msgspec.structs.fields(struct)}
+        yield _Table(value, where, structs, fields)
         for key, inner in value.items():
-            if key in _SECRET_NAMES:
-                raise MisuseError(_no_secrets(f"{where}: {key}"))
-            _refuse_secrets(inner, f"{where}, {key}")
+            yield from _tables(inner, fields.get(key), f"{where}, {key}")
+
+
+def _refuse_secrets(table: _Table) -> None:
+    """Refuse keys that only a secret file has."""
+    for key in table.content:
+        if key in _SECRET_NAMES:
+            raise MisuseError(_no_secrets(f"{table.where}: {key}"))
 
 
 def _no_secrets(where: str) -> str:
@@ -290,38 +314,22 @@ def _no_secrets(where: str) -> str:
     )
 
 
-def _refuse_unknown(value: Any, kind: Any, where: str) -> None:
-    """Refuse keys that the struct does not have, at every level."""
-    if isinstance(value, list):
-        for number, item in enumerate(value, start=1):
-            _refuse_unknown(item, kind, f"{where} {number}")
-    if not isinstance(value, dict):
-        return
-    structs = _structs(kind, value)
-    fields = {field.encode_name: field.type for struct in structs for field in msgspec.structs.fields(struct)}
-    for key, inner in value.items():
-        if fields and key not in fields and key != "type":
-            raise MisuseError(f"{where}: unknown key {key!r}; {_hint(key, fields, structs)}")
-        _refuse_unknown(inner, fields.get(key), f"{where}, {key}")
+def _refuse_unknown(table: _Table) -> None:
+    """Refuse keys that no struct of the table has."""
+    for key in table.content:
+        if table.fields and key not in table.fields and key != "type":
+            raise MisuseError(f"{table.where}: unknown key {key!r}; {_hint(key, table.fields, table.structs)}")
 
 
-def _refuse_strange_words(value: Any, kind: Any, where: str) -> None:
-    """Refuse words that a field does not list, at every level; the message lists them."""
-    if isinstance(value, list):
-        for number, item in enumerate(value, start=1):
-            _refuse_strange_words(item, kind, f"{where} {number}")
-    if not isinstance(value, dict):
-        return
-    structs = _structs(kind, value)
-    tags = tuple(tag for struct in structs if isinstance(tag := struct.__struct_config__.tag, str))
-    if len(tags) > 1 and "type" not in value:
-        raise MisuseError(f"{where}: type is missing; it must be {_listed(tags)}")
-    fields = {field.encode_name: field.type for struct in structs for field in msgspec.structs.fields(struct)}
-    for key, inner in value.items():
-        allowed = tags if key == "type" and tags else _words(fields.get(key))
-        if allowed and inner not in allowed:
-            raise MisuseError(f"{where}: {key} must be {_listed(allowed)}, not {inner!r}")
-        _refuse_strange_words(inner, fields.get(key), f"{where}, {key}")
+def _refuse_strange_words(table: _Table) -> None:
+    """Refuse words that a field does not list; the message lists them."""
+    tags = tuple(tag for struct in table.structs if isinstance(tag := struct.__struct_config__.tag, str))
+    if len(tags) > 1 and "type" not in table.content:
+        raise MisuseError(f"{table.where}: type is missing; it must be {_listed(tags)}")
+    for key, value in table.content.items():
+        allowed = tags if key == "type" and tags else _words(table.fields.get(key))
+        if allowed and value not in allowed:
+            raise MisuseError(f"{table.where}: {key} must be {_listed(allowed)}, not {value!r}")
 
 
 def _words(kind: Any) -> tuple[str, ...]:

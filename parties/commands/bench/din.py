@@ -28,6 +28,7 @@ from parties.commands.bench.measures import Spread
 from parties.commands.bench.results import Result, Target
 from parties.commands.bench.workload import SEED, Options
 from parties.simulation.network import Network, simulate
+from parties.simulation.party_clock import CLIENT, SERVERS, PartyClock
 
 __all__ = ["din_suite"]
 
@@ -38,7 +39,6 @@ CLIENT_SECONDS, SERVER_SECONDS = 3.0, 60.0
 EMBEDDING_BYTES, DENSE_BYTES = 1.4 * 2**20, 0.98 * 2**20
 """The paper's MB are MiB: 64,327 weights of 16 bytes are its 0.98."""
 NO_TIME = Spread(0, 0, 0)
-CLIENT, SERVERS = "client", ("S0", "S1")
 
 
 def din_suite(options: Options) -> Iterator[Result]:
@@ -62,40 +62,6 @@ def din_suite(options: Options) -> Iterator[Result]:
     yield from _figures(task, clients, account)
 
 
-class PartyClock(trio.abc.Instrument):
-    """Measures how long each party's tasks run.
-
-    Servers are recognized by their main tasks, S0 first; all other tasks are the client's that is being served.
-
-    Attributes:
-        seconds: by party, the time so far.
-    """
-
-    def __init__(self) -> None:
-        self.seconds = dict.fromkeys((CLIENT, *SERVERS), 0.0)
-        self._party: dict[trio.lowlevel.Task, str] = {}
-        self._servers = iter(SERVERS)
-        self._started = 0.0
-
-    def task_spawned(self, task: trio.lowlevel.Task) -> None:
-        """A task belongs to its parent's party, unless it is the first of a server."""
-        nursery = task.parent_nursery
-        inherited = CLIENT if nursery is None else self._party.get(nursery.parent_task, CLIENT)
-        self._party[task] = next(self._servers) if task.name.endswith("Server.run") else inherited
-
-    def task_exited(self, task: trio.lowlevel.Task) -> None:
-        """Forget the task."""
-        self._party.pop(task, None)
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        """Start timing a step."""
-        self._started = time.perf_counter()
-
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        """Add the step's time to the task's party."""
-        self.seconds[self._party.get(task, CLIENT)] += time.perf_counter() - self._started
-
-
 @dataclass
 class RoundFigures:
     """The measurements of the rounds.
@@ -109,7 +75,7 @@ class RoundFigures:
         down: bytes that it received in a round.
     """
 
-    clock: PartyClock = field(default_factory=PartyClock)
+    clock: PartyClock = field(default_factory=lambda: PartyClock(time.perf_counter))
     client: list[float] = field(default_factory=list)
     server: list[float] = field(default_factory=list)
     retrieval_up: int = 0
