@@ -26,8 +26,14 @@ if TYPE_CHECKING:
         permuted_model as permuted_model,
         select_rows as select_rows,
     )
+    from fsl_async.kernels.rows.tagging import (
+        answers_match as answers_match,
+        finish_tags as finish_tags,
+        tag_words as tag_words,
+    )
     from fsl_async.kernels.selftest import KernelFaultError as KernelFaultError
     from fsl_async.kernels.simd.isa import Keys as Keys, isa_names as isa_names
+    from fsl_async.kernels.trees.answering import answer_tagged as answer_tagged
     from fsl_async.kernels.trees.evaluation import (
         Evaluation as Evaluation,
         Selection as Selection,
@@ -60,8 +66,10 @@ else:
             "fsl_async.kernels.rows.cuckoo": "Placement place",
             "fsl_async.kernels.rows.permutation": "Permutation",
             "fsl_async.kernels.rows.segments": "fold payload_of_planes payload_planes permuted_model select_rows",
+            "fsl_async.kernels.rows.tagging": "answers_match finish_tags tag_words",
             "fsl_async.kernels.selftest": "KernelFaultError",
             "fsl_async.kernels.simd.isa": "Keys isa_names",
+            "fsl_async.kernels.trees.answering": "answer_tagged",
             "fsl_async.kernels.trees.evaluation": (
                 "Evaluation Selection Verification add_leaves evaluate_add evaluate_leaves evaluate_select "
                 "evaluate_verified"
