@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         PeerViolationError as PeerViolationError,
         StorageError as StorageError,
     )
+    from fsl_async.privacy.setting import Privacy as Privacy
     from fsl_async.ring import Ring as Ring, RingIntegers as RingIntegers
     from fsl_async.server_rules import Adam as Adam, Momentum as Momentum, RoundFacts as RoundFacts, Sgd as Sgd
     from fsl_async.task import Dense as Dense, Sparse as Sparse, Task as Task
@@ -27,6 +28,7 @@ else:
         {
             "fsl_async": "udpf",
             "fsl_async.errors": "ChannelError FslError MisuseError PeerViolationError StorageError",
+            "fsl_async.privacy.setting": "Privacy",
             "fsl_async.ring": "Ring RingIntegers",
             "fsl_async.server_rules": "Adam Momentum RoundFacts Sgd",
             "fsl_async.task": "Dense Sparse Task",

@@ -77,6 +77,7 @@ class Domain(Enum):
     STORED = b"fsl.stored"
     SIMULATION = b"fsl.simulation"
     LAYOUT = b"fsl.layout"
+    NOISE = b"fsl.noise"
 
 
 class _SodiumState:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
         keystream as keystream,
         select_isa as select_isa,
     )
+    from fsl_async.kernels.arrays import Blocks as Blocks
+    from fsl_async.kernels.gaussian import NOISE_CHUNK as NOISE_CHUNK, discrete_gaussian as discrete_gaussian
     from fsl_async.kernels.rows.cuckoo import Placement as Placement, place as place
     from fsl_async.kernels.rows.permutation import Permutation as Permutation
     from fsl_async.kernels.rows.segments import (
@@ -63,6 +65,8 @@ else:
         __name__,
         {
             "fsl_async.kernels.aes": "active_isa encrypt_blocks hash_blocks key_schedule keystream select_isa",
+            "fsl_async.kernels.arrays": "Blocks",
+            "fsl_async.kernels.gaussian": "NOISE_CHUNK discrete_gaussian",
             "fsl_async.kernels.rows.cuckoo": "Placement place",
             "fsl_async.kernels.rows.permutation": "Permutation",
             "fsl_async.kernels.rows.segments": "fold payload_of_planes payload_planes permuted_model select_rows",

@@ -1,0 +1,82 @@
+"""What rounds with noise cost together: Rényi divergences add up, and their sum is turned into (ε, δ).
+
+Removing a client's values changes a sum of integers by a vector of norm at most b. A discrete Gaussian of σ ≥ z·b on
+every coordinate makes the Rényi divergence of order α at most α/(2z²) for it, whatever the dimension; what is done with
+the noised sum, its reduction modulo 2^l included, adds nothing. Orders are tried from a grid, and each gives a bound
+that holds, so that a coarser grid would only be less exact.
+
+There is no amplification by sampling in it: servers see who takes part.
+
+Source: Canonne, Kamath, Steinke, "The Discrete Gaussian for Differential Privacy" (2020), propositions 5 and 12;
+Mironov, "Rényi Differential Privacy" (2017), for the sum.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from fsl_async.errors import MisuseError
+
+MOST_ROUNDS: Final = 10**9
+"""No task has more."""
+
+NARROWINGS: Final = 60
+"""How often the range of orders is narrowed to its golden section: to 10^-12 of it."""
+
+
+def epsilon(noise: float, rounds: int, delta: float) -> float:
+    """The ε of so many sums with noise of multiplier z, each of which a client may be in.
+
+        epsilon(0.69, 1, 1e-6)      # 7.99…
+        epsilon(6.89, 100, 1e-6)    # 8.00…
+
+    Args:
+        noise: z, one server's σ over the bound.
+        rounds: how many sums, from 0.
+        delta: δ.
+    """
+    if rounds < 0:
+        raise MisuseError(f"privacy: a number of rounds from 0 on expected, not {rounds}")
+    if rounds == 0:
+        return 0.0
+    cost = rounds / noise / noise / 2
+    best = math.sqrt(-math.log(delta) / cost)  # of α - 1, but for the terms of order ln α
+    low, high = math.log(best) - 8, math.log(best) + 8
+    ratio = (math.sqrt(5) - 1) / 2
+    for _ in range(NARROWINGS):
+        left, right = high - ratio * (high - low), low + ratio * (high - low)
+        if _epsilon_at(left, cost, delta) < _epsilon_at(right, cost, delta):
+            high = right
+        else:
+            low = left
+    return max(0.0, _epsilon_at((low + high) / 2, cost, delta))
+
+
+def _epsilon_at(log_order: float, cost: float, delta: float) -> float:
+    """The ε that the order α = 1 + exp(log_order) gives: αρ + ln(1 - 1/α) - (ln δ + ln α)/(α - 1)."""
+    above = math.exp(log_order)
+    order = 1 + above
+    return order * cost + log_order - math.log1p(above) - (math.log(delta) + math.log1p(above)) / above
+
+
+def rounds_within(noise: float, delta: float, budget: float) -> int:
+    """The largest number of rounds whose ε is within a budget."""
+    low, high = 0, 1
+    while high <= MOST_ROUNDS and epsilon(noise, high, delta) <= budget:
+        low, high = high, 2 * high
+    high = min(high, MOST_ROUNDS + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if epsilon(noise, middle, delta) <= budget else (low, middle)
+    return low
+
+
+def noise_for(budget: float, rounds: int, delta: float) -> float:
+    """The least noise, rounded up to four digits, with which so many rounds are within a budget."""
+    low, high = 1e-9, 1e9
+    for _ in range(120):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if epsilon(middle, rounds, delta) <= budget else (middle, high)
+    digits = 10.0 ** (3 - math.floor(math.log10(high)))
+    return math.ceil(high * digits) / digits

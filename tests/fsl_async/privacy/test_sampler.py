@@ -1,0 +1,106 @@
+"""The sampler's law is the discrete Gaussian's, exactly: against the law, and bit by bit against the reference."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import subprocess
+import sys
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from fsl_async import MisuseError, kernels
+from tests import ROOT
+from tests.support.reference_noise import Words, law, sample
+
+KEY = bytes(range(16))
+
+
+def signed(samples: npt.NDArray[np.uint64]) -> list[int]:
+    numbers = [low + (high << 64) for low, high in samples.tolist()]
+    return [number - (number >> 127 << 128) for number in numbers]
+
+
+def drawn(sigma: int, chunks: int) -> npt.NDArray[np.int64]:
+    parts = [kernels.discrete_gaussian(KEY, chunk, sigma, kernels.NOISE_CHUNK) for chunk in range(chunks)]
+    return np.concatenate(parts)[:, 0].astype(np.int64)
+
+
+def chi_squared(sigma: int, samples: npt.NDArray[np.int64]) -> tuple[float, int]:
+    """The statistic over the cells that expect at least 10, and one for all others; its degrees of freedom."""
+    cells = {x: p * len(samples) for x, p in law(sigma, 12 * sigma + 12).items() if p * len(samples) >= 10}
+    seen = {x: int((samples == x).sum()) for x in cells}
+    rest = len(samples) - sum(cells.values())
+    statistic = math.fsum((seen[x] - cells[x]) ** 2 / cells[x] for x in cells)
+    return statistic + (len(samples) - sum(seen.values()) - rest) ** 2 / rest, len(cells)
+
+
+@pytest.mark.parametrize("sigma", [1, 2, 3, 5, 16, 100])
+def test_the_law_is_exact(sigma: int) -> None:
+    statistic, freedom = chi_squared(sigma, drawn(sigma, 100))
+    assert abs(statistic - freedom) < 5 * math.sqrt(2 * freedom), (statistic, freedom)  # the key is fixed
+
+
+def test_another_law_would_be_noticed() -> None:
+    rounded = np.rint(np.random.default_rng(1).normal(0, 2, 256_000)).astype(np.int64)
+    statistic, freedom = chi_squared(2, rounded)
+    assert statistic - freedom > 5 * math.sqrt(2 * freedom)
+
+
+@pytest.mark.parametrize("sigma", [1, 7, 2**16 + 1, 2**26, 2**40 - 1, 2**57 + 1, 2**63 + 5, 2**64 + 1, 3 * 2**118])
+def test_variance_and_shape(sigma: int) -> None:
+    parts = [signed(kernels.discrete_gaussian(KEY, chunk, sigma, kernels.NOISE_CHUNK)) for chunk in range(10)]
+    ratios = np.array([x / sigma for part in parts for x in part])
+    assert abs(ratios.mean()) < 5 / math.sqrt(len(ratios))
+    assert abs(ratios.var() - 1) < 5 * math.sqrt(2 / len(ratios)) + 0.09 * (sigma == 1)
+    assert abs((ratios**4).mean() / ratios.var() ** 2 - 3) < 5 * math.sqrt(24 / len(ratios))
+
+
+@pytest.mark.parametrize("sigma", [1, 2, 5, 2**16, 2**16 + 1, 2**57, 2**57 + 1, 2**64 - 1, 2**64, 2**90 + 3, 2**120])
+def test_the_reference_agrees(sigma: int) -> None:
+    words = Words(KEY, 3)
+    assert signed(kernels.discrete_gaussian(KEY, 3, sigma, 60)) == [sample(words, sigma) for _ in range(60)]
+
+
+def test_fewer_samples_are_the_first_ones() -> None:
+    whole = kernels.discrete_gaussian(KEY, 0, 10**6, kernels.NOISE_CHUNK)
+    assert (kernels.discrete_gaussian(KEY, 0, 10**6, 100) == whole[:100]).all()
+    assert kernels.discrete_gaussian(KEY, 0, 10**6, 0).shape == (0, 2)
+
+
+def test_a_chunk_whose_words_run_out_gets_more_of_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = kernels.discrete_gaussian(KEY, 0, 2**57 + 1, kernels.NOISE_CHUNK)
+    monkeypatch.setattr("fsl_async.kernels.gaussian.WORDS", 64)
+    assert (kernels.discrete_gaussian(KEY, 0, 2**57 + 1, kernels.NOISE_CHUNK) == whole).all()
+
+
+@pytest.mark.parametrize("sigma", [0, -1, 2**120 + 1, 2.0, True])
+def test_another_sigma_is_refused(sigma: int) -> None:
+    with pytest.raises(MisuseError, match="sigma must be an integer from 1 to 2\\^120"):
+        kernels.discrete_gaussian(KEY, 0, sigma, 1)
+
+
+def test_more_than_a_chunk_is_refused() -> None:
+    with pytest.raises(MisuseError, match="samples of a chunk"):
+        kernels.discrete_gaussian(KEY, 0, 1, kernels.NOISE_CHUNK + 1)
+
+
+def results() -> str:
+    samples = [kernels.discrete_gaussian(KEY, 1, sigma, 40).tobytes() for sigma in (1, 2**20 + 1, 2**100)]
+    return hashlib.blake2b(b"".join(samples)).hexdigest()
+
+
+def test_plain_python_agrees() -> None:
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-W", "ignore", "-m", __name__, "portable"]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip() == results()
+
+
+if __name__ == "__main__":
+    kernels.select_isa(sys.argv[1])
+    print(results())
