@@ -78,6 +78,15 @@ class Domain(Enum):
     SIMULATION = b"fsl.simulation"
     LAYOUT = b"fsl.layout"
     NOISE = b"fsl.noise"
+    BOUND = b"fsl.bound"
+    BOUND_PART = b"fsl.bound-part"
+    BOUND_MASK = b"fsl.bound-mask"
+    BOUND_PROOF = b"fsl.bound-proof"
+    BOUND_SEEDS = b"fsl.bound-seeds"
+    BOUND_SQUARES = b"fsl.bound-square"
+    BOUND_QUERY = b"fsl.bound-query"
+    BOUND_MATRIX = b"fsl.bound-matrix"
+    BOUND_LINK = b"fsl.bound-link"
 
 
 class _SodiumState:

@@ -2,6 +2,7 @@
 
     FslError
     ├── MisuseError            the caller asked for something impossible; nothing has been sent or changed
+    │   └── BoundExceededError an update is larger than the task's bound; nothing has been sent or changed
     ├── PeerViolationError     a peer broke the protocol; names the peer
     ├── ChannelError           a connection could not be made or was lost
     └── StorageError           what must be durable could not be stored
@@ -41,6 +42,25 @@ class MisuseError(FslError, ValueError):
 
     The message says what was expected and what came instead. It is also a `ValueError`.
     """
+
+
+class BoundExceededError(MisuseError):
+    """An update is larger than the task's bound; nothing has been sent or changed.
+
+    Scale the update down, as training does that clips its updates: `values * bound / norm`.
+
+    Attributes:
+        norm: the L2 norm of the whole update, in the values' units.
+        bound: the largest that the task allows.
+    """
+
+    def __init__(self, norm: float, bound: float) -> None:
+        super().__init__(
+            f"the update's L2 norm over all blocks is {norm:.9g}, and the task's bound is {bound:.9g}: scale the "
+            f"update by {bound / norm:.6g} or less, as training that clips its updates does"
+        )
+        self.norm = norm
+        self.bound = bound
 
 
 class PeerViolationError(FslError):

@@ -1,0 +1,24 @@
+"""Proofs that a client's whole update is within a bound, on shares that two servers hold.
+
+docs/bounds-proofs.md has the argument; the servers' own share of the work is in `fsl_async.server` and the parties.
+"""
+
+from fsl_async.bounds.binding import SALT_BYTES, binding, private_digest
+from fsl_async.bounds.client import ProjectionError, private_part
+from fsl_async.bounds.of_task import terms_of
+from fsl_async.bounds.server import accepts, check_private, verifier_share
+from fsl_async.bounds.terms import BoundTerms, Method
+
+__all__ = [
+    "SALT_BYTES",
+    "BoundTerms",
+    "Method",
+    "ProjectionError",
+    "accepts",
+    "binding",
+    "check_private",
+    "private_digest",
+    "private_part",
+    "terms_of",
+    "verifier_share",
+]

@@ -1,0 +1,44 @@
+"""The terms of a task's bound."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from fsl_async.bounds.refusals import Wanted
+from fsl_async.bounds.terms import BoundTerms, Method
+from fsl_async.geometry import SEGMENTS
+from fsl_async.task import Dense, Plain, Sparse, Task
+from fsl_async.wire.public_part import forests_of
+
+
+@lru_cache(maxsize=64)
+def terms_of(shape: Task) -> BoundTerms | None:
+    """What a client proves of its update in rounds of this shape; None where nothing is bounded.
+
+    Args:
+        shape: a task, or what a round carries of it (`RoundConfig.shape`).
+
+    Raises:
+        MisuseError: the bound cannot be proved, or an honest client would be left out too often; the message says
+            which fraction bits, ring or method would do.
+    """
+    bound: float | None = getattr(shape, "bound", None)
+    method: Method = getattr(shape, "bound_proof", "exact")
+    if bound is None:
+        return None
+    in_trees = sum(forest.trees * forest.width for _, forest in forests_of(shape))
+    dense = sum(block.size for block in shape.blocks if isinstance(block, Dense))
+    sparse = [block for block in shape.blocks if isinstance(block, Sparse)]
+    touched = sum(block.select * block.width for block in sparse)
+    # A client changes no more of a block that moves plainly than it would with trees: the task has counted that.
+    always = sum(block.size for block in shape.blocks if isinstance(block, Dense) and not isinstance(block, Plain))
+    return Wanted(
+        method=method,
+        bound=bound,
+        ring_bits=shape.ring.bits,
+        fraction_bits=shape.ring.fraction_bits,
+        weights=in_trees + dense,
+        nonzero=max(1, touched + always),
+        payloads=SEGMENTS + max((block.stash for block in sparse), default=0) if sparse else 1,
+        max_clients=shape.max_clients,
+    ).terms()

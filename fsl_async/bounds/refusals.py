@@ -1,0 +1,98 @@
+"""Which bounds a task may ask for: those whose proofs hold, and whose honest clients are counted but for 2^-40.
+
+A refusal says what is wrong, and which fraction bits, ring or method would do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import floor, log2
+
+from fsl_async.bounds.terms import BoundTerms, Method
+from fsl_async.errors import MisuseError
+
+ERROR_BITS = 40
+"""An honest client is not counted with probability at most 2^-40."""
+
+ROOM = 1024
+"""The lemma of projections needs a guaranteed norm of at most 2^l / 1024."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a task says of its bound, as plain numbers.
+
+    Args:
+        method: "exact" or "projected".
+        bound: the L2 norm in the values' units.
+        ring_bits: l.
+        fraction_bits: of the ring.
+        weights: n, as of `BoundTerms`.
+        nonzero: how many of them an honest client's update may touch: Σ k·τ, and all of the dense blocks.
+        payloads: how many of a client's payloads may meet in one row: 3 + σ.
+        max_clients: the task's.
+    """
+
+    method: Method
+    bound: float
+    ring_bits: int
+    fraction_bits: int
+    weights: int
+    nonzero: int
+    payloads: int
+    max_clients: int
+
+    def terms(self) -> BoundTerms:
+        """The terms, refused if they do not hold.
+
+        Raises:
+            MisuseError: see the module.
+        """
+        terms = self._terms()
+        problem = self._problem(terms)
+        if problem:
+            raise MisuseError(f"task: bound={self.bound!r}: {problem}; {self._advice()}")
+        return terms
+
+    def _terms(self) -> BoundTerms:
+        norm = floor(Fraction(self.bound) * 2**self.fraction_bits)
+        return BoundTerms(self.method, self.ring_bits, self.fraction_bits, norm, self.weights)
+
+    def _problem(self, terms: BoundTerms) -> str | None:
+        """What is wrong with the terms; None if nothing is."""
+        ring = f"Ring({self.ring_bits}, fraction_bits={self.fraction_bits})"
+        if terms.norm < 1:
+            return f"it is below {2.0**-self.fraction_bits}, the smallest value of {ring}"
+        if terms.exact and self.nonzero * terms.norm**2 > 4 ** max(0, self.ring_bits - ERROR_BITS):
+            error = self.ring_bits - log2(self.nonzero) / 2 - log2(terms.norm)
+            return (
+                f"it is {terms.norm:,} units of {ring}, and honest updates of {self.nonzero:,} weights would not be "
+                f"counted with probability 2^{-error:.0f}, where 2^-{ERROR_BITS} is allowed"
+            )
+        if not terms.exact and ROOM**2 * terms.guaranteed_square > 4**self.ring_bits:
+            return f"what projections guarantee ({terms.slack:.2f} times as much) exceeds 1/{ROOM} of what {ring} holds"
+        if terms.largest_sum >= terms.field.prime:
+            return f"it is {terms.norm:,} units of {ring}, and its proof could wrap in the field"
+        if self.max_clients**2 * self.payloads * terms.guaranteed_square >= 4 ** (self.ring_bits - 1):
+            return f"the sum of {self.max_clients:,} updates of that size could wrap in {ring}"
+        return None
+
+    def _advice(self) -> str:
+        remedies = [remedy for other, remedy in self._others() if not other._problem(other._terms())]
+        return "use " + ", or ".join(remedies) if remedies else "use a smaller bound"
+
+    def _others(self) -> Iterator[tuple[Wanted, str]]:
+        """Other settings to try, and what to call them."""
+        fewer = [replace(self, fraction_bits=bits) for bits in range(self.fraction_bits - 1, -1, -1)]
+        for other in fewer:
+            if not other._problem(other._terms()):
+                yield other, f"Ring({self.ring_bits}, fraction_bits={other.fraction_bits}) or fewer of them"
+                break
+        for bits in (64, 128):
+            if bits > self.ring_bits:
+                yield replace(self, ring_bits=bits), f"Ring({bits}, fraction_bits={self.fraction_bits})"
+        if self.method == "exact":
+            projected = replace(self, method="projected")
+            yield projected, f'bound_proof="projected", which guarantees {projected._terms().slack:.2f} times the bound'

@@ -1,0 +1,128 @@
+"""A fully linear proof that the squares of shared values sum up to a known number (Boneh et al. 2019, BBCGI19).
+
+The M values lie on κ wires through G calls: value g belongs to wire g mod κ, call 1 + g div κ; zeros fill up. Wire j is
+the polynomial A_j of degree G with A_j(0) a random seed and A_j(c) its value of call c. The proof is the seeds and
+Q(0), …, Q(2G) of Q = Σ A_j². An additive share of values and proof gives a share of A_j(t) and Q(t) for any t.
+
+    T = Σ_{c=1…G} Q(c) is the claimed sum, and Σ_j A_j(t)² = Q(t) at a random t: so Q is what it should be.
+
+Rules: t is unknown until values and proof are fixed, so a wrong Q passes at 2G points t at most; t > 2G, because at
+t = 1…G the wires show values; one proof is queried at one t, ever, because a wire's seed hides one point of it.
+
+Source: D. Boneh, E. Boyle, H. Corrigan-Gibbs, N. Gilboa, Y. Ishai, Zero-knowledge proofs on secret-shared data via
+fully linear PCPs, CRYPTO 2019, §4.2 (degree two, all gates alike).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import factorial, isqrt
+from operator import mul
+
+from fsl_async.bounds.field import Field, dot, invert_all, lagrange, node_weights
+from fsl_async.bounds.gram import gram
+
+
+@dataclass(frozen=True)
+class Wires:
+    """How M values lie on the wires: a function of M alone."""
+
+    field: Field
+    values: int
+
+    @property
+    def calls(self) -> int:
+        """G, the values on one wire: about √(M/2), where seeds and Q together are fewest."""
+        return isqrt((self.values - 1) // 2) + 1
+
+    @property
+    def count(self) -> int:
+        """κ, how many wires there are."""
+        return -(-self.values // self.calls)
+
+    @property
+    def proof_elements(self) -> int:
+        """Field elements of a proof: κ seeds, then Q at 0…2G."""
+        return self.count + 2 * self.calls + 1
+
+    @property
+    def answer_elements(self) -> int:
+        """Field elements of an answer: T, Q(t), then A_0(t), …, A_{κ-1}(t)."""
+        return self.count + 2
+
+
+def prove(wires: Wires, values: Sequence[int], seeds: Sequence[int]) -> list[int]:
+    """The proof of some signed values under one fresh seed for each wire: the seeds, then Q(0), …, Q(2G).
+
+    Q is a quadratic form of the wires' nodes, so all their products K[c][c′] = Σ_j A_j(c)·A_j(c′) determine it, and
+    partial fractions turn each further Q(t) into 2G products:
+
+        Q(t) = ℓ(t)²·Σ_c [ α_c/(t-c) + β_c/(t-c)² ],  α_c = 2·w_c·Σ_{c′≠c} K[c][c′]·w_c′/(c-c′),  β_c = K[c][c]·w_c²
+
+    with ℓ(t) = Π (t - c) and w_c the nodes' weights. So all of Q costs O(M) operations and not O(G·M).
+    """
+    prime, calls, count = wires.field.prime, wires.calls, wires.count
+    rows = [list(values[start : start + count]) for start in range(0, calls * count, count)]
+    rows = [row + [0] * (count - len(row)) for row in rows]
+    across = [sum(map(mul, seeds, row)) % prime for row in rows]
+    inner = [[dot(wires.field, seeds, seeds), *across]]
+    inner += [[with_seed, *products] for with_seed, products in zip(across, gram(rows), strict=True)]
+    return [*seeds, *(inner[call][call] % prime for call in range(calls + 1)), *_extended(wires, inner)]
+
+
+def _extended(wires: Wires, inner: list[list[int]]) -> list[int]:
+    """Q(G+1), …, Q(2G) from all products of nodes."""
+    prime, calls = wires.field.prime, wires.calls
+    weights = node_weights(wires.field, calls)
+    inverse, by_difference, squared = _inverses(wires.field, calls)
+    alphas, betas = [], []
+    for call, products in enumerate(inner):
+        others = by_difference[calls - call : 2 * calls - call + 1]  # 1/(call - c′) for c′ = 0…G, and 0 for itself
+        mixed = dot(wires.field, map(mul, products, weights), others)
+        alphas.append(2 * weights[call] * mixed % prime)
+        betas.append(products[call] * weights[call] % prime * weights[call] % prime)
+    extended = []
+    for point in range(calls + 1, 2 * calls + 1):
+        start = 2 * calls - point
+        single, double = inverse[start : start + calls + 1], squared[start : start + calls + 1]
+        scale = factorial(point) // factorial(point - calls - 1)
+        extended.append((dot(wires.field, alphas, single) + dot(wires.field, betas, double)) * scale * scale % prime)
+    return extended
+
+
+@lru_cache(maxsize=16)
+def _inverses(field: Field, calls: int) -> tuple[list[int], list[int], list[int]]:
+    """1/2G, …, 1/1; then 1/G, …, 1/1, 0, 1/-1, …, 1/-G; and the first list's squares."""
+    falling = invert_all(field, range(2 * calls, 0, -1))
+    near = falling[calls:]
+    squared = [inverse * inverse % field.prime for inverse in falling]
+    return falling, [*near, 0, *(field.prime - inverse for inverse in reversed(near))], squared
+
+
+@dataclass(frozen=True)
+class Query:
+    """One server's question to one proof: the coefficients of a point t > 2G."""
+
+    wires: Wires
+    point: int
+
+    def at_point(self, values: Sequence[int], seeds: Sequence[int]) -> list[int]:
+        """A_j(t) of every wire, from shares of values and seeds."""
+        first, *others = lagrange(self.wires.field, self.wires.calls, self.point)
+        count, prime = self.wires.count, self.wires.field.prime
+        return [(first * seed + sum(map(mul, others, values[wire::count]))) % prime for wire, seed in enumerate(seeds)]
+
+    def answer(self, values: Sequence[int], proof: Sequence[int]) -> list[int]:
+        """T, Q(t), then A_0(t), …, from shares of values and proof."""
+        seeds, sums = proof[: self.wires.count], proof[self.wires.count :]
+        calls, field = self.wires.calls, self.wires.field
+        at_point = dot(field, lagrange(field, 2 * calls, self.point), sums)
+        return [sum(sums[1 : calls + 1]) % field.prime, at_point, *self.at_point(values, seeds)]
+
+
+def holds(wires: Wires, answer: Sequence[int], claimed: int) -> bool:
+    """Whether the sum of both servers' answers says that the squares sum up to the claimed number."""
+    total, at_point, *wire_values = answer
+    return total == claimed % wires.field.prime and dot(wires.field, wire_values, wire_values) == at_point

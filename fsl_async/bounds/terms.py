@@ -1,0 +1,131 @@
+"""What the proof of one task's bound looks like: every size of it, from public parameters alone.
+
+Two methods. *Exact*: each server lifts its own words, below 2^l, into the field; the difference of two words is the
+weight but for a wrap, whose probability the task keeps below 2^-40 (`fsl_async.bounds.refusals`). *Projected*: the
+weights are projected by a matrix of -1, 0 and 1 to `PROJECTIONS` numbers, of which the client gives integer shares that
+never wrap; any ring will do, and what is guaranteed is a factor `slack` above the bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import isqrt, ldexp, sqrt
+from typing import Literal, TypeAlias
+
+from fsl_async.bounds.field import Field, field_of
+from fsl_async.bounds.sum_of_squares import Wires
+from fsl_async.digests import DIGEST_BYTES
+
+Method: TypeAlias = Literal["exact", "projected"]
+
+PROJECTIONS = 512
+"""N, the rows of the matrix."""
+
+LIMITS = {256: (278, 2317), 512: (974, 3944), 1024: (2665, 6995), 2048: (6546, 12812)}
+"""By N, ten times T_low and T_high: an honest client's projections have squares of T_high·b² at most, but for 2^-40; if
+a vector's have T_low·c² or less, its norm is below c, but for 2^-128. docs/bounds-proofs.md has the proof; a test
+computes the table again."""
+
+SQUARES = 4
+"""What is missing from a sum of squares to its limit is itself a sum of four."""
+
+STATISTICAL = 64
+"""An integer mask hides its value but for 2^-64."""
+
+
+@dataclass(frozen=True)
+class BoundTerms:
+    """The parameters of the proofs in one round, and what follows from them.
+
+    Args:
+        method: "exact" or "projected".
+        ring_bits: l.
+        fraction_bits: of the ring, for messages to people.
+        norm: b, the bound as a ring integer.
+        weights: n, the elements of a client's whole update: every tree's payload in the order of the wire, then all
+            dense blocks.
+        projections: N, where the method is projected.
+    """
+
+    method: Method
+    ring_bits: int
+    fraction_bits: int
+    norm: int
+    weights: int
+    projections: int = PROJECTIONS
+
+    @property
+    def exact(self) -> bool:
+        """Whether the method is exact."""
+        return self.method == "exact"
+
+    @property
+    def limit(self) -> int:
+        """What the squares of all proved values sum up to: b², or ⌊T_high·b²⌋."""
+        return self.norm**2 if self.exact else LIMITS[self.projections][1] * self.norm**2 // 10
+
+    @property
+    def guaranteed_square(self) -> int:
+        """The square of the largest norm that an accepted update may have, rounded up."""
+        low, high = (1, 1) if self.exact else LIMITS[self.projections]
+        return -(-(self.norm**2) * high // low)
+
+    @property
+    def slack(self) -> float:
+        """The largest norm that an accepted update may have, by the bound."""
+        low, high = (1, 1) if self.exact else LIMITS[self.projections]
+        return sqrt(high / low)
+
+    @property
+    def masked(self) -> int:
+        """How many values travel as masked integers: the four squares, and all projections."""
+        return SQUARES if self.exact else self.projections + SQUARES
+
+    @property
+    def offset(self) -> int:
+        """Y, added to each of them so that none is negative."""
+        return 0 if self.exact else isqrt(self.limit)
+
+    @property
+    def mask_bytes(self) -> int:
+        """Bytes of one masked integer; the mask itself has one bit less."""
+        reach = self.norm if self.exact else self.offset
+        spread = 1 if self.exact else -(-(self.masked - 1).bit_length() // 2)
+        return -(-((2 * reach + 1).bit_length() + STATISTICAL + spread + 1) // 8)
+
+    @property
+    def field(self) -> Field:
+        """Where the proof is computed."""
+        return field_of(self.ring_bits)
+
+    @cached_property
+    def wires(self) -> Wires:
+        """The proof's geometry: the servers' words, if they are in it, then what is masked."""
+        return Wires(self.field, (self.weights if self.exact else 0) + self.masked)
+
+    @property
+    def integer_bytes(self) -> int:
+        """Bytes of all masked integers."""
+        return self.masked * self.mask_bytes
+
+    @property
+    def private_bytes(self) -> int:
+        """Bytes that the carrier gets from the client: masked integers, then its share of the proof."""
+        return self.integer_bytes + self.wires.proof_elements * self.field.element_bytes
+
+    @property
+    def verifier_bytes(self) -> int:
+        """Bytes that a server gives the other: the link's digest, if there is one, then its answer."""
+        return (0 if self.exact else DIGEST_BYTES) + self.wires.answer_elements * self.field.element_bytes
+
+    @property
+    def largest_sum(self) -> int:
+        """No sum of squares in the proof is above this, whatever a client sends."""
+        words = self.weights << 2 * self.ring_bits if self.exact else 0
+        return words + self.masked * ((1 << 8 * self.mask_bytes) + self.offset) ** 2 + self.limit
+
+    def in_units(self, squares: int) -> float:
+        """The root of a sum of squares of ring integers, in the values' units."""
+        root = isqrt(squares << 64)
+        return ldexp(root, -32 - self.fraction_bits)
