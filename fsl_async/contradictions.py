@@ -20,6 +20,10 @@ _WITHOUT_UPDATES: dict[str, tuple[object, str]] = {
     "apply": ("sum", _NONE),
     "weights": (None, _NONE),
     "optimizer": (None, _NONE),
+    "min_contributors": (
+        None,
+        "contributors are counted where sums are opened, and its rounds open none; leave it out",
+    ),
 }
 
 _ALONE: dict[str, dict[str, tuple[object, str]]] = {
@@ -38,6 +42,30 @@ _ALONE: dict[str, dict[str, tuple[object, str]]] = {
     },
 }
 """By protocol, the only value that a field may have, and why."""
+
+
+_UNCOUNTED: dict[str, tuple[object, str]] = {
+    "security": ("verified", "a count is worth something only if every client's trees are proved"),
+    "alignment": ("all", "a union shows every row that a single client has"),
+}
+"""The only values that fields may have where contributors are counted, and why."""
+
+
+def check_contributors(field: Callable[[str], Any]) -> None:
+    """Check the fields of a task that contradict its `min_contributors`.
+
+    Args:
+        field: gives the value of a field of the task.
+
+    Raises:
+        MisuseError: a field contradicts it; the message names both, and says why.
+    """
+    for name, (only, why) in _UNCOUNTED.items():
+        if field(name) != only:
+            raise MisuseError(
+                f"task: {name}={field(name)!r} contradicts min_contributors={field('min_contributors')!r}: {why}; use "
+                f"{name}={only!r}, or leave min_contributors out"
+            )
 
 
 def check_alone(protocol: str, field: Callable[[str], Any]) -> None:

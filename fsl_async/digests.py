@@ -49,6 +49,7 @@ class Domain(Enum):
     PROOF = b"fsl.proof"
     TAG_KEY = b"fsl.tag-key"
     TAG_MASK_KEY = b"fsl.tag-mask"
+    COUNTS = b"fsl.counts"
     SHARE = b"fsl.share"
     SHARE_COMMITMENT = b"fsl.share-commit"
     ROSTER = b"fsl.roster"

@@ -40,6 +40,8 @@ class Forest:
         positions: rows that one leaf covers (early termination), a power of two.
         element_bits: bits of a ring element.
         width: elements per row.
+        count_elements: 1 where contributors are counted: a count behind the row's elements, and a last leaf, the void
+            leaf, that stands over no row and on which dummies stand; otherwise 0.
     """
 
     segments: int
@@ -48,6 +50,7 @@ class Forest:
     positions: int
     element_bits: int
     width: int
+    count_elements: int = 0
 
     @property
     def trees(self) -> int:
@@ -61,13 +64,13 @@ class Forest:
 
     @property
     def bin_size(self) -> int:
-        """Θ, positions in every bin."""
+        """Θ, positions in every bin, with the void leaf's."""
         return self.leaves * self.positions
 
     @property
     def payload_elements(self) -> int:
         """Ring elements under one leaf."""
-        return self.positions * self.width
+        return self.positions * self.width + self.count_elements
 
     @property
     def planes(self) -> int:
@@ -132,13 +135,14 @@ def geometry_of(task: Task, block: Sparse) -> Geometry:
     bins = bins_per_segment(block.select, block.rows)
     bits = task.ring.bits
     positions = _positions_per_leaf(task, block, bins)
-    leaves = -(-block.rows // (bins * positions))
-    slot = Forest(1, 1, block.rows, 1, bits, block.width)
+    counted = int(task.min_contributors is not None)  # and one leaf more, over no row
+    leaves = -(-block.rows // (bins * positions)) + counted
+    slot = Forest(1, 1, block.rows + counted, 1, bits, block.width, counted)
     return Geometry(
         rows=block.rows,
         width=block.width,
         select=block.select,
-        bins=Forest(SEGMENTS, bins, leaves, positions, bits, block.width),
+        bins=Forest(SEGMENTS, bins, leaves, positions, bits, block.width, counted),
         stash=(slot,) * block.stash,
     )
 

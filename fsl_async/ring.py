@@ -57,6 +57,11 @@ class Ring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Elements of the given shape, all 0."""
         return self.from_bytes(bytes(int(np.prod(shape)) * self.element_bytes), *shape, writable=True)
 
+    @property
+    def one(self) -> Elements:
+        """The element 1, of no dimension."""
+        return self.from_bytes((1).to_bytes(self.element_bytes, "little"))
+
     def from_bytes(self, data: bytes | bytearray | memoryview, *shape: int, writable: bool = False) -> Elements:
         """View (or copy, if `writable`) little-endian bytes as elements of the given shape."""
         words = np.frombuffer(data, dtype="<u4" if self.bits == 32 else "<u8")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 import msgpack
 import msgspec
 
-from fsl_async.contradictions import NO_UPDATES, check_alone
+from fsl_async.contradictions import NO_UPDATES, check_alone, check_contributors
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.ring import Ring, float_below
@@ -161,6 +161,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         security: "verified" against malicious clients; or "semi-honest".
         min_clients: a round with fewer is aborted before anything is revealed; 16 if it is not given. A task that only
             retrieves has none.
+        min_contributors: a row is opened only if at least so many trees of the counted clients stand on it; rows with
+            fewer are never opened, and stay as they are. None: every row is opened. A client counts once for each row
+            that it selects, whether it updates it or not (see docs/security.md for clients that lie).
         max_clients: no more are admitted; bounds the largest value so that a sum cannot wrap.
         largest: the largest absolute value of one client's update of one weight; by default as large as the ring
             allows. A round whose sum exceeds what its clients can have contributed is refused, so the smaller this is,
@@ -198,6 +201,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     weights: str | None = None
     optimizer: Sgd | Momentum | Adam | None = None
     sample: int | float | None = None
+    min_contributors: int | None = None
 
     def __post_init__(self) -> None:
         _check_name("task", self.name)
@@ -215,6 +219,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         _check_range("task", "max_clients", self.max_clients, max(1, self.quorum), LARGEST_CLIENTS)
         _check_range("task", "retrievals", self.retrievals, 1, LARGEST_RETRIEVALS)
         self._check_sample()
+        self._check_contributors()
         self._check_largest()
         self._check_rule()
 
@@ -225,6 +230,17 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
                 raise MisuseError(f"task: a sample that is a fraction must be above 0 and at most 1, not {sample!r}")
         elif sample is not None:
             _check_range("task", "sample", sample, max(1, self.quorum), self.max_clients)
+
+    def _check_contributors(self) -> None:
+        if self.min_contributors is None:
+            return
+        _check_range("task", "min_contributors", self.min_contributors, 2, self.max_clients)
+        check_contributors(partial(getattr, self))
+        if not any(isinstance(block, Sparse) for block in self.blocks):
+            raise MisuseError(
+                "task: min_contributors counts who contributes to rows, and every client contributes to all of a dense "
+                "block; give the task a sparse block, or use min_clients"
+            )
 
     def _check_protocol(self) -> None:
         if self.protocol != "ssa" and self.ring is None:

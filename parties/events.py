@@ -42,7 +42,16 @@ __all__ = [
 
 
 EvidenceKind: TypeAlias = Literal[
-    "two-contents", "false-digest", "two-parts", "two-hints", "two-digests", "proof", "excess", "outcome", "violation"
+    "two-contents",
+    "false-digest",
+    "two-parts",
+    "two-hints",
+    "two-digests",
+    "proof",
+    "counts",
+    "excess",
+    "outcome",
+    "violation",
 ]
 """How a party contradicted itself or broke the protocol; `parties.server.evidence.Evidence` explains each kind."""
 

@@ -92,6 +92,8 @@ class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         union: in a union round, what it found.
         state: the digest of what the task's optimizer, or its own rule, keeps after the round; empty where that is
             nothing.
+        opened_rows: by sparse block, the rows that were opened, packed as a union is; empty where contributors are not
+            counted.
     """
 
     round_id: bytes
@@ -102,6 +104,7 @@ class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     model: tuple[BlockModel, ...]
     union: tuple[UnionBlock, ...] = ()
     state: bytes = b""
+    opened_rows: dict[Name, bytes] = {}
 
     @property
     def ended(self) -> Literal["done", "aborted", "refused"]:
@@ -146,6 +149,8 @@ class RoundOutcome(msgspec.Struct, frozen=True, kw_only=True):
             no fraction bits, integers.
         elements: the same sum as signed ring integers; `RingIntegers` takes them back.
         union: by sparse block, the union that the round found or was aligned on; empty where the task has none.
+        opened_rows: by sparse block, the rows that were opened, ascending, in a task with `min_contributors`; the sum
+            of the others is not known to anybody, and 0 in `update`.
     """
 
     number: int
@@ -154,11 +159,12 @@ class RoundOutcome(msgspec.Struct, frozen=True, kw_only=True):
     update: dict[str, npt.NDArray[Any]]
     elements: dict[str, npt.NDArray[Any]]
     union: dict[str, npt.NDArray[np.uint32]] = {}
+    opened_rows: dict[str, npt.NDArray[np.uint32]] = {}
 
     def __repr__(self) -> str:
         arrays = "".join(
             f", {name}={{{', '.join(f'{block!r}: {_form(array)}' for block, array in blocks.items())}}}"
-            for name, blocks in (("update", self.update), ("union", self.union))
+            for name, blocks in (("update", self.update), ("union", self.union), ("opened_rows", self.opened_rows))
             if blocks
         )
         return (
@@ -178,6 +184,9 @@ class ClientOutcome(msgspec.Struct, frozen=True, kw_only=True):
         opened: whether the submission is in a sum that was opened, and refused: both servers know the sum, so the same
             values must not be submitted again. `Client.outcome` then raises `SumRefusedError`.
         names: who is in the sum, sorted, in a task with `participants="names"`; otherwise empty.
+        opened_rows: by sparse block, the rows of which the sum was opened, ascending, in a task with
+            `min_contributors`; see `withheld`. Every client is told the same; of other rows nobody is told whether any
+            client contributed to them.
     """
 
     number: int
@@ -186,13 +195,35 @@ class ClientOutcome(msgspec.Struct, frozen=True, kw_only=True):
     participants: int
     opened: bool = False
     names: tuple[str, ...] = ()
+    opened_rows: dict[str, npt.NDArray[np.uint32]] = {}
+
+    def withheld(self, rows: Mapping[str, npt.ArrayLike]) -> dict[str, npt.NDArray[Any]]:
+        """Which of one's own rows were left out of the sum, because too few clients contributed to them.
+
+        Their values are in no share and in no model, so they may be submitted again in another round.
+
+            again = outcome.withheld({"items": [3, 7, 9]})["items"]     # array([7])
+
+        Args:
+            rows: by sparse block, rows that were submitted in this round.
+
+        Returns:
+            By block, those that were not opened, in the given order; none of a block where contributors are not
+            counted.
+        """
+        found = {name: np.asarray(numbers).reshape(-1) for name, numbers in rows.items()}
+        return {
+            name: numbers[~np.isin(numbers, self.opened_rows[name])] if name in self.opened_rows else numbers[:0]
+            for name, numbers in found.items()
+        }
 
     def __repr__(self) -> str:
         told = f", reason={self.reason!r}" if self.reason else ""
         opened = ", opened=True" if self.opened else ""
+        rows = "".join(f", {len(numbers)} rows of {name!r} opened" for name, numbers in self.opened_rows.items())
         return (
             f"ClientOutcome(number={self.number}, counted={self.counted}{told}, participants={self.participants}"
-            f"{opened}{_few('names', self.names)})"
+            f"{opened}{_few('names', self.names)}{rows})"
         )
 
 

@@ -15,9 +15,10 @@ import msgspec
 from fsl_async.config import BlockModel
 from fsl_async.errors import PeerViolationError
 from fsl_async.foreign_text import is_name
+from fsl_async.geometry import RowNumbers
 from fsl_async.task import Task
-from fsl_async.union import UnionBlock
-from parties.outcome import Done, Ending, Name, RoundReport
+from fsl_async.union import UnionBlock, unpack_union
+from parties.outcome import Aborted, Done, Ending, Name, RoundReport
 
 __all__ = ["NAME_BYTES", "STATEMENT_BYTES", "Statement", "longest_statement"]
 
@@ -46,6 +47,8 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         model: the model after the round.
         union: in a union round, what it found.
         names: who is in the sum, sorted, if the task asks for that; otherwise empty.
+        opened_rows: by sparse block, the rows that were opened, packed as a union is, if the task counts contributors;
+            the changed model shows them in any case.
     """
 
     client: Name
@@ -58,6 +61,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     model: tuple[BlockModel, ...]
     union: tuple[UnionBlock, ...] = ()
     names: tuple[Name, ...] = ()
+    opened_rows: dict[Name, bytes] = {}
 
     @staticmethod
     def of(report: RoundReport, client: str, *, included: bool, named: bool) -> Statement:
@@ -80,6 +84,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             model=report.model,
             union=report.union,
             names=report.clients if named else (),
+            opened_rows=report.opened_rows,
         )
 
     @property
@@ -110,7 +115,17 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise PeerViolationError(sender, f"sent a round's outcome that cannot be read: {error}") from error
         if wrong := statement._wrong(task, client):
             raise PeerViolationError(sender, f"sent a round's outcome {wrong}")
+        statement.rows(task, sender)
         return statement
+
+    def rows(self, task: Task, sender: str) -> dict[str, RowNumbers]:
+        """By sparse block, the rows that were opened, ascending; empty where contributors are not counted.
+
+        Raises:
+            PeerViolationError: they are not rows of the task's blocks.
+        """
+        sizes = {block.name: block.rows for _, block in task.sparse_blocks()}
+        return {name: unpack_union(packed, sizes[name], sender) for name, packed in self.opened_rows.items()}
 
     def _wrong(self, task: Task, client: str) -> str:
         """What makes it no statement that an honest server signs for this client; empty if nothing does."""
@@ -120,10 +135,19 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             return f"with {self.participants} clients in its sum; the task has at most {task.max_clients}"
         if self.included and self.excluded:
             return f"that both counts this client and does not ({self.excluded!r})"
+        if wrong := self._wrong_rows(task):
+            return wrong
         if self.names and task.participants != "names":
             return "with names of participants, for which the task does not ask"
         if task.participants == "names":
             return self._wrong_names()
+        return ""
+
+    def _wrong_rows(self, task: Task) -> str:
+        counts = task.min_contributors is not None and not isinstance(self.ending, Aborted)
+        expected = {block.name for _, block in task.sparse_blocks()} if counts else set()
+        if set(self.opened_rows) != expected:
+            return f"with opened rows of {sorted(self.opened_rows)}, expected of {sorted(expected)}"
         return ""
 
     def _wrong_names(self) -> str:
@@ -137,4 +161,6 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 def longest_statement(task: Task) -> int:
     """The bytes that no statement of a task exceeds."""
-    return STATEMENT_BYTES + (NAME_BYTES * task.max_clients if task.participants == "names" else 0)
+    names = NAME_BYTES * task.max_clients if task.participants == "names" else 0
+    rows = sum(NAME_BYTES + block.rows // 8 for _, block in task.sparse_blocks())
+    return STATEMENT_BYTES + names + (rows if task.min_contributors is not None else 0)

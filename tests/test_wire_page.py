@@ -238,13 +238,13 @@ def test_statements_and_credentials():
     receipt = (of(case["round id"]), name, of(case["submission digest"]))
     server.verify(H("fsl.receipt", *receipt), of(case["receipt"]))
     assert H("fsl.outcome", outcome).hex() == case["outcome's digest"]
-    order = ["round_id", "number", "ending", "clients", "excluded", "model", "union", "state"]
+    order = ["round_id", "number", "ending", "clients", "excluded", "model", "union", "state", "opened_rows"]
     assert list(msgpack.unpackb(outcome)) == list(msgpack.unpackb(of(case["outcome of an aborted round"]))) == order
     statement_fields = ["client", "round_id", "number", "ending", "participants", "included", "excluded", "model"]
     server.verify(H("fsl.statement", of(case["statement"])), of(case["statement's signature"]))
     kinds = ("for a client that was left out", "of an aborted round", "with names")
     said = {kind: msgpack.unpackb(of(case[f"statement {kind}"])) for kind in kinds}
-    assert all(list(each) == [*statement_fields, "union", "names"] for each in said.values())
+    assert all(list(each) == [*statement_fields, "union", "names", "opened_rows"] for each in said.values())
     told = [(each["client"], each["participants"], each["included"], each["excluded"]) for each in said.values()]
     assert told == [("carol", 2, False, "only_s0"), (case["name"], 0, False, ""), (case["name"], 2, True, "")]
     assert said["with names"] == msgpack.unpackb(of(case["statement"])) | {"names": ["alice", "bob"]}

@@ -1,6 +1,7 @@
 """A client's trees: rows are checked and placed in bins, and one tree is made for every bin.
 
-Rules: every bin gets a tree, an empty one a tree at a random position, so that nothing shows which bins are occupied;
+Rules: every bin gets a tree, an empty one a tree at a random position (on the void leaf where contributors are
+counted, because it must count on no row), so that nothing shows which bins are occupied;
 the sizes of what leaves this module depend on the task alone. Rows that find no bin are deferred and named, never
 dropped.
 
@@ -171,6 +172,8 @@ def _place(
 def _with_dummies(
     item: npt.NDArray[np.int32], position: Positions, forest: Forest, randomness: Randomness
 ) -> Positions:
+    if forest.count_elements:
+        return np.where(item >= 0, position, forest.leaves - 1).astype(np.uint32)
     anywhere = np.frombuffer(randomness(8 * forest.trees), dtype="<u8") % np.uint64(forest.bin_size)
     return np.where(item >= 0, position, anywhere).astype(np.uint32)
 

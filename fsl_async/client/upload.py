@@ -217,10 +217,14 @@ def _places_among(planted: RowNumbers, rows: RowNumbers, name: str, task: Task) 
 
 
 def _payload(task: Task, forest: Forest, planted: Planted, payload: Elements) -> Elements:
-    """The payload of each tree of a forest: (trees, positions, width)."""
+    """The payload of each tree of a forest: (trees, payload elements); a count of 1 at the end where there are any."""
     values = payload[planted.item]  # item -1, a dummy, takes the zero row at the end
-    elements = task.ring.zeros(forest.trees, forest.positions, forest.width)
-    elements[np.arange(forest.trees), planted.slots] = values
+    elements = task.ring.zeros(forest.trees, forest.payload_elements)
+    rows = elements[:, : forest.positions * forest.width]
+    rows.reshape(forest.trees, forest.positions, forest.width, *elements.shape[2:])[
+        np.arange(forest.trees), planted.slots
+    ] = values
+    elements[:, forest.positions * forest.width :] = task.ring.one
     return elements
 
 

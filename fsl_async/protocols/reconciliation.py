@@ -41,9 +41,10 @@ class Word(IntEnum):
     CLOSING = 4
     ROSTER = 5
     PROOFS = 6
-    COMMITMENT = 7
-    SHARE = 8
-    CONCLUSION = 9
+    COUNTS = 7
+    COMMITMENT = 8
+    SHARE = 9
+    CONCLUSION = 10
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,8 @@ _SAID: dict[type[Round], Word] = {
     ssa.Rostered: Word.ROSTER,
     ssa.Proved: Word.PROOFS,
     ssa.Verified: Word.PROOFS,
+    ssa.Tallied: Word.COUNTS,
+    ssa.Chosen: Word.COUNTS,
     ssa.Committed: Word.COMMITMENT,
     ssa.Revealed: Word.SHARE,
     ssa.Combined: Word.SHARE,
@@ -111,6 +114,7 @@ _HEARD: dict[str, Word] = {
     psr.PeerClosed.said: Word.CLOSING,
     ssa.PeerRoster.said: Word.ROSTER,
     ssa.PeerProofs.said: Word.PROOFS,
+    ssa.PeerCounts.said: Word.COUNTS,
     ssa.PeerCommitment.said: Word.COMMITMENT,
     ssa.PeerShare.said: Word.SHARE,
     ssa.PeerConclusion.said: Word.CONCLUSION,
@@ -171,7 +175,15 @@ def known_of_round(before: Known, state: Round, round_id: bytes) -> Known:
 def _roster_sent(state: Round) -> bytes:
     """The digest of the list that was sent; empty before, and once the state does not need the list any more."""
     match state:
-        case ssa.Closed() | ssa.Rostered() | ssa.Proved() | ssa.Verified() | ssa.Committed():
+        case (
+            ssa.Closed()
+            | ssa.Rostered()
+            | ssa.Proved()
+            | ssa.Verified()
+            | ssa.Tallied()
+            | ssa.Chosen()
+            | ssa.Committed()
+        ):
             return digest(Domain.ROSTER, pack_digests(state.entries))
         case _:
             return b""

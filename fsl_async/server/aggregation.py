@@ -9,6 +9,7 @@ Source: paper §"Basic Protocols" (SSA); design §7, §8, §12. The proofs repla
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -25,7 +26,7 @@ from fsl_async.ring import Elements
 from fsl_async.server.jobs import Job, tree_of
 from fsl_async.server.sums import BinSum, CellMemory, UnionSum
 from fsl_async.task import Sparse, Task
-from fsl_async.wire.public_part import ForestKey, Part, dense_bytes, forests_of
+from fsl_async.wire.public_part import ALL_ROWS, ForestKey, Opened, Part, dense_bytes, forests_of, shape_of_share
 
 
 @dataclass(frozen=True)
@@ -126,8 +127,23 @@ class Aggregate:
         for block_sum in self._bins.values():
             block_sum.release()
 
-    def share(self) -> bytes:
-        """This server's share of the aggregate: every block's elements in the task's order, little-endian."""
+    def counts(self) -> bytes:
+        """This server's share of the counts of contributors: of every row of every sparse block, 32 bits of it."""
+        ring = self._config.shape.ring
+        parts: list[bytes] = []
+        for index, _ in self._config.shape.sparse_blocks():
+            counts = self._bins[index].rows()[:, -1]
+            signed = counts if self._server == 0 else ring.negate(counts)
+            words = np.ascontiguousarray(signed).view(np.uint32).reshape(len(counts), -1)
+            parts.append(words[:, 0].tobytes())
+        return b"".join(parts)
+
+    def share(self, opened: Opened = ALL_ROWS) -> bytes:
+        """This server's share of the aggregate: every block's elements in the task's order, little-endian.
+
+        Args:
+            opened: by sparse block, the rows whose elements are in it; those of the others are in no share.
+        """
         task = self._config.shape
         ring = task.ring
         parts: list[bytes] = []
@@ -135,7 +151,7 @@ class Aggregate:
         numbers = {block.name: index for index, block in task.sparse_blocks()}
         for block in task.blocks:
             if isinstance(block, Sparse):
-                folded = self._rows(numbers[block.name])
+                folded = self._rows(numbers[block.name], opened.get(block.name))[:, : block.width]
                 signed = folded if self._server == 0 else ring.negate(folded)
                 parts.append(signed.tobytes())
             else:
@@ -193,18 +209,19 @@ class Aggregate:
         )
         self._dense = task.ring.add(self._dense, share)
 
-    def _rows(self, index: int) -> Elements:
-        """The sum of every row of a block."""
-        totals = self._bins[index].rows()
+    def _rows(self, index: int, opened: RowNumbers | None) -> Elements:
+        """The sum of every row of a block, or of those that are opened."""
+        totals = self._bins[index].rows(opened)
         return self._config.shape.ring.add(totals, self._unions[index].rows()) if index in self._unions else totals
 
 
-def split_share(task: Task, share: Buffer) -> dict[str, Elements]:
-    """View a share's bytes as every block's elements: (rows, width) or (size,)."""
+def split_share(task: Task, share: Buffer, opened: Opened = ALL_ROWS) -> dict[str, Elements]:
+    """View a share's bytes as every block's elements: (rows, width), of the opened rows, or (size,)."""
     blocks: dict[str, Elements] = {}
     offset = 0
     for block in task.blocks:
-        stop = offset + block.weights * task.ring.element_bytes
-        blocks[block.name] = task.ring.from_bytes(memoryview(share)[offset:stop], *block.shape)
+        shape = shape_of_share(block, opened)
+        stop = offset + math.prod(shape) * task.ring.element_bytes
+        blocks[block.name] = task.ring.from_bytes(memoryview(share)[offset:stop], *shape)
         offset = stop
     return blocks

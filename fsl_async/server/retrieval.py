@@ -89,7 +89,7 @@ class PermutedModel:
                 partial(
                     kernels.select_rows,
                     self._tables[key][segment],
-                    stacked[:, segment],
+                    stacked[:, segment, : forest.leaves - forest.count_elements],  # the void leaf has no rows
                     out[:, segment],
                     forest.positions,
                     first,

@@ -110,17 +110,25 @@ class BinSum:
             self._memory.give_back(cells)
         self._cells = []
 
-    def rows(self) -> Elements:
-        """The sum of every row: (rows, width)."""
-        rows = self._block.rows
-        totals = self._ring.zeros(rows, self._block.width)
+    def rows(self, chosen: RowNumbers | None = None) -> Elements:
+        """The sum of every row, or of chosen ones: (rows, width).
+
+        Where contributors are counted, the row's count is one element more, the last.
+        """
+        rows, forest = self._block.rows, self._geometry.bins
+        count = rows if chosen is None else len(chosen)
+        totals = self._ring.zeros(count, self._block.width + forest.count_elements)
         if not self._allocated:
             return totals
-        forest = self._geometry.bins
-        tables = [kernels.Permutation(self._placement, segment, rows).table() for segment in range(forest.segments)]
+        whole = slice(rows) if chosen is None else chosen  # without the void leaf
+        tables = [
+            np.ascontiguousarray(kernels.Permutation(self._placement, segment, rows).table()[whole])
+            for segment in range(forest.segments)
+        ]
         kernels.fold(self._cells[0], tables, totals, forest.positions)
         for slot in self._cells[1:]:
-            totals = self._ring.add(totals, _elements_of(slot[0, :, :, 0].transpose(1, 0, 2), self._ring, totals))
+            planes = slot[0, :, :, 0][whole].transpose(1, 0, 2)
+            totals = self._ring.add(totals, _elements_of(planes, self._ring, totals))
         return totals
 
 

@@ -192,8 +192,8 @@ class Known(Message, frozen=True, tag="known", kw_only=True, omit_defaults=True)
     last: bytes = b""
     aborted: bool = False
     present: bytes = b""
-    said: Annotated[int, msgspec.Meta(ge=0, le=9)] = 0
-    heard: Annotated[int, msgspec.Meta(ge=0, le=9)] = 0
+    said: Annotated[int, msgspec.Meta(ge=0, le=10)] = 0
+    heard: Annotated[int, msgspec.Meta(ge=0, le=10)] = 0
     toss: bytes = b""
     peer_toss: bytes = b""
     asked: bytes = b""
@@ -258,6 +258,12 @@ class Proofs(Message, frozen=True, tag="proofs"):
     round_id: bytes
 
 
+class RowCounts(Message, frozen=True, tag="row-counts"):
+    """This server's share of how many clients contribute to each row; the bulk is one 32-bit word for each."""
+
+    round_id: bytes
+
+
 class Commitment(Message, frozen=True, tag="commitment"):
     """A commitment to this server's share of the aggregate."""
 
@@ -289,7 +295,7 @@ class Abort(Message, frozen=True, tag="abort"):
 
 FromClient: TypeAlias = AskTask | Enter | Retrieve | Recall | Download | Submit | Hint | AskOutcome
 FromServer: TypeAlias = TaskIs | Opened | Answer | Block | Receipt | Finished | Refused
-OfRound: TypeAlias = Closing | RosterList | Proofs | Commitment | Share | Conclusion | Abort
+OfRound: TypeAlias = Closing | RosterList | Proofs | RowCounts | Commitment | Share | Conclusion | Abort
 """What the servers say to each other in an open round, besides what they forward."""
 
 FromPeer: TypeAlias = Known | TossCommitment | TossReveal | AskedList | Forward | OfRound

@@ -12,13 +12,15 @@ session it brings hints only, because the session's trees were proved when it be
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 
-from fsl_async.geometry import Forest, geometry_of
-from fsl_async.task import Dense, Task
+from fsl_async.geometry import Forest, RowNumbers, geometry_of
+from fsl_async.task import Block, Dense, Task
 
 
 class ForestKey(NamedTuple):
@@ -133,11 +135,33 @@ def _has_padding(forest: Forest, kind: str, piece: memoryview) -> bool:
     return bool(bits % 8) and any(last >> bits % 8 for last in packed[row - 1 :: row])
 
 
+Opened: TypeAlias = Mapping[str, RowNumbers]
+"""By block, the rows that are opened, ascending; of a block that is left out all are."""
+
+ALL_ROWS: Opened = MappingProxyType({})
+"""Where contributors are not counted."""
+
+
 def dense_bytes(task: Task) -> int:
     """Bytes of a client's share of all dense blocks, and of those that the round moves plainly."""
     return sum(block.size for block in task.blocks if isinstance(block, Dense)) * task.ring.element_bytes
 
 
-def share_bytes(task: Task) -> int:
-    """Bytes of a server's share of the whole aggregate."""
-    return sum(block.weights for block in task.blocks) * task.ring.element_bytes
+def share_bytes(task: Task, opened: Opened = ALL_ROWS) -> int:
+    """Bytes of a server's share of the aggregate, or of the rows of it that are opened."""
+    weights = sum(math.prod(shape_of_share(block, opened)) for block in task.blocks)
+    return weights * task.ring.element_bytes
+
+
+def shape_of_share(block: Block, opened: Opened) -> tuple[int, ...]:
+    """The shape of a block's array in a share: of the opened rows alone where not all are."""
+    return (len(opened[block.name]), *block.shape[1:]) if block.name in opened else block.shape
+
+
+COUNT_BYTES = 4
+"""Of a row's count in a share of the counts: a count is below 2^31, so its share needs no more of the ring's bits."""
+
+
+def counts_bytes(task: Task) -> int:
+    """Bytes of a server's share of the counts of contributors: a word for every row of every sparse block."""
+    return sum(block.rows for _, block in task.sparse_blocks()) * COUNT_BYTES

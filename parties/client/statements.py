@@ -13,6 +13,7 @@ from fsl_async.differences import first_difference
 from fsl_async.digests import Domain
 from fsl_async.errors import FslError, PeerViolationError
 from fsl_async.foreign_text import printable
+from fsl_async.task import Task
 from fsl_async.wire.messages import AskOutcome, Finished, Receipt
 from parties.client.requests import Requests
 from parties.client.setup import ClientSetup
@@ -41,7 +42,7 @@ async def learn_outcome(setup: ClientSetup, requests: Requests, config: RoundCon
     """
     told = await requests.both(partial(_account, setup, requests, config))
     statements = {server: account for server, account in enumerate(told) if isinstance(account, Statement)}
-    accounts = {server: _outcome(statement) for server, statement in statements.items()}
+    accounts = {server: _outcome(setup.task, statement) for server, statement in statements.items()}
     if len(accounts) < 2:
         denials = {server: account for server, account in enumerate(told) if not isinstance(account, Statement)}
         raise OutcomeUnknownError(_unknown(config.number, denials, accounts), config.number, accounts)
@@ -95,7 +96,7 @@ async def signed_statement(setup: ClientSetup, requests: Requests, round_id: byt
     return statement
 
 
-def _outcome(statement: Statement) -> ClientOutcome:
+def _outcome(task: Task, statement: Statement) -> ClientOutcome:
     """What a statement tells its client."""
     reason = "" if statement.included else statement.excluded or "not submitted in time"
     match statement.ending:
@@ -114,6 +115,7 @@ def _outcome(statement: Statement) -> ClientOutcome:
         participants=statement.participants,
         opened=statement.opened,
         names=statement.names,
+        opened_rows=statement.rows(task, "a server"),
     )
 
 

@@ -35,6 +35,7 @@ from fsl_async.wire.messages import (
     Known,
     Proofs,
     RosterList,
+    RowCounts,
     Share,
     TossCommitment,
     TossReveal,
@@ -200,7 +201,7 @@ class Actor:
                 await self.sequence.take_toss(message)
             case AskedList():
                 await self.sequence.take_asked(message, bulk)
-            case Closing() | RosterList() | Proofs() | Commitment() | Share() | Conclusion() | Abort():
+            case Closing() | RosterList() | Proofs() | RowCounts() | Commitment() | Share() | Conclusion() | Abort():
                 run = self.rounds.find(message.round_id)
                 if run is None:
                     self.sequence.check_known(message.round_id)

@@ -33,7 +33,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             the other server: `two-parts`, the part that was forwarded is not the one that the client announced here;
             `two-digests`, the two servers hold different submissions of the client; `proof`, their proof digests of
             its trees differ; `excess`, the opened sum is more than its clients can have contributed. About the other
-            server: `outcome`, the task's own rule gave it another outcome; `violation`, it broke the protocol.
+            server: `counts`, its share of the counts of contributors is false; `outcome`, the task's own rule gave it
+            another outcome; `violation`, it broke the protocol.
         first: the digest that this server knew before, or computed itself; empty for a violation.
         second: the digest that contradicts it; empty for a violation.
         explanation: the same, for people.

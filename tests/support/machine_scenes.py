@@ -146,10 +146,12 @@ def _assembly_scene() -> Scene:
 ALICE, BOB, CAROL = key(10), key(11), key(12)
 TERMS = ssa.Terms(round_id=key(0), server=0, minimum=2, verified=True)
 OWN_RULE = ssa.Terms(round_id=key(0), server=0, minimum=2, verified=True, own_rule=True)
+COUNTING = ssa.Terms(round_id=key(0), server=0, minimum=2, verified=True, contributors=True)
 SEMI_HONEST = ssa.Terms(round_id=key(0), server=0, minimum=2, verified=False)
 ENTRIES = {"alice": ALICE, "bob": BOB}
 PROOFS = {"alice": key(20), "bob": key(21)}
 SHARE, NONCE, PEER_SHARE, PEER_NONCE, OUTCOME = (key(number) for number in range(30, 35))
+COUNTS, PEER_COUNTS = key(40), key(41)
 PEER_COMMITMENT = ssa.share_commitment(TERMS, 1, ENTRIES, PEER_SHARE, PEER_NONCE)
 
 SUBMITTED = ssa.Submitted("bob", BOB)
@@ -169,22 +171,30 @@ HAPPY_PATH: tuple[Event, ...] = (
 )
 
 
+COUNTED = (ssa.RowsCounted(COUNTS), ssa.PeerCounts(PEER_COUNTS))
+"""What comes after the proofs where contributors are counted."""
+
+
 def states_of_a_round() -> list[Any]:
     """Every state of a verified round on S0."""
     states: list[Any] = [ssa.Open()]
     for event in HAPPY_PATH:
         states.append(ssa.step(states[-1], event, TERMS))
+    verified = next(state for state in states if isinstance(state, ssa.Verified))
+    tallied = ssa.step(verified, COUNTED[0], COUNTING)
+    counting = [tallied, ssa.step(tallied, COUNTED[1], COUNTING)]
     closing = ssa.step(ssa.Open({"alice": ALICE}), PEER_ROSTER, TERMS)
     differed = ssa.step(ssa.step(states[-3], ssa.Applied(key(99)), OWN_RULE), HAPPY_PATH[-1], OWN_RULE)
-    return [*states, closing, differed, ssa.step(states[3], ssa.GaveUp("tired"), TERMS)]
+    return [*states, *counting, closing, differed, ssa.step(states[3], ssa.GaveUp("tired"), TERMS)]
 
 
 def _ssa_scene() -> Scene:
     r = ssa
     after_closing = (r.Rostered, r.Proved, r.Verified, r.Committed, r.Revealed, r.Combined, r.Concluded, r.Done)
+    counting = (r.Tallied, r.Chosen)
     heard_in = {
-        r.PeerRoster: (r.Closing, *after_closing),
-        r.PeerProofs: after_closing[2:],
+        r.PeerRoster: (r.Closing, *after_closing, *counting),
+        r.PeerProofs: (*after_closing[2:], *counting),
         r.PeerCommitment: after_closing[4:],
         r.PeerShare: after_closing[5:],
         r.PeerConclusion: after_closing[7:],
@@ -195,17 +205,23 @@ def _ssa_scene() -> Scene:
         for event in (r.PeerRoster, r.PeerProofs, r.PeerCommitment, r.PeerShare, r.PeerConclusion)
         for state in (*heard_in[event], r.Aborted)
     }
+
+    def step(state: Any, event: Any) -> Any:
+        counts = isinstance(state, r.Verified | r.Tallied) and isinstance(event, r.RowsCounted | r.PeerCounts)
+        return r.step(state, event, COUNTING if counts else TERMS)
+
     return Scene(
         name="ssa",
         table=r.ACCEPTS,
         transitions=r.TRANSITIONS,
-        step=lambda state, event: r.step(state, event, TERMS),
+        step=step,
         states=_by_type(states_of_a_round()),
-        events=_by_type((*HAPPY_PATH, r.GraceOver(), r.GaveUp("tired"), r.PeerAbort("S1 gave up: tired"))),
+        events=_by_type((*HAPPY_PATH, *COUNTED, r.GraceOver(), r.GaveUp("tired"), r.PeerAbort("S1 gave up: tired"))),
         harmless=frozenset(
             late
-            | {(state, r.GraceOver) for state in (*after_closing, r.Differed, r.Aborted)}
-            | {(r.Aborted, event) for event in (r.PeerAbort, r.Evaluated, r.Summed)}
+            | {(state, r.GraceOver) for state in (*after_closing, *counting, r.Differed, r.Aborted)}
+            | {(r.Aborted, event) for event in (r.PeerAbort, r.Evaluated, r.RowsCounted, r.PeerCounts, r.Summed)}
+            | {(r.Chosen, r.PeerCounts)}
         ),
     )
 

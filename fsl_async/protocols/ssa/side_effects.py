@@ -12,11 +12,13 @@ from typing import TypeAlias, assert_never
 from fsl_async.digests import Domain, digest
 from fsl_async.protocols.ssa.states import (
     Aborted,
+    Chosen,
     Closed,
     Closing,
     Combined,
     Committed,
     Concluded,
+    Counts,
     Differed,
     Done,
     Open,
@@ -24,11 +26,12 @@ from fsl_async.protocols.ssa.states import (
     Revealed,
     Rostered,
     Round,
+    Tallied,
     Terms,
     Verified,
 )
 from fsl_async.wire.client_digests import ClientDigests, pack_digests
-from fsl_async.wire.messages import Abort, Commitment, Conclusion, Proofs, RosterList, Share
+from fsl_async.wire.messages import Abort, Commitment, Conclusion, Proofs, RosterList, RowCounts, Share
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,14 @@ class SendShare:
 
 
 @dataclass(frozen=True)
+class SendCounts:
+    """Send our share of the counts of contributors, kept by its digest, to the peer."""
+
+    message: RowCounts
+    counts: bytes
+
+
+@dataclass(frozen=True)
 class AwaitGrace:
     """Report `GraceOver` when the grace period has passed."""
 
@@ -60,10 +71,21 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
-class Sum:
-    """Leave only these submissions in the sum, form the share, then report `Summed`."""
+class CountRows:
+    """Leave only these submissions in the sum, form the share of the counts, then report `RowsCounted`."""
 
     counted: ClientDigests
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Leave only these submissions in the sum, form the share, then report `Summed`.
+
+    Where contributors are counted, of the rows that both shares of the counts open.
+    """
+
+    counted: ClientDigests
+    counts: Counts = ()
 
 
 @dataclass(frozen=True)
@@ -74,9 +96,10 @@ class Apply:
     excluded: Mapping[str, str]
     share: bytes
     peer_share: bytes
+    counts: Counts = ()
 
 
-Effect: TypeAlias = Send | SendShare | AwaitGrace | Evaluate | Sum | Apply
+Effect: TypeAlias = Send | SendCounts | SendShare | AwaitGrace | Evaluate | CountRows | Sum | Apply
 
 
 def effects(state: Round, terms: Terms) -> tuple[Effect, ...]:
@@ -96,12 +119,26 @@ def effects(state: Round, terms: Terms) -> tuple[Effect, ...]:
             return (
                 _send_roster(state.entries, terms),
                 *_send_proofs(state.proofs, terms),
-                Sum(state.counted),
+                CountRows(state.counted) if terms.contributors else Sum(state.counted),
+            )
+        case Tallied():
+            return (
+                _send_roster(state.entries, terms),
+                *_send_proofs(state.proofs, terms),
+                _send_counts(state.counts, terms),
+            )
+        case Chosen():
+            return (
+                _send_roster(state.entries, terms),
+                *_send_proofs(state.proofs, terms),
+                _send_counts(state.counts[terms.server], terms),
+                Sum(state.counted, state.counts),
             )
         case Committed():
             return (
                 _send_roster(state.entries, terms),
                 *_send_proofs(state.proofs, terms),
+                *(_send_counts(counts, terms) for counts in state.counts[terms.server :][:1]),
                 _send_commitment(state, terms),
             )
         case Revealed():
@@ -112,7 +149,7 @@ def effects(state: Round, terms: Terms) -> tuple[Effect, ...]:
         case Combined():
             return (
                 _send_share(state.share, state.nonce, terms),
-                Apply(state.counted, state.excluded, state.share, state.peer_share),
+                Apply(state.counted, state.excluded, state.share, state.peer_share, state.counts),
             )
         case Concluded():
             return (
@@ -127,10 +164,15 @@ def effects(state: Round, terms: Terms) -> tuple[Effect, ...]:
             assert_never(state)
 
 
-def share_commitment(terms: Terms, server: int, counted: Mapping[str, bytes], share: bytes, nonce: bytes) -> bytes:
-    """What server `server` commits to before shares are revealed: its share of the sum over exactly these clients."""
+def share_commitment(
+    terms: Terms, server: int, counted: Mapping[str, bytes], share: bytes, nonce: bytes, counts: Counts = ()
+) -> bytes:
+    """What server `server` commits to before shares are revealed: its share of the sum over exactly these clients.
+
+    Where contributors are counted, over exactly the rows that these shares of the counts open.
+    """
     roster = digest(Domain.ROSTER, pack_digests(counted))
-    return digest(Domain.SHARE_COMMITMENT, terms.round_id, bytes([server]), roster, share, nonce)
+    return digest(Domain.SHARE_COMMITMENT, terms.round_id, bytes([server]), roster, *counts, share, nonce)
 
 
 def _send_roster(entries: ClientDigests, terms: Terms) -> Send:
@@ -142,8 +184,12 @@ def _send_proofs(proofs: ClientDigests, terms: Terms) -> tuple[Send, ...]:
 
 
 def _send_commitment(state: Committed | Revealed, terms: Terms) -> Send:
-    commitment = share_commitment(terms, terms.server, state.counted, state.share, state.nonce)
+    commitment = share_commitment(terms, terms.server, state.counted, state.share, state.nonce, state.counts)
     return Send(Commitment(terms.round_id, commitment))
+
+
+def _send_counts(counts: bytes, terms: Terms) -> SendCounts:
+    return SendCounts(RowCounts(terms.round_id), counts)
 
 
 def _send_share(share: bytes, nonce: bytes, terms: Terms) -> SendShare:

@@ -18,6 +18,9 @@ from fsl_async.wire.client_digests import ClientDigests, pack_digests
 Heard: TypeAlias = dict[str, bytes]
 """By what it was, the digest of what the peer has said."""
 
+Counts: TypeAlias = tuple[bytes, ...]
+"""S0's and S1's share of the counts of contributors, by their digests; empty where none are exchanged."""
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -29,6 +32,7 @@ class Terms:
         minimum: a round with fewer clients is aborted.
         verified: whether proofs are exchanged.
         own_rule: whether the task applies a function of its own, whose results on two servers may differ honestly.
+        contributors: whether only rows with enough contributors are opened, so that counts are exchanged first.
     """
 
     round_id: bytes
@@ -36,6 +40,7 @@ class Terms:
     minimum: int
     verified: bool
     own_rule: bool = False
+    contributors: bool = False
 
     @property
     def peer(self) -> str:
@@ -86,12 +91,34 @@ class Proved(State, frozen=True):
 
 
 class Verified(State, frozen=True):
-    """It is settled who counts; our share is being summed."""
+    """It is settled who counts; our share is being summed, or first our share of the counts of contributors."""
 
     entries: ClientDigests
     counted: ClientDigests
     excluded: dict[str, str]
     proofs: ClientDigests
+    heard: Heard
+
+
+class Tallied(State, frozen=True):
+    """Our share of the counts of contributors is sent; the peer's is awaited."""
+
+    entries: ClientDigests
+    counted: ClientDigests
+    excluded: dict[str, str]
+    proofs: ClientDigests
+    counts: bytes
+    heard: Heard
+
+
+class Chosen(State, frozen=True):
+    """Both shares of the counts are known, and so which rows are opened; our share of these is being summed."""
+
+    entries: ClientDigests
+    counted: ClientDigests
+    excluded: dict[str, str]
+    proofs: ClientDigests
+    counts: Counts
     heard: Heard
 
 
@@ -106,6 +133,7 @@ class Committed(State, frozen=True):
     share: bytes
     nonce: bytes
     heard: Heard
+    counts: Counts = ()
 
 
 class Revealed(State, frozen=True):
@@ -118,6 +146,7 @@ class Revealed(State, frozen=True):
     nonce: bytes
     peer_commitment: bytes
     heard: Heard
+    counts: Counts = ()
 
 
 class Combined(State, frozen=True):
@@ -130,6 +159,7 @@ class Combined(State, frozen=True):
     nonce: bytes
     peer_share: bytes
     heard: Heard
+    counts: Counts = ()
 
 
 class Concluded(State, frozen=True):
@@ -170,6 +200,8 @@ Round: TypeAlias = (
     | Rostered
     | Proved
     | Verified
+    | Tallied
+    | Chosen
     | Committed
     | Revealed
     | Combined
@@ -209,6 +241,12 @@ class Evaluated(Event, frozen=True):
     proofs: ClientDigests
 
 
+class RowsCounted(Event, frozen=True):
+    """Our share of the counts of every row's contributors, by its digest."""
+
+    counts: bytes
+
+
 class Summed(Event, frozen=True):
     """Our share of the aggregate, by its digest, and a fresh nonce."""
 
@@ -245,6 +283,17 @@ class PeerProofs(PeerEvent, frozen=True):
         return digest(Domain.PROOF, pack_digests(self.proofs))
 
 
+class PeerCounts(PeerEvent, frozen=True):
+    """The peer's share of the counts of contributors, by its digest."""
+
+    said: ClassVar[str] = "share of the counts"
+    counts: bytes
+
+    def content(self) -> bytes:
+        """The digest."""
+        return self.counts
+
+
 class PeerCommitment(PeerEvent, frozen=True):
     """The peer's commitment to its share."""
 
@@ -274,11 +323,13 @@ RoundEvent: TypeAlias = (
     | CloseRound
     | GraceOver
     | Evaluated
+    | RowsCounted
     | Summed
     | Applied
     | GaveUp
     | PeerRoster
     | PeerProofs
+    | PeerCounts
     | PeerCommitment
     | PeerShare
     | PeerConclusion

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TypeAlias, get_args
 
+import msgspec
+
 from fsl_async.digests import DIGEST_BYTES, same
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.foreign_text import shortened
@@ -13,6 +15,7 @@ from fsl_async.protocols.ssa.side_effects import share_commitment
 from fsl_async.protocols.ssa.states import (
     Aborted,
     Applied,
+    Chosen,
     Closed,
     Closing,
     Combined,
@@ -25,6 +28,7 @@ from fsl_async.protocols.ssa.states import (
     Heard,
     Open,
     PeerCommitment,
+    PeerCounts,
     PeerProofs,
     PeerRoster,
     PeerShare,
@@ -33,8 +37,10 @@ from fsl_async.protocols.ssa.states import (
     Rostered,
     Round,
     RoundEvent,
+    RowsCounted,
     Submitted,
     Summed,
+    Tallied,
     Terms,
     Verified,
 )
@@ -43,12 +49,17 @@ from fsl_async.wire.client_digests import ClientDigests
 MACHINE: Machine[Round] = Machine(Round, RoundEvent, initial=(Open,), final=(Done, Differed, Aborted))
 TRANSITIONS, ACCEPTS = MACHINE.transitions, MACHINE.accepts
 
-BeforeCommitted: TypeAlias = Open | Closed | Closing | Rostered | Proved | Verified
-AfterRoster: TypeAlias = Rostered | Proved | Verified | Committed | Revealed | Combined | Concluded | Done | Differed
-PeerEvents: TypeAlias = PeerRoster | PeerProofs | PeerCommitment | PeerShare | PeerConclusion
+BeforeVerified: TypeAlias = Open | Closed | Closing | Rostered | Proved
+BeforeCommitted: TypeAlias = BeforeVerified | Verified | Tallied | Chosen
+AfterCommitted: TypeAlias = Revealed | Combined | Concluded | Done | Differed
+AfterRoster: TypeAlias = Rostered | Proved | Verified | Tallied | Chosen | Committed | AfterCommitted
+PeerEvents: TypeAlias = PeerRoster | PeerProofs | PeerCounts | PeerCommitment | PeerShare | PeerConclusion
 
 BEFORE_REVEALED = get_args(BeforeCommitted | Committed)
 """The states in which no honest peer's share can come: a server sends it only once it has our commitment."""
+
+BEFORE_VERIFIED = get_args(BeforeVerified)
+"""Those in which no honest peer's counts can come: a server sends them once it has our proofs, and after its own."""
 
 
 def step(state: Round, event: Event, terms: Terms) -> Round:
@@ -124,8 +135,41 @@ def _verify(state: Proved, event: PeerProofs, terms: Terms) -> Verified | Aborte
 
 
 @MACHINE.transition
-def _commit(state: Verified, event: Summed, terms: Terms) -> Committed:
-    return Committed(state.entries, state.counted, state.excluded, state.proofs, event.share, event.nonce, state.heard)
+def _commit(state: Verified | Chosen, event: Summed, terms: Terms) -> Committed:
+    if isinstance(state, Verified) and terms.contributors:
+        raise UnexpectedEvent(state, event, ACCEPTS)
+    counts = state.counts if isinstance(state, Chosen) else ()
+    return Committed(
+        state.entries, state.counted, state.excluded, state.proofs, event.share, event.nonce, state.heard, counts
+    )
+
+
+# ---- contributors are counted, and rows with too few of them left out
+
+
+@MACHINE.transition
+def _hear_counts_first(state: Verified, event: PeerCounts, terms: Terms) -> Verified:
+    if not terms.contributors:
+        raise UnexpectedEvent(state, event, ACCEPTS)
+    if recall(state.heard, event, terms.peer):
+        return state
+    heard = state.heard | {event.said: event.content()}
+    return Verified(state.entries, state.counted, state.excluded, state.proofs, heard)
+
+
+@MACHINE.transition
+def _count_rows(state: Verified, event: RowsCounted, terms: Terms) -> Tallied | Chosen:
+    if not terms.contributors:
+        raise UnexpectedEvent(state, event, ACCEPTS)
+    tallied = Tallied(state.entries, state.counted, state.excluded, state.proofs, event.counts, state.heard)
+    theirs = state.heard.get(PeerCounts.said)
+    return tallied if theirs is None else _chosen(tallied, theirs, terms)
+
+
+@MACHINE.transition
+def _choose(state: Tallied, event: PeerCounts, terms: Terms) -> Chosen:
+    tallied = msgspec.structs.replace(state, heard=state.heard | {event.said: event.content()})
+    return _chosen(tallied, event.counts, terms)
 
 
 # ---- shares are revealed and combined
@@ -134,16 +178,16 @@ def _commit(state: Verified, event: Summed, terms: Terms) -> Committed:
 @MACHINE.transition
 def _reveal(state: Committed, event: PeerCommitment, terms: Terms) -> Revealed:
     heard = state.heard | {event.said: event.content()}
-    return Revealed(state.counted, state.excluded, state.share, state.nonce, event.commitment, heard)
+    return Revealed(state.counted, state.excluded, state.share, state.nonce, event.commitment, heard, state.counts)
 
 
 @MACHINE.transition
 def _combine(state: Revealed, event: PeerShare, terms: Terms) -> Combined:
-    expected = share_commitment(terms, 1 - terms.server, state.counted, event.share, event.nonce)
+    expected = share_commitment(terms, 1 - terms.server, state.counted, event.share, event.nonce, state.counts)
     if not same(state.peer_commitment, expected):
         raise PeerViolationError(terms.peer, "revealed a share that does not match its commitment")
     heard = state.heard | {event.said: event.content()}
-    return Combined(state.counted, state.excluded, state.share, state.nonce, event.share, heard)
+    return Combined(state.counted, state.excluded, state.share, state.nonce, event.share, heard, state.counts)
 
 
 @MACHINE.transition
@@ -193,7 +237,9 @@ def _grace_is_over(state: AfterRoster | Aborted, event: GraceOver, terms: Terms)
 
 
 @MACHINE.repetition
-def _aborted_meanwhile(state: Aborted, event: PeerEvents | PeerAbort | Evaluated | Summed, terms: Terms) -> bool:
+def _aborted_meanwhile(
+    state: Aborted, event: PeerEvents | PeerAbort | Evaluated | RowsCounted | Summed, terms: Terms
+) -> bool:
     """It was sent or computed before the abort was known."""
     return True
 
@@ -216,6 +262,11 @@ def _agree(ours: ClientDigests, theirs: ClientDigests, terms: Terms, heard: Hear
     if len(roster) < terms.minimum:
         return Aborted(f"{len(roster)} clients are in with both servers, at least {terms.minimum} are needed")
     return Rostered(ours, roster, excluded, heard)
+
+
+def _chosen(state: Tallied, theirs: bytes, terms: Terms) -> Chosen:
+    counts = (state.counts, theirs) if terms.server == 0 else (theirs, state.counts)
+    return Chosen(state.entries, state.counted, state.excluded, state.proofs, counts, state.heard)
 
 
 def _excluded(ours: ClientDigests, theirs: ClientDigests, server: int) -> dict[str, str]:

@@ -18,7 +18,7 @@ from fsl_async.union import union_task
 from fsl_async.wire.client_names import LONGEST_PACKED_NAME
 from fsl_async.wire.codec import bulk_overhead
 from fsl_async.wire.messages import Forward
-from fsl_async.wire.public_part import Layout, Part, Trees, share_bytes
+from fsl_async.wire.public_part import Layout, Part, Trees, counts_bytes, share_bytes
 from parties.outcome import ENTRY_BYTES
 from parties.server.round.assembly import RequestKey
 from parties.server.round.run import RoundRun
@@ -105,8 +105,9 @@ def longest_peer_message(task: Task) -> int:
     shapes = (task, union_task(task)) if task.finds_unions else (task,)
     parts = {layout.size for shape in shapes for purpose in PURPOSES["ssa"] for layout in _layouts(shape, purpose)}
     shares = {share_bytes(shape) for shape in shapes}
+    counts = counts_bytes(task) if task.min_contributors is not None else 0
     names = LONGEST_PACKED_NAME * LARGEST_CLIENTS if task.sample is not None else 0
-    return bulk_overhead() + max(*parts, *shares, ENTRY_BYTES * task.max_clients, names)
+    return bulk_overhead() + max(*parts, *shares, counts, ENTRY_BYTES * task.max_clients, names)
 
 
 def _layouts(task: Task, purpose: str) -> list[Layout]:

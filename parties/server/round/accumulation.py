@@ -14,6 +14,7 @@ import trio
 
 from fsl_async.errors import StorageError
 from fsl_async.server.aggregation import Aggregate, Submission
+from fsl_async.wire.public_part import ALL_ROWS, Opened
 from parties.compute import ComputeLane
 from parties.concurrency import RecurringEvent
 
@@ -45,6 +46,7 @@ class Accumulator:
         self._over = over
         self._send, self._receive = trio.open_memory_channel[str](float("inf"))
         self._proofs: dict[str, bytes] = {}
+        self._taken_out: set[str] = set()
         self._aggregate: Aggregate | None = None
         self._progress = RecurringEvent()
         self._busy = trio.Lock()
@@ -77,18 +79,26 @@ class Accumulator:
             await self._progress.wait()
         return {client: self._proofs[client] for client in sorted(roster)}
 
-    async def share(self, counted: frozenset[str]) -> bytes:
-        """Wait until all counted clients are added, take out all others, and return this server's share."""
+    async def counts(self, counted: frozenset[str]) -> bytes:
+        """Wait until all counted clients are added, take out all others, and return this server's share of counts."""
+        return await self._of(counted, Aggregate.counts)
+
+    async def share(self, counted: frozenset[str], opened: Opened = ALL_ROWS) -> bytes:
+        """The same of the sum, of the rows that are opened."""
+        return await self._of(counted, partial(Aggregate.share, opened=opened))
+
+    async def _of(self, counted: frozenset[str], read: Callable[[Aggregate], bytes]) -> bytes:
         await self.proofs(counted)
         async with self._busy:
             aggregate = await self._sum()
-            unwanted = sorted(self._proofs.keys() - counted)
+            unwanted = sorted(self._proofs.keys() - counted - self._taken_out)
             if unwanted:
                 await self._lane.run(aggregate.negate)
                 for client in unwanted:
                     await self._add(aggregate, await self._submission(client))
+                    self._taken_out.add(client)
                 await self._lane.run(aggregate.negate)
-            return await self._lane.run(aggregate.share)
+            return await self._lane.run(partial(read, aggregate))
 
     def release(self) -> None:
         """Free the sum's memory: the round is over, and nothing is computed any more."""

@@ -12,7 +12,18 @@ from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.protocols import ssa
 from fsl_async.protocols.machine import Event, UnexpectedEvent
 from fsl_async.wire.client_digests import unpack_digests
-from fsl_async.wire.messages import Abort, Closing, Commitment, Conclusion, OfRound, Proofs, RosterList, Share
+from fsl_async.wire.messages import (
+    Abort,
+    Closing,
+    Commitment,
+    Conclusion,
+    OfRound,
+    Proofs,
+    RosterList,
+    RowCounts,
+    Share,
+)
+from fsl_async.wire.public_part import Opened
 from parties.events import SubmissionIn, Warned
 from parties.outcome import Model, RoundOutcome, RoundReport, SumRefused
 from parties.server.evidence import Evidence
@@ -50,7 +61,8 @@ class Aggregation:
         config, task = begun.config, begun.config.task
         own = config.protocol == "ssa" and task.rule == "own"
         self.state: ssa.Round = ssa.Open()
-        self.terms = ssa.Terms(config.round_id(), begun.server, task.quorum, task.verified, own)
+        counts = task.min_contributors is not None
+        self.terms = ssa.Terms(config.round_id(), begun.server, task.quorum, task.verified, own, counts)
         self.claims = Claims(task.max_clients, self.admits)
         self._begun = begun
         self._records = records
@@ -216,11 +228,11 @@ class Aggregation:
     def perform(self, effect: ssa.Effect, timers: Timers) -> None:
         """Do it."""
         match effect:
-            case ssa.Send() | ssa.SendShare():
+            case ssa.Send() | ssa.SendCounts() | ssa.SendShare():
                 self._outbox.send(effect)
             case ssa.AwaitGrace():
                 timers.start_grace()
-            case ssa.Evaluate() | ssa.Sum() | ssa.Apply():
+            case ssa.Evaluate() | ssa.CountRows() | ssa.Sum() | ssa.Apply():
                 self._computation.perform(effect)
             case _:
                 assert_never(effect)
@@ -228,11 +240,11 @@ class Aggregation:
     def resend(self) -> None:
         """Send again what the state says the peer may lack."""
         for effect in self.effects():
-            if isinstance(effect, ssa.Send | ssa.SendShare):
+            if isinstance(effect, ssa.Send | ssa.SendCounts | ssa.SendShare):
                 self._outbox.send(effect)
 
     async def read(self, message: OfRound, bulk: memoryview) -> Event:
-        """The event that a message of the peer's is; a share is stored first.
+        """The event that a message of the peer's is; a share of the sum or of the counts is stored first.
 
         Raises:
             PeerViolationError: it contradicts what the peer said before, or comes where no honest server sends it.
@@ -246,6 +258,8 @@ class Aggregation:
                 return ssa.PeerRoster(entries)
             case Proofs():
                 return ssa.PeerProofs(unpack_digests(bulk, most, peer))
+            case RowCounts():
+                return await self._read_counts(bulk)
             case Commitment(commitment=commitment):
                 return ssa.PeerCommitment(commitment)
             case Share() if isinstance(self.state, ssa.BEFORE_REVEALED):
@@ -254,7 +268,7 @@ class Aggregation:
                     peer, f"revealed its share in state {state}, before both commitments were exchanged"
                 )
             case Share(nonce=nonce):
-                said = ssa.PeerShare(self._records.share_name(bulk, peer), nonce)
+                said = ssa.PeerShare(self._records.share_name(bulk, peer, await self._opened_rows()), nonce)
                 if self.after(said) != self.state:  # judged before it is stored
                     await self._records.keep_share(bulk)
                 return said
@@ -267,13 +281,34 @@ class Aggregation:
             case _:
                 assert_never(message)
 
+    async def _read_counts(self, bulk: memoryview) -> Event:
+        peer, state = self.terms.peer, type(self.state).__name__
+        if not self.terms.contributors:
+            raise PeerViolationError(peer, "sends counts in a task that does not count contributors")
+        if isinstance(self.state, ssa.BEFORE_VERIFIED):
+            raise PeerViolationError(peer, f"sent its counts in state {state}, before proofs were exchanged")
+        said = ssa.PeerCounts(self._records.counts_name(bulk, peer))
+        if self.after(said) != self.state:  # judged before they are stored
+            await self._records.keep_counts(bulk)
+        return said
+
+    async def _opened_rows(self) -> Opened:
+        """The rows that a share of the sum is of; before and after it is awaited, its digest decides."""
+        match self.state:
+            case ssa.Revealed(counts=counts) | ssa.Combined(counts=counts):
+                return await self._computation.contributors.opened(counts)
+            case _:
+                return self._computation.contributors.latest
+
 
 def _still_needed(state: ssa.Round) -> Iterable[str]:
     """Whose submissions must be in the sum, or may come to be."""
     match state:
         case ssa.Open(entries=clients) | ssa.Closed(entries=clients) | ssa.Closing(entries=clients):
             return clients
-        case ssa.Rostered(roster=clients) | ssa.Proved(roster=clients) | ssa.Verified(counted=clients):
+        case ssa.Rostered(roster=clients) | ssa.Proved(roster=clients):
+            return clients
+        case ssa.Verified(counted=clients) | ssa.Tallied(counted=clients) | ssa.Chosen(counted=clients):
             return clients
         case _:
             return ()

@@ -11,18 +11,21 @@ import trio
 from fsl_async.config import restricted
 from fsl_async.digests import DIGEST_BYTES
 from fsl_async.protocols import ssa
+from fsl_async.protocols.ending import GaveUp
 from fsl_async.protocols.machine import Event
 from fsl_async.server.aggregation import Aggregate
+from fsl_async.server.contributors import FalseCountError
 from parties.events import Evaluated
 from parties.outcome import Model
 from parties.server.round.accumulation import Accumulator
 from parties.server.round.conclusion import Opened, conclude
+from parties.server.round.contributors import Contributors
 from parties.server.round.records import RoundRecords
 from parties.server.round.retrieval import RetrievalBatcher
 from parties.server.round.start import RoundStart, Tools
 from parties.storage.store import Change
 
-Computed: TypeAlias = ssa.Evaluate | ssa.Sum | ssa.Apply
+Computed: TypeAlias = ssa.Evaluate | ssa.CountRows | ssa.Sum | ssa.Apply
 """The effects that are computations."""
 
 
@@ -37,6 +40,7 @@ class Computation:
 
     Attributes:
         retrievals: answers to the clients' retrievals.
+        contributors: which rows are opened.
         opened: what the sum has come to; None before both shares are combined.
     """
 
@@ -48,6 +52,7 @@ class Computation:
         make = partial(Aggregate, begun.config, begun.server, begun.proof_key, begun.union, tools.memory)
         self._sum = Accumulator(make, records.submission, tools.lane, self._observe_added, over)
         self.retrievals = RetrievalBatcher(begun.config, begun.server, _retrieved(begun), tools.lane)
+        self.contributors = Contributors(begun, records, tools)
         self.opened: Opened | None = None
 
     @property
@@ -77,8 +82,10 @@ class Computation:
         match effect:
             case ssa.Evaluate(roster=roster):
                 start(self._evaluate, frozenset(roster))
-            case ssa.Sum(counted=counted):
-                start(self._form_share, frozenset(counted))
+            case ssa.CountRows(counted=counted):
+                start(self._form_counts, frozenset(counted))
+            case ssa.Sum():
+                start(self._form_share, effect)
             case ssa.Apply():
                 start(self._apply, effect)
             case _:
@@ -90,7 +97,8 @@ class Computation:
         Raises:
             StorageError: a share is not stored, or evidence could not be.
         """
-        self.opened = await conclude(self._begun, self._records, self._tools, effect)
+        rows = await self.contributors.opened(effect.counts)
+        self.opened = await conclude(self._begun, self._records, self._tools, effect, rows)
         return self.opened
 
     def withdraw(self, explanation: str) -> None:
@@ -113,8 +121,17 @@ class Computation:
         proofs = await self._sum.proofs(roster)
         await self._tools.report(self._round_id, ssa.Evaluated(proofs))
 
-    async def _form_share(self, counted: frozenset[str]) -> None:
-        share = await self._sum.share(counted)
+    async def _form_counts(self, counted: frozenset[str]) -> None:
+        counts = await self._sum.counts(counted)
+        await self._tools.report(self._round_id, ssa.RowsCounted(await self._records.keep_counts(counts)))
+
+    async def _form_share(self, effect: ssa.Sum) -> None:
+        try:
+            opened = await self.contributors.choose(effect)
+        except FalseCountError as error:
+            await self._tools.report(self._round_id, GaveUp(str(error)))
+            return
+        share = await self._sum.share(frozenset(effect.counted), opened)
         nonce = self._tools.randomness(DIGEST_BYTES)
         await self._tools.report(self._round_id, ssa.Summed(await self._records.keep_share(share), nonce))
 

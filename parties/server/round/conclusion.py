@@ -22,7 +22,8 @@ from fsl_async.model_numbers import BeyondDtypeError
 from fsl_async.protocols import ssa
 from fsl_async.server.contributions import ExcessError
 from fsl_async.server.rules import NoWeightError, OwnRuleError, describe_state
-from fsl_async.union import UnionBlock, describe_union
+from fsl_async.union import UnionBlock, describe_union, pack_union
+from fsl_async.wire.public_part import Opened as OpenedRows
 from parties.events import Warned
 from parties.outcome import Aborted, Done, Model, RoundOutcome, RoundReport, SumRefused
 from parties.server.evidence import Evidence, either
@@ -69,6 +70,7 @@ class Opened:
             model=self.described,
             union=_found_union(config, self.union),
             state=self.state_digest,
+            opened_rows=_packed_rows(config, self.outcome.opened_rows),
         )
 
     def refused(self, begun: RoundStart, explanation: str) -> Opened:
@@ -110,8 +112,10 @@ def difference(config: RoundConfig, server: int, state: ssa.Differed) -> str:
     )
 
 
-async def conclude(begun: RoundStart, records: RoundRecords, tools: Tools, effect: ssa.Apply) -> Opened:
-    """Combine both shares, and apply the sum or refuse it.
+async def conclude(
+    begun: RoundStart, records: RoundRecords, tools: Tools, effect: ssa.Apply, rows: OpenedRows
+) -> Opened:
+    """Combine both shares, which are of these rows, and apply the sum or refuse it.
 
     A sum that is more than its clients can have contributed is evidence, too.
 
@@ -121,7 +125,7 @@ async def conclude(begun: RoundStart, records: RoundRecords, tools: Tools, effec
     ours, theirs = [await records.share(name) for name in (effect.share, effect.peer_share)]
     made = await OwnResult.read(records.store, records.prefix) if begun.config.task.rule == "own" else None
     apply = partial(apply_sum, begun, tools.rule) if made is None else partial(_made_before, made)
-    combining = partial(_combined, begun, apply, len(effect.counted), ours, theirs)
+    combining = partial(_combined, begun, apply, len(effect.counted), (ours, theirs), rows)
     work = partial(tools.lane.run, combining)
     calls_rule = tools.rule is not None and made is None
     done = await (watched(work, begun.config, tools.observe) if calls_rule else work())
@@ -137,6 +141,7 @@ async def conclude(begun: RoundStart, records: RoundRecords, tools: Tools, effec
         update=sums.update,
         elements=sums.elements,
         union=dict(sums.union),
+        opened_rows=dict(rows),
     )
     opened = Opened(outcome, Done(), sums.union, result.model, described, result.state, state_digest)
     return opened if error is None else opened.refused(begun, str(error))
@@ -149,14 +154,20 @@ def _found_union(config: RoundConfig, union: Model) -> tuple[UnionBlock, ...]:
     return tuple(describe_union(block.name, union[block.name], block.rows) for _, block in config.task.sparse_blocks())
 
 
+def _packed_rows(config: RoundConfig, opened: Model) -> dict[str, bytes]:
+    """The opened rows as reports have them; empty where contributors are not counted."""
+    blocks = {block.name: block.rows for _, block in config.task.sparse_blocks()}
+    return {name: pack_union(rows, blocks[name]) for name, rows in opened.items()}
+
+
 def _combined(
-    begun: RoundStart, apply: Callable[[Sums], Result], clients: int, ours: Buffer, theirs: Buffer
+    begun: RoundStart, apply: Callable[[Sums], Result], clients: int, shares: tuple[Buffer, Buffer], rows: OpenedRows
 ) -> tuple[Sums, Result, tuple[BlockModel, ...], bytes, RefusalError | None]:
     """What both shares give together, the new model and state with their descriptions, and why the sum is refused."""
     config: RoundConfig = begun.config
     sums, before = Sums({}, {}, begun.union, clients), Result(begun.model, begun.state)
     try:
-        sums = combine(begun, ours, theirs, clients)
+        sums = combine(begun, shares, rows, clients)
         after = apply(sums)
     except (ExcessError, BeyondDtypeError, NoWeightError, OwnRuleError) as error:
         return sums, before, config.model, config.state, error
@@ -178,6 +189,7 @@ def _without_sum(outcome: RoundOutcome) -> RoundOutcome:
         update={},
         elements={},
         union=outcome.union,
+        opened_rows=outcome.opened_rows,
     )
 
 

@@ -41,13 +41,15 @@ class Outbox:
         self.over = over
         self._forwards: dict[RequestKey, bytes] = {}
 
-    def send(self, effect: ssa.Send | ssa.SendShare | psr.Send) -> None:
+    def send(self, effect: ssa.Send | ssa.SendCounts | ssa.SendShare | psr.Send) -> None:
         """Send what the state says the peer may lack."""
         match effect:
             case ssa.Send(message=message, bulk=bulk):
                 self._link.post(message, bulk)
             case psr.Send(message=message):
                 self._link.post(message)
+            case ssa.SendCounts(message=message, counts=counts):
+                self._link.post_stored(message, partial(self._fetch, partial(self._records.counts, counts)))
             case ssa.SendShare(message=message, share=share):
                 self._link.post_stored(message, partial(self._fetch, partial(self._records.share, share)))
             case _:

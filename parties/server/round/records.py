@@ -9,6 +9,7 @@
     round-00000012/submissions/<client>              submissions, without their bulk
     round-00000012/dense/<client>                    this server's shares of dense blocks, where the task has any
     round-00000012/share/<digest>                    both servers' shares of the sum
+    round-00000012/counts/<digest>                   both servers' shares of the counts of contributors
     round-00000012/applied                           what the task's own rule made of the sum: see `own_result`
 
 Rules: a public part is in its carrier's store before it is forwarded, a request before it is answered, a submission
@@ -41,7 +42,7 @@ from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.secrecy import Discreet
 from fsl_async.server.aggregation import Submission
 from fsl_async.task import Task
-from fsl_async.wire.public_part import Layout, Part, Trees, dense_bytes, share_bytes
+from fsl_async.wire.public_part import ALL_ROWS, Layout, Opened, Part, Trees, counts_bytes, dense_bytes, share_bytes
 from parties.server.round.assembly import RequestKey
 from parties.server.store_layout import client_key, round_prefix
 from parties.storage.decoding import decode_stored
@@ -307,13 +308,38 @@ class RoundRecords:
 
     # ---- shares
 
-    def share_name(self, share: Buffer, peer: str) -> bytes:
-        """The digest that names a share of the sum.
+    def counts_name(self, counts: Buffer, peer: str) -> bytes:
+        """The digest that names a share of the counts of contributors.
 
         Raises:
             PeerViolationError: it is the peer's, and has another size than the task implies.
         """
-        expected = share_bytes(self._config.shape)
+        expected = counts_bytes(self._config.shape)
+        if len(counts) != expected:
+            raise PeerViolationError(peer, f"sent counts of {len(counts)} bytes, the task implies {expected}")
+        return digest(Domain.COUNTS, counts)
+
+    async def keep_counts(self, counts: Buffer) -> bytes:
+        """Store a share of the counts, and return the digest that names it."""
+        name = digest(Domain.COUNTS, counts)
+        await self.own.commit(Keep(self._counts_key(name), counts))
+        return name
+
+    async def counts(self, name: bytes) -> memoryview:
+        """A share of the counts, by its digest.
+
+        Raises:
+            StorageError: it is not stored.
+        """
+        return await self.store.blob(self._counts_key(name))
+
+    def share_name(self, share: Buffer, peer: str, opened: Opened = ALL_ROWS) -> bytes:
+        """The digest that names a share of the sum, of the rows that are opened.
+
+        Raises:
+            PeerViolationError: it is the peer's, and has another size than the task and the counts imply.
+        """
+        expected = share_bytes(self._config.shape, opened)
         if len(share) != expected:
             raise PeerViolationError(peer, f"sent a share of {len(share)} bytes, the task implies {expected}")
         return digest(Domain.SHARE, share)
@@ -340,6 +366,9 @@ class RoundRecords:
         """Hold a part that is to be added; a retrieval's may never be needed again."""
         if key.purpose == "submit":
             self._at_hand.hold(place, part)
+
+    def _counts_key(self, name: bytes) -> str:
+        return f"{self.prefix}/counts/{name.hex()}"
 
     def _share_key(self, name: bytes) -> str:
         return f"{self.prefix}/share/{name.hex()}"

@@ -8,7 +8,17 @@ from typing import assert_never
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.protocols import psr
 from fsl_async.protocols.machine import Event, UnexpectedEvent
-from fsl_async.wire.messages import Abort, Closing, Commitment, Conclusion, OfRound, Proofs, RosterList, Share
+from fsl_async.wire.messages import (
+    Abort,
+    Closing,
+    Commitment,
+    Conclusion,
+    OfRound,
+    Proofs,
+    RosterList,
+    RowCounts,
+    Share,
+)
 from parties.events import Warned
 from parties.outcome import Done, Model, RoundOutcome, RoundReport
 from parties.server.evidence import Evidence
@@ -174,7 +184,7 @@ class Serving:
                 return psr.PeerConclusion(outcome)
             case Abort(explanation=explanation):
                 return psr.PeerAbort(explanation)
-            case RosterList() | Proofs() | Commitment() | Share():
+            case RosterList() | Proofs() | RowCounts() | Commitment() | Share():
                 what = type(message).__name__
                 raise PeerViolationError(self.terms.peer, f"sends a {what} in a round that only serves retrievals")
             case _:

@@ -21,6 +21,8 @@ ACTIVITIES: Final[dict[str, Activity]] = {
     "Rostered": "computing",
     "Proved": "waiting",
     "Verified": "computing",
+    "Tallied": "waiting",
+    "Chosen": "computing",
     "Committed": "waiting",
     "Revealed": "waiting",
     "Combined": "computing",

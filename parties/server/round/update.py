@@ -17,6 +17,7 @@ from fsl_async.server.rules import average_and_step, own_step
 from fsl_async.server_rules import OwnRule
 from fsl_async.task import Sparse
 from fsl_async.union import union_rows
+from fsl_async.wire.public_part import Opened
 from parties.outcome import Model
 from parties.server.round.start import RoundStart
 
@@ -46,25 +47,26 @@ class Result:
     state: Model
 
 
-def combine(begun: RoundStart, ours: Buffer, theirs: Buffer, clients: int) -> Sums:
+def combine(begun: RoundStart, shares: tuple[Buffer, Buffer], opened: Opened, clients: int) -> Sums:
     """Add both servers' shares; in a union round, read the union off the sum.
 
     Args:
         begun: what the round began with.
-        ours: one share of the sum.
-        theirs: the other share.
+        shares: of the sum; one and the other.
+        opened: by sparse block, the rows that they are of; the sum of the others is left at 0.
         clients: how many clients are in the sum.
 
     Raises:
         ExcessError: the sum is more than so many clients can have contributed.
     """
     config, union = begun.config, begun.union
-    update, elements = _sums(config, ours, theirs)
+    update, elements = _sums(config, *shares, opened)
     if config.protocol == "psu":
         return Sums({}, {}, {name: union_rows(sums) for name, sums in elements.items()}, clients)
-    blocks = {block.name: block for _, block in config.task.sparse_blocks() if config.in_ranks(block.name)}
+    blocks = {block.name: block for _, block in config.task.sparse_blocks()}
+    places = {name: union[name] for name in blocks if config.in_ranks(name)} | dict(opened)
     update, elements = (
-        {name: _spread(rows, union[name], blocks[name]) if name in blocks else rows for name, rows in arrays.items()}
+        {name: _spread(rows, places[name], blocks[name]) if name in places else rows for name, rows in arrays.items()}
         for arrays in (update, elements)
     )
     check_contributions(config.task, elements, clients)
@@ -92,9 +94,9 @@ def apply_sum(begun: RoundStart, rule: OwnRule | None, sums: Sums) -> Result:
     return Result(*average_and_step(task, begun.model, update, begun.state, sums.clients))
 
 
-def _sums(config: RoundConfig, ours: Buffer, theirs: Buffer) -> tuple[Model, Model]:
+def _sums(config: RoundConfig, ours: Buffer, theirs: Buffer, opened: Opened) -> tuple[Model, Model]:
     ring = config.shape.ring
-    mine, other = split_share(config.shape, ours), split_share(config.shape, theirs)
+    mine, other = split_share(config.shape, ours, opened), split_share(config.shape, theirs, opened)
     total = {name: ring.add(mine[name], other[name]) for name in mine}
     return (
         {name: ring.decode(elements) for name, elements in total.items()},
@@ -103,7 +105,7 @@ def _sums(config: RoundConfig, ours: Buffer, theirs: Buffer) -> tuple[Model, Mod
 
 
 def _spread(rows: npt.NDArray[Any], union: npt.NDArray[np.uint32], block: Sparse) -> npt.NDArray[Any]:
-    """Put the rows, which are in the order of the union, in their places among all rows of the block."""
+    """Put the rows of a union, or those that are opened, in their places among all rows of the block."""
     everywhere = np.zeros((block.rows, block.width), dtype=rows.dtype)
     everywhere[union] = rows[: len(union)]
     return everywhere

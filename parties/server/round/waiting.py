@@ -14,6 +14,8 @@ WAITING: dict[type[Round], str] = {
     ssa.Rostered: "evaluation",
     ssa.Proved: "{peer}'s proof digests",
     ssa.Verified: "our share of the sum",
+    ssa.Tallied: "{peer}'s counts of contributors",
+    ssa.Chosen: "our share of the sum",
     ssa.Committed: "{peer}'s commitment",
     ssa.Revealed: "{peer}'s share",
     ssa.Combined: "the update",
@@ -31,7 +33,7 @@ def awaits_peer(state: Round, lacks_parts: bool) -> bool:
         state: the round's.
         lacks_parts: whether a restart has lost public parts that the peer has yet to forward again.
     """
-    return isinstance(state, ssa.Closed | ssa.Proved | psr.Closed) or _cannot_evaluate(state, lacks_parts)
+    return isinstance(state, ssa.Closed | ssa.Proved | ssa.Tallied | psr.Closed) or _cannot_evaluate(state, lacks_parts)
 
 
 def waiting_for(state: Round, lacks_parts: bool, peer: str) -> str:
@@ -47,4 +49,4 @@ def waiting_for(state: Round, lacks_parts: bool, peer: str) -> str:
 
 
 def _cannot_evaluate(state: Round, lacks_parts: bool) -> bool:
-    return lacks_parts and isinstance(state, ssa.Rostered | ssa.Verified)
+    return lacks_parts and isinstance(state, ssa.Rostered | ssa.Verified | ssa.Chosen)

@@ -151,6 +151,7 @@ def _is_as_committed(case: Case, name: str, state: ssa.Revealed, share: ssa.Peer
             state.counted,
             share.share,
             share.nonce,
+            state.counts,
         )
         for round_id in rounds
     )

@@ -111,6 +111,23 @@ def ssa_walks() -> Iterator[Walk]:
             lambda state, event, terms=terms: ssa.step(state, event, terms),
             [*frequent * 4, ssa.GaveUp("tired"), ssa.PeerAbort("S0 gave up: tired")],
         )
+    yield counting_walk({"alice": A, "bob": B})
+
+
+def counting_walk(roster: dict[str, bytes]) -> Walk:
+    """A round that counts contributors, with the events alone that lead there, and on."""
+    terms = ssa.Terms(round_id=D, server=1, minimum=2, verified=True, contributors=True)
+    frequent = [
+        *(ssa.Submitted(name, digest) for name, digest in roster.items()),
+        *(ssa.CloseRound(), ssa.PeerRoster(roster), ssa.Evaluated(roster), ssa.PeerProofs(roster)),
+        *(ssa.RowsCounted(A), ssa.PeerCounts(C), ssa.PeerCounts(D), ssa.Summed(A, B)),
+        ssa.PeerCommitment(ssa.share_commitment(terms, 0, roster, C, D, (C, A))),
+    ]
+    return Walk(
+        ssa.Open(),
+        lambda state, event: ssa.step(state, event, terms),
+        [*frequent * 4, ssa.GaveUp("tired"), ssa.PeerAbort("S0 gave up: tired")],
+    )
 
 
 def psr_walks() -> Iterator[Walk]:

@@ -24,12 +24,14 @@ from fsl_async.protocols.ssa import (
     Applied,
     Apply,
     AwaitGrace,
+    Chosen,
     Closed,
     CloseRound,
     Closing,
     Combined,
     Committed,
     Concluded,
+    CountRows,
     Differed,
     Done,
     Effect,
@@ -41,6 +43,7 @@ from fsl_async.protocols.ssa import (
     PeerAbort,
     PeerCommitment,
     PeerConclusion,
+    PeerCounts,
     PeerProofs,
     PeerRoster,
     PeerShare,
@@ -48,11 +51,14 @@ from fsl_async.protocols.ssa import (
     Revealed,
     Rostered,
     Round,
+    RowsCounted,
     Send,
+    SendCounts,
     SendShare,
     Submitted,
     Sum,
     Summed,
+    Tallied,
     Terms,
     Verified,
     effects,
@@ -60,11 +66,11 @@ from fsl_async.protocols.ssa import (
 )
 from fsl_async.wire.client_digests import unpack_digests
 from fsl_async.wire.codec import decode, encode
-from fsl_async.wire.messages import Abort, Commitment, Conclusion, FromPeer, Proofs, RosterList, Share
+from fsl_async.wire.messages import Abort, Commitment, Conclusion, FromPeer, Proofs, RosterList, RowCounts, Share
 from tests.support.machine_scenes import key
 
 CLIENTS = ("alice", "bob", "carol", "dave")
-BEFORE_COMMITTING = (Open, Closed, Closing, Rostered, Proved, Verified)
+BEFORE_COMMITTING = (Open, Closed, Closing, Rostered, Proved, Verified, Tallied, Chosen)
 
 
 @dataclass
@@ -78,6 +84,7 @@ class Server:
     work: list[Event] = field(default_factory=list)
     outgoing: deque[bytes] = field(default_factory=deque)
     liars: frozenset[str] = frozenset()
+    chosen: set[tuple[bytes, ...]] = field(default_factory=set)
 
     def take(self, event: Event) -> None:
         """What an actor does with an event."""
@@ -88,6 +95,8 @@ class Server:
         if before == self.state:
             return
         self.passed.append(type(self.state))
+        if isinstance(self.state, Chosen):
+            self.chosen.add(self.state.counts)
         done = effects(before, self.terms)
         for effect in effects(self.state, self.terms):
             if effect not in done:
@@ -102,13 +111,19 @@ class Server:
                 self.outgoing.append(b"".join(encode(message, bulk)))
             case SendShare(message=message, share=share):
                 self.outgoing.append(b"".join(encode(message, share)))
+            case SendCounts(message=message, counts=counts):
+                self.outgoing.append(b"".join(encode(message, counts)))
             case AwaitGrace():
                 self.work.append(GraceOver())
             case Evaluate(roster=roster):
                 proofs = {client: self.proof(client) for client in roster} if self.terms.verified else {}
                 self.work.append(Evaluated(proofs))
-            case Sum(counted=counted):
-                share = digest(Domain.SHARE, bytes([self.terms.server]), *sorted(counted.values()))
+            case CountRows(counted=counted):
+                noise = bytes([len(self.passed)])  # another one whenever it counts again
+                counts = digest(Domain.COUNTS, bytes([self.terms.server]), noise, *sorted(counted.values()))
+                self.work.append(RowsCounted(counts))
+            case Sum(counted=counted, counts=counts):
+                share = digest(Domain.SHARE, bytes([self.terms.server]), *sorted(counted.values()), *counts)
                 nonce = digest(Domain.SHARE, b"nonce", bytes([self.terms.server, len(self.passed)]))
                 self.work.append(Summed(share, nonce))
             case Apply(counted=counted, share=share, peer_share=peer_share):
@@ -128,7 +143,7 @@ class Server:
 
     def resend(self) -> None:
         for effect in effects(self.state, self.terms):
-            if isinstance(effect, Send | SendShare):
+            if isinstance(effect, Send | SendCounts | SendShare):
                 self.perform(effect)
 
     def hear(self, data: bytes) -> None:
@@ -138,6 +153,8 @@ class Server:
                 self.take(PeerRoster(unpack_digests(bulk, len(CLIENTS), self.terms.peer)))
             case Proofs():
                 self.take(PeerProofs(unpack_digests(bulk, len(CLIENTS), self.terms.peer)))
+            case RowCounts():
+                self.take(PeerCounts(bytes(bulk)))
             case Commitment(commitment=commitment):
                 self.take(PeerCommitment(commitment))
             case Share(nonce=nonce):
@@ -202,7 +219,7 @@ class World:
         for server, peer in (self.servers, self.servers[::-1]):
             if isinstance(server.state, Revealed | Combined | Concluded | Done | Differed):
                 assert not isinstance(peer.state, (*BEFORE_COMMITTING, Aborted)), "a share is out, and the peer is free"
-            if isinstance(server.state, Rostered | Proved | Verified | Committed):
+            if isinstance(server.state, Rostered | Proved | Verified | Tallied | Chosen | Committed):
                 assert (
                     len(getattr(server.state, "roster", getattr(server.state, "counted", {}))) >= server.terms.minimum
                 )
@@ -220,8 +237,16 @@ class World:
         raise AssertionError(f"stuck in {[type(server.state).__name__ for server in self.servers]}")
 
 
-def world(*, verified: bool, minimum: int, liars: frozenset[str] = frozenset(), own_rule: bool = False) -> World:
-    first, second = (Server(Terms(key(0), number, minimum, verified, own_rule), liars=liars) for number in (0, 1))
+def world(
+    *,
+    verified: bool,
+    minimum: int,
+    liars: frozenset[str] = frozenset(),
+    own_rule: bool = False,
+    contributors: bool = False,
+) -> World:
+    terms = (Terms(key(0), number, minimum, verified, own_rule, contributors) for number in (0, 1))
+    first, second = (Server(each, liars=liars) for each in terms)
     return World((first, second))
 
 
@@ -234,11 +259,12 @@ SCRIPTS_PER_SEED = 150
 
 def scripts(seed: int, *whims: str) -> Iterator[tuple[World, list[Action]]]:
     """Rounds, and what happens in each; some have all their clients before the first accident, as real ones do."""
-    chance, beside = random.Random(seed), random.Random(f"{seed}/own rules")
+    chance, beside, counting = random.Random(seed), random.Random(f"{seed}/own rules"), random.Random(f"{seed}/counts")
     for _ in range(SCRIPTS_PER_SEED):
         liars = frozenset(client for client in CLIENTS if chance.random() < 0.1)
         verified, minimum = chance.random() < 0.5, chance.choice((2, 2, 3, 4))
-        scene = world(verified=verified, minimum=minimum, liars=liars, own_rule=beside.random() < 0.2)
+        own_rule, contributors = beside.random() < 0.2, verified and counting.random() < 0.5
+        scene = world(verified=verified, minimum=minimum, liars=liars, own_rule=own_rule, contributors=contributors)
         missing = chance.random() < 0.5
         script = [
             ("submit", server, client)
@@ -319,7 +345,7 @@ actions = st.tuples(st.sampled_from(KINDS), st.integers(0, 1), st.integers(0, 99
 
 @given(st.booleans(), st.integers(2, 4), st.lists(actions, max_size=60))
 def test_any_script_at_all(verified: bool, minimum: int, script: list[Action]) -> None:
-    scene = world(verified=verified, minimum=minimum)
+    scene = world(verified=verified, minimum=minimum, contributors=verified and bool(len(script) % 2))
     play(scene, script)
     both_say_the_same(scene.servers)
 
@@ -345,6 +371,18 @@ def test_with_everybody_in_the_round_is_done(order: list[tuple[int, int]], verif
     both_say_the_same(scene.servers)
     for server in scene.servers:
         assert not any(server.passed.count(state) > 1 for state in server.passed if state is not Open)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_both_choose_rows_by_the_same_counts(seed: int) -> None:
+    """A server that counts again after a crash sends other counts only if none were sent before."""
+    chosen = 0
+    for scene, script in scripts(seed):
+        play(scene, script)
+        first, second = (server.chosen for server in scene.servers)
+        assert len(first | second) <= 1
+        chosen += bool(first and second)
+    assert chosen > 5
 
 
 def test_liars_are_left_out_and_the_rest_is_summed() -> None:
