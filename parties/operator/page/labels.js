@@ -31,6 +31,8 @@ export const STATES = {
   Rostered: "Both servers agree on the roster; its submissions are evaluated.",
   Proved: "This server has sent its proof digests; it waits for the other server's.",
   Verified: "It is decided who is counted; this server computes its share of the sum.",
+  Tallied: "This server has sent its share of the counts of contributors; it waits for the other server's.",
+  Chosen: "It is decided which rows are opened; this server computes its share of their sum.",
   Committed: "This server has sent its commitment; it waits for the other server's. The round can no longer be aborted.",
   Revealed: "This server has sent its share; it waits for the other server's.",
   Combined: "Both shares are known; the update is applied.",
