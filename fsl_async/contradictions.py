@@ -20,6 +20,8 @@ _WITHOUT_UPDATES: dict[str, tuple[object, str]] = {
     "apply": ("sum", _NONE),
     "weights": (None, _NONE),
     "optimizer": (None, _NONE),
+    "bound": (None, _NONE),
+    "bound_proof": ("exact", _NONE),
     "min_contributors": (
         None,
         "contributors are counted where sums are opened, and its rounds open none; leave it out",

@@ -7,6 +7,7 @@ its digest, are a function of its fields alone; nothing in it depends on a clien
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from functools import partial
 from math import ldexp
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
@@ -23,6 +24,7 @@ from fsl_async.server_rules import Adam, Momentum, Sgd, check_apply, is_own
 LARGEST_ROWS = 2**31
 LARGEST_CLIENTS = 100_000
 LARGEST_WIDTH = 2**20
+_BEYOND_FLOATS = 2**1000
 LARGEST_BLOCKS = 32
 LARGEST_RETRIEVALS = 1_000
 ORDINARY_QUORUM = 16
@@ -179,6 +181,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         optimizer: `Sgd`, `Momentum` or `Adam`, the server's; None adds what `apply` says as it is.
         sample: how many take part in a round, drawn at random of the clients that ask: a whole number (all of them
             where fewer ask), or a fraction above 0 and at most 1 of them, rounded up. None: everybody.
+        bound: the largest L2 norm of one client's whole update, in all blocks together, in the values' units; the
+            servers count only clients that have proved theirs (docs/bounds.md). None: nothing is proved.
+        bound_proof: how it is proved: "exact"; or "projected", of constant size, for any ring and larger bounds, but
+            an update up to twice the bound may pass.
 
     Raises:
         MisuseError: a field is out of its range, or the fields contradict each other.
@@ -201,6 +207,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     weights: str | None = None
     optimizer: Sgd | Momentum | Adam | None = None
     sample: int | float | None = None
+    bound: float | None = None
+    bound_proof: Literal["exact", "projected"] = "exact"
     min_contributors: int | None = None
 
     def __post_init__(self) -> None:
@@ -222,6 +230,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         self._check_contributors()
         self._check_largest()
         self._check_rule()
+        self._check_bound()
 
     def _check_sample(self) -> None:
         sample = self.sample
@@ -318,6 +327,23 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if len(self.blocks) == 1:
             raise MisuseError(f"task: {self.weights!r} only divides; give the task a block to learn as well")
 
+    def _check_bound(self) -> None:
+        if self.bound is None:
+            if self.bound_proof != "exact":
+                raise MisuseError(f"task: bound_proof={self.bound_proof!r} says how a bound is proved; add bound = …")
+            return
+        if type(self.bound) not in (int, float) or not 0 < self.bound < _BEYOND_FLOATS:
+            raise MisuseError(f"task: bound must be a number above 0, not {self.bound!r}")
+        if self.security == "semi-honest":
+            raise MisuseError(
+                "task: security='semi-honest' contradicts bound: a bound is proved of verified trees; leave one of the "
+                "two out"
+            )
+        msgspec.structs.force_setattr(self, "bound", float(self.bound))
+        from fsl_async.bounds import terms_of  # here, because the terms depend on what a task is
+
+        terms_of(self)
+
     def _room_per_client(self) -> int:
         return int((2 ** (self.ring.bits - 1) - 1) // self.max_clients)
 
@@ -332,6 +358,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def largest_value(self) -> float:
         """The largest absolute value one client may submit for one weight."""
         return ldexp(float_below(self.largest_integer), -self.ring.fraction_bits)
+
+    @property
+    def bound_integer(self) -> int:
+        """The bound as a ring integer, 0 where there is none."""
+        return int(Fraction(self.bound or 0) * 2**self.ring.fraction_bits)
 
     @property
     def verified(self) -> bool:
@@ -438,6 +469,7 @@ _CHOICES = {
     "alignment": ("all", "union"),
     "security": ("verified", "semi-honest"),
     "participants": ("count", "names"),
+    "bound_proof": ("exact", "projected"),
 }
 
 

@@ -42,7 +42,9 @@ def union_task(task: Task) -> Task:
     blocks = tuple(
         Sparse(block.name, rows=block.rows, select=block.select, stash=block.stash) for _, block in task.sparse_blocks()
     )
-    return msgspec.structs.replace(task.carrying(*blocks), ring=Ring(64), alignment="all", largest=None)
+    return msgspec.structs.replace(
+        task.carrying(*blocks), ring=Ring(64), alignment="all", largest=None, bound=None, bound_proof="exact"
+    )
 
 
 @lru_cache(maxsize=64)

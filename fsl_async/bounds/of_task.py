@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from fsl_async.bounds.refusals import Wanted
-from fsl_async.bounds.terms import BoundTerms, Method
+from fsl_async.bounds.terms import BoundTerms
 from fsl_async.geometry import SEGMENTS
 from fsl_async.task import Dense, Plain, Sparse, Task
 from fsl_async.wire.public_part import forests_of
@@ -22,9 +22,7 @@ def terms_of(shape: Task) -> BoundTerms | None:
         MisuseError: the bound cannot be proved, or an honest client would be left out too often; the message says
             which fraction bits, ring or method would do.
     """
-    bound: float | None = getattr(shape, "bound", None)
-    method: Method = getattr(shape, "bound_proof", "exact")
-    if bound is None:
+    if shape.bound is None:
         return None
     in_trees = sum(forest.trees * forest.width for _, forest in forests_of(shape))
     dense = sum(block.size for block in shape.blocks if isinstance(block, Dense))
@@ -33,8 +31,8 @@ def terms_of(shape: Task) -> BoundTerms | None:
     # A client changes no more of a block that moves plainly than it would with trees: the task has counted that.
     always = sum(block.size for block in shape.blocks if isinstance(block, Dense) and not isinstance(block, Plain))
     return Wanted(
-        method=method,
-        bound=bound,
+        method=shape.bound_proof,
+        bound=shape.bound,
         ring_bits=shape.ring.bits,
         fraction_bits=shape.ring.fraction_bits,
         weights=in_trees + dense,

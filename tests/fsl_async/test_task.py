@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsl_async import Dense, MisuseError, PeerViolationError, Ring, Sparse, Task
+from fsl_async.union import union_task
 
 GOODS = Task(
     name="goods",
@@ -36,7 +37,7 @@ def task(**changes: Any) -> Task:
 
 def test_the_canonical_form_has_not_changed() -> None:
     """A new digest means that parties of different versions no longer run the same task: change it on purpose only."""
-    assert GOODS.digest().hex() == "a8e00ffd15596934329f777ab538e27e972fa4c16a2f20f23dcb988df9728b96"
+    assert GOODS.digest().hex() == "ae564249824f629111dcde5e4bf222c0aa1aa062508f71a984e7a8880ff75fe5"
 
 
 def test_canonical_bytes_are_plain_messagepack() -> None:
@@ -74,6 +75,7 @@ def test_equal_tasks_have_equal_digests() -> None:
         {"min_clients": 17},
         {"max_clients": 999},
         {"largest": 1.0},
+        {"ring": Ring(64, fraction_bits=16), "bound": 1.0},
         {"protocol": "psr", "ring": None},
         {"protocol": "psu", "ring": None},
     ],
@@ -351,3 +353,44 @@ def test_a_sample_that_cannot_be_drawn_is_refused(sample: object, match: str) ->
 def test_a_task_that_only_retrieves_draws_nobody() -> None:
     with pytest.raises(MisuseError, match=r"sample=0.5 contradicts protocol='psr'"):
         Task(name="lookup", protocol="psr", blocks=[Sparse("a", rows=10, select=2)], sample=0.5)
+
+
+# ---- bounds
+
+
+def bounded(**changes: Any) -> Task:
+    return task(**({"ring": Ring(64, fraction_bits=16), "bound": 1.0} | changes))
+
+
+def test_a_bound_is_a_number_of_the_values_units() -> None:
+    assert bounded(bound=1).digest() == bounded(bound=1.0).digest() != bounded(bound=2.0).digest()
+    assert bounded(bound=1.5).bound_integer == 3 * 2**15
+    assert task().bound_integer == 0
+    assert bounded(bound_proof="projected").digest() != bounded().digest()
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"bound": 0.0}, "bound must be a number above 0, not 0.0"),
+        ({"bound": float("inf")}, "above 0, not inf"),
+        ({"bound": float("nan")}, "above 0, not nan"),
+        ({"bound": 10**400}, "above 0, not 1000"),
+        ({"bound": True}, "above 0, not True"),
+        ({"bound": 1e-9}, "the smallest value of"),
+        ({"bound_proof": "guessed"}, "bound_proof must be one of"),
+        ({"bound": None, "bound_proof": "projected"}, "add bound"),
+        ({"security": "semi-honest"}, "contradicts bound"),
+        ({"ring": Ring(64, fraction_bits=40)}, r"Ring\(64, fraction_bits=23\) or fewer of them, or Ring\(128"),
+        ({"ring": Ring(32, fraction_bits=10)}, 'or bound_proof="projected"'),
+        ({"protocol": "psu", "ring": None}, "bound=1.0 contradicts protocol='psu'"),
+        ({"protocol": "psr", "ring": None}, "bound=1.0 contradicts protocol='psr'"),
+    ],
+)
+def test_a_bound_that_cannot_be_kept_is_refused(changes: dict[str, Any], match: str) -> None:
+    with pytest.raises(MisuseError, match=match):
+        bounded(**changes)
+
+
+def test_a_round_that_finds_a_union_proves_nothing() -> None:
+    assert union_task(bounded(alignment="union")).bound is None
