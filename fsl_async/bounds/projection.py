@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async import kernels
-from fsl_async.digests import Domain, derive_key
+from fsl_async.digests import KEY_BYTES, Domain, digest
 from fsl_async.ring import Elements
 
 GROUPS_AT_ONCE = 64
@@ -42,10 +42,21 @@ def project(bind: bytes, rows: int, elements: Elements, ring_bits: int) -> list[
     return [sum(part << 32 * place for place, part in enumerate(parts)) & whole for parts in zip(*sums, strict=True)]
 
 
+def matrix_key(bind: bytes) -> tuple[bytes, int]:
+    """The key and the nonce of R's keystream.
+
+    192 bits together: of 128, a client could hit one of the matrices whose kernel its update lies in, n/N of them, with
+    n/N chances in 2^128 a try.
+    """
+    seed = digest(Domain.BOUND_MATRIX, bind)
+    return seed[:KEY_BYTES], int.from_bytes(seed[KEY_BYTES : KEY_BYTES + 8], "little")
+
+
 def matrix_bytes(bind: bytes, rows: int, columns: int) -> npt.NDArray[np.uint8]:
     """The bits of R as the module describes them, (⌈columns/8⌉, 2, rows)."""
     groups = -(-columns // 8)
-    stream = kernels.keystream(derive_key(Domain.BOUND_MATRIX, bind), nonce=0, count=groups * 2 * rows // 16)
+    key, nonce = matrix_key(bind)
+    stream = kernels.keystream(key, nonce, count=groups * 2 * rows // 16)
     return stream.reshape(-1).view(np.uint8).reshape(groups, 2, rows)
 
 

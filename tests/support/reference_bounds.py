@@ -28,8 +28,8 @@ def interpolate(points: dict[int, int], at: int, prime: int) -> int:
 
 
 @cache
-def keystream(key: bytes, size: int) -> bytes:
-    return b"".join(le(aes(key, counter), 16) for counter in range(ceil(size / 16)))[:size]
+def keystream(key: bytes, size: int, nonce: int = 0) -> bytes:
+    return b"".join(le(aes(key, nonce * 2**64 + counter), 16) for counter in range(ceil(size / 16)))[:size]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,9 @@ class Reference:
     def wire(self, values: list[int], seeds: list[int], number: int) -> dict[int, int]:
         """A_number by its values at 0…G."""
         padded = values + [0] * (self.wires * self.calls - len(values))
-        return {0: seeds[number]} | {call: padded[(call - 1) * self.wires + number] for call in range(1, self.calls + 1)}
+        return {0: seeds[number]} | {
+            call: padded[(call - 1) * self.wires + number] for call in range(1, self.calls + 1)
+        }
 
     def prove(self, values: list[int], seeds: list[int]) -> list[int]:
         wires = [self.wire(values, seeds, number) for number in range(self.wires)]
@@ -128,8 +130,9 @@ class Reference:
 
     def project(self, bind: bytes, words: list[int]) -> list[int]:
         """R·words, as Python's integers."""
-        key = H("fsl.bound-matrix", bind)[:16]
-        stream = keystream(key, 2 * self.rows * ceil(len(words) / 8))
+        seed = H("fsl.bound-matrix", bind)
+        nonce = int.from_bytes(seed[16:24], "little")
+        stream = keystream(seed[:16], 2 * self.rows * ceil(len(words) / 8), nonce)
 
         def bit(half: int, row: int, column: int) -> int:
             return stream[(2 * (column // 8) + half) * self.rows + row] >> column % 8 & 1

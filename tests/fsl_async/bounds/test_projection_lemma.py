@@ -1,4 +1,4 @@
-"""The table of limits for projections, computed again from docs/bounds-proofs.md, §5, with a covering in place of plots.
+"""The table of limits for projections, computed again from docs/bounds-proofs.md, with a covering in place of plots.
 
 Of one row, X = ⟨r, w⟩ mod q. The lemma bounds E exp(-s·X²/c²) for ‖w‖ ≥ c ≤ q/1024 by the largest of
 
@@ -11,6 +11,7 @@ plus what the sum over frequencies adds to that expectation (`aliasing`).
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ def above(s: float, cells: int = 600, grid: int = 8_000) -> float:
     mass = np.diff([math.erf(edge / math.sqrt(2)) for edge in edges])
     left, right = edges[:-1], edges[1:]
     velocities = np.linspace(smallest, 1, cells + 1)
-    for low, high in zip(velocities, velocities[1:], strict=False):
+    for low, high in pairwise(velocities):
         value = np.empty(grid)
         lobe = right * high * c < math.pi / 2
         value[lobe] = np.cos(left[lobe] * low * c) ** (2 / low**2)
@@ -59,9 +60,7 @@ def aliasing() -> float:
     """
     a, start = np.linspace(1, 16, 2_000), 512
     sums = [
-        math.exp(
-            math.lgamma(2 * x + 1) + math.lgamma(start * math.sqrt(x) - x) - math.lgamma(start * math.sqrt(x) + x)
-        )
+        math.exp(math.lgamma(2 * x + 1) + math.lgamma(start * math.sqrt(x) - x) - math.lgamma(start * math.sqrt(x) + x))
         / (2 * x * math.pi * 4**x)
         for x in a
     ]

@@ -76,8 +76,7 @@ def test_the_private_part_is_the_references_proof_of_what_it_shares(case: dict[s
     assert sum(value**2 for value in (*shown, *masked[-4:])) == reference.limit
     shares = [int.from_bytes(private[i : i + width], "little") for i in range(end, len(private), width)]
     proof = [
-        (share + mask) % reference.prime
-        for share, mask in zip(shares, reference.proof_mask(msk, bind), strict=True)
+        (share + mask) % reference.prime for share, mask in zip(shares, reference.proof_mask(msk, bind), strict=True)
     ]
     values = masked if case["N"] else case["weights"] + masked
     assert proof == reference.prove(values, proof[: reference.wires])
