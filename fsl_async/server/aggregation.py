@@ -17,16 +17,34 @@ from types import MappingProxyType
 import numpy as np
 
 from fsl_async import kernels
+from fsl_async.bounds import terms_of, verifier_share
 from fsl_async.config import RoundConfig
 from fsl_async.derivation import dense_mask, forest_roots, tag_keys, tree_keys
 from fsl_async.digests import Buffer, Domain, derive_key, digest
+from fsl_async.errors import MisuseError
 from fsl_async.geometry import Forest, RowNumbers
 from fsl_async.kernels.arrays import Blocks
 from fsl_async.ring import Elements
 from fsl_async.server.jobs import Job, tree_of
 from fsl_async.server.sums import BinSum, CellMemory, UnionSum
+from fsl_async.server.tree_totals import TreeTotals
 from fsl_async.task import Sparse, Task
 from fsl_async.wire.public_part import ALL_ROWS, ForestKey, Opened, Part, dense_bytes, forests_of, shape_of_share
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What shows, beside the trees, that a submission is within the task's bound.
+
+    Attributes:
+        private: the private part of the proof on the carrier; None on the other server, which expands its own.
+        bind: the digest of all that the update depends on (`bounds.binding`).
+        digest: names the submission.
+    """
+
+    private: memoryview | None = field(repr=False)
+    bind: bytes
+    digest: bytes
 
 
 @dataclass(frozen=True)
@@ -42,6 +60,7 @@ class Submission:
         part: the submission's public part.
         dense: this server's share of the dense blocks; empty where it expands it from its seed.
         dense_salt: the salt of that expansion; empty where the task has no dense blocks.
+        claim: the proof of the update's size; None where the task has no bound.
     """
 
     client: str
@@ -52,6 +71,7 @@ class Submission:
     part: Part = field(repr=False)
     dense: memoryview = field(repr=False)
     dense_salt: bytes = b""
+    claim: Claim | None = None
 
 
 class Aggregate:
@@ -83,7 +103,9 @@ class Aggregate:
         self._bins = {index: BinSum(config, index, block, memory) for index, block in sparse}
         aligned = bool(config.union) and config.task.selection == "fixed"
         self._unions = {i: UnionSum(config, i, block, unions[block.name]) for i, block in sparse if aligned}
+        self._terms = terms_of(config.shape)
         self._dense = config.shape.ring.zeros(dense_bytes(config.shape) // config.shape.ring.element_bytes)
+        self._toss = proof_key
         self._proof_key = kernels.key_schedule(derive_key(Domain.PROOF_KEY, proof_key))
         self._proof_mask_key = derive_key(Domain.PROOF_MASK_KEY, proof_key)
         self._proof_masks: dict[int, Blocks] = {}
@@ -94,24 +116,30 @@ class Aggregate:
         Jobs of one submission may run at the same time; jobs of different submissions may not.
 
         Returns:
-            The jobs, and a function that returns the submission's proof digest (of the trees alone without proofs).
+            The jobs, and a function that returns what shows the other server that the submission may be counted: its
+            proof digest (of the trees alone without proofs), then this server's share of the proof of its bound, if
+            the task has one.
         """
+        totals = TreeTotals(self._config.shape.ring, self._forests) if self._terms else None
         jobs: list[Job] = []
         proofs: list[Blocks] = []
         part = submission.part.layout.split(submission.part.data)
         for key, forest in self._forests.items():
             evaluation = self._evaluation(submission, key, forest, part)
+            asked = totals.of(key) if totals else kernels.NO_TOTALS
             if (key, "proof") in part:
                 verification = self._verification(submission, forest, part[key, "proof"])
-                work, proof = self._bins[key.block].verify_jobs(key.forest, evaluation, verification, threads)
+                work, proof = self._bins[key.block].verify_jobs(key.forest, evaluation, verification, threads, asked)
                 proofs.append(proof)
             else:
-                work = self._sum_for(key.block).add_jobs(key.forest, evaluation, threads)
+                work = self._sum_for(key.block).add_jobs(key.forest, evaluation, threads, asked)
             jobs += work
 
         def finish() -> bytes:
-            self._add_dense(submission)
-            return digest(Domain.PROOF, submission.tree, *(proof.reshape(-1).view(np.uint8).data for proof in proofs))
+            dense = self._dense_share(submission)
+            self._dense = self._config.shape.ring.add(self._dense, dense)
+            entry = digest(Domain.PROOF, submission.tree, *(proof.reshape(-1).view(np.uint8).data for proof in proofs))
+            return entry + self._bound_share(submission, totals.vector(self._server, dense)) if totals else entry
 
         return jobs, finish
 
@@ -197,17 +225,21 @@ class Aggregate:
             self._proof_masks[leaves] = kernels.keystream(self._proof_mask_key, nonce=0, count=leaves)
         return self._proof_masks[leaves]
 
-    def _add_dense(self, submission: Submission) -> None:
-        if not len(self._dense):
-            return
+    def _dense_share(self, submission: Submission) -> Elements:
+        """This server's share of the submission's dense blocks."""
         task = self._config.shape
-        expands = not submission.dense
-        share = (
-            dense_mask(task, submission.msk, self._config.epoch, submission.dense_salt)
-            if expands
-            else task.ring.from_bytes(submission.dense, len(self._dense))
+        if submission.dense or not len(self._dense):
+            return task.ring.from_bytes(submission.dense, len(self._dense))
+        return dense_mask(task, submission.msk, self._config.epoch, submission.dense_salt)
+
+    def _bound_share(self, submission: Submission, vector: Elements) -> bytes:
+        """This server's share of the proof that the update is within the bound."""
+        terms, claim = self._terms, submission.claim
+        if terms is None or claim is None:
+            raise MisuseError(f"the submission of {submission.client} does not claim to be within the task's bound")
+        return verifier_share(
+            terms, self._server, vector, claim.private, submission.msk, claim.bind, self._toss, claim.digest
         )
-        self._dense = task.ring.add(self._dense, share)
 
     def _rows(self, index: int, opened: RowNumbers | None) -> Elements:
         """The sum of every row of a block, or of those that are opened."""

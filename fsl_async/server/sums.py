@@ -24,6 +24,7 @@ from fsl_async import kernels
 from fsl_async.config import RoundConfig
 from fsl_async.geometry import RowNumbers, geometry_of
 from fsl_async.kernels.arrays import Blocks
+from fsl_async.kernels.trees.totals import NO_TOTALS, AskedTotals
 from fsl_async.ring import Elements, Ring
 from fsl_async.server.jobs import Job, ranges
 from fsl_async.task import Sparse
@@ -79,22 +80,29 @@ class BinSum:
     def _allocated(self) -> bool:
         return "_cells" in self.__dict__
 
-    def add_jobs(self, number: int, evaluation: kernels.Evaluation, threads: int) -> list[Job]:
-        """The jobs that add the shares of one forest's trees."""
+    def add_jobs(
+        self, number: int, evaluation: kernels.Evaluation, threads: int, totals: AskedTotals = NO_TOTALS
+    ) -> list[Job]:
+        """The jobs that add the shares of one forest's trees, and write the totals of every tree that are asked for."""
         cells = self._cells[number]
         return [
-            partial(kernels.evaluate_add, evaluation, cells, segment, start, stop)
+            partial(kernels.evaluate_add, evaluation, cells, segment, start, stop, totals)
             for segment, start, stop in ranges(self._geometry.forests[number], threads)
         ]
 
     def verify_jobs(
-        self, number: int, evaluation: kernels.Evaluation, verification: kernels.Verification, threads: int
+        self,
+        number: int,
+        evaluation: kernels.Evaluation,
+        verification: kernels.Verification,
+        threads: int,
+        totals: AskedTotals = NO_TOTALS,
     ) -> tuple[list[Job], Blocks]:
         """The same with proofs: the jobs, and the array (trees, 2) of one block per tree that they fill."""
         forest, cells = self._geometry.forests[number], self._cells[number]
         proofs = np.zeros((forest.trees, 2), dtype=np.uint64)
         jobs: list[Job] = [
-            partial(kernels.evaluate_verified, evaluation, verification, cells, proofs, segment, start, stop)
+            partial(kernels.evaluate_verified, evaluation, verification, cells, proofs, segment, start, stop, totals)
             for segment, start, stop in ranges(forest, threads)
         ]
         return jobs, proofs
@@ -150,11 +158,13 @@ class UnionSum:
             for forest, places in zip(self._forests, self._places, strict=True)
         ]
 
-    def add_jobs(self, number: int, evaluation: kernels.Evaluation, threads: int) -> list[Job]:
-        """The jobs that add one forest's shares at the union's rows."""
+    def add_jobs(
+        self, number: int, evaluation: kernels.Evaluation, threads: int, totals: AskedTotals = NO_TOTALS
+    ) -> list[Job]:
+        """The jobs that add one forest's shares at the union's rows; totals are over the leaves of these rows alone."""
         places, cells = self._places[number], self._cells[number]
         return [
-            partial(kernels.evaluate_places, evaluation, places[segment], cells[segment], segment, start, stop)
+            partial(kernels.evaluate_places, evaluation, places[segment], cells[segment], segment, start, stop, totals)
             for segment, start, stop in ranges(self._forests[number], threads, multiple=kernels.GROUP)
         ]
 

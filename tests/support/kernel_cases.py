@@ -55,6 +55,9 @@ class Case:
     def accumulator(self) -> np.ndarray:
         return np.zeros((SEGMENTS, self.leaves, self.planes, self.bins, 2), dtype=np.uint64)
 
+    def totals(self) -> kernels.Totals:
+        return kernels.Totals(np.zeros((self.planes, self.trees, 2), dtype=np.uint64))
+
     def expected(self) -> np.ndarray:
         """The payloads at their leaves, zeros elsewhere."""
         table = self.accumulator()
@@ -70,6 +73,20 @@ class Case:
         for segment in range(SEGMENTS):
             kernels.evaluate_leaves(self.selection(server), chosen, blocks, segment, 0, self.bins)
         return blocks
+
+
+def added(first: np.ndarray, second: np.ndarray, bits: int) -> np.ndarray:
+    """First plus second in the ring."""
+    return difference(first, difference(np.zeros_like(second), second, bits), bits)
+
+
+def total_of(cells: np.ndarray, bits: int) -> np.ndarray:
+    """The sum over all leaves of every tree, (planes, trees, 2), of cells (segments, leaves, planes, bins, 2)."""
+    by_leaf = np.ascontiguousarray(cells.transpose(1, 2, 0, 3, 4)).reshape(cells.shape[1], cells.shape[2], -1, 2)
+    total = np.zeros_like(by_leaf[0])
+    for leaf in by_leaf:
+        total = added(total, leaf, bits)
+    return total
 
 
 def difference(first: np.ndarray, second: np.ndarray, bits: int) -> np.ndarray:

@@ -18,6 +18,7 @@ from fsl_async.kernels.simd.isa import Keys
 from fsl_async.kernels.trees import evaluation_kernels as kernels
 from fsl_async.kernels.trees.generation import POSITIONS, RING_BITS, Tree, TreeKeys
 from fsl_async.kernels.trees.passes import Conversion, Slots, TagCheck
+from fsl_async.kernels.trees.totals import NO_TOTALS, AskedTotals, Totals
 from fsl_async.kernels.trees.walk import Trees
 
 Words = npt.NDArray[np.uint64]
@@ -85,7 +86,9 @@ class Selection:
     positions: int
 
 
-def evaluate_add(evaluation: Evaluation, accumulator: Words, segment: int, start: int, stop: int) -> None:
+def evaluate_add(
+    evaluation: Evaluation, accumulator: Words, segment: int, start: int, stop: int, totals: AskedTotals = NO_TOTALS
+) -> None:
     """Add the share of every position under some bins to an accumulator.
 
     Args:
@@ -94,12 +97,15 @@ def evaluate_add(evaluation: Evaluation, accumulator: Words, segment: int, start
         segment: the segment of the bins.
         start: first bin.
         stop: one past the last bin.
+        totals: where the sums over all leaves of every tree in range go, or `NO_TOTALS`.
 
     Raises:
         MisuseError: for wrong types or shapes, or bins outside the segment.
     """
     span = _accumulator_span(evaluation, accumulator, (segment, start, stop))
-    kernels.add(trees_of(evaluation), span, conversion_of(evaluation), accumulator[segment])
+    kernels.add(
+        trees_of(evaluation), span, conversion_of(evaluation), accumulator[segment], totals_of(evaluation, totals)
+    )
 
 
 def evaluate_verified(
@@ -110,6 +116,7 @@ def evaluate_verified(
     segment: int,
     start: int,
     stop: int,
+    totals: AskedTotals = NO_TOTALS,
 ) -> None:
     """`evaluate_add`, and the proofs of the same trees in the same walk.
 
@@ -121,6 +128,7 @@ def evaluate_verified(
         segment: the segment of the bins.
         start: first bin.
         stop: one past the last bin.
+        totals: where the sums over all leaves of every tree in range go, or `NO_TOTALS`.
 
     Raises:
         MisuseError: for wrong types or shapes, or bins outside the segment.
@@ -128,7 +136,8 @@ def evaluate_verified(
     span = _accumulator_span(evaluation, accumulator, (segment, start, stop))
     check = _tag_check(verification, span.leaves, evaluation.tree.count)
     proofs = writable("proofs", proofs, np.uint64, (evaluation.tree.count, 2))
-    kernels.add_verified(trees_of(evaluation), span, conversion_of(evaluation), accumulator[segment], check, proofs)
+    trees, conversion, asked = trees_of(evaluation), conversion_of(evaluation), totals_of(evaluation, totals)
+    kernels.add_verified(trees, span, conversion, accumulator[segment], check, proofs, asked)
 
 
 def evaluate_select(selection: Selection, bits: Bytes, segment: int, start: int, stop: int) -> None:
@@ -187,7 +196,15 @@ def evaluate_leaves(
     kernels.leaves_of(trees_of(trees), span, chosen, leaves[segment])
 
 
-def add_leaves(evaluation: Evaluation, leaves: Words, accumulator: Words, segment: int, start: int, stop: int) -> None:
+def add_leaves(
+    evaluation: Evaluation,
+    leaves: Words,
+    accumulator: Words,
+    segment: int,
+    start: int,
+    stop: int,
+    totals: AskedTotals = NO_TOTALS,
+) -> None:
     """`evaluate_add` from leaves that `evaluate_leaves` wrote, all of them: no tree is walked.
 
     Args:
@@ -197,6 +214,7 @@ def add_leaves(evaluation: Evaluation, leaves: Words, accumulator: Words, segmen
         segment: the segment of the bins.
         start: first bin.
         stop: one past the last bin.
+        totals: where the sums over all leaves of every tree in range go, or `NO_TOTALS`.
 
     Raises:
         MisuseError: for wrong types or shapes, or bins outside the segment.
@@ -204,7 +222,8 @@ def add_leaves(evaluation: Evaluation, leaves: Words, accumulator: Words, segmen
     span = _accumulator_span(evaluation, accumulator, (segment, start, stop))
     segments, bins = accumulator.shape[0], accumulator.shape[3]
     leaves = read_only("leaves", leaves, np.uint64, (segments, span.leaves, bins, 2))
-    kernels.add_cached(span, conversion_of(evaluation), leaves[segment], accumulator[segment])
+    asked = totals_of(evaluation, totals)
+    kernels.add_cached(span, conversion_of(evaluation), leaves[segment], accumulator[segment], asked)
 
 
 def trees_of(view: Evaluation | Selection) -> Trees:
@@ -222,6 +241,13 @@ def conversion_of(evaluation: Evaluation) -> Conversion:
         raise MisuseError(f"a ring element has 32, 64 or 128 bits, not {evaluation.element_bits}")
     hints = read_only("hints", evaluation.hints, np.uint64, (-1, evaluation.tree.count, 2))
     return Conversion(evaluation.convert, hints, evaluation.element_bits)
+
+
+def totals_of(evaluation: Evaluation, totals: AskedTotals) -> AskedTotals:
+    """Where totals go, checked."""
+    if isinstance(totals, Totals):
+        writable("totals", totals.sums, np.uint64, (len(evaluation.hints), evaluation.tree.count, 2))
+    return totals
 
 
 def _tag_check(verification: Verification, leaves: int, trees: int) -> TagCheck:

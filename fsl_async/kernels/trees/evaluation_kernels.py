@@ -25,7 +25,8 @@ from fsl_async.kernels.trees.passes import (
     pack_slots,
     prove_leaf,
 )
-from fsl_async.kernels.trees.walk import GROUP, Trees, climb, new_group, new_row, padded, plant, take
+from fsl_async.kernels.trees.totals import AskedTotals, clear_totals, write_totals
+from fsl_async.kernels.trees.walk import GROUP, Trees, climb, new_group, new_row, new_totals, padded, plant, take
 
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
@@ -48,16 +49,20 @@ class Span(NamedTuple):
 
 
 @compiled
-def add(trees: Trees, span: Span, conversion: Conversion, accumulator: Words) -> None:
+def add(trees: Trees, span: Span, conversion: Conversion, accumulator: Words, totals: AskedTotals) -> None:
     """Add the shares of every leaf to an accumulator of one segment, shape (leaves, planes, bins, 2)."""
     nowhere = 1 << len(trees.words)
     group = new_group(trees, span.stop - span.start)
+    work = new_totals(totals, len(conversion.hints))
     for start in range(span.start, span.stop, GROUP):
-        plant(trees, group, span.offset + start, min(GROUP, span.stop - start))
+        first, count = span.offset + start, min(GROUP, span.stop - start)
+        plant(trees, group, first, count)
+        clear_totals(work)
         target = _aim(span, start, conversion, accumulator)
         for leaf in range(span.leaves):
             row = climb(trees, group, leaf, leaf - 1 if leaf else nowhere, span.leaves)
-            add_leaf(conversion, group.nodes, row, leaf, target)
+            add_leaf(conversion, group.nodes, row, leaf, target, work)
+        write_totals(totals, work, first, count)
 
 
 @compiled
@@ -72,32 +77,44 @@ def _aim(span: Span, start: int, conversion: Conversion, accumulator: Words) -> 
 
 @compiled
 def add_verified(
-    trees: Trees, span: Span, conversion: Conversion, accumulator: Words, check: TagCheck, proofs: Blocks
+    trees: Trees,
+    span: Span,
+    conversion: Conversion,
+    accumulator: Words,
+    check: TagCheck,
+    proofs: Blocks,
+    totals: AskedTotals,
 ) -> None:
     """`add`, and the proof of every tree in the same walk; `proofs` has shape (trees, 2)."""
     nowhere = 1 << len(trees.words)
     group = new_group(trees, span.stop - span.start)
+    work = new_totals(totals, len(conversion.hints))
     for start in range(span.start, span.stop, GROUP):
         first, count = span.offset + start, min(GROUP, span.stop - start)
         plant(trees, group, first, count)
+        clear_totals(work)
         target = _aim(span, start, conversion, accumulator)
         corrections = take(trees.left, check.corrections, first, count)
         proof = new_row(len(corrections))
         for leaf in range(span.leaves):
             row = climb(trees, group, leaf, leaf - 1 if leaf else nowhere, span.leaves)
             prove_leaf(check, leaf, group.nodes, row, corrections, proof)
-            add_leaf(conversion, group.nodes, row, leaf, target)
+            add_leaf(conversion, group.nodes, row, leaf, target, work)
         copy_blocks(proof, 0, proofs, first, count)
+        write_totals(totals, work, first, count)
 
 
 @compiled
-def add_cached(span: Span, conversion: Conversion, cached: Words, accumulator: Words) -> None:
+def add_cached(span: Span, conversion: Conversion, cached: Words, accumulator: Words, totals: AskedTotals) -> None:
     """`add` from leaves that `leaves_of` wrote, shape (leaves, bins, 2): a later epoch without walking trees."""
+    work = new_totals(totals, len(conversion.hints))
     for start in range(span.start, span.stop, GROUP):
+        clear_totals(work)
         target = _aim(span, start, conversion, accumulator)
         for leaf in range(span.leaves):
             row = take(conversion.keys, cached[leaf], start, target.size)
-            add_leaf(conversion, row, 0, leaf, target)
+            add_leaf(conversion, row, 0, leaf, target, work)
+        write_totals(totals, work, target.tree, target.size)
 
 
 @compiled

@@ -35,6 +35,7 @@ from fsl_async.kernels.simd.vectors import (
     store,
     store_part,
 )
+from fsl_async.kernels.trees.totals import TotalsAtWork, tally
 
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
@@ -183,18 +184,20 @@ def _read_bits(packed: Bytes, first: int, count: int) -> int:
 
 
 @compiled_inline
-def add_leaf(conversion: Conversion, leaves: Blocks, row: int, leaf: int, target: Target) -> None:
-    """Add every plane of a row of leaves' shares, C(n) + t(n)·hint, to its place in the accumulator."""
+def add_leaf(conversion: Conversion, leaves: Blocks, row: int, leaf: int, target: Target, totals: TotalsAtWork) -> None:
+    """Add every plane of a row of leaves' shares, C(n) + t(n)·hint, to its place in the accumulator and to totals."""
     if conversion.ring_bits == 32:
-        _add_planes(RING_32, conversion, leaves, row, leaf, target)
+        _add_planes(RING_32, conversion, leaves, row, leaf, target, totals)
     elif conversion.ring_bits == 64:
-        _add_planes(RING_64, conversion, leaves, row, leaf, target)
+        _add_planes(RING_64, conversion, leaves, row, leaf, target, totals)
     else:
-        _add_planes(RING_128, conversion, leaves, row, leaf, target)
+        _add_planes(RING_128, conversion, leaves, row, leaf, target, totals)
 
 
 @compiled
-def _add_planes(ring: Ring, conversion: Conversion, leaves: Blocks, row: int, leaf: int, target: Target) -> None:
+def _add_planes(
+    ring: Ring, conversion: Conversion, leaves: Blocks, row: int, leaf: int, target: Target, totals: TotalsAtWork
+) -> None:
     """`add_leaf` in one ring; meanwhile the cells that come next are fetched from memory.
 
     A vector is hashed before the one in front of it is added: additions that wait for their AES would hold up the
@@ -214,11 +217,14 @@ def _add_planes(ring: Ring, conversion: Conversion, leaves: Blocks, row: int, le
             prefetch(keys, cells, place + target.bins + i + step)
             following = hash_vector(keys, load(keys, leaves, row + i + step) ^ tweak)
             added = control_mask(load(keys, leaves, row + i)) & load(keys, hints, hint + i)
-            store(cells, place + i, add(ring, load(keys, cells, place + i), add(ring, image, added)))
+            shares = add(ring, image, added)
+            store(cells, place + i, add(ring, load(keys, cells, place + i), shares))
+            tally(keys, ring, totals, plane, i, shares)
             image = following
         added = control_mask(load(keys, leaves, row + last)) & load_part(keys, hints, hint + last, rest)
-        total = add(ring, load_part(keys, cells, place + last, rest), add(ring, image, added))
-        store_part(cells, place + last, total, rest)
+        shares = add(ring, image, added)
+        store_part(cells, place + last, add(ring, load_part(keys, cells, place + last, rest), shares), rest)
+        tally(keys, ring, totals, plane, last, shares)
 
 
 @compiled_inline

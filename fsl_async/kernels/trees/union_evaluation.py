@@ -18,9 +18,17 @@ import numpy.typing as npt
 from fsl_async.errors import MisuseError
 from fsl_async.kernels.arrays import read_only, writable
 from fsl_async.kernels.simd.lowering import compiled
-from fsl_async.kernels.trees.evaluation import Evaluation, conversion_of, trees_of
+from fsl_async.kernels.trees.evaluation import Evaluation, conversion_of, totals_of, trees_of
 from fsl_async.kernels.trees.passes import Conversion, Target, add_leaf, copy_blocks
-from fsl_async.kernels.trees.walk import GROUP, Trees, climb, new_group, new_row, plant
+from fsl_async.kernels.trees.totals import (
+    NO_TOTALS,
+    AskedTotals,
+    clear_totals,
+    gather_totals,
+    scatter_totals,
+    write_totals,
+)
+from fsl_async.kernels.trees.walk import GROUP, Trees, climb, new_group, new_row, new_totals, plant
 
 Words = npt.NDArray[np.uint64]
 Indices = npt.NDArray[np.uint32]
@@ -64,9 +72,17 @@ def choose_places(positions: Indices, leaves: int, bins: int) -> Places:
 
 
 def evaluate_places(
-    evaluation: Evaluation, places: Places, accumulator: Words, segment: int, start: int, stop: int
+    evaluation: Evaluation,
+    places: Places,
+    accumulator: Words,
+    segment: int,
+    start: int,
+    stop: int,
+    totals: AskedTotals = NO_TOTALS,
 ) -> None:
     """Add the shares at chosen places to an accumulator.
+
+    A tree's total is over its chosen leaves alone: what is added is what is summed.
 
     Args:
         evaluation: the trees and hints.
@@ -75,6 +91,7 @@ def evaluate_places(
         segment: the segment of the bins.
         start: first bin, a multiple of `GROUP`.
         stop: one past the last bin; a multiple of `GROUP` unless it is the last bin of all.
+        totals: where the sums over the chosen leaves of every tree in range go, or `NO_TOTALS`.
 
     Raises:
         MisuseError: for wrong types or shapes, or bins that do not begin and end with a group.
@@ -87,7 +104,8 @@ def evaluate_places(
         raise MisuseError(f"segment {segment} of {places.width} bins is not among {evaluation.tree.count} trees")
     cells = accumulator.reshape(-1, 2)
     bounds = (segment * places.width, start, stop, places.leaves)
-    add_places(trees_of(evaluation), conversion, bounds, places.bins, places.starts, cells)
+    asked = totals_of(evaluation, totals)
+    add_places(trees_of(evaluation), conversion, bounds, places.bins, places.starts, cells, asked)
 
 
 @compiled
@@ -98,14 +116,17 @@ def add_places(
     bins: Indices,
     starts: Indices,
     cells: Words,
+    totals: AskedTotals,
 ) -> None:
     """Add the shares at the chosen places of some bins of one segment to their cells, (planes, places, 2)."""
     offset, begin, end, leaves = bounds
     group = new_group(trees, end - begin)
     planes, count = len(conversion.hints), len(bins)
     row, hints = new_row(GROUP), new_row(planes * GROUP)
+    work, gathered = new_totals(totals, planes), new_totals(totals, planes)
     for start in range(begin, end, GROUP):
         plant(trees, group, offset + start, min(GROUP, end - start))
+        clear_totals(work)
         nowhere = 1 << len(trees.words)
         previous = -1
         for leaf in range(leaves):
@@ -120,4 +141,7 @@ def add_places(
                 copy_blocks(group.nodes, place + bin_ - start, row, i, 1)
                 for plane in range(planes):
                     copy_blocks(conversion.hints[plane], offset + bin_, hints, plane * GROUP + i, 1)
-            add_leaf(conversion, row, 0, 0, Target(cells, count, first, size, hints, GROUP, 0))
+            gather_totals(work, gathered, bins, first, size, start)
+            add_leaf(conversion, row, 0, 0, Target(cells, count, first, size, hints, GROUP, 0), gathered)
+            scatter_totals(gathered, work, bins, first, size, start)
+        write_totals(totals, work, offset + start, min(GROUP, end - start))

@@ -11,16 +11,18 @@ as the AES of a short one.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numba.extending import overload
 
 from fsl_async.kernels.arrays import Blocks
 from fsl_async.kernels.simd.isa import Keys
 from fsl_async.kernels.simd.lowering import compiled, compiled_inline
 from fsl_async.kernels.simd.vectors import lanes
 from fsl_async.kernels.trees.passes import Group, grow, grow_left, spread_corrections, take_row
+from fsl_async.kernels.trees.totals import AskedTotals, GroupTotals, NoGroupTotals, Totals, TotalsAtWork, is_type
 
 GROUP = 512
 
@@ -73,6 +75,18 @@ def new_group(trees: Trees, count: int) -> Group:
     """Working memory for groups of at most `count` trees."""
     depth, width = len(trees.words), padded(trees.left, min(GROUP, count))
     return Group(new_row(2 * (depth + 1) * width), new_row(2 * depth * width), depth, width)
+
+
+def new_totals(asked: AskedTotals, planes: int) -> TotalsAtWork:
+    """Working memory for the totals of one group of trees, if they are asked for."""
+    return GroupTotals(new_row(planes * GROUP), GROUP) if isinstance(asked, Totals) else NoGroupTotals()
+
+
+@overload(new_totals, strict=False)
+def _new_totals(asked: Any, planes: Any) -> Any:
+    if is_type(asked, Totals):
+        return lambda asked, planes: GroupTotals(new_row(planes * GROUP), GROUP)
+    return lambda asked, planes: NoGroupTotals()
 
 
 @compiled

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fsl_async import kernels
+from fsl_async.errors import MisuseError
 from tests.support import reference
 from tests.support.kernel_cases import (
     CONVERT,
@@ -23,6 +24,7 @@ from tests.support.kernel_cases import (
     difference,
     reference_tree,
     roots,
+    total_of,
 )
 
 EDGES = [
@@ -284,6 +286,51 @@ def test_later_epoch_from_kept_leaves(isa: str) -> None:
     for segment in range(SEGMENTS):
         kernels.add_leaves(case.evaluation(0), case.all_leaves(0), accumulator, segment, 0, 21)
     assert (accumulator == sums(case)[0]).all()
+
+
+# Totals
+
+
+@pytest.mark.parametrize(("bins", "leaves"), EDGES)
+def test_totals_are_sums_over_leaves(isa: str, bins: int, leaves: int) -> None:
+    bits = (32, 64, 128)[leaves % 3]
+    case = Case(bins, leaves, planes=2, bits=bits, seed=bins)
+    verification, proofs = verification_of(case), np.zeros((case.trees, 2), dtype=np.uint64)
+    shares = []
+    for server in (0, 1):
+        evaluation, plain = case.evaluation(server), sums(case)[server]
+        walked, verified, kept = (case.totals() for _ in range(3))
+        cells = [case.accumulator() for _ in range(3)]
+        for segment in range(SEGMENTS):
+            part = (segment, 0, bins)
+            kernels.evaluate_add(evaluation, cells[0], *part, walked)
+            kernels.evaluate_verified(evaluation, verification, cells[1], proofs, *part, verified)
+            kernels.add_leaves(evaluation, case.all_leaves(server), cells[2], *part, kept)
+        assert all((sum_ == plain).all() for sum_ in cells)
+        assert all((totals.sums == total_of(plain, bits)).all() for totals in (walked, verified, kept))
+        shares.append(walked.sums)
+    assert (difference(shares[0], shares[1], bits) == case.payload).all(), case
+
+
+def test_totals_of_ranges() -> None:
+    """Ranges write their own trees' totals, and overwrite what was there; the accumulator's content is not in them."""
+    case = Case(bins=600, leaves=6, planes=3, bits=32)
+    whole, cut = case.totals(), case.totals()
+    cut.sums[:] = 7
+    accumulator = case.accumulator()
+    for segment in range(SEGMENTS):
+        kernels.evaluate_add(case.evaluation(0), accumulator, segment, 0, 600, whole)
+        for start, stop in ((0, 0), (590, 600), (0, 3), (3, 259), (259, 590), (600, 600)):
+            kernels.evaluate_add(case.evaluation(0), accumulator, segment, start, stop, cut)
+    assert (whole.sums == cut.sums).all()
+
+
+def test_totals_of_another_shape_are_refused() -> None:
+    case = Case(bins=9, leaves=5, planes=2)
+    for shape in ((1, case.trees, 2), (2, case.trees - 1, 2)):
+        totals = kernels.Totals(np.zeros(shape, dtype=np.uint64))
+        with pytest.raises(MisuseError, match="totals: expected uint64"):
+            kernels.evaluate_add(case.evaluation(0), case.accumulator(), 0, 0, 9, totals)
 
 
 def test_instruction_sets_agree() -> None:

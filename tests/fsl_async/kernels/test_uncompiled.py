@@ -28,6 +28,7 @@ def results(bins: int, leaves: int, planes: int, bits: int) -> str:
     hints = kernels.make_select_hints(select, *case.at_alpha, slots, 4)
     slotted = kernels.Selection(case.keys, case.roots[0], case.tree, select, hints, 4)
     sums, proofs = case.accumulator(), np.zeros((case.trees, 2), dtype=np.uint64)
+    totals = [case.totals() for _ in range(3)]
     marks = np.zeros((SEGMENTS, leaves, -(-bins // 8)), dtype=np.uint8)
     slot_marks = np.zeros((SEGMENTS, leaves, -(-bins * 4 // 8)), dtype=np.uint8)
     for segment in range(SEGMENTS):
@@ -36,7 +37,11 @@ def results(bins: int, leaves: int, planes: int, bits: int) -> str:
         kernels.evaluate_select(case.selection(1), marks, segment, 0, bins)
         kernels.evaluate_select(slotted, slot_marks, segment, 0, bins)
         kernels.add_leaves(case.evaluation(0), case.all_leaves(0), sums, segment, 0, bins)
+        kernels.evaluate_verified(case.evaluation(1), verification, sums, proofs, segment, 0, bins, totals[0])
+        kernels.evaluate_add(case.evaluation(1), sums, segment, 0, bins, totals[1])
+        kernels.add_leaves(case.evaluation(0), case.all_leaves(0), sums, segment, 0, bins, totals[2])
     whole = [case.tree.words, case.tree.bits, case.hints, hints, sums, proofs, marks, slot_marks]
+    whole += [asked.sums for asked in totals]
     return hashlib.blake2b(b"".join(array.tobytes() for array in whole)).hexdigest()
 
 

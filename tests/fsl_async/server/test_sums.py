@@ -8,6 +8,7 @@ import pytest
 from fsl_async import Ring, Sparse, Task, kernels
 from fsl_async.kernels.trees import union_evaluation as kernel
 from fsl_async.server.aggregation import Aggregate, CellMemory
+from tests.support.kernel_cases import total_of
 from tests.support.rounds import Round, add
 
 
@@ -37,12 +38,19 @@ def test_chosen_places_equal_the_same_places_of_everything(
         positions = rng.permutation(leaves * bins)[:chosen].astype(np.uint32)
         places = kernels.choose_places(positions, leaves, bins)
         cells = np.zeros((planes, chosen, 2), dtype=np.uint64)
+        totals = kernels.Totals(np.full((planes, segments * bins, 2), 7, dtype=np.uint64))
         for start in range(0, bins, kernels.GROUP):
-            kernels.evaluate_places(evaluation, places, cells, segment, start, min(start + kernels.GROUP, bins))
+            stop = min(start + kernels.GROUP, bins)
+            kernels.evaluate_places(evaluation, places, cells, segment, start, stop)
+            kernels.evaluate_places(evaluation, places, np.zeros_like(cells), segment, start, stop, totals)
         kernels.evaluate_add(evaluation, everything, segment, 0, bins)
         picked = positions[places.order]
         expected = everything[segment, picked // bins, :, picked % bins].transpose(1, 0, 2)
         np.testing.assert_array_equal(cells, expected)
+        chosen_alone = np.zeros((1, leaves, planes, bins, 2), dtype=np.uint64)
+        chosen_alone[0, picked // bins, :, picked % bins] = expected.transpose(1, 0, 2)
+        own = totals.sums[:, segment * bins : (segment + 1) * bins]
+        np.testing.assert_array_equal(own, total_of(chosen_alone, bits))
 
 
 def test_places_run_uncompiled_too() -> None:
@@ -50,11 +58,14 @@ def test_places_run_uncompiled_too() -> None:
     evaluation = make_evaluation(rng, 3, 2, 1, 64)
     places = kernels.choose_places(np.array([0, 7, 10], dtype=np.uint32), 4, 3)
     compiled, plain = np.zeros((2, 1, 3, 2), dtype=np.uint64)
-    kernels.evaluate_places(evaluation, places, compiled, 0, 0, 3)
+    totals, plain_totals = np.zeros((2, 1, 3, 2), dtype=np.uint64)
+    kernels.evaluate_places(evaluation, places, compiled, 0, 0, 3, kernels.Totals(totals))
     trees, conversion = kernel.trees_of(evaluation), kernel.conversion_of(evaluation)
+    arguments = (trees, conversion, (0, 0, 3, 4), places.bins, places.starts, plain.reshape(-1, 2))
     with np.errstate(over="ignore"):
-        kernel.add_places.py_func(trees, conversion, (0, 0, 3, 4), places.bins, places.starts, plain.reshape(-1, 2))
+        kernel.add_places.py_func(*arguments, kernels.Totals(plain_totals))
     np.testing.assert_array_equal(plain, compiled)
+    np.testing.assert_array_equal(plain_totals, totals)
 
 
 def test_ranges_that_cut_a_group_are_refused() -> None:
