@@ -28,11 +28,8 @@ if TYPE_CHECKING:
         permuted_model as permuted_model,
         select_rows as select_rows,
     )
-    from fsl_async.kernels.rows.tagging import (
-        answers_match as answers_match,
-        finish_tags as finish_tags,
-        tag_words as tag_words,
-    )
+    from fsl_async.kernels.rows.shelves import tag_words as tag_words
+    from fsl_async.kernels.rows.tagging import answers_match as answers_match, finish_tags as finish_tags
     from fsl_async.kernels.selftest import KernelFaultError as KernelFaultError
     from fsl_async.kernels.simd.isa import Keys as Keys, isa_names as isa_names
     from fsl_async.kernels.trees.answering import answer_tagged as answer_tagged
@@ -71,7 +68,8 @@ else:
             "fsl_async.kernels.rows.cuckoo": "Placement place",
             "fsl_async.kernels.rows.permutation": "Permutation",
             "fsl_async.kernels.rows.segments": "fold payload_of_planes payload_planes permuted_model select_rows",
-            "fsl_async.kernels.rows.tagging": "answers_match finish_tags tag_words",
+            "fsl_async.kernels.rows.shelves": "tag_words",
+            "fsl_async.kernels.rows.tagging": "answers_match finish_tags",
             "fsl_async.kernels.selftest": "KernelFaultError",
             "fsl_async.kernels.simd.isa": "Keys isa_names",
             "fsl_async.kernels.trees.answering": "answer_tagged",

@@ -29,6 +29,7 @@ LANES = (64, 8, 4, 1)
 GROUP = 16
 # How far ahead of a load memory is asked for: long enough to arrive, short enough to stay in the first-level cache.
 AHEAD_BYTES = 1024
+FIRST_LEVEL = 3
 
 _GROUPS = (1, GROUP)
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -91,6 +92,11 @@ class _Array:
         return builder.bitcast(builder.gep(self._data, [offset]), kind.as_pointer())
 
 
+def address_of(context: Any, builder: Builder, kind: Any, value: Value) -> Value:
+    """The address of an array's first byte."""
+    return builder.bitcast(context.make_array(kind)(context, builder, value).data, I8.as_pointer())
+
+
 def _unpack(builder: Builder, values: Value) -> Sequence[Value]:
     return cgutils.unpack_tuple(builder, values)  # type: ignore[no-untyped-call, no-any-return]
 
@@ -104,7 +110,7 @@ def _compile_spread(bits: Any, masks: Any) -> Any:
 def _emit_spread(typing: Any, bits: Any, masks: Any) -> Any:
     def generate(context: Any, builder: Builder, signature: Any, values: Any) -> Any:
         arrays = _arrays(context, builder, signature, values)
-        for group in _cases(builder, arrays[0].shape[0], _GROUPS):
+        for group in cases(builder, arrays[0].shape[0], _GROUPS):
             _spread_group(builder, arrays[0], arrays[1], group)
         return context.get_dummy_value()
 
@@ -120,8 +126,8 @@ def _compile_accumulate(tile: Any, rows: Any, masks: Any, positions: Any) -> Any
 def _emit_accumulate(typing: Any, tile: Any, rows: Any, masks: Any, positions: Any) -> Any:
     def generate(context: Any, builder: Builder, signature: Any, values: Any) -> Any:
         arrays = _arrays(context, builder, signature, values[:3])
-        for group in _cases(builder, arrays[0].shape[2], _GROUPS):
-            for lane in _cases(builder, arrays[0].shape[3], LANES):
+        for group in cases(builder, arrays[0].shape[2], _GROUPS):
+            for lane in cases(builder, arrays[0].shape[3], LANES):
                 _accumulate_bins(builder, arrays, values[3], group, lane)
         return context.get_dummy_value()
 
@@ -137,7 +143,7 @@ def _compile_deliver(tile: Any, answers: Any) -> Any:
 def _emit_deliver(typing: Any, tile: Any, answers: Any) -> Any:
     def generate(context: Any, builder: Builder, signature: Any, values: Any) -> Any:
         tile_, answers_ = _arrays(context, builder, signature, values)
-        for lane in _cases(builder, tile_.shape[3], LANES):
+        for lane in cases(builder, tile_.shape[3], LANES):
             _deliver_lanes(builder, tile_, answers_, lane)
         return context.get_dummy_value()
 
@@ -148,14 +154,14 @@ def _arrays(context: Any, builder: Builder, signature: Any, values: Sequence[Val
     return [_Array(context, builder, kind, value) for kind, value in zip(signature.args, values, strict=False)]
 
 
-def _cases(builder: Builder, value: Value, cases: Sequence[int]) -> Iterator[int]:
+def cases(builder: Builder, value: Value, values: Sequence[int]) -> Iterator[int]:
     """Generate code for every value that there can be, one in each turn of the caller's loop.
 
     At run time the code of the value that it is runs.
     """
     end, impossible = builder.append_basic_block(), builder.append_basic_block()
     switch = builder.switch(value, impossible)
-    for case in cases:
+    for case in values:
         block = builder.append_basic_block()
         switch.add_case(value.type(case), block)
         builder.position_at_end(block)
@@ -167,9 +173,10 @@ def _cases(builder: Builder, value: Value, cases: Sequence[int]) -> Iterator[int
 
 
 @contextmanager
-def _loop(builder: Builder, count: Value) -> Iterator[Value]:
-    with cgutils.for_range(builder, count) as loop:
-        yield loop.index
+def loop(builder: Builder, count: Value) -> Iterator[Value]:
+    """Generate a loop around the caller's code; the index counts from 0."""
+    with cgutils.for_range(builder, count) as turn:
+        yield turn.index
 
 
 def _spread_group(builder: Builder, bits: _Array, masks: _Array, group: int) -> None:
@@ -181,7 +188,7 @@ def _spread_group(builder: Builder, bits: _Array, masks: _Array, group: int) -> 
     count = 8 if group == 1 else group
     kind = ir.VectorType(I32, count)
     _, leaves, size = bits.shape
-    with _loop(builder, leaves) as leaf, _loop(builder, size) as byte:
+    with loop(builder, leaves) as leaf, loop(builder, size) as byte:
         vector = ir.Constant(kind, None)
         for element in range(count):
             value = builder.load(bits.at(I8, element % group, leaf, byte))
@@ -199,17 +206,17 @@ def _accumulate_bins(builder: Builder, arrays: Sequence[_Array], positions: Valu
     tile, rows, masks = arrays
     kind = _lane_type(lane)
     bins, lanes, _, _ = tile.shape
-    with _loop(builder, bins) as bin_, _loop(builder, lanes) as part:
+    with loop(builder, bins) as bin_, loop(builder, lanes) as part:
         offset = _offset(builder, part, lane, rows.shape[2])
         targets = [tile.at(kind, bin_, part, query) for query in range(group)]
         registers = [cgutils.alloca_once(builder, kind) for _ in targets]  # type: ignore[no-untyped-call]
         for target, register in zip(targets, registers, strict=True):
             builder.store(builder.load(target, align=1), register)
         first = builder.mul(bin_, positions)
-        with _loop(builder, rows.shape[0]) as leaf, _loop(builder, positions) as slot:
+        with loop(builder, rows.shape[0]) as leaf, loop(builder, positions) as slot:
             place = builder.add(first, slot)
             address = rows.at(kind, leaf, place, offset)
-            _prefetch(builder, address)
+            prefetch(builder, builder.gep(builder.bitcast(address, I8.as_pointer()), [I64(AHEAD_BYTES)]), FIRST_LEVEL)
             row = builder.load(address, align=1)
             for query, register in enumerate(registers):
                 mask = builder.load(masks.at(I32, leaf, place, query), align=4)
@@ -222,7 +229,7 @@ def _accumulate_bins(builder: Builder, arrays: Sequence[_Array], positions: Valu
 def _deliver_lanes(builder: Builder, tile: _Array, answers: _Array, lane: int) -> None:
     kind = _lane_type(lane)
     queries, bins, row_bytes = answers.shape
-    with _loop(builder, queries) as query, _loop(builder, bins) as bin_, _loop(builder, tile.shape[1]) as part:
+    with loop(builder, queries) as query, loop(builder, bins) as bin_, loop(builder, tile.shape[1]) as part:
         value = builder.load(tile.at(kind, bin_, part, query), align=1)
         builder.store(value, answers.at(kind, query, bin_, _offset(builder, part, lane, row_bytes)), align=1)
 
@@ -245,9 +252,8 @@ def _fill(builder: Builder, kind: Any, mask: Value) -> Value:
     return builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(I32, kind.count), None))
 
 
-def _prefetch(builder: Builder, address: Value) -> None:
-    """Ask for what lies ahead; past the end of an array this does nothing."""
-    pointer = builder.gep(builder.bitcast(address, I8.as_pointer()), [I64(AHEAD_BYTES)])
+def prefetch(builder: Builder, pointer: Value, level: int) -> None:
+    """Ask for a cache line, into the first level's cache (3) or the second one's (2); past an array this is nothing."""
     kind = ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")  # type: ignore[no-untyped-call]
-    builder.call(function, [pointer, I32(0), I32(3), I32(1)])
+    builder.call(function, [pointer, I32(0), I32(level), I32(1)])

@@ -105,8 +105,8 @@ def select_rows(
     if queries == 0 or row_bytes == 0 or start == stop:
         return
     places = table.reshape(leaves, bins * positions, row_bytes)[:, start * positions : stop * positions]
-    tile, masks = _scratch(queries, row_bytes, positions)
-    grouped = _grouped(bits, start * positions, stop * positions, tile)
+    tile, masks = scratch(queries, row_bytes, positions)
+    grouped = grouped_bits(bits, start * positions, stop * positions, tile)
     _select(places, grouped, answers[:, start:stop], positions, start * positions % 8, tile, masks)
 
 
@@ -120,7 +120,7 @@ def _require(
         )
 
 
-def _scratch(queries: int, row_bytes: int, positions: int) -> tuple[Bytes, Masks]:
+def scratch(queries: int, row_bytes: int, positions: int) -> tuple[Bytes, Masks]:
     """One tile's accumulators uint8[groups, bins, lanes, group, lane] and masks uint32[leaves, places, group]."""
     group = 1 if queries == 1 else GROUP
     groups = -(-queries // group)
@@ -131,7 +131,7 @@ def _scratch(queries: int, row_bytes: int, positions: int) -> tuple[Bytes, Masks
     return tile, np.empty((TILE_LEAVES, bins * positions + 8, group), dtype=np.uint32)
 
 
-def _grouped(bits: Bytes, first: int, stop: int, tile: Bytes) -> Bytes:
+def grouped_bits(bits: Bytes, first: int, stop: int, tile: Bytes) -> Bytes:
     """The bytes that hold the bits from `first` up to `stop`, as uint8[groups, group, Λ, n].
 
     The queries that fill up the last group select nothing.

@@ -15,16 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.kernels.arrays import read_only
+from fsl_async.kernels.multiplying import active_multiplier
+from fsl_async.kernels.rows.shelves import multiply_rows, products_of_words, shelf_of, tag_words
 
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
-
-WORD_BYTES = 8
-
-
-def tag_words(row_bytes: int) -> int:
-    """The words of a row, and of its block's tag."""
-    return -(-row_bytes // WORD_BYTES)
 
 
 def finish_tags(sums: Words) -> Words:
@@ -62,32 +57,24 @@ def answers_match(keys: Words, answers: tuple[Bytes, Bytes], tags: tuple[Words, 
     row_bytes = answers[0].shape[1]
     first, second = (read_only("answers", answer, np.uint8, (len(keys), row_bytes)) for answer in answers)
     ours, theirs = (read_only("tags", tag, np.uint64, (tag_words(row_bytes),)) for tag in tags)
-    low, high = products(keys, as_words(first ^ second))
-    wanted = reduced(np.bitwise_xor.reduce(low, axis=0), np.bitwise_xor.reduce(high, axis=0))
+    wanted = _tag_of(keys, first ^ second)
     return not int(np.bitwise_or.reduce(wanted ^ ours ^ theirs))
 
 
-def as_words(rows: Bytes) -> Words:
-    """Rows of bytes as words: uint8 (n, row_bytes) to uint64 (n, words)."""
+def _tag_of(keys: Words, rows: Bytes) -> Words:
+    """The sum of keys times rows, (n,) and (n, row_bytes), reduced."""
     count, row_bytes = rows.shape
-    padded = np.zeros((count, tag_words(row_bytes) * WORD_BYTES), dtype=np.uint8)
-    padded[:, :row_bytes] = rows
-    words: Words = padded.view("<u8").astype(np.uint64)
-    return words
-
-
-def products(keys: Words, rows: Words) -> tuple[Words, Words]:
-    """Carry-less products of every key (n,) with the words of its row (n, words), as low and high words."""
-    low, high = np.zeros_like(rows), np.zeros_like(rows)
-    for bit in range(64):
-        mask = -(keys >> np.uint64(bit) & np.uint64(1))[:, np.newaxis]
-        low ^= mask & rows << np.uint64(bit)
-        if bit:
-            high ^= mask & rows >> np.uint64(64 - bit)
-    return low, high
+    shelf = shelf_of(rows, count)
+    leaves = np.zeros((count, 2), dtype=np.uint64)
+    leaves[:, 1] = keys
+    sums = np.zeros(2 * shelf.words, dtype=np.uint64)
+    multiply_rows(active_multiplier(), shelf, leaves, sums)
+    total = sums.reshape(-1, 2)[products_of_words(row_bytes)]
+    return reduced(total[:, 0], total[:, 1])
 
 
 def reduced(low: Words, high: Words) -> Words:
     """Polynomials of degree 127 at most, low and high words, modulo x^64 + x^4 + x^3 + x + 1."""
     over = high ^ high >> np.uint64(60) ^ high >> np.uint64(61) ^ high >> np.uint64(63)
-    return low ^ over ^ over << np.uint64(1) ^ over << np.uint64(3) ^ over << np.uint64(4)
+    folded: Words = low ^ over ^ over << np.uint64(1) ^ over << np.uint64(3) ^ over << np.uint64(4)
+    return folded

@@ -109,11 +109,11 @@ ISAS = (
 
 def isa_names() -> tuple[str, ...]:
     """The instruction sets this processor has, fastest first."""
-    features = _features()
+    features = processor_features()
     return tuple(isa.name for isa in ISAS if isa.features <= features)
 
 
-def _features() -> frozenset[str]:
+def processor_features() -> frozenset[str]:
     """What the processor has in LLVM's names; `aes` means different instructions on different architectures."""
     architecture = binding.get_process_triple().split("-")[0]
     present = {name for name, there in binding.get_host_cpu_features().items() if there}

@@ -11,12 +11,22 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.errors import MisuseError
-from fsl_async.kernels.arrays import read_only, require
-from fsl_async.kernels.rows.tagging import as_words, products, tag_words
-from fsl_async.kernels.trees.evaluation import Selection, evaluate_leaves
+from fsl_async.kernels.arrays import read_only, require, writable
+from fsl_async.kernels.multiplying import multiplier_of
+from fsl_async.kernels.rows.segments import grouped_bits, scratch
+from fsl_async.kernels.rows.shelves import Shelf, products_of_words, shelf_of, tag_words
+from fsl_async.kernels.simd.carryless import Multiplier
+from fsl_async.kernels.trees import answering_kernels as kernels
+from fsl_async.kernels.trees.evaluation import Selection, trees_of
+from fsl_async.kernels.trees.evaluation_kernels import Span
+from fsl_async.kernels.trees.walk import GROUP
 
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
+
+KEPT_BYTES = 2**24
+MIN_BINS = 64
+LONE_ROW_BYTES = 256
 
 
 def answer_tagged(
@@ -42,18 +52,74 @@ def answer_tagged(
         MisuseError: for wrong types or shapes, bins outside the segment, or leaves that cover several positions.
     """
     _, bins, row_bytes = answers.shape
-    table = read_only("table", table, np.uint8, (-1, row_bytes))
+    words = tag_words(row_bytes)
     require("answers", answers, np.uint8, (len(queries), bins, row_bytes))
-    require("sums", sums, np.uint64, (len(queries), tag_words(row_bytes), 2))
-    leaves = -(-len(table) // bins)
-    rows = table.reshape(leaves, bins, row_bytes)[:, start:stop]
-    for query, answer, total in zip(queries, answers, sums, strict=True):
-        if query.positions != 1:
-            raise MisuseError(f"a leaf of a tagged retrieval covers one position, not {query.positions}")
-        blocks = np.zeros((query.tree.count // bins, leaves, bins, 2), dtype=np.uint64)
-        evaluate_leaves(query, np.arange(leaves, dtype=np.uint32), blocks, segment, start, stop)
-        blocks = blocks[segment, :, start:stop]
-        chosen = (blocks[..., :1] & np.uint64(1)).astype(np.uint8) * np.uint8(255)
-        answer[start:stop] = np.bitwise_xor.reduce(rows & chosen, axis=0)
-        parts = products(blocks[..., 1].reshape(-1), as_words(rows.reshape(-1, row_bytes)))
-        total ^= np.stack([np.bitwise_xor.reduce(part, axis=0) for part in parts], axis=1)
+    if answers.size and row_bytes > 1 and answers.strides[2] != 1:
+        raise MisuseError(f"answers: expected contiguous rows, got strides {answers.strides}")
+    writable("sums", sums, np.uint64, (len(queries), words, 2))
+    table = read_only("table", table, np.uint8, (-1, row_bytes))
+    leaves = _leaves_over(table, bins)
+    for query in queries:
+        _check(query, bins, leaves, (segment, start, stop))
+    if not queries or not row_bytes or start == stop:
+        return
+    shelf = shelf_of(table, bins)
+    multiplier = multiplier_of(queries[0].keys.left)
+    raw = np.zeros((len(queries), 2 * shelf.words), dtype=np.uint64)
+    if shares_pass(len(queries), row_bytes, leaves):
+        _answer_together(queries, multiplier, shelf, answers, raw, Span(segment * bins, start, stop, leaves))
+    else:
+        for query, answer, products in zip(queries, answers, raw, strict=True):
+            span = Span(segment * bins, start, stop, leaves)
+            kernels.answer_alone(trees_of(query), span, multiplier, shelf, answer, products)
+    sums ^= raw.reshape(len(queries), -1, 2)[:, products_of_words(row_bytes)]
+
+
+def shares_pass(queries: int, row_bytes: int, leaves: int) -> bool:
+    """Whether queries share one pass over the rows; otherwise each is answered in a walk of its own.
+
+    A walk of its own reads every row again, and its answers leave the cache where rows are long. Sharing keeps every
+    query's keys for a run of bins, which must not take more memory than KEPT_BYTES.
+    """
+    if 8 * queries * leaves * MIN_BINS > KEPT_BYTES:
+        return False
+    return row_bytes >= (LONE_ROW_BYTES if queries == 1 else 0)
+
+
+def _answer_together(
+    queries: Sequence[Selection], multiplier: Multiplier, shelf: Shelf, answers: Bytes, sums: Words, span: Span
+) -> None:
+    """Answer queries for a run of bins after the other: first all their keys, then one pass over the run's rows."""
+    bins = span.stop - span.start
+    most = KEPT_BYTES // (8 * len(queries) * span.leaves)
+    run = min(bins, max(MIN_BINS, most // GROUP * GROUP))
+    bits = np.zeros((len(queries), span.leaves, -(-run // 8)), dtype=np.uint8)
+    keys = np.empty((len(queries), span.leaves, run), dtype=np.uint64)
+    tile, masks = scratch(len(queries), shelf.row_bytes, 1)
+    for start in range(span.start, span.stop, run):
+        part = span._replace(start=start, stop=min(start + run, span.stop))
+        for query, controls, words in zip(queries, bits, keys, strict=True):
+            kernels.keep_keys(trees_of(query), part, controls, words)
+        grouped = grouped_bits(bits, 0, run, tile)
+        kernels.answer_kept(multiplier, shelf, start, grouped, keys, answers[:, start : part.stop], tile, masks, sums)
+
+
+def _leaves_over(table: Bytes, bins: int) -> int:
+    leaves = len(table) // max(1, bins)
+    if not leaves or leaves * bins != len(table):
+        raise MisuseError(f"table: expected a whole number of leaves of {bins} rows, got {len(table)} rows")
+    return leaves
+
+
+def _check(query: Selection, bins: int, leaves: int, part: tuple[int, int, int]) -> None:
+    segment, start, stop = part
+    if query.positions != 1:
+        raise MisuseError(f"a leaf of a tagged retrieval covers one position, not {query.positions}")
+    if query.tree.count % bins or leaves > 2**query.tree.depth:
+        raise MisuseError(
+            f"{query.tree.count} trees of at most {2**query.tree.depth} leaves do not cover {leaves} rows in each of "
+            f"{bins} bins of a segment"
+        )
+    segments = query.tree.count // bins
+    if not (0 <= segment < segments and 0 <= start <= stop <= bins):
+        raise MisuseError(f"segment {segment}, bins {start} to {stop}: there are {segments} segments of {bins} bins")

@@ -1,0 +1,369 @@
+"""What one leaf of many trees adds to their answers and to a tag, a piece of the row at a time.
+
+A row is cut into *pieces* of 8, 4, 2 or 1 words, of which one may overlap another, and a last one of 1 to 7 bytes that
+counts as a word. Of each piece one pass over the rows loads it, XORs it into its bin's answer if the leaf's lowest bit
+is 1, and adds its products with the leaf's key to two registers.
+
+`absorb` says in its Python body what its compiled form does. Nothing branches or indexes memory by what a leaf or a
+row contains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
+
+from fsl_async.kernels.arrays import Blocks
+from fsl_async.kernels.rows.lanes import address_of, cases, loop, prefetch
+from fsl_async.kernels.simd import emit, emit_carryless
+from fsl_async.kernels.simd.carryless import Multiplier
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Words: TypeAlias = npt.NDArray[np.uint64]
+Builder: TypeAlias = Any
+Value: TypeAlias = Any
+
+WORD_BYTES = 8
+PIECES = (64, 32, 16, 8)
+RESTS = (1, 2, 3, 4, 5, 6, 7)
+# The queries whose sums fit into registers side by side, where registers are 64 bytes and there are 32 of them.
+QUERIES = 8
+
+
+# The second-level cache: the first one has no room for the rows of another leaf beside those at work.
+FETCH_LEVEL = 2
+LINE_BYTES = 64
+
+
+class Rows(NamedTuple):
+    """The same piece of rows that lie side by side.
+
+    Attributes:
+        table: the bytes of a segment of the model, flat.
+        first: the piece's first byte in the first row.
+        pitch: bytes from one row to the next.
+        fetched: the first byte of what is fetched from memory meanwhile; it may lie outside the table.
+        step: bytes fetched for every row.
+    """
+
+    table: Bytes
+    first: int
+    pitch: int
+    fetched: int
+    step: int
+
+
+def absorb(
+    multiplier: Multiplier, size: int, leaves: Blocks, row: int, count: int, rows: Rows, answers: Words, sums: Words
+) -> None:
+    """Add one leaf of each of `count` trees to their answers and to the sum of products.
+
+    Args:
+        multiplier: how to multiply.
+        size: bytes of the piece.
+        leaves: blocks of the leaves, flat; shape (n, 2).
+        row: the place of the first tree's leaf.
+        count: how many trees, one row each.
+        rows: the rows under the leaves.
+        answers: the piece of each tree's answer, side by side; flat, XORed in place.
+        sums: the products of the piece's words at even places, then of those at odd places; flat, XORed in place.
+    """
+    words = words_of(size)
+    keys, chosen = leaves[row : row + count, 1:], leaves[row : row + count, :1] & np.uint64(1)
+    piece = np.zeros((count, words * WORD_BYTES), dtype=np.uint8)
+    for tree in range(count):
+        start = rows.first + tree * rows.pitch
+        piece[tree, :size] = rows.table[start : start + size]
+    values = piece.view(np.uint64)
+    answers[: count * words] ^= (values * chosen).reshape(-1)
+    low, high = products(keys, values)
+    both = np.bitwise_xor.reduce(np.stack([low, high], axis=2), axis=0)
+    sums[: 2 * words] ^= np.concatenate([both[::2], both[1::2]]).reshape(-1)
+
+
+def deliver_piece(size: int, pieces: Words, count: int, answers: Bytes, start: int, offset: int) -> None:
+    """Copy a piece of `count` answers, as `absorb` wrote them, to rows of shape (n, row_bytes) from row `start` on."""
+    words = words_of(size)
+    source = pieces[: count * words].view(np.uint8).reshape(count, words * WORD_BYTES)
+    answers[start : start + count, offset : offset + size] = source[:, :size]
+
+
+class KeptKeys(NamedTuple):
+    """The keys of several queries' leaves over the same rows.
+
+    Attributes:
+        keys: every query's, flat.
+        first: the place of the first query's key of the first row; its others follow.
+        pitch: words from one query's keys to the next one's.
+    """
+
+    keys: Words
+    first: int
+    pitch: int
+
+
+def absorb_kept(
+    multiplier: Multiplier, size: int, group: int, kept: KeptKeys, count: int, rows: Rows, sums: Words, pitch: int
+) -> None:
+    """Add the products of a piece of `count` rows with their keys to the sums of each query of a group.
+
+    Args:
+        multiplier: how to multiply.
+        size: bytes of the piece.
+        group: how many queries, 1 or QUERIES.
+        kept: their keys.
+        count: how many rows.
+        rows: the rows; nothing is fetched meanwhile.
+        sums: the first query's, as for `absorb`; flat, XORed in place.
+        pitch: words from one query's sums to the next one's.
+    """
+    blocks, answers = np.zeros((count, 2), dtype=np.uint64), np.zeros(count * words_of(size), dtype=np.uint64)
+    for query in range(group):
+        first = kept.first + query * kept.pitch
+        blocks[:, 1] = kept.keys[first : first + count]
+        absorb(multiplier, size, blocks, 0, count, rows, answers, sums[query * pitch :])
+
+
+def words_of(size: int) -> int:
+    """The words of a piece."""
+    return -(-size // WORD_BYTES)
+
+
+def products(keys: Words, words: Words) -> tuple[Words, Words]:
+    """Carry-less products of words with keys that broadcast against them, as low and high words."""
+    low, high = np.zeros_like(words), np.zeros_like(words)
+    for bit in range(64):
+        chosen = keys >> np.uint64(bit) & np.uint64(1)
+        low ^= chosen * (words << np.uint64(bit))
+        if bit:
+            high ^= chosen * (words >> np.uint64(64 - bit))
+    return low, high
+
+
+# The compiled form.
+
+
+@overload(absorb, strict=False)
+def _compile(multiplier: Any, size: Any, leaves: Any, row: Any, count: Any, rows: Any, answers: Any, sums: Any) -> Any:
+    def body(multiplier: Any, size: Any, leaves: Any, row: Any, count: Any, rows: Any, answers: Any, sums: Any) -> None:
+        strides = (rows.first, rows.pitch, rows.fetched, rows.step)
+        _emit(multiplier, size, leaves, row, count, rows.table, strides, answers, sums)  # type: ignore[call-arg]
+
+    return body
+
+
+@intrinsic
+def _emit(
+    typing: Any,
+    multiplier: Any,
+    size: Any,
+    leaves: Any,
+    row: Any,
+    count: Any,
+    table: Any,
+    strides: Any,
+    answers: Any,
+    sums: Any,
+) -> Any:
+    kinds = (multiplier, types.intp, leaves, types.intp, types.intp, table, strides, answers, sums)
+
+    def generate(context: Any, builder: Builder, signature: Any, values: Sequence[Value]) -> Any:
+        def address(argument: int) -> Value:
+            return address_of(context, builder, signature.args[argument], values[argument])
+
+        kind = multiplier.instance_class
+        leaf = builder.gep(address(2), [builder.mul(values[3], emit.I64(16))])
+        first, pitch, fetched, step = (builder.extract_value(values[6], place) for place in range(4))
+        source, ahead = (builder.gep(address(5), [offset]) for offset in (first, fetched))
+        for case in cases(builder, values[1], PIECES + RESTS):
+            emitter = _Piece(builder, kind, case)
+            emitter.pass_over(leaf, values[4], (source, ahead), (pitch, step), (address(7), address(8)))
+        return context.get_dummy_value()
+
+    return types.void(*kinds), generate
+
+
+def fetch(table: Bytes, first: int, count: int) -> None:
+    """Ask for `count` bytes from byte `first` on, which may lie outside the table."""
+
+
+@overload(fetch, strict=False)
+def _compile_fetch(table: Any, first: Any, count: Any) -> Any:
+    return lambda table, first, count: _emit_fetch(table, first, count)  # type: ignore[call-arg]
+
+
+@intrinsic
+def _emit_fetch(typing: Any, table: Any, first: Any, count: Any) -> Any:
+    def generate(context: Any, builder: Builder, signature: Any, values: Sequence[Value]) -> Any:
+        start = builder.gep(address_of(context, builder, signature.args[0], values[0]), [values[1]])
+        lines = builder.udiv(builder.add(values[2], emit.I64(LINE_BYTES - 1)), emit.I64(LINE_BYTES))
+        with loop(builder, lines) as line:
+            prefetch(builder, builder.gep(start, [builder.mul(line, emit.I64(LINE_BYTES))]), FETCH_LEVEL)
+        return context.get_dummy_value()
+
+    return types.void(table, types.intp, types.intp), generate
+
+
+@overload(deliver_piece, strict=False)
+def _compile_deliver(size: Any, pieces: Any, count: Any, answers: Any, start: Any, offset: Any) -> Any:
+    def body(size: Any, pieces: Any, count: Any, answers: Any, start: Any, offset: Any) -> None:
+        pitch = answers.strides[0]
+        _emit_deliver(size, pieces, count, answers, start * pitch + offset, pitch)  # type: ignore[call-arg]
+
+    return body
+
+
+@intrinsic
+def _emit_deliver(typing: Any, size: Any, pieces: Any, count: Any, answers: Any, first: Any, pitch: Any) -> Any:
+    def generate(context: Any, builder: Builder, signature: Any, values: Sequence[Value]) -> Any:
+        source, target = (address_of(context, builder, signature.args[i], values[i]) for i in (1, 3))
+        target = builder.gep(target, [values[4]])
+        for case in cases(builder, values[0], PIECES + RESTS):
+            kind, step = _memory_type(case), WORD_BYTES * words_of(case)
+            with loop(builder, values[2]) as row:
+                start = builder.gep(source, [builder.mul(row, emit.I64(step))])
+                piece = builder.load(builder.bitcast(start, kind.as_pointer()), align=8)
+                place = builder.gep(target, [builder.mul(row, values[5])])
+                builder.store(piece, builder.bitcast(place, kind.as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, pieces, types.intp, answers, types.intp, types.intp), generate
+
+
+def _memory_type(size: int) -> Any:
+    """A piece as it is loaded from a row: words, or a number of a few bytes."""
+    return ir.VectorType(emit.I64, size // WORD_BYTES) if size in PIECES else ir.IntType(8 * size)
+
+
+@overload(absorb_kept, strict=False)
+def _compile_kept(
+    multiplier: Any, size: Any, group: Any, kept: Any, count: Any, rows: Any, sums: Any, pitch: Any
+) -> Any:
+    def body(multiplier: Any, size: Any, group: Any, kept: Any, count: Any, rows: Any, sums: Any, pitch: Any) -> None:
+        places = (group, kept.first, kept.pitch, count, rows.first, rows.pitch, pitch)
+        _emit_kept(multiplier, size, kept.keys, rows.table, sums, places)  # type: ignore[call-arg]
+
+    return body
+
+
+@intrinsic
+def _emit_kept(typing: Any, multiplier: Any, size: Any, keys: Any, table: Any, sums: Any, places: Any) -> Any:
+    def generate(context: Any, builder: Builder, signature: Any, values: Sequence[Value]) -> Any:
+        key_words, rows, totals = (address_of(context, builder, signature.args[i], values[i]) for i in (2, 3, 4))
+        group, first_key, key_pitch, count, first, pitch, sums_pitch = (
+            builder.extract_value(values[5], place) for place in range(7)
+        )
+        source = builder.gep(rows, [first])
+        for queries in cases(builder, group, (1, QUERIES)):
+            sets = []
+            for query in range(queries):
+                key = builder.add(first_key, builder.mul(emit.I64(query), key_pitch))
+                total = builder.mul(emit.I64(8 * query), sums_pitch)
+                sets.append((builder.gep(key_words, [builder.shl(key, emit.I64(3))]), builder.gep(totals, [total])))
+            for case in cases(builder, values[1], PIECES + RESTS):
+                _Piece(builder, multiplier.instance_class, case).pass_with(sets, count, source, pitch)
+        return context.get_dummy_value()
+
+    return types.void(multiplier, types.intp, keys, table, sums, places), generate
+
+
+class _Piece:
+    """The code of one pass over the rows, for pieces of one size."""
+
+    def __init__(self, builder: Builder, kind: type[Multiplier], size: int) -> None:
+        self._builder = builder
+        self._kind = kind
+        self._size = size
+        self._words = words_of(size)
+        self._type = ir.VectorType(emit.I64, self._words)
+
+    def pass_over(
+        self,
+        leaf: Value,
+        count: Value,
+        sources: tuple[Value, Value],
+        strides: tuple[Value, Value],
+        targets: tuple[Value, Value],
+    ) -> None:
+        """Absorb `count` rows; sources are where the rows are and what is fetched, strides the way to the next ones."""
+        builder, (answers, sums) = self._builder, targets
+        registers = self._registers(sums)
+        self._begin(registers)
+        with loop(builder, count) as tree:
+            node = builder.gep(leaf, [builder.mul(tree, emit.I64(16))])
+            control, key = (self._word(node, 8 * place) for place in (0, 1))
+            place, ahead = (
+                builder.gep(source, [builder.mul(tree, stride)])
+                for source, stride in zip(sources, strides, strict=True)
+            )
+            prefetch(builder, ahead, FETCH_LEVEL)
+            piece = self._load(place)
+            self._choose(builder.gep(answers, [builder.mul(tree, emit.I64(8 * self._words))]), control, piece)
+            self._add(registers, piece, key)
+        self._end(registers)
+
+    def pass_with(self, sets: Sequence[tuple[Value, Value]], count: Value, source: Value, pitch: Value) -> None:
+        """Add the products of `count` rows to sums that stay in registers: sets are the keys and sums of each query."""
+        builder = self._builder
+        registers = [self._registers(sums) for _, sums in sets]
+        for mine in registers:
+            self._begin(mine)
+        with loop(builder, count) as place:
+            piece = self._load(builder.gep(source, [builder.mul(place, pitch)]))
+            for (keys, _), mine in zip(sets, registers, strict=True):
+                self._add(mine, piece, self._word(builder.gep(keys, [builder.shl(place, emit.I64(3))]), 0))
+        for mine in registers:
+            self._end(mine)
+
+    def _begin(self, registers: list[tuple[Value, Value]]) -> None:
+        for address, register in registers:
+            self._builder.store(self._builder.load(address, align=8), register)
+
+    def _end(self, registers: list[tuple[Value, Value]]) -> None:
+        for address, register in registers:
+            self._builder.store(self._builder.load(register), address, align=8)
+
+    def _add(self, registers: list[tuple[Value, Value]], piece: Value, key: Value) -> None:
+        """Add a piece's products with a key."""
+        prepared = emit_carryless.prepare(self._builder, self._kind, key, self._words)
+        evens, odds = emit_carryless.products(self._builder, self._kind, piece, prepared)
+        for (_, register), product in zip(registers, [*evens, *odds], strict=True):
+            self._builder.store(self._builder.xor(self._builder.load(register), product), register)
+
+    def _registers(self, sums: Value) -> list[tuple[Value, Value]]:
+        """Where each register of products lies in memory, and a variable for it."""
+        width = emit_carryless.register_words(self._kind, self._words)
+        kind = ir.VectorType(emit.I64, width)
+        pointers = [
+            self._builder.bitcast(self._builder.gep(sums, [emit.I64(8 * place)]), kind.as_pointer())
+            for place in range(0, 2 * self._words, width)
+        ]
+        return [(pointer, cgutils.alloca_once(self._builder, kind)) for pointer in pointers]  # type: ignore[no-untyped-call]
+
+    def _word(self, address: Value, offset: int) -> Value:
+        pointer = self._builder.gep(address, [emit.I64(offset)])
+        return self._builder.load(self._builder.bitcast(pointer, emit.I64.as_pointer()), align=8)
+
+    def _load(self, address: Value) -> Value:
+        builder, kind = self._builder, _memory_type(self._size)
+        piece = builder.load(builder.bitcast(address, kind.as_pointer()), align=1)
+        if self._size in PIECES:
+            return piece
+        word = builder.zext(piece, emit.I64)
+        return builder.insert_element(ir.Constant(self._type, ir.Undefined), word, emit.I32(0))
+
+    def _choose(self, address: Value, control: Value, piece: Value) -> None:
+        """XOR a piece into an answer where the control bit is 1."""
+        builder = self._builder
+        mask = builder.sub(emit.I64(0), builder.and_(control, emit.I64(1)))
+        vector = builder.insert_element(ir.Constant(self._type, ir.Undefined), mask, emit.I32(0))
+        masks = emit.shuffle(builder, vector, [0] * self._words)
+        pointer = builder.bitcast(address, self._type.as_pointer())
+        builder.store(builder.xor(builder.load(pointer, align=8), builder.and_(piece, masks)), pointer, align=8)

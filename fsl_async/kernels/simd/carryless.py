@@ -1,0 +1,95 @@
+"""Multipliers: the ways to compute carry-less products of words, and which of them goes with an instruction set.
+
+A processor may have wide AES and no wide multiplication, so a multiplier is chosen by features of its own; but no
+wider than the instruction set's registers, and the portable set multiplies portably. As for keys, every multiplier has
+a class of its own, and the class of the argument is the choice: kernels are written once and compiled for each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fsl_async.errors import MisuseError
+from fsl_async.kernels.simd.isa import Isa, PortableKeys, processor_features
+
+
+class Vpclmul512(NamedTuple):
+    """Four products to an instruction, x86; the field is the words of a register."""
+
+    words: int
+
+
+class Vpclmul256(NamedTuple):
+    """Two products to an instruction, x86; the field is the words of a register."""
+
+    words: int
+
+
+class Pclmul(NamedTuple):
+    """One product to an instruction, x86; the field is the words of a register."""
+
+    words: int
+
+
+class Pmull(NamedTuple):
+    """One product to an instruction, Armv8; the field is the words of a register."""
+
+    words: int
+
+
+class PortableProducts(NamedTuple):
+    """Integer multiplications of words with holes, any processor; the field is the words of a register."""
+
+    words: int
+
+
+Multiplier = Vpclmul512 | Vpclmul256 | Pclmul | Pmull | PortableProducts
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One way to multiply.
+
+    Attributes:
+        name: what tests and benchmarks call it.
+        features: what the processor must have, in LLVM's names.
+        multiplier: what kernels take.
+    """
+
+    name: str
+    features: frozenset[str]
+    multiplier: Multiplier
+
+
+# Widest first.
+UNITS = (
+    Unit("vpclmul512", frozenset({"x86_64", "pclmul", "vpclmulqdq", "avx512f"}), Vpclmul512(8)),
+    Unit("vpclmul256", frozenset({"x86_64", "pclmul", "vpclmulqdq", "avx2"}), Vpclmul256(4)),
+    Unit("pclmul", frozenset({"x86_64", "pclmul"}), Pclmul(2)),
+    Unit("pmull", frozenset({"aarch64", "aes"}), Pmull(2)),
+    Unit("portable", frozenset(), PortableProducts(1)),
+)
+
+
+def unit_names() -> tuple[str, ...]:
+    """The units this processor has, widest first."""
+    features = processor_features()
+    return tuple(unit.name for unit in UNITS if unit.features <= features)
+
+
+def find_unit(name: str) -> Unit:
+    """The unit of a name.
+
+    Raises:
+        MisuseError: if there is none of that name or this processor lacks it.
+    """
+    if name not in unit_names():
+        raise MisuseError(f"multiplier {name!r} is not usable here; this processor has {', '.join(unit_names())}")
+    return next(unit for unit in UNITS if unit.name == name)
+
+
+def unit_for(isa: Isa, features: frozenset[str]) -> Unit:
+    """The widest unit of a processor that is no wider than an instruction set's registers."""
+    widest = 1 if isa.keys is PortableKeys else 2 * isa.register
+    return next(unit for unit in UNITS if unit.features <= features and unit.multiplier.words <= widest)

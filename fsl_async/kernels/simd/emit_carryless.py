@@ -1,0 +1,153 @@
+"""What each multiplier turns carry-less products into: LLVM code on vectors of words.
+
+The products of a vector's words with one key are two vectors: those of the words at even places, then those at odd
+places, each product two words, low word first. Nothing here branches or indexes memory by the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from fsl_async.kernels.simd.carryless import (
+    Multiplier,
+    Pclmul,
+    Pmull,
+    PortableProducts,
+    Vpclmul256,
+    Vpclmul512,
+)
+from fsl_async.kernels.simd.emit import BYTES, I8, I32, I64, shuffle
+
+Builder = Any
+Value = Any
+Products = tuple[list[Value], list[Value]]
+"""Of words at even places and at odd ones, in registers of equal size."""
+
+I128 = ir.IntType(128)
+PAIR = ir.VectorType(I64, 2)
+
+# Every fourth bit, and the number of a word's bits that are multiplied with holes: the sums of at most fifteen bits
+# that stand four places apart do not reach each other.
+_HOLES = 4
+_FOURTHS = sum(1 << bit for bit in range(0, 128, _HOLES))
+_SPARSE_BITS = 60
+
+_Multiply = Callable[[Builder, Value, Sequence[Value]], Products]
+
+
+def products(builder: Builder, kind: type[Multiplier], words: Value, keys: Sequence[Value]) -> Products:
+    """The products of a vector's words with a key that `prepare` made ready."""
+    return _MULTIPLY[kind](builder, words, keys)
+
+
+def prepare(builder: Builder, kind: type[Multiplier], key: Value, words: int) -> Sequence[Value]:
+    """What every product with one key shares, for vectors of some words."""
+    if kind is PortableProducts:
+        return _key_parts(builder, key)
+    if kind is Pmull:
+        return [key]
+    return [_repeated(builder, key, register_words(kind, words))]
+
+
+def register_words(kind: type[Multiplier], words: int) -> int:
+    """The words of a register of products, for vectors of some words."""
+    return max(2, min(words, _REGISTERS.get(kind, 2)))
+
+
+def _repeated(builder: Builder, word: Value, count: int) -> Value:
+    vector = builder.insert_element(ir.Constant(ir.VectorType(I64, count), ir.Undefined), word, I32(0))
+    return shuffle(builder, vector, [0] * count)
+
+
+# x86
+
+
+_REGISTERS: dict[type[Multiplier], int] = {Vpclmul512: 8, Vpclmul256: 4, Pclmul: 2}
+_INSTRUCTIONS = {8: "llvm.x86.pclmulqdq.512", 4: "llvm.x86.pclmulqdq.256", 2: "llvm.x86.pclmulqdq"}
+_EVEN, _ODD = 0x00, 0x01  # which word of each pair of the first operand; always the lower one of the second
+
+
+def _x86(builder: Builder, words: Value, keys: Sequence[Value]) -> Products:
+    (key,) = keys
+    register = key.type
+    instruction = ir.FunctionType(register, [register, register, I8])
+    name = _INSTRUCTIONS[register.count]
+    function = builder.module.globals.get(name) or ir.Function(builder.module, instruction, name)
+    if words.type.count == 1:
+        lone = builder.extract_element(words, I32(0))
+        pair = builder.insert_element(ir.Constant(PAIR, [0, 0]), lone, I32(0))
+        return [builder.call(function, [pair, key, I8(_EVEN)])], []
+    places = range(0, words.type.count, register.count)
+    cut = [shuffle(builder, words, range(place, place + register.count)) for place in places]
+    evens, odds = ([builder.call(function, [piece, key, I8(half)]) for piece in cut] for half in (_EVEN, _ODD))
+    return evens, odds
+
+
+# Armv8
+
+
+def _armv8(builder: Builder, words: Value, keys: Sequence[Value]) -> Products:
+    (key,) = keys
+    name = "llvm.aarch64.neon.pmull64"
+    function = builder.module.globals.get(name) or ir.Function(builder.module, ir.FunctionType(BYTES, [I64, I64]), name)
+
+    def product(word: Value) -> Value:
+        return builder.bitcast(builder.call(function, [word, key]), PAIR)
+
+    return _word_by_word(builder, words, product)
+
+
+def _word_by_word(builder: Builder, words: Value, product: Callable[[Value], Value]) -> Products:
+    made = [product(builder.extract_element(words, I32(place))) for place in range(words.type.count)]
+    return made[::2], made[1::2]
+
+
+# Portable
+
+
+def _key_parts(builder: Builder, key: Value) -> list[Value]:
+    """Four words with holes of the key's lower bits, and masks of its upper four."""
+    low = (1 << _SPARSE_BITS) - 1
+    parts = [builder.and_(key, I64(_FOURTHS << part & low)) for part in range(_HOLES)]
+    masks = [_mask_of_bit(builder, key, bit) for bit in range(_SPARSE_BITS, 64)]
+    return [builder.zext(part, I128) for part in parts] + masks
+
+
+def _mask_of_bit(builder: Builder, word: Value, bit: int) -> Value:
+    return builder.sext(builder.ashr(builder.shl(word, I64(63 - bit)), I64(63)), I128)
+
+
+def _portable(builder: Builder, words: Value, keys: Sequence[Value]) -> Products:
+    """Bits that stand four places apart are multiplied as integers: the lowest bit of each sum is the wanted one.
+
+    Source: T. Pornin, BearSSL, "Constant-Time Mul" (2018), whose products keep the lower word alone; here fifteen bits
+    at most stand in one operand, so that no sum grows to sixteen and both words are right.
+    """
+    parts, masks = keys[:_HOLES], keys[_HOLES:]
+
+    def product(word: Value) -> Value:
+        pieces = [builder.zext(builder.and_(word, I64(_FOURTHS << part & 2**64 - 1)), I128) for part in range(_HOLES)]
+        total = ir.Constant(I128, 0)
+        for place in range(_HOLES):
+            sums = ir.Constant(I128, 0)
+            for part in range(_HOLES):
+                sums = builder.xor(sums, builder.mul(pieces[part], parts[(place - part) % _HOLES]))
+            total = builder.or_(total, builder.and_(sums, I128(_FOURTHS << place & 2**128 - 1)))
+        wide = builder.zext(word, I128)
+        for bit, mask in enumerate(masks, _SPARSE_BITS):
+            total = builder.xor(total, builder.and_(builder.shl(wide, I128(bit)), mask))
+        return builder.bitcast(total, PAIR)
+
+    return _word_by_word(builder, words, product)
+
+
+_MULTIPLY: dict[type[Multiplier], _Multiply] = {
+    Vpclmul512: _x86,
+    Vpclmul256: _x86,
+    Pclmul: _x86,
+    Pmull: _armv8,
+    PortableProducts: _portable,
+}

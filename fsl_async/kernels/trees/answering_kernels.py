@@ -1,0 +1,232 @@
+"""Kernels of authenticated retrieval: what a server makes of leaves that are also keys.
+
+A lone query is answered in one walk: `answer_alone` climbs 512 trees from one pair of leaves to the next, and
+absorbs the rows under both while the rows under the next ones are fetched. Queries that share a pass are expanded one
+by one (`keep_keys`); `tag_kept` multiplies a run of rows, once loaded, with the keys of all of them.
+
+Rules: as for `evaluation_kernels`, ranges that do not overlap write disjoint answers; the sums of products are the
+caller's own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fsl_async.kernels.rows.lanes import accumulate, deliver, spread
+from fsl_async.kernels.rows.shelves import Shelf
+from fsl_async.kernels.rows.tag_lanes import QUERIES, KeptKeys, Rows, absorb, absorb_kept, deliver_piece, fetch
+from fsl_async.kernels.simd.carryless import Multiplier
+from fsl_async.kernels.simd.lowering import compiled, compiled_inline
+from fsl_async.kernels.simd.vectors import control_mask, hash_vector, lanes, load, store
+from fsl_async.kernels.trees.evaluation_kernels import Span
+from fsl_async.kernels.trees.passes import Group, grow_left, pack_controls
+from fsl_async.kernels.trees.walk import GROUP, Trees, climb, new_group, new_row, plant
+
+Words = npt.NDArray[np.uint64]
+Bytes = npt.NDArray[np.uint8]
+Masks = npt.NDArray[np.uint32]
+
+# A lone query's group is as many trees as have this much in one leaf's rows, so that answers and rows stay in cache.
+GROUP_BYTES = 65536
+LEAST_GROUP = 64
+FEW = 2
+
+
+# One query alone
+
+
+@compiled
+def answer_alone(trees: Trees, span: Span, multiplier: Multiplier, shelf: Shelf, answers: Bytes, sums: Words) -> None:
+    """One query's answers and sums of products, in one walk.
+
+    Args:
+        trees: the query's.
+        span: the bins.
+        multiplier: how to multiply.
+        shelf: the rows.
+        answers: those of the segment, shape (bins, row_bytes); written for the bins of the span.
+        sums: flat; for every piece its products, as `absorb` orders them, XORed in place.
+    """
+    most = max(LEAST_GROUP, min(GROUP, GROUP_BYTES // shelf.row_bytes // LEAST_GROUP * LEAST_GROUP))
+    group = new_group(trees, min(most, span.stop - span.start))
+    tile = new_row((min(most, span.stop - span.start) * shelf.words + 1) >> 1).reshape(-1)
+    for start in range(span.start, span.stop, most):
+        count = min(most, span.stop - start)
+        plant(trees, group, span.offset + start, count)
+        tile[:] = 0
+        for leaf in range(0, span.leaves, 2):
+            row = climb_to_pair(trees, group, leaf, span.leaves, shelf, start)
+            for side in range(min(2, span.leaves - leaf)):
+                absorb_leaf(multiplier, shelf, group, row, leaf, side, start, count, tile, sums)
+        deliver_pieces(shelf, tile, answers, start, count)
+
+
+@compiled_inline
+def climb_to_pair(trees: Trees, group: Group, leaf: int, leaves: int, shelf: Shelf, start: int) -> int:
+    """Bring a group to an even leaf and the next one, and return the place of the even leaf's row.
+
+    Meanwhile the rows under the odd one are fetched.
+    """
+    if group.depth == 0:
+        return 0
+    above = Group(group.nodes, group.corrections, group.depth - 1, group.width)
+    pair = leaf >> 1
+    nowhere = 1 << above.depth
+    climb(trees, above, pair, pair - 1 if pair else nowhere, (leaves + 1) >> 1)
+    if leaf + 1 < leaves:
+        fetched = shelf.row_bytes if len(shelf.pieces) <= FEW else 0
+        _grow_and_fetch(trees, group, pair & 1, shelf, (leaf + 1) * shelf.bins + start, fetched)
+    else:
+        grow_left(trees.left, group, above.depth, pair & 1)
+    return 2 * group.depth * group.width
+
+
+@compiled_inline
+def _grow_and_fetch(trees: Trees, group: Group, side: int, shelf: Shelf, place: int, fetched: int) -> None:
+    """Both leaves of a row of nodes, as `grow` makes them, while rows from `place` on are fetched."""
+    left, right, level = trees.left, trees.right, group.depth - 1
+    nodes, corrections, width = group.nodes, group.corrections, group.width
+    parents, lefts, rights = (2 * level + side) * width, 2 * level * width, (2 * level + 1) * width
+    children = 2 * width
+    for i in range(0, width, lanes(left)):
+        fetch(shelf.table, (place + i) * shelf.row_bytes, lanes(left) * fetched)
+        node = load(left, nodes, parents + i)
+        control = control_mask(node)
+        left_child = hash_vector(left, node) ^ (control & load(left, corrections, lefts + i))
+        store(nodes, lefts + children + i, left_child)
+        right_child = hash_vector(right, node) ^ (control & load(left, corrections, rights + i))
+        store(nodes, rights + children + i, right_child)
+
+
+@compiled
+def absorb_leaf(
+    multiplier: Multiplier,
+    shelf: Shelf,
+    group: Group,
+    row: int,
+    leaf: int,
+    side: int,
+    start: int,
+    count: int,
+    tile: Words,
+    sums: Words,
+) -> None:
+    """Absorb every piece of the rows under one of a pair of leaves; fetch half of those under the next even leaf.
+
+    `leaf` is the pair's even leaf, `row` the place of its blocks, `side` 1 for the odd leaf.
+    """
+    done, pieces = 0, len(shelf.pieces)
+    first = ((leaf + side) * shelf.bins + start) * shelf.row_bytes
+    if pieces <= FEW:
+        coming, parts, part = leaf + 2, 2 * pieces, side * pieces
+    else:
+        coming, parts, part = leaf + side + 1, pieces, 0
+    ahead, step = (coming * shelf.bins + start) * shelf.row_bytes, shelf.row_bytes // parts
+    for piece in range(pieces):
+        offset, size = shelf.pieces[piece]
+        fetched = ahead + (part + piece) * count * step
+        rows = Rows(shelf.table, first + offset, shelf.row_bytes, fetched, step)
+        target, total = tile[done * count :], sums[2 * done :]
+        absorb(multiplier, size, group.nodes, row + side * group.width, count, rows, target, total)
+        done += (size + 7) >> 3
+
+
+@compiled
+def deliver_pieces(shelf: Shelf, tile: Words, answers: Bytes, start: int, count: int) -> None:
+    """Copy a group's answers, piece after piece, to where they belong."""
+    done = 0
+    for piece in range(len(shelf.pieces)):
+        offset, size = shelf.pieces[piece]
+        deliver_piece(size, tile[done * count :], count, answers, start, offset)
+        done += (size + 7) >> 3
+
+
+# Queries that share a pass
+
+
+@compiled
+def keep_keys(trees: Trees, span: Span, bits: Bytes, keys: Words) -> None:
+    """Write the control bits and the keys of every leaf of a span: shapes (leaves, ≥ bins / 8) and (leaves, ≥ bins)."""
+    nowhere = 1 << len(trees.words)
+    flat, pitch = bits.reshape(-1), bits.shape[1]
+    group = new_group(trees, span.stop - span.start)
+    for start in range(span.start, span.stop, GROUP):
+        place, count = start - span.start, min(GROUP, span.stop - start)
+        plant(trees, group, span.offset + start, count)
+        for leaf in range(span.leaves):
+            row = climb(trees, group, leaf, leaf - 1 if leaf else nowhere, span.leaves)
+            pack_controls(trees.left, group.nodes, row, count, flat, leaf * pitch + (place >> 3))
+            for i in range(count):
+                keys[leaf, place + i] = group.nodes[row + i, 1]
+
+
+@compiled
+def answer_kept(
+    multiplier: Multiplier,
+    shelf: Shelf,
+    start: int,
+    bits: Bytes,
+    keys: Words,
+    answers: Bytes,
+    tile: Bytes,
+    masks: Masks,
+    sums: Words,
+) -> None:
+    """All queries' answers and sums of products over some bins, tile by tile: rows are multiplied while in cache.
+
+    Args:
+        multiplier: how to multiply.
+        shelf: the rows.
+        start: the first bin.
+        bits: uint8 (groups, group, leaves, ≥ bins / 8).
+        keys: uint64 (queries, leaves, ≥ bins).
+        answers: uint8 (queries, bins, row_bytes), written.
+        tile: scratch of `accumulate`, uint8 (groups, bins of a tile, lanes, group, lane).
+        masks: scratch of `spread`, uint32 (leaves of a tile, ≥ bins of a tile, group).
+        sums: uint64 (queries, 2 · words).
+    """
+    groups, tile_bins, _, size, _ = tile.shape
+    leaves, bins = keys.shape[1], answers.shape[1]
+    places = shelf.table.reshape((leaves, shelf.bins, shelf.row_bytes))
+    for low in range(0, bins, tile_bins):
+        count = min(tile_bins, bins - low)
+        tile[:] = 0
+        for leaf in range(0, leaves, len(masks)):
+            last = min(leaf + len(masks), leaves)
+            for group in range(groups):
+                spread(bits[group, :, leaf:last, low >> 3 : (low + count + 7) >> 3], masks)
+                accumulate(tile[group, :count], places[leaf:last, start + low : start + low + count], masks, 1)
+            tag_kept(multiplier, shelf, start, keys, leaf, last, low, count, sums)
+        for group in range(groups):
+            deliver(tile[group, :count], answers[group * size : (group + 1) * size, low : low + count])
+
+
+@compiled
+def tag_kept(
+    multiplier: Multiplier,
+    shelf: Shelf,
+    start: int,
+    keys: Words,
+    leaf: int,
+    last: int,
+    low: int,
+    count: int,
+    sums: Words,
+) -> None:
+    """Add the products of all queries' keys with the rows under leaves from `leaf` up to `last`."""
+    queries, leaves, bins = keys.shape
+    flat, totals, pitch = keys.reshape(-1), sums.reshape(-1), sums.shape[1]
+    for x in range(leaf, last):
+        query = 0
+        while query < queries:
+            group = QUERIES if queries - query >= QUERIES else 1
+            kept = KeptKeys(flat, (query * leaves + x) * bins + low, leaves * bins)
+            done = 0
+            for piece in range(len(shelf.pieces)):
+                offset, size = shelf.pieces[piece]
+                first = (x * shelf.bins + start + low) * shelf.row_bytes + offset
+                rows = Rows(shelf.table, first, shelf.row_bytes, first, 0)
+                absorb_kept(multiplier, size, group, kept, count, rows, totals[query * pitch + 2 * done :], pitch)
+                done += (size + 7) >> 3
+            query += group
