@@ -7,7 +7,7 @@ liveness     once all faults are over, every round ends, and every client learns
 
 from __future__ import annotations
 
-from parties.testing.trials import client_checks, liveness_checks, rules, server_checks, sum_checks
+from parties.testing.trials import client_checks, contributor_checks, liveness_checks, rules, server_checks, sum_checks
 from parties.testing.trials.case import Case, Check, Violation
 
 __all__ = ["CHECKS", "check_all"]
@@ -36,6 +36,7 @@ CHECKS: dict[str, Check] = {
     "refused means not counted": sum_checks.refused_means_not_counted,
     "retrieved the model": sum_checks.retrieved_the_model,
     "digits": sum_checks.digits,
+    "contributors": contributor_checks.contributors,
     "unions": sum_checks.unions,
     "read the last union": client_checks.read_the_last_union,
     "rules": rules.rules,

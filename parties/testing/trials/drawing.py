@@ -33,7 +33,7 @@ from parties.testing.round_faults import AbortRound, CloseNow, Fault, Late, OldC
 from parties.testing.trials.rules import ruled
 from parties.testing.trials.scenario import NAMES, Scenario, Trial, is_late
 
-__all__ = ["MOMENTS", "closed", "draw", "ordinary_faults", "sampled"]
+__all__ = ["MOMENTS", "closed", "counted", "draw", "ordinary_faults", "sampled"]
 
 COMBINED_SHARE = 0.4
 """The share of trials with faults that also get a combination of faults that shows something only together."""
@@ -44,6 +44,9 @@ CLOSED_SHARE = 0.3
 SAMPLED_SHARE = 0.12
 """The share of trials in whose task clients are drawn; that is drawn beside everything else."""
 
+COUNTED_SHARE = 0.25
+"""The share of trials, of those whose task may have it, in which contributors are counted; drawn beside as well."""
+
 MOMENTS: tuple[Moment, ...] = ("before write", "before sync", "after write", "before send", "after send")
 SERVERS_WRITE = (
     *("/events", "/events", "/events"),
@@ -51,7 +54,19 @@ SERVERS_WRITE = (
 )
 COMMITTED = ("Committed", "Revealed", "Combined", "Concluded")
 AFTER_THE_LISTS = ("Closed", "Closing", "Rostered", "Proved", "Verified", *COMMITTED)
-LATER = (Transition("ssa", "Concluded", "PeerConclusion", "Differed"),)
+COUNTING = (
+    Transition("ssa", "Verified", "PeerCounts", "Verified"),
+    Transition("ssa", "Verified", "RowsCounted", "Tallied"),
+    Transition("ssa", "Verified", "RowsCounted", "Chosen"),
+    Transition("ssa", "Tallied", "PeerCounts", "Chosen"),
+    Transition("ssa", "Chosen", "Summed", "Committed"),
+)
+"""What happens only where contributors are counted."""
+
+COUNTING_ENDS = tuple(
+    Transition("ssa", state, event, "Aborted") for state in ("Tallied", "Chosen") for event in ("GaveUp", "PeerAbort")
+)
+LATER = (Transition("ssa", "Concluded", "PeerConclusion", "Differed"), *COUNTING, *COUNTING_ENDS)
 """Transitions that came later, and are drawn beside: a longer list would give seeds other trials than before."""
 
 CLIENTS_WRITE = ("submission", "submission", "bulk/", "retrieval", "session")
@@ -76,7 +91,21 @@ def draw(seed: int) -> Trial:
     if faults and rng.random() < COMBINED_SHARE:
         faults += rng.choice(_COMBINED)(rng, scenario)
     trial = sampled(Trial(seed, scenario, tuple(dict.fromkeys((*faults, *closed(seed))))))
-    return trial if seed < RULED_FROM else ruled(trial)
+    return counted(trial) if seed < RULED_FROM else ruled(trial)
+
+
+def counted(trial: Trial) -> Trial:
+    """The same trial, or one in which contributors are counted; often a server dies while they are."""
+    rng, task = Random(f"{trial.seed}/contributors"), trial.scenario.task
+    if rng.random() >= COUNTED_SHARE or task.security != "verified" or task.alignment != "all":
+        return trial
+    scenario = msgspec.structs.replace(
+        trial.scenario, task=msgspec.structs.replace(task, min_contributors=rng.choice((2, 2, 3)))
+    )
+    dies = Crash(_server(rng), AtTransition(*rng.choice(COUNTING), rng.choice(MOMENTS)), _down(rng))
+    ends = AbortRound(_server(rng), AtTransition(*rng.choice(COUNTING[:4]), "after write"))
+    extra: tuple[Fault, ...] = (*[dies] * (rng.random() < 0.6), *[ends] * (rng.random() < 0.2)) if trial.faults else ()
+    return Trial(trial.seed, scenario, tuple(dict.fromkeys((*trial.faults, *extra))))
 
 
 def sampled(trial: Trial) -> Trial:

@@ -15,12 +15,14 @@ from fsl_async.wire.messages import Share
 from parties.outcome import RoundReport
 from parties.simulation.network import SERVERS
 from parties.testing.trials.case import Case
+from parties.testing.trials.contributor_checks import opened_rows
 from parties.testing.trials.members import Ledger, Plan
 
 
 def digits(case: Case) -> Iterator[str]:
     """In base 4, every weight that a round added has digit 1 for each counted client that chose it, otherwise 0.
 
+    Of a row that was not opened, nothing was added.
     Of a task that averages or has an optimizer, the check of rules finds the same.
     """
     if not case.world.task.adds:
@@ -37,12 +39,13 @@ def _wrong_digits(
     case: Case, report: RoundReport, block: str, dense: bool, added: npt.NDArray[np.int64]
 ) -> Iterator[str]:
     left = added.reshape(len(added), -1).astype(np.int64)
+    opened = opened_rows(case, report).get(block, frozenset(range(len(left))))
     for client, ledger in sorted(case.ledgers.items(), key=lambda item: item[1].digit):
         digit = left // 4**ledger.digit % 4
         expected = np.zeros_like(digit)
         for plan in _counted_plans(client, ledger, report):
             if not plan.union:
-                expected[slice(None) if dense else list(plan.rows.get(block, ()))] = 1
+                expected[slice(None) if dense else [row for row in plan.rows.get(block, ()) if row in opened]] = 1
         for row in np.unique(np.nonzero(digit != expected)[0])[:3]:
             yield (
                 f"round {report.number}, block {block!r}, row {row}: {client}'s digit is {digit[row].tolist()}, "

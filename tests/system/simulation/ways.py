@@ -68,6 +68,7 @@ class Plan:
     sample: float | None = None
     protocol: Literal["ssa", "psr", "psu"] = "ssa"
     rule: str = ""
+    contributors: int | None = None
 
     def scenario(self) -> Scenario:
         """As a trial has it."""
@@ -83,6 +84,7 @@ class Plan:
             selection=self.selection,
             alignment=self.alignment,
             sample=self.sample,
+            min_contributors=self.contributors,
             min_clients=2,
             max_clients=5,
         )
@@ -104,6 +106,9 @@ PROVES = _of_round("Rostered", "Evaluated", "Proved")
 EVALUATES = _of_round("Rostered", "Evaluated", "Verified")
 VERIFIES = _of_round("Proved", "PeerProofs", "Verified")
 COMMITS = _of_round("Verified", "Summed", "Committed")
+HEARS_COUNTS = _of_round("Verified", "PeerCounts", "Verified")
+TALLIES = _of_round("Verified", "RowsCounted", "Tallied")
+CHOOSES = _of_round("Tallied", "PeerCounts", "Chosen")
 REVEALS = _of_round("Committed", "PeerCommitment", "Revealed")
 CONCLUDES = _of_round("Combined", "Applied", "Concluded")
 
@@ -272,6 +277,46 @@ def _peer_gives_up_verified(chance: Chance) -> Plan:
     return Plan((_gives_up(chance.peer, EVALUATES), _slow(chance.peer, chance)))
 
 
+# ---- contributors are counted
+
+
+def _counts(chance: Chance) -> Plan:
+    return _counting()
+
+
+def _counts_late(chance: Chance) -> Plan:
+    """The peer's counts come while our slow disk still stores ours."""
+    return _counting(_slow(chance.ours, chance))
+
+
+def _counts_first(chance: Chance) -> Plan:
+    """The peer's disk is slower than ours, however slow that is, so ours are sent when its counts come."""
+    return _counting(SlowDisk(chance.peer, 0.0, ALL_ALONG, chance.between(1.0, 1.5)))
+
+
+def _give_up_tallied(chance: Chance) -> Plan:
+    return _counting(_gives_up(chance.ours, TALLIES), _slow(chance.peer, chance))
+
+
+def _peer_gives_up_counting(chance: Chance) -> Plan:
+    """It has our counts, or will have them, and sends none."""
+    return _counting(_gives_up(chance.peer, chance.rng.choice((VERIFIES, HEARS_COUNTS))), _slow(chance.peer, chance))
+
+
+def _give_up_chosen(chance: Chance) -> Plan:
+    return _counting(_gives_up(chance.ours, CHOOSES))
+
+
+def _peer_gives_up_chosen(chance: Chance) -> Plan:
+    """Our share is not summed when we hear of it, for our disk is slow."""
+    given_up = _gives_up(chance.peer, chance.rng.choice((TALLIES, CHOOSES)))
+    return _counting(given_up, _slow(chance.ours, chance))
+
+
+def _counting(*faults: Fault) -> Plan:
+    return Plan(faults, security="verified", contributors=2)
+
+
 # ---- what ways are made of
 
 
@@ -334,6 +379,15 @@ WAYS: Mapping[Transition, Way] = {
     COMMITS: _nothing,
     _of_round("Verified", "GaveUp", "Aborted"): _give_up_verified,
     _of_round("Verified", "PeerAbort", "Aborted"): _peer_gives_up_evaluating,
+    HEARS_COUNTS: _counts_late,
+    TALLIES: _counts,
+    _of_round("Verified", "RowsCounted", "Chosen"): _counts_late,
+    CHOOSES: _counts_first,
+    _of_round("Chosen", "Summed", "Committed"): _counts,
+    _of_round("Tallied", "GaveUp", "Aborted"): _give_up_tallied,
+    _of_round("Tallied", "PeerAbort", "Aborted"): _peer_gives_up_counting,
+    _of_round("Chosen", "GaveUp", "Aborted"): _give_up_chosen,
+    _of_round("Chosen", "PeerAbort", "Aborted"): _peer_gives_up_chosen,
     REVEALS: _nothing,
     _of_round("Committed", "PeerAbort", "Aborted"): _peer_gives_up_verified,
     _of_round("Revealed", "PeerShare", "Combined"): _nothing,
@@ -355,6 +409,8 @@ SILENT = (
     AGREES,
     EVALUATES,
     VERIFIES,
+    HEARS_COUNTS,
+    CHOOSES,
     _of_round("Revealed", "PeerShare", "Combined"),
     _of_round("Concluded", "PeerConclusion", "Done"),
     _of_round("Concluded", "PeerConclusion", "Differed"),
