@@ -317,8 +317,8 @@ GUARDS = (
     Guard(
         "a commitment names the roster",
         EFFECTS,
-        "bytes([server]), roster, share, nonce)",
-        "bytes([server]), share, nonce)",
+        "bytes([server]), roster, *counts, share, nonce)",
+        "bytes([server]), *counts, share, nonce)",
         (TRANSCRIPTS,),
     ),
     Guard(
@@ -458,7 +458,7 @@ GUARDS = (
     Guard(
         "a share is judged before it is stored",
         AGGREGATING,
-        "if self.after(said) != self.state:",
+        "if self.after(said) != self.state:  # judged before it is stored",
         "if True:",
         (STORED,),
     ),

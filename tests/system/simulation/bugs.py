@@ -287,7 +287,7 @@ BUGS = (
     Bug(
         "leaves in the sum who is not counted",
         "the sum is that of the roster",
-        (Edit("parties.server.round.accumulation:Accumulator.share", "if unwanted:", "if False:"),),
+        (Edit("parties.server.round.accumulation:Accumulator._of", "if unwanted:", "if False:"),),
     ),
     Bug(
         "adds submissions once more after a restart",
@@ -324,8 +324,10 @@ BUGS = (
         (
             Edit(
                 "fsl_async.protocols.ssa.side_effects:effects",
-                "*_send_proofs(state.proofs, terms),\n_send_commitment(state, terms),",
-                "*_send_proofs(state.proofs, terms),\n_send_commitment(state, terms),\n"
+                "*(_send_counts(counts, terms) for counts in state.counts[terms.server :][:1]),\n"
+                "_send_commitment(state, terms),",
+                "*(_send_counts(counts, terms) for counts in state.counts[terms.server :][:1]),\n"
+                "_send_commitment(state, terms),\n"
                 "_send_share(state.share, state.nonce, terms),",
             ),
         ),
