@@ -30,7 +30,7 @@ from fsl_async.union import pack_union
 from fsl_async.wire import messages
 from fsl_async.wire.client_digests import pack_digests
 from fsl_async.wire.codec import encode
-from fsl_async.wire.public_part import Layout, Part, Trees
+from fsl_async.wire.public_part import ALL_ROWS, Layout, Part, Trees
 from parties.identity.credentials import Credentials
 from parties.identity.keys import Identity
 from parties.identity.served import served
@@ -47,6 +47,9 @@ ITEMS, HEAD = Sparse("items", rows=40, select=3, width=2, stash=1), Dense("head"
 VERIFIED = Task(name="vectors", blocks=[ITEMS, HEAD], ring=Ring(64, fraction_bits=8), min_clients=2, max_clients=10)
 """Two blocks, proofs, a stash slot, and leaves of one row."""
 
+COUNTED = msgspec.structs.replace(VERIFIED, name="vectors with counts", min_contributors=2)
+"""The same with a count beside each row, and a leaf over no row."""
+
 SEMI_HONEST = Task(
     name="vectors of four rows a leaf",
     blocks=[Sparse("items", rows=40, select=3)],
@@ -58,12 +61,17 @@ SEMI_HONEST = Task(
 """One block whose leaves cover four rows, so that a retrieval has selection hints."""
 
 ROWS = [7, 21, 39]
+OPENED = {"items": np.array([7, 39], dtype=np.uint32)}
 CLIENT = "alice"
 
 
 def fixed(name: str, size: int = 32) -> bytes:
     """Bytes that stand for what is drawn."""
     return SeededSource(16, name)(size)
+
+
+BOTH_COUNTS = (fixed("counts 0"), fixed("counts 1"))
+"""Digests of both servers' shares of the counts, in place of those by which other clients' rows are opened."""
 
 
 def identity(name: str) -> Identity:
@@ -87,6 +95,7 @@ def vectors() -> dict[str, Any]:
         ],
         "permutations": [_permutation(rows) for rows in (1, 2, 3, 40, 1000)],
         "verified": _round(VERIFIED),
+        "counted": _round(COUNTED),
         "semi-honest": _round(SEMI_HONEST),
         "toss": _toss(),
         "statements": _statements(),
@@ -357,7 +366,10 @@ def _server(
     for job in jobs:
         job()
     proof = finish()
-    content = aggregate.share()
+    opened, counts = OPENED if config.task.min_contributors else ALL_ROWS, {}
+    if config.task.min_contributors:
+        counts = {"share of the counts": aggregate.counts(), "digests of both": BOTH_COUNTS, "rows opened": [7, 39]}
+    content = aggregate.share(opened)
     counted = {CLIENT: fixed("submission")}
     terms = Terms(round_id=config.round_id(), server=server, minimum=2, verified=True)
     named = digest(Domain.SHARE, content)
@@ -367,10 +379,10 @@ def _server(
         "share digest": named,
         "nonce": fixed("nonce"),
         "share commitment, counting alice with the digest below": share_commitment(
-            terms, server, counted, named, fixed("nonce")
+            terms, server, counted, named, fixed("nonce"), BOTH_COUNTS if counts else ()
         ),
         "counted": counted,
-    }
+    } | counts
 
 
 def _toss() -> dict[str, Any]:

@@ -114,6 +114,7 @@ class Round:
         self.block = self.task["blocks"][0]
         self.bits, self.width, self.rows = self.task["ring"]["bits"], self.block["width"], self.block["rows"]
         self.verified = self.task["security"] == "verified"
+        self.counts = 1 if self.task["min_contributors"] else 0
         digest, seed = H("fsl.task", of(case["task"])), self.config["hash_seed"]
         self.expand = (K("fsl.left", digest, seed), K("fsl.right", digest, seed))
         self.select = K("fsl.select", digest, seed)
@@ -121,7 +122,7 @@ class Round:
         self.convert = lambda salt: K("fsl.convert", digest, seed, le(0, 4), le(self.config["number"], 8), salt)
         self.round_id = H("fsl.round", of(case["configuration"]))
         self.seeds = [of(seed) for seed in case["master seeds"]]
-        self.forests = [self._bins(), *[Forest(1, 1, self.rows, 1)] * self.block["stash"]]
+        self.forests = [self._bins(), *[Forest(1, 1, self.rows + self.counts, 1)] * self.block["stash"]]
 
     def _bins(self) -> Forest:
         bins = bins_per_segment(self.block["select"], self.rows)
@@ -131,7 +132,7 @@ class Round:
 
         fitting = [p for p in (4, 2, 1) if p == 1 or p * self.width * self.bits <= 128]
         positions = 1 if self.verified else min(fitting, key=cost)
-        return Forest(3, bins, -(-self.rows // (bins * positions)), positions)
+        return Forest(3, bins, -(-self.rows // (bins * positions)) + self.counts, positions)
 
     def split(self, part: bytes, *kinds: str) -> list[dict[str, bytes]]:
         """The pieces of each forest."""
@@ -141,7 +142,7 @@ class Round:
                 "tree": 16 * forest.depth * forest.trees + forest.depth * -(-forest.trees // 8),
                 "select": -(-forest.trees * forest.positions // 8) if forest.positions > 1 else 0,
                 "salt": 16,
-                "hint": forest.trees * forest.positions * self.width * self.bits // 8,
+                "hint": forest.trees * (forest.positions * self.width + self.counts) * self.bits // 8,
                 "proof": 16 * forest.trees if self.verified else 0,
             }
             pieces = {}
@@ -172,7 +173,7 @@ class Round:
         """The row at a position of a forest; None where there is none."""
         forest = self.forests[number]
         if number:
-            return leaf
+            return leaf if leaf < self.rows else None
         segment, bin_ = divmod(tree, forest.bins)
         return self._inverse(segment).get((leaf * forest.bins + bin_) * forest.positions + slot)
 
@@ -181,7 +182,7 @@ class Round:
         return {permuted(self.placement, segment, self.rows, row): row for row in range(self.rows)}
 
 
-@pytest.fixture(params=["verified", "semi-honest"])
+@pytest.fixture(params=["verified", "counted", "semi-honest"])
 def example(request) -> Round:
     return Round(VECTORS[request.param])
 
@@ -234,21 +235,28 @@ def test_a_submission_adds_its_values_and_nothing_else(example):
     size = example.bits // 8
     shares = []
     for server, found in enumerate(case["servers"]):
-        sums = [[0] * example.width for _ in range(example.rows)]
-        proofs = []
+        sums = [[0] * (example.width + example.counts) for _ in range(example.rows)]
+        proofs, counts = [], []
         for number, pieces in enumerate(part):
             nodes = example.leaves(number, trees[number], server)
-            add_up(example, number, pieces, nodes, sums)
+            counts.append(add_up(example, number, pieces, nodes, sums))
             proofs.append(proof_blocks(example, number, pieces, nodes) if example.verified else b"")
         sign = -1 if server else 1
-        sparse = b"".join(le(sign * value % 2**example.bits, size) for row in sums for value in row)
+        opened = found.get("rows opened", range(example.rows))
+        shown = [value for row in opened for value in sums[row][: example.width]]
+        sparse = b"".join(le(sign * value % 2**example.bits, size) for value in shown)
         share = sparse + dense_share(example, server)
         assert share.hex() == found["share"]
         digests = [piece for piece in proofs if piece]
+        if example.counts:
+            ours = b"".join(le(sign * row[-1] % 2**32, 4) for row in sums)
+            assert ours.hex() == found["share of the counts"]
+            digests += [b"".join(le((each + server) % 2**example.bits, size) for each in tree) for tree in counts]
         assert H("fsl.proof", of(example.case["tree digest"]), *digests).hex() == found["proof"]
         shares.append(share)
         named, counted = H("fsl.share", share), msgpack.packb([[n, of(d)] for n, d in found["counted"].items()])
-        commitment = (example.round_id, bytes([server]), H("fsl.roster", counted), named, of(found["nonce"]))
+        both = [of(each) for each in found.get("digests of both", ())]
+        commitment = (example.round_id, bytes([server]), H("fsl.roster", counted), *both, named, of(found["nonce"]))
         assert (
             H("fsl.share-commit", *commitment).hex() == found["share commitment, counting alice with the digest below"]
         )
@@ -258,20 +266,32 @@ def test_a_submission_adds_its_values_and_nothing_else(example):
         / 2 ** example.task["ring"]["fraction_bits"]
         for i in range(0, len(shares[0]), size)
     ]
-    expected = [0.0] * example.rows * example.width
-    for row, values in zip(example.case["rows"], case["values"], strict=True):
-        expected[row * example.width : (row + 1) * example.width] = values
+    if example.counts:
+        first, second = (of(found["share of the counts"]) for found in case["servers"])
+        both = [
+            int.from_bytes(a, "little") + int.from_bytes(b, "little")
+            for a, b in zip(words(first), words(second), strict=True)
+        ]
+        assert [row for row, count in enumerate(both) if count % 2**32] == example.case["rows"]
+        assert {count % 2**32 for count in both} == {0, 1}
+    added = dict(zip(example.case["rows"], case["values"], strict=True))
+    expected = [value for row in opened for value in added.get(row, [0.0] * example.width)]
     assert total == expected + ([1.0, 2.0, 3.0] if example.verified else [])
     assert case["servers"][0]["proof"] == case["servers"][1]["proof"]
 
 
+def words(share: bytes) -> list[bytes]:
+    return [share[i : i + 4] for i in range(0, len(share), 4)]
+
+
 def add_up(
     example: Round, number: int, pieces: dict[str, bytes], nodes: list[list[int]], sums: list[list[int]]
-) -> None:
-    """Add one forest's shares, before the server's sign, to the rows."""
+) -> list[int]:
+    """Add one forest's shares, before the server's sign, to the rows; the last elements of every tree, summed."""
     forest, size = example.forests[number], example.bits // 8
     key = example.convert(pieces["salt"])
-    elements = forest.positions * example.width
+    elements = forest.positions * example.width + example.counts
+    counts = [0] * forest.trees
     for tree, leaves in enumerate(nodes):
         hint = pieces["hint"][tree * elements * size : (tree + 1) * elements * size]
         hint += bytes(-len(hint) % 16)
@@ -280,10 +300,12 @@ def add_up(
             for plane in range(len(hint) // 16):
                 masked = int.from_bytes(hint[16 * plane : 16 * plane + 16], "little")
                 found += reference.elements(reference.share(key, node, plane, masked, example.bits), example.bits)
+            counts[tree] += found[elements - 1]
             for slot in range(forest.positions):
                 row = example.row_at(number, tree, leaf, slot)
-                for column in range(example.width) if row is not None else ():
+                for column in range(example.width + example.counts) if row is not None else ():
                     sums[row][column] += found[slot * example.width + column]
+    return counts
 
 
 def proof_blocks(example: Round, number: int, pieces: dict[str, bytes], nodes: list[list[int]]) -> bytes:

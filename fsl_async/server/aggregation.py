@@ -117,10 +117,12 @@ class Aggregate:
 
         Returns:
             The jobs, and a function that returns what shows the other server that the submission may be counted: its
-            proof digest (of the trees alone without proofs), then this server's share of the proof of its bound, if
+            proof digest (of the trees alone without proofs; of the trees' counts, too, where contributors are counted),
+            then this server's share of the proof of its bound, if
             the task has one.
         """
-        totals = TreeTotals(self._config.shape.ring, self._forests) if self._terms else None
+        counts = self._config.shape.min_contributors is not None
+        totals = TreeTotals(self._config.shape.ring, self._forests) if self._terms or counts else None
         jobs: list[Job] = []
         proofs: list[Blocks] = []
         part = submission.part.layout.split(submission.part.data)
@@ -138,8 +140,11 @@ class Aggregate:
         def finish() -> bytes:
             dense = self._dense_share(submission)
             self._dense = self._config.shape.ring.add(self._dense, dense)
-            entry = digest(Domain.PROOF, submission.tree, *(proof.reshape(-1).view(np.uint8).data for proof in proofs))
-            return entry + self._bound_share(submission, totals.vector(self._server, dense)) if totals else entry
+            each = [*proofs, *(totals.counts(self._server) if totals and counts else ())]
+            entry = digest(Domain.PROOF, submission.tree, *(piece.reshape(-1).view(np.uint8).data for piece in each))
+            if totals is None or self._terms is None:
+                return entry
+            return entry + self._bound_share(submission, totals.vector(self._server, dense))
 
         return jobs, finish
 

@@ -46,6 +46,15 @@ class TreeTotals:
         payloads = kernels.payload_of_planes(self._sums[key].sums, forest.payload_elements * self._ring.element_bytes)
         return self._ring.from_bytes(payloads.tobytes(), forest.trees, forest.payload_elements)
 
+    def counts(self, server: int) -> list[Elements]:
+        """By forest, every tree's count as this server proves it: equal on both servers if, and only if, it is 1.
+
+        A tree's count is server 0's total minus server 1's, so server 1 adds 1. Each server knows what the other one
+        has of an honest client, and so learns nothing from it.
+        """
+        shares = [np.ascontiguousarray(self.payloads(key)[:, -1]) for key in self._forests]
+        return shares if server == 0 else [self._ring.add(share, self._ring.one) for share in shares]
+
     def vector(self, server: int, dense: Elements) -> Elements:
         """The whole update: all trees' rows, tree by tree in the order of the wire, then all dense blocks.
 
