@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     )
     from fsl_async.kernels.arrays import Blocks as Blocks
     from fsl_async.kernels.gaussian import NOISE_CHUNK as NOISE_CHUNK, discrete_gaussian as discrete_gaussian
+    from fsl_async.kernels.bounds.combination import combine as combine
+    from fsl_async.kernels.bounds.projection import project as project
     from fsl_async.kernels.rows.cuckoo import Placement as Placement, place as place
     from fsl_async.kernels.rows.permutation import Permutation as Permutation
     from fsl_async.kernels.rows.segments import (
@@ -65,6 +67,8 @@ else:
             "fsl_async.kernels.aes": "active_isa encrypt_blocks hash_blocks key_schedule keystream select_isa",
             "fsl_async.kernels.arrays": "Blocks",
             "fsl_async.kernels.gaussian": "NOISE_CHUNK discrete_gaussian",
+            "fsl_async.kernels.bounds.combination": "combine",
+            "fsl_async.kernels.bounds.projection": "project",
             "fsl_async.kernels.rows.cuckoo": "Placement place",
             "fsl_async.kernels.rows.permutation": "Permutation",
             "fsl_async.kernels.rows.segments": "fold payload_of_planes payload_planes permuted_model select_rows",

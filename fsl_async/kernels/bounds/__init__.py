@@ -1,0 +1,1 @@
+"""Kernels behind the proofs that updates are bounded."""
