@@ -14,7 +14,7 @@ import numpy as np
 
 from fsl_async import Ring, RingIntegers
 from fsl_async.bounds import private_part, verifier_share
-from fsl_async.bounds.binding import query_point
+from fsl_async.bounds.masking import query_point
 from fsl_async.bounds.terms import BoundTerms, Method
 from fsl_async.randomness import SeededSource
 

@@ -3,7 +3,7 @@
 docs/bounds-proofs.md has the argument; the servers' own share of the work is in `fsl_async.server` and the parties.
 """
 
-from fsl_async.bounds.binding import SALT_BYTES, binding, private_digest
+from fsl_async.bounds.masking import SALT_BYTES, binding, private_digest
 from fsl_async.bounds.client import ProjectionError, private_part
 from fsl_async.bounds.of_task import terms_of
 from fsl_async.bounds.server import accepts, check_private, verifier_share

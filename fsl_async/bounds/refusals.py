@@ -56,9 +56,12 @@ class Wanted:
             raise MisuseError(f"task: bound={self.bound!r}: {problem}; {self._advice()}")
         return terms
 
+    @property
+    def _norm(self) -> int:
+        return floor(Fraction(self.bound) * 2**self.fraction_bits)
+
     def _terms(self) -> BoundTerms:
-        norm = floor(Fraction(self.bound) * 2**self.fraction_bits)
-        return BoundTerms(self.method, self.ring_bits, self.fraction_bits, norm, self.weights)
+        return BoundTerms(self.method, self.ring_bits, self.fraction_bits, self._norm, self.weights)
 
     def _problem(self, terms: BoundTerms) -> str | None:
         """What is wrong with the terms; None if nothing is."""
@@ -81,14 +84,15 @@ class Wanted:
 
     def _advice(self) -> str:
         remedies = [remedy for other, remedy in self._others() if not other._problem(other._terms())]
-        return "use " + ", or ".join(remedies) if remedies else "use a smaller bound"
+        return "use " + ", or ".join(remedies or ["a larger bound" if self._norm < 1 else "a smaller bound"])
 
     def _others(self) -> Iterator[tuple[Wanted, str]]:
         """Other settings to try, and what to call them."""
-        fewer = [replace(self, fraction_bits=bits) for bits in range(self.fraction_bits - 1, -1, -1)]
-        for other in fewer:
+        fewer, more = range(self.fraction_bits - 1, -1, -1), range(self.fraction_bits + 1, self.ring_bits - 1)
+        for bits in fewer if self._norm else more:
+            other = replace(self, fraction_bits=bits)
             if not other._problem(other._terms()):
-                yield other, f"Ring({self.ring_bits}, fraction_bits={other.fraction_bits}) or fewer of them"
+                yield other, f"Ring({self.ring_bits}, fraction_bits={bits})"
                 break
         for bits in (64, 128):
             if bits > self.ring_bits:

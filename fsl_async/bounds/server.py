@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fsl_async.bounds.binding import integer_masks, proof_mask, query_point
+from fsl_async.bounds.masking import integer_masks, proof_mask, query_point
 from fsl_async.bounds.projection import project
 from fsl_async.bounds.sum_of_squares import Query, holds
 from fsl_async.bounds.terms import BoundTerms
