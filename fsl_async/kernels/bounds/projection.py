@@ -29,11 +29,12 @@ GROUPS = 16
 """Groups of columns for which the keystream is made at a time: a whole number of vectors, in the first-level cache."""
 
 
-def project(key: bytes, rows: int, weights: Words) -> Words:
+def project(key: bytes, nonce: int, rows: int, weights: Words) -> Words:
     """R·weights modulo 2^64, or modulo 2^128.
 
     Args:
-        key: determines R; 16 bytes.
+        key: determines R together with the nonce; 16 bytes.
+        nonce: below 2^64, as of `keystream`.
         rows: N, a multiple of 8.
         weights: uint64 (n,), or for 128 bits uint64 (n, 2) with the low word first.
 
@@ -41,25 +42,27 @@ def project(key: bytes, rows: int, weights: Words) -> Words:
         uint64 (N,) or (N, 2). Rings of fewer bits take the lower ones.
 
     Raises:
-        MisuseError: for a wrong type or shape.
+        MisuseError: for a wrong type or shape, or a nonce that is not a 64-bit number.
     """
+    if not 0 <= nonce < 2**64:
+        raise MisuseError(f"expected a 64-bit nonce, got {nonce}")
     if rows < 1 or rows % COLUMNS:
         raise MisuseError(f"the matrix has a multiple of {COLUMNS} rows, not {rows}")
     weights = read_only("weights", weights, np.uint64, (-1, 2) if weights.ndim == 2 else (-1,))
     sums = np.zeros((rows, *weights.shape[1:]), dtype=np.uint64)
     kernel = add_projections if weights.ndim == 1 else add_wide_projections
-    kernel(key_schedule(key), weights, sums)
+    kernel(key_schedule(key), np.uint64(nonce), weights, sums)
     return sums
 
 
 @compiled
-def add_projections(keys: Keys, weights: Words, sums: Words) -> None:
+def add_projections(keys: Keys, nonce: np.uint64, weights: Words, sums: Words) -> None:
     """Add R·weights to the sums, modulo 2^64."""
     rows, count = len(sums), len(weights)
     stream = new_row(GROUPS * rows // COLUMNS)
     table = np.zeros(1 << COLUMNS, dtype=np.uint64)
     for start in range(0, count, COLUMNS * GROUPS):
-        bits = fill_stream(keys, stream, start // COLUMNS * rows // COLUMNS)
+        bits = fill_stream(keys, nonce, stream, start // COLUMNS * rows // COLUMNS)
         for group in range(min(GROUPS, (count - start + COLUMNS - 1) // COLUMNS)):
             first = start + COLUMNS * group
             for column in range(COLUMNS):
@@ -72,13 +75,13 @@ def add_projections(keys: Keys, weights: Words, sums: Words) -> None:
 
 
 @compiled
-def add_wide_projections(keys: Keys, weights: Words, sums: Words) -> None:
+def add_wide_projections(keys: Keys, nonce: np.uint64, weights: Words, sums: Words) -> None:
     """`add_projections` modulo 2^128: weights and sums of two words."""
     rows, count = len(sums), len(weights)
     stream = new_row(GROUPS * rows // COLUMNS)
     table = np.zeros((1 << COLUMNS, 2), dtype=np.uint64)
     for start in range(0, count, COLUMNS * GROUPS):
-        bits = fill_stream(keys, stream, start // COLUMNS * rows // COLUMNS)
+        bits = fill_stream(keys, nonce, stream, start // COLUMNS * rows // COLUMNS)
         for group in range(min(GROUPS, (count - start + COLUMNS - 1) // COLUMNS)):
             first = start + COLUMNS * group
             for column in range(COLUMNS):
@@ -100,10 +103,10 @@ def add_wide_projections(keys: Keys, weights: Words, sums: Words) -> None:
 
 
 @compiled
-def fill_stream(keys: Keys, stream: Blocks, first: int) -> Bytes:
+def fill_stream(keys: Keys, nonce: np.uint64, stream: Blocks, first: int) -> Bytes:
     """Fill a row with the keystream from block `first` on, and return its bytes."""
     for place in range(len(stream)):
         stream[place, 0] = first + place
-        stream[place, 1] = 0
+        stream[place, 1] = nonce
     encrypt_row(keys, stream)
     return stream.reshape(-1).view(np.uint8)

@@ -18,7 +18,7 @@ from tests import ROOT
 from tests.support import reference
 
 P_255, P_321 = 2**255 - 19, 2**321 - 9
-KEY = b"the matrix's key"
+KEY, NONCE = b"the matrix's key", 2**63 + 17
 # Around every limb's boundary, and the ends of both fields.
 COEFFICIENTS = [0, 1, *(2**bits + step for bits in (64, 128, 192) for step in (-1, 0, 1)), P_255 - 1, 2**255 - 1]
 WIDE_COEFFICIENTS = [*COEFFICIENTS, 2**256 - 1, 2**256, 2**320 - 1, 2**320, P_321 - 1]
@@ -99,7 +99,7 @@ def test_what_cannot_be_combined_is_refused() -> None:
 def matrix(key: bytes, rows: int, columns: int) -> list[list[int]]:
     """R entry by entry, from blocks of the reference's cipher."""
     size = 2 * rows * -(-columns // 8)
-    stream = b"".join(reference.aes(key, i).to_bytes(16, "little") for i in range(-(-size // 16)))
+    stream = b"".join(reference.aes(key, NONCE << 64 | i).to_bytes(16, "little") for i in range(-(-size // 16)))
 
     def bit(group: int, kind: int, row: int, column: int) -> int:
         return stream[2 * rows * group + rows * kind + row] >> column & 1
@@ -117,7 +117,7 @@ def test_projections_are_those_of_the_matrix(isa: str, bits: int, rows: int, col
     expected = [
         sum(entry * weight for entry, weight in zip(row, weights, strict=True)) for row in matrix(KEY, rows, columns)
     ]
-    found = integers(kernels.project(KEY, rows, elements(weights, bits)))
+    found = integers(kernels.project(KEY, NONCE, rows, elements(weights, bits)))
     assert found == [number % 2**bits for number in expected]
 
 
@@ -126,28 +126,31 @@ def test_projections_are_those_of_the_matrix(isa: str, bits: int, rows: int, col
 def test_projections_of_extremes(bits: int, extreme: int) -> None:
     weights = [extreme % 2**bits] * 21
     expected = [sum(row) * extreme % 2**bits for row in matrix(KEY, 16, 21)]
-    assert integers(kernels.project(KEY, 16, elements(weights, bits))) == expected
+    assert integers(kernels.project(KEY, NONCE, 16, elements(weights, bits))) == expected
 
 
 def test_long_updates_continue_the_keystream() -> None:
     """The columns behind the first 10,000 are those that come next in the keystream."""
     weights = np.zeros(10_009, dtype=np.uint64)
     weights[10_000:] = 1
-    stream = kernels.keystream(KEY, nonce=0, count=-(-2 * 8 * 1252 // 16)).reshape(-1).view(np.uint8)
+    stream = kernels.keystream(KEY, nonce=NONCE, count=-(-2 * 8 * 1252 // 16)).reshape(-1).view(np.uint8)
     bits = np.unpackbits(stream[: 1252 * 16].reshape(1252, 2, 8, 1), axis=3, bitorder="little").astype(np.int64)
     entries = (bits[:, 0] - bits[:, 1]).transpose(1, 0, 2).reshape(8, -1)
     expected = entries[:, 10_000:10_009].sum(axis=1)
-    assert kernels.project(KEY, 8, weights).view(np.int64).tolist() == expected.tolist()
+    assert kernels.project(KEY, NONCE, 8, weights).view(np.int64).tolist() == expected.tolist()
 
 
 def test_what_cannot_be_projected_is_refused() -> None:
     for rows in (0, 12, -8):
         with pytest.raises(MisuseError, match="a multiple of 8 rows"):
-            kernels.project(KEY, rows, np.ones(3, dtype=np.uint64))
+            kernels.project(KEY, NONCE, rows, np.ones(3, dtype=np.uint64))
+    for nonce in (-1, 2**64):
+        with pytest.raises(MisuseError, match="64-bit nonce"):
+            kernels.project(KEY, nonce, 8, np.ones(3, dtype=np.uint64))
     with pytest.raises(MisuseError, match="weights: expected uint64"):
-        kernels.project(KEY, 8, np.ones(3, dtype=np.uint32))
+        kernels.project(KEY, NONCE, 8, np.ones(3, dtype=np.uint32))
     with pytest.raises(MisuseError, match="16 bytes"):
-        kernels.project(KEY + b".", 8, np.ones(3, dtype=np.uint64))
+        kernels.project(KEY + b".", NONCE, 8, np.ones(3, dtype=np.uint64))
 
 
 # Uncompiled
@@ -162,7 +165,7 @@ def results() -> list[Any]:
         words = elements(chosen, bits).reshape(len(pairs[0]), 3, *([2] if bits == 128 else []))
         found.append(kernels.combine(pairs[0], words))
         weights = [*pairs[1], *numbers(rng, bits, 140)]
-        found.append(integers(kernels.project(KEY, 8, elements(weights, bits))))
+        found.append(integers(kernels.project(KEY, NONCE, 8, elements(weights, bits))))
     return found
 
 
