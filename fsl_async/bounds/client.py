@@ -9,8 +9,8 @@ the same bytes: a mask that hid two values would show their difference.
 
 from __future__ import annotations
 
-from fsl_async.bounds.masking import fresh_seeds, integer_masks, proof_mask
 from fsl_async.bounds.four_squares import four_squares
+from fsl_async.bounds.masking import fresh_seeds, integer_masks, proof_mask
 from fsl_async.bounds.projection import project
 from fsl_async.bounds.sum_of_squares import prove
 from fsl_async.bounds.terms import BoundTerms

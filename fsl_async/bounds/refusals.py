@@ -58,7 +58,7 @@ class Wanted:
 
     @property
     def _norm(self) -> int:
-        return floor(Fraction(self.bound) * 2**self.fraction_bits)
+        return floor(Fraction(self.bound) * (1 << self.fraction_bits))
 
     def _terms(self) -> BoundTerms:
         return BoundTerms(self.method, self.ring_bits, self.fraction_bits, self._norm, self.weights)
@@ -72,7 +72,7 @@ class Wanted:
             error = self.ring_bits - log2(self.nonzero) / 2 - log2(terms.norm)
             return (
                 f"it is {terms.norm:,} units of {ring}, and honest updates of {self.nonzero:,} weights would not be "
-                f"counted with probability 2^{-error:.0f}, where 2^-{ERROR_BITS} is allowed"
+                f"counted with probability 2^{-error:.1f}, where 2^-{ERROR_BITS} is allowed"
             )
         if not terms.exact and ROOM**2 * terms.guaranteed_square > 4**self.ring_bits:
             return f"what projections guarantee ({terms.slack:.2f} times as much) exceeds 1/{ROOM} of what {ring} holds"

@@ -381,7 +381,7 @@ def test_a_bound_is_a_number_of_the_values_units() -> None:
         ({"bound_proof": "guessed"}, "bound_proof must be one of"),
         ({"bound": None, "bound_proof": "projected"}, "add bound"),
         ({"security": "semi-honest"}, "contradicts bound"),
-        ({"ring": Ring(64, fraction_bits=40)}, r"Ring\(64, fraction_bits=23\) or fewer of them, or Ring\(128"),
+        ({"ring": Ring(64, fraction_bits=40)}, r"Ring\(64, fraction_bits=23\), or Ring\(128"),
         ({"ring": Ring(32, fraction_bits=10)}, 'or bound_proof="projected"'),
         ({"protocol": "psu", "ring": None}, "bound=1.0 contradicts protocol='psu'"),
         ({"protocol": "psr", "ring": None}, "bound=1.0 contradicts protocol='psr'"),
