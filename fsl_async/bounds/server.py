@@ -12,7 +12,6 @@ from fsl_async.bounds.masking import integer_masks, proof_mask, query_point
 from fsl_async.bounds.projection import project
 from fsl_async.bounds.sum_of_squares import Query, holds
 from fsl_async.bounds.terms import BoundTerms
-from fsl_async.bounds.words import unsigned
 from fsl_async.digests import DIGEST_BYTES, Buffer, Domain, digest, same
 from fsl_async.errors import PeerViolationError
 from fsl_async.ring import Elements
@@ -66,12 +65,12 @@ def verifier_share(
     """
     share = _received(terms, private) if private is not None else _expanded(terms, msk, bind)
     asked = Query(terms.wires, query_point(terms, query, submission))
-    words = unsigned(elements, terms.ring_bits)
     if terms.exact:
-        own = [-word for word in words] if server else words
-        return terms.field.pack(asked.answer([*own, *share.integers], share.proof))
+        words, integers = asked.of_words(elements), asked.of_integers(share.integers, terms.weights)
+        added = [integer + (-word if server else word) for word, integer in zip(words, integers, strict=True)]
+        return terms.field.pack(asked.answer(added, share.proof))
     link = _link(terms, server, elements, share, private is not None, bind)
-    return link + terms.field.pack(asked.answer(share.integers, share.proof))
+    return link + terms.field.pack(asked.answer(asked.of_integers(share.integers, 0), share.proof))
 
 
 def accepts(terms: BoundTerms, ours: Buffer, theirs: Buffer) -> bool:

@@ -17,12 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import factorial, isqrt
 from operator import mul
 
+import numpy as np
+
+from fsl_async import kernels
 from fsl_async.bounds.field import Field, dot, invert_all, lagrange, node_weights
 from fsl_async.bounds.gram import gram
+from fsl_async.ring import Elements
 
 
 @dataclass(frozen=True)
@@ -103,23 +107,39 @@ def _inverses(field: Field, calls: int) -> tuple[list[int], list[int], list[int]
 
 @dataclass(frozen=True)
 class Query:
-    """One server's question to one proof: the coefficients of a point t > 2G."""
+    """The question to one proof: a point t > 2G."""
 
     wires: Wires
     point: int
 
-    def at_point(self, values: Sequence[int], seeds: Sequence[int]) -> list[int]:
-        """A_j(t) of every wire, from shares of values and seeds."""
-        first, *others = lagrange(self.wires.field, self.wires.calls, self.point)
-        count, prime = self.wires.count, self.wires.field.prime
-        return [(first * seed + sum(map(mul, others, values[wire::count]))) % prime for wire, seed in enumerate(seeds)]
+    @cached_property
+    def _coefficients(self) -> list[int]:
+        """Of the wires' nodes 0…G at t."""
+        return lagrange(self.wires.field, self.wires.calls, self.point)
 
-    def answer(self, values: Sequence[int], proof: Sequence[int]) -> list[int]:
-        """T, Q(t), then A_0(t), …, from shares of values and proof."""
-        seeds, sums = proof[: self.wires.count], proof[self.wires.count :]
-        calls, field = self.wires.calls, self.wires.field
-        at_point = dot(field, lagrange(field, 2 * calls, self.point), sums)
-        return [sum(sums[1 : calls + 1]) % field.prime, at_point, *self.at_point(values, seeds)]
+    def of_words(self, words: Elements) -> list[int]:
+        """What words, the first values, add to every A_j(t); uint64 (n,), or (n, 2) for 128 bits; not reduced."""
+        rows, columns = self.wires.calls, self.wires.count
+        padded = np.zeros((rows * columns, *words.shape[1:]), dtype=np.uint64)
+        padded[: len(words)] = words
+        return kernels.combine(self._coefficients[1:], padded.reshape(rows, columns, *words.shape[1:]))
+
+    def of_integers(self, integers: Sequence[int], first: int) -> list[int]:
+        """What signed integers, the values from the number `first` on, add to every A_j(t); not reduced."""
+        sums = [0] * self.wires.count
+        for number, integer in enumerate(integers, first):
+            call, wire = divmod(number, self.wires.count)
+            sums[wire] += self._coefficients[1 + call] * integer
+        return sums
+
+    def answer(self, of_values: Sequence[int], proof: Sequence[int]) -> list[int]:
+        """T, Q(t), then A_0(t), …, from what a share of the values adds to each wire and a share of the proof."""
+        field, calls, count = self.wires.field, self.wires.calls, self.wires.count
+        seeds, sums = proof[:count], proof[count:]
+        own = self._coefficients[0]
+        at_point = [(own * seed + added) % field.prime for seed, added in zip(seeds, of_values, strict=True)]
+        total = sum(sums[1 : calls + 1]) % field.prime
+        return [total, dot(field, lagrange(field, 2 * calls, self.point), sums), *at_point]
 
 
 def holds(wires: Wires, answer: Sequence[int], claimed: int) -> bool:

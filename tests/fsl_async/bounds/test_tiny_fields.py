@@ -18,7 +18,8 @@ TINY, SMALL = Field(11), Field(251)
 
 
 def answer(wires: Wires, values: list[int], proof: list[int], t: int) -> list[int]:
-    return Query(wires, t).answer(values, proof)
+    query = Query(wires, t)
+    return query.answer(query.of_integers(values, 0), proof)
 
 
 def points(wires: Wires) -> range:
