@@ -11,7 +11,9 @@ __all__ = ["bench"]
 
 
 def bench(
-    suite: Literal["kernels", "psr", "generate", "round", "din", "growth", "actors", "all"],
+    suite: Literal[
+        "kernels", "psr", "generate", "round", "din", "growth", "actors", "retrieval", "bounds", "sketch", "all"
+    ],
     *,
     rows: int | None = None,
     select: int | None = None,
@@ -30,8 +32,9 @@ def bench(
     suite:
         What to measure: a server's evaluation of keys (kernels), retrieval (psr), a client's generation of keys
         (generate), a whole round, the paper's recommendation network (din), how costs grow with the size (growth), a
-        round of a thousand actors in one process against the same in bare trio (actors), or all of it but the last,
-        which takes about four minutes.
+        round of a thousand actors in one process against the same in bare trio (actors), authenticated answers beside
+        plain ones (retrieval), a bounded update beside the same without a bound, and noise (bounds), the paper's
+        sketch beside verified trees (sketch), or all of it but actors, which takes about five minutes.
     rows:
         The number of rows, m. If any size is given, one case of these sizes replaces the suite's own cases.
     select:

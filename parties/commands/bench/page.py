@@ -20,7 +20,10 @@ CURVES = {"generate": "client: generate", "evaluate": "server: evaluate, verifie
 COMMANDS = {
     "kernels": "Evaluation of one client's trees by one server",
     "psr": "Private retrieval by one server",
+    "retrieval": "Authenticated answers beside plain ones",
     "generate": "Generation by a client",
+    "bounds": "A bounded update beside the same without a bound, and noise",
+    "sketch": "The paper's sketch beside verified trees",
     "round": "A round of secure aggregation",
     "large": "A round with m = 2^25",
     "din": "The paper's deep interest network",

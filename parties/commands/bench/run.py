@@ -12,6 +12,8 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from fsl_async import kernels
 from fsl_async.errors import MisuseError
 from parties.commands.bench.actors import actors_suite
+from parties.commands.bench.authentication import retrieval_suite
+from parties.commands.bench.bounds import bounds_suite
 from parties.commands.bench.din import din_suite
 from parties.commands.bench.evaluation import kernels_suite
 from parties.commands.bench.generation import generate_suite
@@ -20,11 +22,14 @@ from parties.commands.bench.page import check_writable, write_page
 from parties.commands.bench.results import BenchReport, Result
 from parties.commands.bench.retrieval import psr_suite
 from parties.commands.bench.rounds import large_round, round_suite
+from parties.commands.bench.sketch import sketch_suite
 from parties.commands.bench.workload import Options
 
 __all__ = ["Suite", "run_bench"]
 
-Suite: TypeAlias = Literal["kernels", "psr", "generate", "round", "din", "growth", "actors", "all"]
+Suite: TypeAlias = Literal[
+    "kernels", "psr", "generate", "round", "din", "growth", "actors", "retrieval", "bounds", "sketch", "all"
+]
 
 SUITES: dict[str, Callable[[Options], Iterator[Result]]] = {
     "kernels": kernels_suite,
@@ -34,9 +39,12 @@ SUITES: dict[str, Callable[[Options], Iterator[Result]]] = {
     "din": din_suite,
     "growth": growth_suite,
     "actors": actors_suite,
+    "retrieval": retrieval_suite,
+    "bounds": bounds_suite,
+    "sketch": sketch_suite,
 }
 LARGE = "large"
-WHOLE = ("kernels", "psr", "generate", "round", LARGE, "din", "growth")
+WHOLE = ("kernels", "psr", "retrieval", "generate", "bounds", "sketch", "round", LARGE, "din", "growth")
 """What `all` runs, in this order."""
 
 
