@@ -26,6 +26,7 @@ _WITHOUT_UPDATES: dict[str, tuple[object, str]] = {
         None,
         "contributors are counted where sums are opened, and its rounds open none; leave it out",
     ),
+    "privacy": (None, _NONE),
 }
 
 _ALONE: dict[str, dict[str, tuple[object, str]]] = {

@@ -15,15 +15,22 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 import msgpack
 import msgspec
 
+from fsl_async.blocks import Block as Block
+from fsl_async.blocks import Dense as Dense
+from fsl_async.blocks import Plain as Plain
+from fsl_async.blocks import Sparse as Sparse
+from fsl_async.blocks import check_name, check_range
 from fsl_async.contradictions import NO_UPDATES, check_alone, check_contributors
 from fsl_async.digests import Domain, digest
 from fsl_async.errors import MisuseError, PeerViolationError
+from fsl_async.privacy.doses import Doses, doses
+from fsl_async.privacy.fitting import check_privacy
+from fsl_async.privacy.setting import Privacy
+from fsl_async.privacy.tails import largest_noise
 from fsl_async.ring import Ring, float_below
 from fsl_async.server_rules import Adam, Momentum, Sgd, check_apply, is_own
 
-LARGEST_ROWS = 2**31
 LARGEST_CLIENTS = 100_000
-LARGEST_WIDTH = 2**20
 _BEYOND_FLOATS = 2**1000
 LARGEST_BLOCKS = 32
 LARGEST_RETRIEVALS = 1_000
@@ -32,98 +39,6 @@ ORDINARY_QUORUM = 16
 ProtocolName: TypeAlias = Literal["ssa", "psr", "psu"]
 """What a round runs: secure submodel aggregation, private submodel retrieval, private set union."""
 
-
-class _Named(msgspec.Struct, frozen=True):
-    name: str
-
-
-class Sparse(_Named, frozen=True, kw_only=True, tag="sparse", tag_field="type", forbid_unknown_fields=True):
-    """A block of which each client touches a few rows, privately.
-
-    Args:
-        name: unique in the task.
-        rows: m, the rows of the block.
-        select: k, the rows a client selects; public, so a client with fewer is padded and one with more is refused.
-        width: τ, the weights of a row; a row is moved as one element.
-        stash: σ, slots over all rows for rows that find no bin.
-    """
-
-    rows: int
-    select: int
-    width: int = 1
-    stash: int = 0
-
-    def __post_init__(self) -> None:
-        _check_name("block", self.name)
-        _check_range(self.name, "rows", self.rows, 1, LARGEST_ROWS)
-        _check_range(self.name, "select", self.select, 1, self.rows)
-        _check_range(self.name, "width", self.width, 1, LARGEST_WIDTH)
-        _check_range(self.name, "stash", self.stash, 0, 64)
-
-    @property
-    def weights(self) -> int:
-        """How many weights the block holds."""
-        return self.rows * self.width
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of its array."""
-        return self.rows, self.width
-
-
-class Dense(_Named, frozen=True, kw_only=True, tag="dense", tag_field="type", forbid_unknown_fields=True):
-    """A block that every client touches whole: plain sharing between the two servers.
-
-    Args:
-        name: unique in the task.
-        size: how many weights it holds.
-    """
-
-    size: int
-
-    def __post_init__(self) -> None:
-        _check_name("block", self.name)
-        _check_range(self.name, "size", self.size, 1, LARGEST_ROWS)
-
-    @property
-    def weights(self) -> int:
-        """How many weights the block holds."""
-        return self.size
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of its array."""
-        return (self.size,)
-
-
-class Plain(Dense, frozen=True, kw_only=True, tag="plain", tag_field="type", forbid_unknown_fields=True):
-    """The rows of a sparse block's union in a round that moves them without trees. A task's own blocks have none.
-
-    Args:
-        name: the sparse block's.
-        size: all of its weights, rows × width.
-        rows: of the union, at least one.
-        width: the sparse block's.
-    """
-
-    rows: int
-    width: int
-
-    def __post_init__(self) -> None:
-        """No check: the sparse block was checked, and this one is smaller."""
-
-    @staticmethod
-    def of(block: Sparse, rows: int) -> Plain:
-        """That many rows of a sparse block."""
-        return Plain(block.name, size=rows * block.width, rows=rows, width=block.width)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of its array."""
-        return self.rows, self.width
-
-
-Block: TypeAlias = Sparse | Dense
 
 if TYPE_CHECKING:
     Apply: TypeAlias = str | Callable[..., Any]
@@ -185,6 +100,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             servers count only clients that have proved theirs (docs/bounds.md). None: nothing is proved.
         bound_proof: how it is proved: "exact"; or "projected", of constant size, for any ring and larger bounds, but
             an update up to twice the bound may pass.
+        bound: the largest L2 norm of one client's whole update, in all blocks together.
+        privacy: `Privacy`, the noise that each server adds to its share of every sum, and the budget that all rounds
+            have together; it needs a `bound`. A block of `weights` is a part of what is bounded, and gets noise, too.
 
     Raises:
         MisuseError: a field is out of its range, or the fields contradict each other.
@@ -210,9 +128,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     bound: float | None = None
     bound_proof: Literal["exact", "projected"] = "exact"
     min_contributors: int | None = None
+    privacy: Privacy | None = None
 
     def __post_init__(self) -> None:
-        _check_name("task", self.name)
+        check_name("task", self.name)
         self._check_blocks()
         for field, allowed in _CHOICES.items():
             if getattr(self, field) not in allowed:
@@ -223,14 +142,16 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if self.min_clients is None and self.protocol != "psr":
             msgspec.structs.force_setattr(self, "min_clients", ORDINARY_QUORUM)
         if self.min_clients is not None:
-            _check_range("task", "min_clients", self.min_clients, 2, LARGEST_CLIENTS)
-        _check_range("task", "max_clients", self.max_clients, max(1, self.quorum), LARGEST_CLIENTS)
-        _check_range("task", "retrievals", self.retrievals, 1, LARGEST_RETRIEVALS)
+            check_range("task", "min_clients", self.min_clients, 2, LARGEST_CLIENTS)
+        check_range("task", "max_clients", self.max_clients, max(1, self.quorum), LARGEST_CLIENTS)
+        check_range("task", "retrievals", self.retrievals, 1, LARGEST_RETRIEVALS)
         self._check_sample()
         self._check_contributors()
         self._check_largest()
         self._check_rule()
         self._check_bound()
+        if self.privacy is not None:
+            check_privacy(self)
 
     def _check_sample(self) -> None:
         sample = self.sample
@@ -238,12 +159,12 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             if not 0 < sample <= 1:
                 raise MisuseError(f"task: a sample that is a fraction must be above 0 and at most 1, not {sample!r}")
         elif sample is not None:
-            _check_range("task", "sample", sample, max(1, self.quorum), self.max_clients)
+            check_range("task", "sample", sample, max(1, self.quorum), self.max_clients)
 
     def _check_contributors(self) -> None:
         if self.min_contributors is None:
             return
-        _check_range("task", "min_contributors", self.min_contributors, 2, self.max_clients)
+        check_range("task", "min_contributors", self.min_contributors, 2, self.max_clients)
         check_contributors(partial(getattr, self))
         if not any(isinstance(block, Sparse) for block in self.blocks):
             raise MisuseError(
@@ -365,6 +286,19 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return int(Fraction(self.bound or 0) * 2**self.ring.fraction_bits)
 
     @property
+    def doses(self) -> Doses:
+        """The standard deviations of the noise that each server adds; 0 where it adds none."""
+        if self.privacy is None:
+            return Doses(0)
+        counted = 0 if self.min_contributors is None else sum(block.select for _, block in self.sparse_blocks())
+        return doses(self.privacy.noise, self.bound_integer, counted)
+
+    @property
+    def noise_reach(self) -> int:
+        """The most, in ring integers, by which noise changes a weight of a sum, but with probability 2^-40."""
+        return largest_noise(self.doses.values, sum(block.weights for block in self.blocks))
+
+    @property
     def verified(self) -> bool:
         """Whether the trees of this task carry a proof; where nothing is submitted, there is nothing to prove."""
         return self.security == "verified" and self.protocol != "psr"
@@ -471,13 +405,3 @@ _CHOICES = {
     "participants": ("count", "names"),
     "bound_proof": ("exact", "projected"),
 }
-
-
-def _check_name(kind: str, name: str) -> None:
-    if not (isinstance(name, str) and 1 <= len(name) <= 64 and name.isprintable()):
-        raise MisuseError(f"{kind}: a name of 1 to 64 printable characters expected, got {name!r}")
-
-
-def _check_range(where: str, field: str, value: int, low: int, high: int) -> None:
-    if type(value) is not int or not low <= value <= high:
-        raise MisuseError(f"{where}: {field} must be an integer from {low} to {high}, not {value!r}")

@@ -27,6 +27,7 @@ __all__ = [
     "Observer",
     "PeerLost",
     "PeerMet",
+    "PrivacyCharged",
     "RequestRefused",
     "Resumed",
     "Revoked",
@@ -120,6 +121,15 @@ class RoundSettled(ServerEvent, frozen=True, kw_only=True):
     """A round is over."""
 
     past: PastRound
+
+
+class PrivacyCharged(ServerEvent, frozen=True, kw_only=True):
+    """A round's share, with noise, is about to be sent: `rounds` rounds have now spent `epsilon` of the `budget`."""
+
+    number: int
+    rounds: int
+    epsilon: float
+    budget: float
 
 
 class MessageSent(ServerEvent, frozen=True, kw_only=True):

@@ -94,6 +94,26 @@ class PastRound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return max(0.0, self.settled_at - self.opened_at)
 
 
+class PrivacyStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What the rounds of a task with noise have spent of its privacy budget.
+
+    Attributes:
+        rounds: how many rounds are charged.
+        most_rounds: for how many the budget lasts.
+        epsilon: the ε that they have spent.
+        next_epsilon: what it is after one more.
+        budget: the largest ε that all rounds together may reach.
+        delta: δ.
+    """
+
+    rounds: int
+    most_rounds: int
+    epsilon: float
+    next_epsilon: float
+    budget: float
+    delta: float
+
+
 class RoundStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A running round.
 
@@ -156,6 +176,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
         waiting_for: whom or what the server waits for, as text.
         rounds_done: how many rounds have been done since the server's first start.
         rounds_aborted: how many were aborted since then, including those whose sum was refused.
+        privacy: what is spent of the privacy budget; None where the task has none.
     """
 
     server: int
@@ -175,6 +196,7 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     waiting_for: str
     rounds_done: int
     rounds_aborted: int
+    privacy: PrivacyStatus | None = None
 
     @staticmethod
     def away(server: int, task: str, task_digest: bytes, statement_keys: tuple[bytes, bytes]) -> ServerStatus:

@@ -25,12 +25,13 @@ from typing import Literal
 
 from msgspec.structs import replace as replaced
 
+from fsl_async.blocks import LARGEST_ROWS
 from fsl_async.config import RoundConfig
 from fsl_async.costs import message_sizes as costs
 from fsl_async.costs.message_sizes import Setting, Shape, Traffic, Work
 from fsl_async.errors import MisuseError
 from fsl_async.ring import Ring
-from fsl_async.task import LARGEST_CLIENTS, LARGEST_ROWS, Dense, Sparse, Task
+from fsl_async.task import LARGEST_CLIENTS, Dense, Sparse, Task
 from fsl_async.union import UnionBlock, union_task
 from fsl_async.wire.public_part import Trees
 

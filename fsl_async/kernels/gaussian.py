@@ -9,7 +9,7 @@ number drawn below σ, and nothing is ever larger than k·σ. So the sampler is 
 What it returns is reduced modulo 2^128, which for a share is the reduction that its ring makes anyway.
 
 Rules: a sample is a function of the words from its first one on, so samples do not depend on how many were asked for
-at once; a sample whose words have run out is not returned. Its time depends on the sample (see docs/bounds.md).
+at once; a sample whose words have run out is not returned. Its time depends on the sample (see docs/privacy.md).
 
 Source: Canonne, Kamath, Steinke, "The Discrete Gaussian for Differential Privacy" (2020), algorithms 1 to 3; the
 summands are tested apart as in Karney, "Sampling exactly from the normal distribution" (2016).

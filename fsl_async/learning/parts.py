@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TypeAlias, assert_never
 
+from fsl_async.blocks import LARGEST_WIDTH
 from fsl_async.errors import MisuseError
 from fsl_async.learning.layouts import Arrays, FlatLayout, Layout, TableLayout, Tensor, as_array, common_dtype
 from fsl_async.learning.matching import check_named, shortened
-from fsl_async.task import LARGEST_WIDTH, Dense, Sparse
+from fsl_async.task import Dense, Sparse
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The noise of one server: how much of it, and how it is added to a share.
+"""The noise of one server, and how it is added to a share.
 
 Rules: each server adds the whole dose to every weight, so that the guarantee holds against the other server, which
 knows its own noise and may have left it out; the noise is drawn from a key that is used for one share of one round and
@@ -7,8 +7,6 @@ for nothing else; what has been noised once is never noised again.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -19,50 +17,6 @@ from fsl_async.ring import Elements, Ring
 
 FRESH_BYTES: Final = 16
 """Fresh random bytes for the noise of a round."""
-
-COUNTS_SHARE: Final = 10
-"""Where contributors are counted, their counts take one part in so many of a round's Rényi divergence."""
-
-
-@dataclass(frozen=True)
-class Doses:
-    """The standard deviations of one server's noise, in ring integers.
-
-    Attributes:
-        values: of the noise on every weight.
-        counts: of the noise on every row's count of contributors; 0 where they are not counted.
-    """
-
-    values: int
-    counts: int = 0
-
-
-def doses(noise: float, bound: int, counted_rows: int = 0) -> Doses:
-    """The doses that keep a round within a Rényi divergence of α/(2z²).
-
-        doses(12.7, 2**17)                      # Doses(values=1664615, counts=0)
-        doses(12.7, 2**17, counted_rows=50)     # the counts take a tenth, the values nine tenths
-
-    Args:
-        noise: z.
-        bound: b, the L2 norm that no client's update exceeds, as a ring integer.
-        counted_rows: how many rows a client can be counted in, if contributors are counted: its counts have a norm of
-            at most the square root of it.
-    """
-    exact = _ratio(noise)
-    if not counted_rows:
-        return Doses(_ceiling_of_root((exact[0] * bound) ** 2, exact[1] ** 2))
-    values = _ceiling_of_root(COUNTS_SHARE * (exact[0] * bound) ** 2, (COUNTS_SHARE - 1) * exact[1] ** 2)
-    return Doses(values, _ceiling_of_root(COUNTS_SHARE * exact[0] ** 2 * counted_rows, exact[1] ** 2))
-
-
-def _ratio(number: float) -> tuple[int, int]:
-    return float(number).as_integer_ratio()
-
-
-def _ceiling_of_root(numerator: int, denominator: int) -> int:
-    """The smallest whole number from 1 on whose square is at least numerator/denominator: the same everywhere."""
-    return max(1, 1 + math.isqrt(-(-numerator // denominator) - 1)) if numerator else 1
 
 
 def noise_key(fresh: bytes, round_id: bytes, share: Buffer) -> bytes:
@@ -82,7 +36,7 @@ def noise_key(fresh: bytes, round_id: bytes, share: Buffer) -> bytes:
 def noised(ring: Ring, share: Buffer, sigma: int, key: bytes) -> bytes:
     """A share with fresh noise on every element.
 
-        noised(task.ring, share, doses(12.7, bound).values, noise_key(os.urandom(16), round_id, share))
+        noised(task.ring, share, task.doses.values, noise_key(os.urandom(16), round_id, share))
 
     Args:
         ring: of its elements.

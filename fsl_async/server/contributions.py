@@ -4,6 +4,8 @@ A client that keeps the protocol places each of its rows once, with values of at
 of an honest sum exceeds the number of counted clients times the largest value. There is no allowance for a client that
 places one row in several bins or sends larger values, because neither is honest.
 
+Where servers add noise, the most that it can be is added, which noise exceeds with probability 2^-40.
+
 A sum beyond the bound shows that somebody has lied, but not who: a server can add anything to its share before it
 commits, and nothing proves a client's values. A sum within the bound proves nothing.
 """
@@ -34,7 +36,7 @@ def check_contributions(task: Task, sums: Mapping[str, npt.NDArray[Any]], client
     Raises:
         ExcessError: a weight is larger.
     """
-    most = clients * task.largest_integer
+    most = clients * task.largest_integer + task.noise_reach
     for name, weights in sums.items():
         if weights.size and not -most <= int(weights.min()) <= int(weights.max()) <= most:
             beyond = np.unravel_index(int(np.argmax((weights > most) | (weights < -most))), weights.shape)

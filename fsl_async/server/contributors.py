@@ -12,12 +12,14 @@ trees, since each tree was proved to count once: a count beyond that shows that 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isqrt
 
 import numpy as np
 import numpy.typing as npt
 
 from fsl_async.digests import Buffer
 from fsl_async.geometry import SEGMENTS, geometry_of
+from fsl_async.privacy.tails import largest_noise
 from fsl_async.task import Task
 from fsl_async.wire.public_part import ALL_ROWS, Opened
 
@@ -49,20 +51,23 @@ def check_counts(task: Task, shares: Sequence[Buffer], clients: int) -> None:
 
     Args:
         task: as for `opened_rows`.
-        shares: as for `opened_rows`, without noise.
+        shares: as for `opened_rows`; noise that servers add is allowed for, but with probability 2^-40.
         clients: how many are counted.
 
     Raises:
         FalseCountError: they are not.
     """
     blocks = {block.name: block for _, block in task.sparse_blocks()}
+    noise = task.doses.counts
+    reach = largest_noise(noise, sum(block.rows for block in blocks.values()))
     for name, counts in _by_block(task, shares):
         most = clients * (SEGMENTS + blocks[name].stash)
-        beyond = (counts < 0) | (counts > most)
+        beyond = (counts < -reach) | (counts > most + reach)
         if beyond.any():
             row = int(np.argmax(beyond))
             raise FalseCountError(f"the count of row {row} of block {name!r} is none that {clients} clients can have")
-        if int(counts.sum(dtype=np.int64)) > clients * geometry_of(task, blocks[name]).trees:
+        of_all = clients * geometry_of(task, blocks[name]).trees + largest_noise(noise * (isqrt(len(counts)) + 1), 1)
+        if int(counts.sum(dtype=np.int64)) > of_all:
             raise FalseCountError(f"the counts of block {name!r} are together more than {clients} clients can have")
 
 

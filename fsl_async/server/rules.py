@@ -13,7 +13,8 @@ whose updates cancel out.) A row that was never touched stays bit for bit.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from math import ldexp, sqrt
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +30,14 @@ from fsl_async.task import Task
 MOST_ARRAYS = 128
 """Of a function's state."""
 
+CERTAIN: Final = 4
+"""Standard deviations of the noise in the sum of weights that the sum must have at least, where servers add noise."""
+
 Doubles: TypeAlias = npt.NDArray[np.float64]
 
 
 class NoWeightError(ArithmeticError):
-    """The clients' weights sum to 0, so there is no average."""
+    """The clients' weights sum to 0, or to no more than the servers' noise, so there is no average."""
 
 
 class OwnRuleError(ArithmeticError):
@@ -77,13 +81,28 @@ def weight_of(task: Task, update: Mapping[str, npt.NDArray[Any]]) -> float | Non
 
     Raises:
         ExcessError: it is negative, and no client's weight may be.
+        NoWeightError: servers add noise, and it is not far more than that.
     """
     if task.weights is None:
         return None
     weight = float(update[task.weights].reshape(-1)[0])
+    if task.privacy is not None:
+        return _certain_weight(task, weight)
     if weight < 0:
         raise ExcessError(
             f"the sum of the weights in block {task.weights!r} is negative, and no client's weight may be"
+        )
+    return weight
+
+
+def _certain_weight(task: Task, weight: float) -> float:
+    """A sum of weights with noise in it, where it is far more than the noise."""
+    least = ldexp(CERTAIN * sqrt(2) * task.doses.values, -task.ring.fraction_bits)
+    if weight < least:
+        raise NoWeightError(
+            f"the clients' weights in block {task.weights!r} sum to less than {CERTAIN} standard deviations of the "
+            "servers' noise, so their mean says nothing; the model stays. More clients would do, or larger weights: "
+            "they are a part of what the task's bound limits"
         )
     return weight
 

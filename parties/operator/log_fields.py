@@ -92,7 +92,7 @@ FIELDS: Mapping[str, Guard] = {
     **dict.fromkeys(("event", "explanation", "exception", "protocol", "state", "kind", "reason", "about"), _text),
     **dict.fromkeys(("key", "round_id", "closes_at"), _text),
     **dict.fromkeys(("round", "total", "bytes", "limit", "counted", "not_counted", "part", "parts", "times"), _number),
-    **dict.fromkeys(("seconds", "evaluating", "asked", "drawn"), _number),
+    **dict.fromkeys(("seconds", "evaluating", "asked", "drawn", "rounds", "epsilon", "budget"), _number),
     "clients": _names,
     "excluded": _reasons,
 }

@@ -29,6 +29,7 @@ from parties.events import (
     MessageSent,
     PeerLost,
     PeerMet,
+    PrivacyCharged,
     RequestRefused,
     Resumed,
     Revoked,
@@ -138,6 +139,9 @@ def _plain_line(event: ServerEvent) -> Line:
     match event:
         case RoundOpened() | ClientsDrawn() | RoundMoved() | Resumed() | SubmissionIn() | Evaluated():
             return _round_line(event)
+        case PrivacyCharged(number=number, rounds=rounds, epsilon=epsilon, budget=budget):
+            fields = {"round": number, "rounds": rounds, "epsilon": epsilon, "budget": budget}
+            return Line(INFO, "privacy budget charged", fields)
         case MessageSent(receiver=party, kind=kind, size=size):
             return Line(DEBUG, "message sent", {"party": party, "kind": kind, "bytes": size})
         case MessageReceived(sender=party, kind=kind, size=size):

@@ -64,6 +64,7 @@ WARNINGS = (
     "model",
     "operator-port",
     "peer",
+    "privacy",
     "store",
     "task",
     "tokens",
@@ -185,6 +186,9 @@ class _Rounds:
         self._closes = Gauge("fsl_round_closes_timestamp_seconds", "When it closes at the latest.", registry=registry)
         self._list = Gauge("fsl_round_submissions", "Submissions on its list.", registry=registry)
         self._waiting = Gauge("fsl_submissions_waiting", "Of them, waiting for evaluation.", registry=registry)
+        self._charged = Gauge("fsl_privacy_rounds", "Rounds charged to the privacy budget.", registry=registry)
+        self._epsilon = Gauge("fsl_privacy_epsilon", "What they have spent.", registry=registry)
+        self._budget = Gauge("fsl_privacy_budget", "What they may spend.", registry=registry)
         self._settled = Counter("fsl_rounds", "Rounds settled.", ["outcome"], registry=registry)
         self._resumed = Counter("fsl_rounds_resumed", "Rounds that went on after a restart.", registry=registry)
         self._seconds = Histogram(
@@ -216,6 +220,10 @@ class _Rounds:
         self._closes.set(run.closes_at if run else math.nan)
         self._list.set(run.submissions if run else 0)
         self._waiting.set(run.submissions - run.evaluated if run else 0)
+        spent = status.privacy
+        self._charged.set(spent.rounds if spent else math.nan)
+        self._epsilon.set(spent.epsilon if spent else math.nan)
+        self._budget.set(spent.budget if spent else math.nan)
 
 
 class _Clients:

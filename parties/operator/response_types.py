@@ -88,6 +88,17 @@ class RoundCounts(TypedDict):
     aborted: Count
 
 
+class PrivacyView(TypedDict):
+    """What rounds have spent of the task's privacy budget; `next_epsilon` is what it is after one more."""
+
+    rounds: Count
+    most_rounds: Count
+    epsilon: float
+    next_epsilon: float
+    budget: float
+    delta: float
+
+
 class ServerView(TypedDict):
     """One of the two servers, as the task file names it; `key` is the fingerprint of its key for statements."""
 
@@ -158,6 +169,7 @@ class StatusView(Versioned):
     round: RunningView | None
     last: SummaryView | None
     rounds: RoundCounts
+    privacy: PrivacyView | None
     servers: Annotated[list[ServerView], msgspec.Meta(min_length=2, max_length=2)]
     peer: PeerView
     fingerprints: FingerprintsView

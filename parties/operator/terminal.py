@@ -165,7 +165,9 @@ def _head(status: StatusView) -> Text:
     done, aborted = status["rounds"]["done"], status["rounds"]["aborted"]
     memory = status["memory"]["resident"] / 2**20
     head.append(f"  {clients['connected']:,} of {clients['known']:,} clients connected")
-    return head.append(f"  {done:,} rounds done, {aborted:,} aborted  {memory:,.0f} MiB")
+    spent = status["privacy"]
+    privacy = f"  ε {spent['epsilon']:.3g} of {spent['budget']:g} spent" if spent else ""
+    return head.append(f"  {done:,} rounds done, {aborted:,} aborted{privacy}  {memory:,.0f} MiB")
 
 
 def _identities(status: StatusView) -> Text:

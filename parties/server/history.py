@@ -198,10 +198,18 @@ class History:
 
     async def gives_up(self, settled: int) -> bool:
         """Whether the round after the last settled one must be aborted: nobody knows what was said in it since."""
-        restores: list[Restore] = [
-            decode_stored(entry, Restore, RESTORES) for entry in await self._store.entries(RESTORES)
-        ]
-        return any(restore.gives_up and restore.settled == settled for restore in restores)
+        return any(restore.gives_up and restore.settled == settled for restore in await self._restores())
+
+    async def is_restored(self, settled: int) -> bool:
+        """Whether it is unknown what was done after this round, because the store was made from a copy since."""
+        return any(restore.settled == settled and not restore.newest for restore in await self._restores())
+
+    async def has_begun(self, number: int) -> bool:
+        """Whether this server has tossed for a round."""
+        return bool(await self._store.entries(f"{round_prefix(number)}/toss"))
+
+    async def _restores(self) -> list[Restore]:
+        return [decode_stored(entry, Restore, RESTORES) for entry in await self._store.entries(RESTORES)]
 
     async def sweep(self, settled: int, retention: int) -> None:
         """Erase what late requests have left of rounds that are to be forgotten."""

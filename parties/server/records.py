@@ -5,6 +5,7 @@ from __future__ import annotations
 from parties.server.admission import Enrolment
 from parties.server.evidence import EvidenceBook
 from parties.server.history import History
+from parties.server.ledger import Ledger
 from parties.server.sessions import Sessions
 from parties.server.setup import ServerSetup
 from parties.server.waiting_store import PatientStore
@@ -17,6 +18,7 @@ class ServerRecords:
         store: the server's store, for what the server records of its own accord: it waits for room.
         enrolment: the clients that the server knows.
         sessions: the trees that outlive their round, where the task's selection is fixed.
+        ledger: what rounds have spent of the privacy budget.
         evidence: what the server saw against the protocol.
         history: how far the server has got.
     """
@@ -28,6 +30,7 @@ class ServerRecords:
         )
         self.sessions = Sessions(setup.task, self.store)
         self.evidence = EvidenceBook(self.store, setup.observe)
+        self.ledger = Ledger(setup.task, self.store, setup.observe)
         self.history = History(self.store)
 
     async def restore(self) -> None:
@@ -39,3 +42,4 @@ class ServerRecords:
         await self.enrolment.restore()
         await self.evidence.restore()
         await self.sessions.restore()
+        await self.ledger.restore()

@@ -93,6 +93,8 @@ class RoundSequence:
         history = self._records.history
         await self.holdings.restore(history)
         self.settled_before = self.holdings.progress.settled
+        if await history.is_restored(self.settled_before):
+            await self._records.ledger.charge_forgotten(self.number)
         await history.sweep(self.holdings.progress.settled, self._setup.schedule.retention)
         self._rounds.remember(*await history.past(self.holdings.progress.settled, ROUNDS_REMEMBERED))
         self._rounds.found = self.holdings.found_union(None)
@@ -233,6 +235,12 @@ class RoundSequence:
         if self._is_winding_up or (last and self.number > last):
             self._rounds.stage = Resting(self.holdings.progress.settled)
             return
+        if (spent := self._records.ledger.refusal(self.number)) and not await self._records.history.has_begun(
+            self.number
+        ):
+            self._rounds.stage = Resting(self.holdings.progress.settled, spent)
+            setup.observe(Warned(about="privacy", explanation=spent))
+            return
         toss = await TossRun.begin(
             setup.index, self.number, self.holdings.model_digest, setup.randomness, self._records.store, self._link
         )
@@ -315,6 +323,7 @@ class RoundSequence:
                 lane=setup.lane,
                 memory=self._memory,
                 evidence=records.evidence,
+                ledger=records.ledger,
                 known=records.enrolment.__contains__,
                 randomness=setup.randomness,
                 link=self._link,

@@ -26,9 +26,15 @@ ROUNDS_REMEMBERED = 16
 
 @dataclass(frozen=True)
 class Resting:
-    """No round is on, and none will be: the schedule's last is over, or the server is about to stop."""
+    """No round is on, and none will be: the schedule's last is over, the server is about to stop, or may open no more.
+
+    Attributes:
+        number: the last round that was settled.
+        explanation: why no more is opened; empty where nothing is wrong.
+    """
 
     number: int
+    explanation: str = ""
 
 
 @dataclass(frozen=True)
@@ -237,7 +243,7 @@ class Rounds:
             case Sampling(sample=sample):
                 asked = len(self.askers.of(sample.number))
                 return f"round {sample.number}: {type(sample.state).__name__}, waiting for {sample.waiting_for(asked)}"
-            case Resting(number=number):
-                return f"resting after round {number}"
+            case Resting(number=number, explanation=explanation):
+                return f"resting after round {number}" + (f": {explanation}" if explanation else "")
             case _:
                 assert_never(self.stage)

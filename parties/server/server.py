@@ -339,6 +339,7 @@ class Server:
             waiting_for=self.state_name(),
             rounds_done=progress.done,
             rounds_aborted=progress.aborted,
+            privacy=self.actor.records.ledger.status(),
         )
 
     def _statement_keys(self) -> tuple[bytes, bytes]:

@@ -6,6 +6,7 @@ past/<number>, past-number/<id>     `parties.server.history`: the rounds that ar
 restores                            `parties.server.history`: when the store was made from a copy
 session/<client>/…                  `parties.server.sessions`: the trees that outlive their round
 enrolment                           `parties.server.admission`: the clients that have enrolled
+spent/…                             `parties.server.ledger`: the rounds that are charged to the privacy budget
 evidence                            `parties.server.evidence`: what was seen against the protocol
 last-toss                           `parties.server.round.toss`: the toss of the last settled round
 last-sample                         `parties.server.round.sample`: who asked for the last settled round

@@ -92,6 +92,8 @@ def _server_event(event: ServerEvent) -> tuple[Look, str]:
             return Look.ROUND, f"round {number} opens" if protocol == "ssa" else f"round {number} opens, {protocol}"
         case server_events.ClientsDrawn(asked=asked, drawn=drawn):
             return Look.ROUND, f"{drawn} of {asked} clients are drawn"
+        case server_events.PrivacyCharged(rounds=rounds, epsilon=epsilon):
+            return Look.ROUND, f"{rounds} rounds have spent ε = {epsilon:.3g}"
         case server_events.RoundMoved(number=number, state=state):
             return Look.STATE, state
         case server_events.Resumed(number=number, state=state):

@@ -6,7 +6,7 @@ A round that finds a union is one of these, too; it answers no retrievals.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import assert_never
+from typing import Final, assert_never
 
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.protocols import ssa
@@ -37,6 +37,11 @@ from parties.server.round.retrieval import RetrievalBatcher
 from parties.server.round.start import RoundStart, Tools
 from parties.server.round.timers import Timers
 from parties.storage.store import Change
+
+SPENDING: Final = (ssa.Tallied, ssa.Chosen, ssa.Revealed, ssa.Combined, ssa.Concluded, ssa.Done, ssa.Differed)
+"""The states in which something of the sum has been sent, or is about to be: this server's share of it or, where they
+are exchanged, of the counts of contributors. The first of them charges the round, and the others nothing more.
+"""
 
 
 class Aggregation:
@@ -188,6 +193,8 @@ class Aggregation:
         if isinstance(event, ssa.Submitted):
             self.claims.enter(event.client, event.digest)
         self.claims.wake()
+        if isinstance(self.state, SPENDING):
+            self._tools.ledger.adopt(self._begun.config.number)
         if isinstance(self.state, ssa.Differed):
             self._computation.withdraw(difference(self._begun.config, self.terms.server, self.state))
 
@@ -212,7 +219,10 @@ class Aggregation:
 
     def changes(self, event: Event) -> list[Change]:
         """What is stored together with an event."""
-        return self._computation.own_changes(event)
+        config, changes = self._begun.config, self._computation.own_changes(event)
+        if isinstance(self.after(event), SPENDING):
+            changes += self._tools.ledger.changes(config.number, config.round_id())
+        return changes
 
     def taken(self, event: Event) -> None:
         """Go on with what an event has brought besides the new state."""

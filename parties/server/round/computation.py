@@ -20,6 +20,7 @@ from parties.outcome import Model
 from parties.server.round.accumulation import Accumulator
 from parties.server.round.conclusion import Opened, conclude
 from parties.server.round.contributors import Contributors
+from parties.server.round.noising import Noise
 from parties.server.round.records import RoundRecords
 from parties.server.round.retrieval import RetrievalBatcher
 from parties.server.round.start import RoundStart, Tools
@@ -53,6 +54,7 @@ class Computation:
         self._sum = Accumulator(make, records.submission, tools.lane, self._observe_added, over)
         self.retrievals = RetrievalBatcher(begun.config, begun.server, _retrieved(begun), tools.lane)
         self.contributors = Contributors(begun, records, tools)
+        self._noise = Noise(begun.config, tools.lane, tools.randomness)
         self.opened: Opened | None = None
 
     @property
@@ -122,7 +124,7 @@ class Computation:
         await self._tools.report(self._round_id, ssa.Evaluated(proofs))
 
     async def _form_counts(self, counted: frozenset[str]) -> None:
-        counts = await self._sum.counts(counted)
+        counts = await self._noise.on_counts(await self._sum.counts(counted))
         await self._tools.report(self._round_id, ssa.RowsCounted(await self._records.keep_counts(counts)))
 
     async def _form_share(self, effect: ssa.Sum) -> None:
@@ -131,7 +133,7 @@ class Computation:
         except FalseCountError as error:
             await self._tools.report(self._round_id, GaveUp(str(error)))
             return
-        share = await self._sum.share(frozenset(effect.counted), opened)
+        share = await self._noise.on_share(await self._sum.share(frozenset(effect.counted), opened))
         nonce = self._tools.randomness(DIGEST_BYTES)
         await self._tools.report(self._round_id, ssa.Summed(await self._records.keep_share(share), nonce))
 

@@ -17,6 +17,7 @@ from parties.compute import ComputeLane
 from parties.events import Observer
 from parties.outcome import Model
 from parties.server.evidence import EvidenceBook
+from parties.server.ledger import Ledger
 from parties.server.peer.link import PeerLink
 
 
@@ -28,6 +29,7 @@ class Tools(msgspec.Struct, frozen=True):
         lane: where it computes.
         memory: allocates the memory of its sum.
         evidence: takes what was seen against the protocol.
+        ledger: what rounds have spent of the privacy budget.
         known: whether a client of that name is known here.
         randomness: for nonces.
         link: to the peer.
@@ -43,6 +45,7 @@ class Tools(msgspec.Struct, frozen=True):
     lane: ComputeLane
     memory: CellMemory
     evidence: EvidenceBook
+    ledger: Ledger
     known: Callable[[str], bool]
     randomness: Randomness
     link: PeerLink

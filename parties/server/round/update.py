@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,12 @@ import numpy.typing as npt
 from fsl_async.config import RoundConfig
 from fsl_async.digests import Buffer
 from fsl_async.model_numbers import applied
+from fsl_async.privacy.threshold import kept_rows
 from fsl_async.server.aggregation import split_share
 from fsl_async.server.contributions import check_contributions
 from fsl_async.server.rules import average_and_step, own_step
 from fsl_async.server_rules import OwnRule
-from fsl_async.task import Sparse
+from fsl_async.task import Sparse, Task
 from fsl_async.union import union_rows
 from fsl_async.wire.public_part import Opened
 from parties.outcome import Model
@@ -70,7 +71,7 @@ def combine(begun: RoundStart, shares: tuple[Buffer, Buffer], opened: Opened, cl
         for arrays in (update, elements)
     )
     check_contributions(config.task, elements, clients)
-    return Sums(update, elements, union, clients)
+    return _without_noise_rows(config.task, Sums(update, elements, union, clients))
 
 
 def apply_sum(begun: RoundStart, rule: OwnRule | None, sums: Sums) -> Result:
@@ -102,6 +103,22 @@ def _sums(config: RoundConfig, ours: Buffer, theirs: Buffer, opened: Opened) -> 
         {name: ring.decode(elements) for name, elements in total.items()},
         {name: ring.to_integers(elements) for name, elements in total.items()},
     )
+
+
+def _without_noise_rows(task: Task, sums: Sums) -> Sums:
+    """The sums with 0 in those rows of sparse blocks that are no more than the servers' noise.
+
+    Where rows are opened by the number of their contributors, that has chosen them already.
+    """
+    if task.privacy is None or task.min_contributors is not None:
+        return sums
+    update, elements = dict(sums.update), dict(sums.elements)
+    for _, block in task.sparse_blocks():
+        kept = kept_rows(elements[block.name], task.doses.values)[:, None]
+        update[block.name], elements[block.name] = (
+            np.where(kept, array[block.name], array[block.name].dtype.type(0)) for array in (update, elements)
+        )
+    return replace(sums, update=update, elements=elements)
 
 
 def _spread(rows: npt.NDArray[Any], union: npt.NDArray[np.uint32], block: Sparse) -> npt.NDArray[Any]:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from fsl_async import Ring
-from fsl_async.privacy.noise import Doses, doses, noise_key, noised
+from fsl_async.privacy.doses import Doses, doses
+from fsl_async.privacy.noise import noise_key, noised
 
 KEY = bytes(range(16))
 

@@ -17,6 +17,7 @@ from parties.events import (
     MessageSent,
     PeerLost,
     PeerMet,
+    PrivacyCharged,
     RequestRefused,
     Resumed,
     Revoked,
@@ -54,6 +55,7 @@ SAMPLES: tuple[ServerEvent, ...] = (
     Violated(number=3, about="S1", kind="violation", explanation="two rosters"),
     BudgetMoved(used=5, limit=10),
     ClientsDrawn(number=4, asked=100, drawn=10),
+    PrivacyCharged(number=4, rounds=3, epsilon=0.91, budget=4.0),
 )
 
 
