@@ -6,23 +6,35 @@ places one row in several bins or sends larger values, because neither is honest
 
 Where servers add noise, the most that it can be is added, which noise exceeds with probability 2^-40.
 
-A sum beyond the bound shows that somebody has lied, but not who: a server can add anything to its share before it
-commits, and nothing proves a client's values. A sum within the bound proves nothing.
+A sum beyond that shows that somebody has lied, but not who: a server can add anything to its share before it commits,
+and without a `bound` nothing proves a client's values. A sum within it proves nothing.
+
+Where the task has a `bound`, every counted client has proved the norm of its payloads. At most 3 + σ of them meet in
+one row, so a client adds a vector of √(3 + σ) times that norm at most; if the whole sum is longer than all of them
+together, one of the two servers has lied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isqrt
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fsl_async.bounds import BoundTerms, terms_of
+from fsl_async.geometry import SEGMENTS
+from fsl_async.privacy.tails import noise_norm
 from fsl_async.task import Task
 
 
 class ExcessError(ArithmeticError):
     """A sum is more than its clients can have contributed; the message names the first such weight, but no value."""
+
+
+class BeyondNormsError(ExcessError):
+    """A sum is more than the norms that its clients have proved: the server that finds it knows that the other lied."""
 
 
 def check_contributions(task: Task, sums: Mapping[str, npt.NDArray[Any]], clients: int) -> None:
@@ -35,6 +47,7 @@ def check_contributions(task: Task, sums: Mapping[str, npt.NDArray[Any]], client
 
     Raises:
         ExcessError: a weight is larger.
+        BeyondNormsError: clients prove their norms, and the whole sum is longer than they allow.
     """
     most = clients * task.largest_integer + task.noise_reach
     for name, weights in sums.items():
@@ -44,3 +57,50 @@ def check_contributions(task: Task, sums: Mapping[str, npt.NDArray[Any]], client
                 f"the sum of block {name!r} at {[int(index) for index in beyond]} is more than {clients} clients with "
                 f"values of at most {task.largest_value:g} can have contributed"
             )
+    terms = terms_of(task)
+    if terms is not None and sum(map(_sum_of_squares, sums.values())) > largest_square(task, terms, clients):
+        raise BeyondNormsError(
+            f"the sum of all blocks is longer than {clients} clients with updates of an L2 norm of at most "
+            f"{task.bound:g} can have made it, and each has proved its own: one of the servers has added to its share"
+        )
+
+
+def largest_square(task: Task, terms: BoundTerms, clients: int) -> int:
+    """The most that the squares of all weights of a sum come to, in ring integers.
+
+    Args:
+        task: the task.
+        terms: of its bound.
+        clients: how many are in the sum; each has proved its bound.
+    """
+    stash = max((block.stash for _, block in task.sparse_blocks()), default=0)
+    meet = SEGMENTS + stash if any(task.sparse_blocks()) else 1
+    of_clients = clients**2 * meet * terms.guaranteed_square
+    if task.privacy is None:
+        return of_clients
+    weights = sum(block.weights for block in task.blocks)
+    return (isqrt(of_clients) + 1 + noise_norm(task.doses.values, weights)) ** 2
+
+
+_LIMB, _LIMBS = 22, 3
+_AT_ONCE = 2**18
+"""So many products of two limbs have a sum below 2^62."""
+
+
+def _sum_of_squares(weights: npt.NDArray[Any]) -> int:
+    """Exact, whatever the weights are."""
+    flat = weights.reshape(-1)
+    if flat.dtype == object:
+        return sum(int(weight) ** 2 for weight in flat)
+    return sum(_part_of_squares(flat[first : first + _AT_ONCE]) for first in range(0, len(flat), _AT_ONCE))
+
+
+def _part_of_squares(weights: npt.NDArray[Any]) -> int:
+    """The sum of at most `_AT_ONCE` squares, by limbs of the absolute values: -2^63 is its own, without a sign."""
+    whole = np.abs(weights.astype(np.int64)).view(np.uint64)
+    limbs = [whole >> np.uint64(_LIMB * place) & np.uint64(2**_LIMB - 1) for place in range(_LIMBS)]
+    return sum(
+        int(np.dot(limbs[left], limbs[right])) << _LIMB * (left + right)
+        for left in range(_LIMBS)
+        for right in range(_LIMBS)
+    )

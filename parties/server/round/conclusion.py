@@ -20,7 +20,7 @@ from fsl_async.digests import Buffer
 from fsl_async.foreign_text import shortened
 from fsl_async.model_numbers import BeyondDtypeError
 from fsl_async.protocols import ssa
-from fsl_async.server.contributions import ExcessError
+from fsl_async.server.contributions import BeyondNormsError, ExcessError
 from fsl_async.server.rules import NoWeightError, OwnRuleError, describe_state
 from fsl_async.union import UnionBlock, describe_union, pack_union
 from fsl_async.wire.public_part import Opened as OpenedRows
@@ -131,7 +131,7 @@ async def conclude(
     done = await (watched(work, begun.config, tools.observe) if calls_rule else work())
     sums, result, described, state_digest, error = done
     if isinstance(error, ExcessError):
-        await tools.evidence.keep(_excess(begun, effect, shortened(str(error))))
+        await tools.evidence.keep(_excess(begun, effect, error))
     if isinstance(error, OwnRuleError) and error.__cause__ is not None:
         tools.observe(Warned(about="apply", explanation=_cause(error)))
     outcome = RoundOutcome(
@@ -211,15 +211,18 @@ def _text(cause: BaseException | None) -> str:
         return f"(its text raised {type(error).__name__})"
 
 
-def _excess(begun: RoundStart, effect: ssa.Apply, refused: str) -> Evidence:
-    """Neither a server's share nor a client's values are proved, so anyone except this server may have lied."""
+def _excess(begun: RoundStart, effect: ssa.Apply, error: ExcessError) -> Evidence:
+    """No server's share is proved, and a client's values only where the task has a bound: who may have lied."""
     peer = f"S{1 - begun.server}"
+    proved = isinstance(error, BeyondNormsError)
+    who = f"{peer} has spoiled its share"
+    if not proved:
+        who += ", or a client has submitted what it may not; which of the two cannot be told"
     return Evidence(
         number=begun.config.number,
-        about=either(peer, "a client"),
+        about=peer if proved else either(peer, "a client"),
         kind="excess",
         first=effect.share,
         second=effect.peer_share,
-        explanation=f"{refused}: {peer} has spoiled its share, or a client has submitted what it may not; which of the "
-        "two cannot be told. The model is as it was, and the sum is known to both servers",
+        explanation=f"{shortened(str(error))}: {who}. The model is as it was, and the sum is known to both servers",
     )

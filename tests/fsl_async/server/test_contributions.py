@@ -1,0 +1,90 @@
+"""What a round's clients can have contributed to its sum: every weight, and where norms are proved, all of it."""
+
+from __future__ import annotations
+
+from math import isqrt
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fsl_async import Dense, Privacy, Ring, Sparse, Task
+from fsl_async.bounds import terms_of
+from fsl_async.privacy.tails import noise_norm
+from fsl_async.server.contributions import BeyondNormsError, check_contributions, largest_square
+
+CLIENTS = 7
+
+
+def task(**changes: Any) -> Task:
+    fields = {
+        "name": "t",
+        "blocks": [Sparse("a", rows=50, select=4, width=2), Dense("d", size=10)],
+        "ring": Ring(64, fraction_bits=16),
+        "bound": 1.0,
+        "max_clients": 100,
+    }
+    return Task(**(fields | changes))
+
+
+def sums(first: int, rest: int = 0) -> dict[str, np.ndarray]:
+    """One weight, and the square of what the others come to: split over both blocks."""
+    arrays = {"a": np.zeros((50, 2), np.int64), "d": np.zeros(10, np.int64)}
+    arrays["a"][3, 1] = first
+    arrays["d"][7] = -rest
+    return arrays
+
+
+def most(of: Task, clients: int = CLIENTS) -> int:
+    terms = terms_of(of)
+    assert terms is not None
+    return largest_square(of, terms, clients)
+
+
+@pytest.mark.parametrize("bits", [64, 128])
+def test_a_sum_may_be_as_long_as_all_proved_norms_together(bits: int) -> None:
+    bounded = task(ring=Ring(bits, fraction_bits=16))
+    assert most(bounded) == CLIENTS**2 * 3 * 2**32
+    longest = isqrt(most(bounded))
+    kind = object if bits == 128 else np.int64
+    check_contributions(bounded, {name: array.astype(kind) for name, array in sums(longest).items()}, CLIENTS)
+    for beyond in (sums(longest + 1), sums(longest, isqrt(most(bounded) - longest**2) + 1)):
+        with pytest.raises(BeyondNormsError, match=r"norm of at most 1 .* one of the servers"):
+            check_contributions(bounded, {name: array.astype(kind) for name, array in beyond.items()}, CLIENTS)
+
+
+def test_every_limb_of_every_weight_is_squared() -> None:
+    """Random weights of every length, against Python's integers, at the edge of what is allowed."""
+    numbers = np.random.default_rng(4)
+    for length in range(1, 24):
+        weights = numbers.integers(-(2**length), 2**length, (50, 2))
+        squares = sum(int(weight) ** 2 for weight in weights.reshape(-1))
+        clients = isqrt(-(-squares // most(task(), 1))) + 1
+        arrays = {"a": weights, "d": np.zeros(10, np.int64)}
+        check_contributions(task(), arrays, clients)
+        rest = isqrt(most(task(), clients) - squares)
+        arrays["d"][2] = rest
+        check_contributions(task(), arrays, clients)
+        arrays["d"][2] = rest + 1
+        with pytest.raises(BeyondNormsError):
+            check_contributions(task(), arrays, clients)
+
+
+def test_a_sum_that_wraps_the_sum_of_squares_is_refused() -> None:
+    """2^63, the only number without its negative, and enough others that 64 bits would not hold their squares."""
+    unlimited = task(ring=Ring(64, fraction_bits=0), bound=4.0, max_clients=16)
+    arrays = {"a": np.full((50, 2), -(2**60)), "d": np.zeros(10, np.int64)}
+    with pytest.raises(BeyondNormsError, match="longer than 3 clients"):
+        check_contributions(unlimited, arrays, 3)
+
+
+def test_stash_slots_dense_tasks_projections_and_noise_change_what_is_allowed() -> None:
+    assert most(task(blocks=[Sparse("a", rows=50, select=4, stash=2)])) == CLIENTS**2 * 5 * 2**32
+    assert most(task(blocks=[Dense("d", size=10)])) == CLIENTS**2 * 2**32
+    projected = task(bound_proof="projected")
+    terms = terms_of(projected)
+    assert terms is not None
+    assert most(projected) == CLIENTS**2 * 3 * terms.guaranteed_square > 4 * most(task())
+    noisy = task(privacy=Privacy(noise=2.0, delta=1e-6, budget=100.0))
+    noise = noise_norm(noisy.doses.values, 50 * 2 + 10)
+    assert most(noisy) == (isqrt(most(task())) + 1 + noise) ** 2
