@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from fsl_async.errors import MisuseError
 
 from . import (
+    bound_parsers,
     channel_parsers,
     command_parsers,
     file_parsers,
@@ -20,6 +21,7 @@ from .parser import Parser
 __all__ = ["PARSERS", "PLANTED", "parser_named"]
 
 MODULES = (
+    bound_parsers,
     channel_parsers,
     message_parsers,
     file_parsers,
