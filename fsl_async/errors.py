@@ -13,6 +13,8 @@ translated into these once, where they enter.
 
 from __future__ import annotations
 
+from math import floor
+
 from fsl_async.foreign_text import printable
 
 _MAY_COUNT = (
@@ -56,8 +58,9 @@ class BoundExceededError(MisuseError):
 
     def __init__(self, norm: float, bound: float) -> None:
         super().__init__(
-            f"the update's L2 norm over all blocks is {norm:.9g}, and the task's bound is {bound:.9g}: scale the "
-            f"update by {bound / norm:.6g} or less, as training that clips its updates does"
+            f"the update's L2 norm over all blocks is {norm:.12g}, and the task's bound is {bound:.12g}: scale the "
+            f"update by {floor(bound / norm * 999_990) / 1_000_000:.6f} or less, as training that clips its updates "
+            "does; clip to a little less than the bound, because the ring rounds every weight"
         )
         self.norm = norm
         self.bound = bound

@@ -68,7 +68,7 @@ class Wanted:
         ring = f"Ring({self.ring_bits}, fraction_bits={self.fraction_bits})"
         if terms.norm < 1:
             return f"it is below {2.0**-self.fraction_bits}, the smallest value of {ring}"
-        if terms.exact and self.nonzero * terms.norm**2 > 4 ** max(0, self.ring_bits - ERROR_BITS):
+        if terms.exact and self.nonzero * terms.norm**2 << 2 * ERROR_BITS > 4**self.ring_bits:
             error = self.ring_bits - log2(self.nonzero) / 2 - log2(terms.norm)
             return (
                 f"it is {terms.norm:,} units of {ring}, and honest updates of {self.nonzero:,} weights would not be "

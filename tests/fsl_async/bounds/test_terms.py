@@ -107,6 +107,11 @@ def test_a_bound_that_nothing_helps():
         Wanted("exact", 2.0**-200, 128, 0, 10, 10, 3, 10).terms()
 
 
+def test_not_even_one_unit_is_lifted_from_32_bits():
+    with pytest.raises(MisuseError, match=r"2\^-32\.0, where"):
+        Wanted("exact", 1.0, 32, 0, 10, 1, 3, 2).terms()
+
+
 @pytest.mark.parametrize("bits", [64, 128])
 def test_the_error_allowed_is_2_to_the_minus_40_and_no_more(bits: int):
     """√nnz·b = 2^(l-40) is taken, one more unit is not; with Ring(128) the field ends first."""

@@ -38,6 +38,7 @@ STORED = "tests/system/security/test_stored_words.py"
 ONE_FORM = "tests/transport/test_one_form_of_a_key.py"
 REFUSED = "tests/system/security/test_refused_sums.py"
 MALFORMED = "tests/system/security/test_malformed_trees.py"
+BOUND_ATTACKS, BOUND_TERMS = (f"tests/fsl_async/bounds/test_{name}.py" for name in ("attacks", "terms"))
 PLAIN = "tests/fsl_async/test_plain_union_rounds.py"
 ABSENCE = "tests/system/security/test_absence.py"
 WORDS = "tests/system/security/test_words_of_servers.py"
@@ -131,6 +132,84 @@ GUARDS = (
         "if self.protocol not in self.task.round_protocols:",
         "if False:",
         ("tests/fsl_async/test_config.py",),
+    ),
+    # bounds
+    Guard(
+        "bound: no point shows values",
+        "fsl_async/bounds/masking.py",
+        "if point > 2 * terms.wires.calls:",
+        "if True:",
+        ("tests/fsl_async/bounds/test_tiny_fields.py",),
+    ),
+    Guard(
+        "bound: an element has one encoding",
+        "fsl_async/bounds/field.py",
+        "if element >= self.prime:",
+        "if False:",
+        (BOUND_ATTACKS,),
+    ),
+    Guard(
+        "bound: a private part has its size",
+        "fsl_async/bounds/server.py",
+        "if len(private) != terms.private_bytes:",
+        "if False:",
+        (BOUND_ATTACKS,),
+    ),
+    Guard(
+        "bound: links are compared",
+        "fsl_async/bounds/server.py",
+        "return same(ours[:split], theirs[:split]) and holds(",
+        "return holds(",
+        (BOUND_ATTACKS,),
+    ),
+    Guard(
+        "bound: squares sum up to the limit",
+        "fsl_async/bounds/sum_of_squares.py",
+        "return total == claimed % wires.field.prime and dot(",
+        "return dot(",
+        (BOUND_ATTACKS,),
+    ),
+    Guard(
+        "bound: the sum is of the wires' squares",
+        "fsl_async/bounds/sum_of_squares.py",
+        " and dot(wires.field, wire_values, wire_values) == at_point",
+        "",
+        (BOUND_ATTACKS,),
+    ),
+    Guard(
+        "bound: a client sends nothing that exceeds it",
+        "fsl_async/bounds/client.py",
+        "if squares > terms.norm**2:",
+        "if False:",
+        (BOUND_ATTACKS,),
+    ),
+    Guard(
+        "bound: honest clients are counted",
+        "fsl_async/bounds/refusals.py",
+        "if terms.exact and self.nonzero",
+        "if False and self.nonzero",
+        (BOUND_TERMS,),
+    ),
+    Guard(
+        "bound: projections are short in the ring",
+        "fsl_async/bounds/refusals.py",
+        "if not terms.exact and ROOM",
+        "if False and ROOM",
+        (BOUND_TERMS,),
+    ),
+    Guard(
+        "bound: nothing wraps in the field",
+        "fsl_async/bounds/refusals.py",
+        "if terms.largest_sum >= terms.field.prime:",
+        "if False:",
+        (BOUND_TERMS,),
+    ),
+    Guard(
+        "bound: no sum of bounded updates wraps",
+        "fsl_async/bounds/refusals.py",
+        "if self.max_clients**2 * self.payloads * terms.guaranteed_square >= 4 ** (self.ring_bits - 1):",
+        "if False:",
+        (BOUND_TERMS,),
     ),
     # trees
     Guard("proof digests are compared", ROUND, "if same(state.proofs[client], theirs[client])}", "}", (EQUIVOCATION,)),
