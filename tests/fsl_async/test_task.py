@@ -394,3 +394,37 @@ def test_a_bound_that_cannot_be_kept_is_refused(changes: dict[str, Any], match: 
 
 def test_a_round_that_finds_a_union_proves_nothing() -> None:
     assert union_task(bounded(alignment="union")).bound is None
+
+
+# ---- contributors
+
+
+def test_contributors_are_counted_from_two_to_all() -> None:
+    made = task(min_contributors=2, min_clients=2, max_clients=50)
+    assert Task.parse(made.canonical(), "S0") == made
+    assert task(min_contributors=50, min_clients=2, max_clients=50).digest() != made.digest()
+    assert task(min_contributors=3, selection="fixed", updates="retrieved").min_contributors == 3
+    assert task(min_contributors=3, updates="any").min_contributors == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"min_contributors": 1}, "min_contributors must be an integer from 2 to 50, not 1"),
+        ({"min_contributors": 51}, "min_contributors must be an integer from 2 to 50, not 51"),
+        ({"min_contributors": 2.0}, "min_contributors must be an integer from 2 to 50, not 2.0"),
+        ({"min_contributors": True}, "min_contributors must be an integer from 2 to 50, not True"),
+        ({"security": "semi-honest"}, "security='semi-honest' contradicts min_contributors=2.*every client's trees"),
+        ({"alignment": "union"}, "alignment='union' contradicts min_contributors=2.*a union shows every row"),
+        ({"blocks": [Dense("d", size=3)]}, "give the task a sparse block, or use min_clients"),
+    ],
+)
+def test_contributors_that_cannot_be_counted_are_refused(changes: dict[str, Any], match: str) -> None:
+    with pytest.raises(MisuseError, match=match):
+        task(**{"min_contributors": 2, "min_clients": 2, "max_clients": 50} | changes)
+
+
+@pytest.mark.parametrize("protocol", ["psr", "psu"])
+def test_where_no_sums_are_opened_nobody_counts(protocol: str) -> None:
+    with pytest.raises(MisuseError, match=f"min_contributors=2 contradicts protocol='{protocol}'"):
+        Task(name="t", protocol=protocol, blocks=[Sparse("a", rows=10, select=2)], min_contributors=2)  # type: ignore[arg-type]

@@ -286,7 +286,7 @@ class PeerProofs(PeerEvent, frozen=True):
 class PeerCounts(PeerEvent, frozen=True):
     """The peer's share of the counts of contributors, by its digest."""
 
-    said: ClassVar[str] = "share of the counts"
+    said: ClassVar[str] = "count"
     counts: bytes
 
     def content(self) -> bytes:

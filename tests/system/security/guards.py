@@ -50,6 +50,9 @@ BACKUP = "tests/parties/deployment/test_backup.py"
 TAMPERING = "tests/transport/test_tampering.py"
 RECORDS = "tests/transport/test_records.py"
 MEETING = "tests/parties/server/peer/test_reconciliation.py"
+CONTRIBUTORS = "tests/system/security/test_contributors.py"
+COUNTS = "tests/fsl_async/server/test_contributors.py"
+COUNTING = "tests/fsl_async/protocols/test_transcripts_counting.py"
 ALONE = "tests/parties/server/test_protocols_alone.py"
 
 
@@ -540,6 +543,69 @@ GUARDS = (
         "if self.after(said) != self.state:  # judged before it is stored",
         "if True:",
         (STORED,),
+    ),
+    Guard(
+        "counts are judged before they are stored",
+        AGGREGATING,
+        "if self.after(said) != self.state:  # judged before they are stored",
+        "if True:",
+        (STORED,),
+    ),
+    Guard(
+        "counts have the size that the task implies",
+        RECORDS_OF_ROUNDS,
+        "if len(counts) != expected:",
+        "if False:",
+        (STORED, CONTRIBUTORS),
+    ),
+    Guard(
+        "a commitment names the counts",
+        EFFECTS,
+        "bytes([server]), roster, *counts, share, nonce)",
+        "bytes([server]), roster, share, nonce)",
+        (COUNTING,),
+    ),
+    Guard(
+        "counts are said once, also before ours",
+        ROUND,
+        "if recall(state.heard, event, terms.peer):",
+        "if False:",
+        (COUNTING,),
+    ),
+    Guard(
+        "where contributors are counted, nothing is summed before",
+        ROUND,
+        "if isinstance(state, Verified) and terms.contributors:",
+        "if False:",
+        (COUNTING,),
+    ),
+    Guard(
+        "counts are ones that clients can have",
+        "parties/server/round/contributors.py",
+        "if effect.counts:",
+        "if False:",
+        (CONTRIBUTORS,),
+    ),
+    Guard(
+        "every tree counts once",
+        "fsl_async/server/aggregation.py",
+        "*(totals.counts(self._server) if totals and counts else ())",
+        "",
+        (COUNTS,),
+    ),
+    Guard(
+        "rows with too few contributors are not opened",
+        "fsl_async/server/contributors.py",
+        "np.flatnonzero(counts >= least)",
+        "np.flatnonzero(counts >= 0)",
+        (COUNTS, CONTRIBUTORS),
+    ),
+    Guard(
+        "a dummy counts on no row",
+        "fsl_async/client/planting.py",
+        "np.where(item >= 0, position, forest.leaves - 1)",
+        "np.where(item >= 0, position, 0)",
+        (COUNTS,),
     ),
     Guard(
         "what is ahead of its turn is said once",

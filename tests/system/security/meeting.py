@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import trio
 
-from fsl_async import FslError
+from fsl_async import FslError, Task
 from fsl_async.error_groups import leaves
 from fsl_async.protocols import ssa
 from fsl_async.wire.messages import Share
@@ -50,9 +50,9 @@ class Account:
     evidence: list[Evidence] = field(default_factory=list)
 
 
-async def meet(mutation: Mutation, index: int, seed: int) -> Account:
+async def meet(mutation: Mutation, index: int, seed: int, task: Task = TASK) -> Account:
     """Let a mutant be server `index` in a round with five clients; needs a clock that jumps."""
-    network, halts = Network(TASK, MODEL, seed, InlineLane()), dict[int, list[BaseException]]()
+    network, halts = Network(task, MODEL, seed, InlineLane()), dict[int, list[BaseException]]()
     async with one_malicious(network, mutation.mutant, index, seed, halts) as (honest, mutant):
         account = Account(honest, mutant, halts)
         async with trio.open_nursery() as nursery:

@@ -19,8 +19,8 @@ from fsl_async import FslError
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.protocols import ssa
 from fsl_async.wire.client_digests import pack_digests
-from fsl_async.wire.messages import Abort, Answer, Commitment, Forward, RosterList, Share
-from fsl_async.wire.public_part import Layout, Trees, dense_bytes, share_bytes
+from fsl_async.wire.messages import Abort, Answer, Commitment, Forward, RosterList, RowCounts, Share
+from fsl_async.wire.public_part import Layout, Trees, counts_bytes, dense_bytes, share_bytes
 from parties import simulate
 from parties.compute import InlineLane
 from parties.events import ServerEvent, Warned
@@ -270,6 +270,21 @@ async def test_a_share_is_judged_before_it_is_stored(seed, autojump_clock):
         with pytest.raises(PeerViolationError, match="does not match its commitment"):
             await run.take_message(Share(run.round_id, bytes(32)), memoryview(bytes(share_bytes(TASK))))
         assert not await second.setup.store.keys("round-00000001/share/")
+
+
+async def test_counts_are_judged_before_they_are_stored(seed, autojump_clock):
+    async with pair(seed, min_contributors=2) as both:
+        _, second = both.network.servers
+        run = await second.next_round(0)
+        entries = {"anna": bytes(32), "ben": bytes(32)}
+        run.course.state = ssa.Tallied(entries, entries, {}, entries, bytes(32), {})
+        size = counts_bytes(TASK)
+        with pytest.raises(PeerViolationError, match=f"sent counts of {size + 4} bytes, the task implies {size}"):
+            await run.take_message(RowCounts(run.round_id), memoryview(bytes(size + 4)))
+        run.course.state = ssa.Chosen(entries, entries, {}, entries, (bytes(32), bytes(32)), {"count": bytes(32)})
+        with pytest.raises(PeerViolationError, match="sent two different counts for one round"):
+            await run.take_message(RowCounts(run.round_id), memoryview(bytes(size)))
+        assert not await second.setup.store.keys("round-00000001/counts/")
 
 
 @pytest.mark.parametrize("name", ["S0", "S1", "", "a\x1b[2Jb", "a\nb", 'a"b', "\u202ename", "n" * 65])

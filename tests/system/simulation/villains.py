@@ -141,6 +141,7 @@ class Villainy(msgspec.Struct, frozen=True):
         must_not_count: whether nobody may be counted who does that.
         verified: whether it takes a task whose submissions are proved, for the servers to see it.
         dense: whether it takes a dense block.
+        counted: whether it takes a task that counts contributors.
         babbles: whether it also sends what is no message.
     """
 
@@ -148,6 +149,7 @@ class Villainy(msgspec.Struct, frozen=True):
     must_not_count: bool = True
     verified: bool = False
     dense: bool = False
+    counted: bool = False
     babbles: bool = False
 
 
@@ -212,6 +214,24 @@ def _bound(client: _Spoiler, draft: Draft, forgery: Forgery) -> Draft:
         dense_digest=of_dense,
     )
     return replace(draft, header=header, part=part)
+
+
+# ---- false counts
+
+
+def _false_count(client: _Spoiler, draft: Draft) -> Sent:
+    """One tree counts twice, or not at all: a hint's last element is another."""
+    shape, layout = draft.config.shape, Layout.submission(draft.config.shape, draft.header.trees)
+    part, size = bytearray(draft.part), shape.ring.element_bytes
+    piece = next(piece for piece in layout.pieces if piece.kind == "hint")
+    forest = dict(forests_of(shape))[piece.key]
+    tree = int(client.chance.integers(forest.trees))
+    at = piece.start + ((tree + 1) * forest.payload_elements - 1) * size
+    count = int.from_bytes(part[at : at + size], "little") + 1
+    part[at : at + size] = (count % 2 ** (8 * size)).to_bytes(size, "little")
+    public = public_digest(layout, part, tree_digest(layout, part))
+    spoiled = replace(_with_header(draft, public_digest=public), part=bytes(part))
+    yield from ((server, spoiled) for server in (0, 1))
 
 
 # ---- other words to each server
@@ -291,6 +311,7 @@ def _again_and_again(client: _Spoiler, draft: Draft) -> Sent:
 
 VILLAINIES: dict[str, Villainy] = {
     **{kind.name: Villainy(_malformed(kind), verified=True) for kind in MALFORMATIONS},
+    "a tree that does not count once": Villainy(_false_count, counted=True),
     "other commitments to each server": Villainy(_other_commitments),
     "another dense digest to one server": Villainy(_another_dense_digest, dense=True),
     "another part announced than sent": Villainy(_another_part_announced),
@@ -306,5 +327,5 @@ def villainies(task: Task) -> Iterator[str]:
     """Those that a task has room for."""
     for name, villainy in VILLAINIES.items():
         fits = (task.verified or not villainy.verified) and (any(task.dense_blocks()) or not villainy.dense)
-        if fits:
+        if fits and (task.min_contributors is not None or not villainy.counted):
             yield name
