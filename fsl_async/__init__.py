@@ -11,6 +11,7 @@ from fsl_async.lazy_names import lazy
 if TYPE_CHECKING:
     from fsl_async import udpf as udpf
     from fsl_async.errors import (
+        BoundExceededError as BoundExceededError,
         ChannelError as ChannelError,
         FslError as FslError,
         MisuseError as MisuseError,
@@ -27,7 +28,7 @@ else:
         __name__,
         {
             "fsl_async": "udpf",
-            "fsl_async.errors": "ChannelError FslError MisuseError PeerViolationError StorageError",
+            "fsl_async.errors": "BoundExceededError ChannelError FslError MisuseError PeerViolationError StorageError",
             "fsl_async.privacy.setting": "Privacy",
             "fsl_async.ring": "Ring RingIntegers",
             "fsl_async.server_rules": "Adam Momentum RoundFacts Sgd",
