@@ -100,7 +100,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             servers count only clients that have proved theirs (docs/bounds.md). None: nothing is proved.
         bound_proof: how it is proved: "exact"; or "projected", of constant size, for any ring and larger bounds, but
             an update up to twice the bound may pass.
-        bound: the largest L2 norm of one client's whole update, in all blocks together.
         privacy: `Privacy`, the noise that each server adds to its share of every sum, and the budget that all rounds
             have together; it needs a `bound`. A block of `weights` is a part of what is bounded, and gets noise, too.
 

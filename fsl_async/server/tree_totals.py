@@ -44,7 +44,7 @@ class TreeTotals:
         """This server's share of every tree's payload, once all jobs are done: (trees, payload elements)."""
         forest = self._forests[key]
         payloads = kernels.payload_of_planes(self._sums[key].sums, forest.payload_elements * self._ring.element_bytes)
-        return self._ring.from_bytes(payloads.tobytes(), forest.trees, forest.payload_elements)
+        return self._ring.from_bytes(payloads.reshape(-1).data, forest.trees, forest.payload_elements)
 
     def counts(self, server: int) -> list[Elements]:
         """By forest, every tree's count as this server proves it: equal on both servers if, and only if, it is 1.
