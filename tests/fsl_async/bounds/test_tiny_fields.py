@@ -101,6 +101,21 @@ def test_what_is_opened_is_the_same_for_two_updates_of_one_norm():
         assert views(wires, one, t) == views(wires, other, t)
 
 
+@pytest.mark.parametrize("spoilt", range(4))
+@pytest.mark.parametrize("by", [1, 5])
+def test_a_server_that_spoils_its_answer_learns_nothing_from_the_verdict(spoilt: int, by: int):
+    """The verdict is a function of what is opened, whatever a server adds to T, to Q(t) or to a wire."""
+    wires = Wires(TINY, 4)
+    for t in points(wires):
+        seen = []
+        for values in ([1, 2, 3, 0], [3, 0, 1, 2]):
+            every = itertools.product(range(11), repeat=wires.count)
+            opened = [answer(wires, values, prove(wires, values, list(seeds)), t) for seeds in every]
+            wrong = [[(e + by * (i == spoilt)) % 11 for i, e in enumerate(elements)] for elements in opened]
+            seen.append(Counter((*right, holds(wires, sent, 14)) for right, sent in zip(opened, wrong, strict=True)))
+        assert seen[0] == seen[1]
+
+
 def test_a_point_among_the_calls_would_show_values():
     """At t = c the wires' polynomials are the values of call c: that is why such points are refused."""
     wires = Wires(Field(101), 4)
