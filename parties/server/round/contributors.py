@@ -39,13 +39,13 @@ class Contributors:
         return self._opened[1]
 
     async def choose(self, effect: ssa.Sum) -> Opened:
-        """The rows that are opened, if the counts are ones that the counted clients can have.
+        """The rows that are opened, if the counts are ones that the counted clients can have; with noise, any may be.
 
         Raises:
             FalseCountError: they are not; the evidence is kept.
             StorageError: a share of the counts is not stored, or the evidence could not be.
         """
-        if effect.counts:
+        if effect.counts and self._begun.config.task.privacy is None:
             check = partial(check_counts, self._begun.config.shape, await self._shares(effect.counts))
             try:
                 await self._tools.lane.run(partial(check, len(effect.counted)))

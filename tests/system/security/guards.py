@@ -582,7 +582,7 @@ GUARDS = (
     Guard(
         "counts are ones that clients can have",
         "parties/server/round/contributors.py",
-        "if effect.counts:",
+        "if effect.counts and self._begun.config.task.privacy is None:",
         "if False:",
         (CONTRIBUTORS,),
     ),
