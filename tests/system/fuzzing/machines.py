@@ -17,7 +17,7 @@ from fsl_async.protocols import assembly, epochs, sampling, ssa, toss
 from fsl_async.protocols.machine import Event, UnexpectedEvent
 from fsl_async.wire.client_digests import unpack_digests
 from fsl_async.wire.codec import decode, encode
-from fsl_async.wire.messages import Abort, Commitment, Conclusion, FromPeer, Proofs, RosterList, Share
+from fsl_async.wire.messages import Abort, Commitment, Conclusion, FromPeer, Proofs, RosterList, RowCounts, Share
 
 from .message_parsers import PEER_MESSAGES
 from .parser import SLOW, Parser
@@ -29,6 +29,7 @@ NAMES = ("alice", "bob", "carol")
 TERMS = (
     ssa.Terms(round_id=key(0), server=0, minimum=2, verified=True),
     ssa.Terms(round_id=key(0), server=1, minimum=2, verified=False),
+    ssa.Terms(round_id=key(0), server=1, minimum=2, verified=True, contributors=True),
 )
 REFUSALS = (PeerViolationError, UnexpectedEvent)
 EVENTS: Any = Union[tuple(dict.fromkeys(event for _, event in ssa.TRANSITIONS))]  # noqa: UP007 - from a table
@@ -78,7 +79,9 @@ def _proofs(state: ssa.Round, variant: int) -> dict[str, bytes]:
 def _commitment(state: ssa.Round, terms: ssa.Terms, variant: int) -> bytes:
     if variant % 4 == 3:
         return key(variant)
-    return ssa.share_commitment(terms, 1 - terms.server, _counted(state), key(variant % 4), key(1))
+    return ssa.share_commitment(
+        terms, 1 - terms.server, _counted(state), key(variant % 4), key(1), getattr(state, "counts", ())
+    )
 
 
 def _said(data: bytes, peer: str) -> Event:
@@ -89,6 +92,8 @@ def _said(data: bytes, peer: str) -> Event:
             return ssa.PeerRoster(unpack_digests(bulk, 6, peer))
         case Proofs():
             return ssa.PeerProofs(unpack_digests(bulk, 6, peer))
+        case RowCounts():
+            return ssa.PeerCounts(bytes(bulk))
         case Commitment(commitment=commitment):
             return ssa.PeerCommitment(commitment)
         case Share(nonce=nonce):
@@ -101,7 +106,7 @@ def _said(data: bytes, peer: str) -> Event:
 
 
 def _round_event(state: ssa.Round, terms: ssa.Terms, source: Bytes) -> Event:
-    kind, variant = source.take() % 14, source.take()
+    kind, variant = source.take() % 16, source.take()
     match kind:
         case 0:
             return ssa.Submitted(NAMES[variant % 3], key(100 + variant % 3 + (variant >> 7) * 10))
@@ -129,6 +134,10 @@ def _round_event(state: ssa.Round, terms: ssa.Terms, source: Bytes) -> Event:
             return ssa.GaveUp("tired" * variant)
         case 12:
             return ssa.PeerAbort("é" * variant)
+        case 14:
+            return ssa.RowsCounted(key(60))
+        case 15:
+            return ssa.PeerCounts(key(61 + (variant & 1)))
         case _:
             return _said(source.take_many(variant), terms.peer)
 
@@ -153,6 +162,11 @@ class _Witness:
             match effect:
                 case ssa.Send(message=message, bulk=bulk):
                     self._once(b"".join(encode(message, bulk)), type(message).__name__)
+                case ssa.SendCounts(counts=counts):
+                    assert not isinstance(after, ssa.BEFORE_VERIFIED)
+                    self._once(counts, "share of the counts")
+                case ssa.Sum(counts=counts):
+                    assert len(counts) == 2 * self._terms.contributors
                 case ssa.SendShare(message=message, share=share):
                     assert not isinstance(after, ssa.BEFORE_REVEALED)
                     self._once(message.nonce + share, "share")
@@ -165,7 +179,7 @@ class _Witness:
 
 def _run_round(data: bytes) -> None:
     source = Bytes(data)
-    terms = TERMS[source.take() & 1]
+    terms = TERMS[source.take() % 3]
     state: ssa.Round = ssa.Open()
     witness, journal = _Witness(terms), []
     while source:
@@ -190,13 +204,14 @@ def _replay(journal: list[bytes], reached: ssa.Round, terms: ssa.Terms) -> None:
 
 
 def _whole_rounds() -> list[bytes]:
-    """A round that is done, verified and not, and one that is aborted."""
+    """A round that is done, verified and not, with counts, and one that is aborted."""
     submitted = bytes([0, 0, 0, 1])
     done = bytes([1, 0, 3, 3, 4, 0, 5, 0, 6, 0, 7, 2, 8, 2, 9, 0, 10, 0])
     roster = b"".join(encode(*PEER_MESSAGES[3]))
     return [
         bytes([0]) + submitted + done,
         bytes([1]) + submitted + done.replace(bytes([5, 0]), b""),
+        bytes([2]) + submitted + done.replace(bytes([6, 0]), bytes([14, 0, 15, 0, 6, 0])),
         bytes([0]) + submitted + bytes([3, 7, 2, 0, 11, 1]),
         bytes([0]) + submitted + bytes([13, len(roster)]) + roster,
     ]

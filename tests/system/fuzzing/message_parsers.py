@@ -12,6 +12,8 @@ from fsl_async import Ring, udpf
 from fsl_async.config import RoundConfig
 from fsl_async.digests import Domain
 from fsl_async.errors import MisuseError, PeerViolationError
+from fsl_async.geometry import geometry_of
+from fsl_async.server.contributors import FalseCountError, check_counts, opened_rows
 from fsl_async.task import Task
 from fsl_async.union import UnionBlock, pack_union, unpack_union
 from fsl_async.wire.client_digests import pack_digests, unpack_digests
@@ -43,13 +45,14 @@ from fsl_async.wire.messages import (
     Refused,
     Retrieve,
     RosterList,
+    RowCounts,
     Share,
     Submit,
     TaskIs,
     TossCommitment,
     TossReveal,
 )
-from fsl_async.wire.public_part import Layout, Trees, first_padding
+from fsl_async.wire.public_part import Layout, Trees, counts_bytes, first_padding, share_bytes
 from parties.identity.credentials import Credentials
 from parties.identity.keys import verify
 from parties.identity.tokens import read_token
@@ -74,6 +77,7 @@ STATEMENT = Statement(
     union=(UnionBlock("items", 5, key(3)),),
     names=("alice", "bob"),
 )
+COUNTING = msgspec.structs.replace(TASK, min_contributors=2)
 NAMING = msgspec.structs.replace(TASK, participants="names", max_clients=100_000)
 
 CLIENT_MESSAGES: tuple[tuple[Message, bytes], ...] = (
@@ -112,6 +116,7 @@ PEER_MESSAGES: tuple[tuple[Message, bytes], ...] = (
     (Abort(key(1), "the operator gave it up"), b""),
     (Known(settled=2, last=key(1), present=key(2), said=3, heard=2, toss=key(3), peer_toss=key(4)), b""),
     (AskedList(number=3), pack_names(["alice", "bob"])),
+    (RowCounts(key(1)), bytes(160)),
 )
 
 
@@ -175,6 +180,35 @@ def _read_statement(data: bytes) -> None:
     statement = Statement.parse(data, NAMING, "alice", "S1")
     assert Statement.parse(statement.canonical(), NAMING, "alice", "S1") == statement
     assert len(statement.names) == statement.participants
+
+
+def _read_counted_statement(data: bytes) -> None:
+    statement = Statement.parse(data, COUNTING, "alice", "S1")
+    rows = statement.rows(COUNTING, "S1")
+    assert all((np.diff(found.astype(np.int64)) > 0).all() for found in rows.values())
+    assert set(rows) in ({block.name for _, block in COUNTING.sparse_blocks()}, set())
+
+
+def _counted_statements() -> list[bytes]:
+    sizes = {block.name: block.rows for _, block in COUNTING.sparse_blocks()}
+    every = {name: pack_union(np.arange(0, size, 3, dtype=np.uint32), size) for name, size in sizes.items()}
+    none = {name: pack_union(np.array([], np.uint32), size) for name, size in sizes.items()}
+    plain = msgspec.structs.replace(STATEMENT, names=())
+    return [msgspec.structs.replace(plain, opened_rows=rows).canonical() for rows in (every, none)]
+
+
+def _read_counts(data: bytes) -> None:
+    """Two shares of the counts, of which the second is a peer's."""
+    size = counts_bytes(COUNTING)
+    shares = data[:size].ljust(size, b"\0"), data[size : 2 * size].ljust(size, b"\0")
+    opened = opened_rows(COUNTING, shares)
+    assert share_bytes(COUNTING) >= share_bytes(COUNTING, opened)
+    try:
+        check_counts(COUNTING, shares, 3)
+    except FalseCountError:
+        return
+    trees = sum(geometry_of(COUNTING, block).trees for _, block in COUNTING.sparse_blocks())
+    assert 2 * sum(len(rows) for rows in opened.values()) <= 3 * trees
 
 
 def _read_credentials(data: bytes) -> None:
@@ -270,6 +304,10 @@ PARSERS = (
     ),
     Parser("task", _read_task, lambda: [TASK.canonical(), UNION_CONFIG.task.canonical()], PEER, "S1", tokens=EXTREMES),
     Parser("statement", _read_statement, lambda: [STATEMENT.canonical()], PEER, "S1", tokens=EXTREMES),
+    Parser("counted-statement", _read_counted_statement, _counted_statements, PEER, "S1", tokens=EXTREMES),
+    Parser(
+        "row-counts", _read_counts, lambda: [bytes(2 * counts_bytes(COUNTING)), b"\1\0\0\0" * 9], (), tokens=EXTREMES
+    ),
     Parser(
         "credentials",
         _read_credentials,
