@@ -40,6 +40,9 @@ QUERIES = 8
 # The second-level cache: the first one has no room for the rows of another leaf beside those at work.
 FETCH_LEVEL = 2
 LINE_BYTES = 64
+# What is fetched is cut into so many parts, which are fetched side by side: a processor that sees several pages being
+# read runs ahead in all of them.
+STREAMS = 8
 
 
 class Rows(NamedTuple):
@@ -110,14 +113,13 @@ class KeptKeys(NamedTuple):
 
 
 def absorb_kept(
-    multiplier: Multiplier, size: int, group: int, kept: KeptKeys, count: int, rows: Rows, sums: Words, pitch: int
+    multiplier: Multiplier, size: int, kept: KeptKeys, count: int, rows: Rows, sums: Words, pitch: int
 ) -> None:
-    """Add the products of a piece of `count` rows with their keys to the sums of each query of a group.
+    """Add the products of a piece of `count` rows with their keys to the sums of QUERIES queries.
 
     Args:
         multiplier: how to multiply.
         size: bytes of the piece.
-        group: how many queries, 1 or QUERIES.
         kept: their keys.
         count: how many rows.
         rows: the rows; nothing is fetched meanwhile.
@@ -125,7 +127,7 @@ def absorb_kept(
         pitch: words from one query's sums to the next one's.
     """
     blocks, answers = np.zeros((count, 2), dtype=np.uint64), np.zeros(count * words_of(size), dtype=np.uint64)
-    for query in range(group):
+    for query in range(QUERIES):
         first = kept.first + query * kept.pitch
         blocks[:, 1] = kept.keys[first : first + count]
         absorb(multiplier, size, blocks, 0, count, rows, answers, sums[query * pitch :])
@@ -243,11 +245,9 @@ def _memory_type(size: int) -> Any:
 
 
 @overload(absorb_kept, strict=False)
-def _compile_kept(
-    multiplier: Any, size: Any, group: Any, kept: Any, count: Any, rows: Any, sums: Any, pitch: Any
-) -> Any:
-    def body(multiplier: Any, size: Any, group: Any, kept: Any, count: Any, rows: Any, sums: Any, pitch: Any) -> None:
-        places = (group, kept.first, kept.pitch, count, rows.first, rows.pitch, pitch)
+def _compile_kept(multiplier: Any, size: Any, kept: Any, count: Any, rows: Any, sums: Any, pitch: Any) -> Any:
+    def body(multiplier: Any, size: Any, kept: Any, count: Any, rows: Any, sums: Any, pitch: Any) -> None:
+        places = (kept.first, kept.pitch, count, rows.first, rows.pitch, pitch)
         _emit_kept(multiplier, size, kept.keys, rows.table, sums, places)  # type: ignore[call-arg]
 
     return body
@@ -257,18 +257,17 @@ def _compile_kept(
 def _emit_kept(typing: Any, multiplier: Any, size: Any, keys: Any, table: Any, sums: Any, places: Any) -> Any:
     def generate(context: Any, builder: Builder, signature: Any, values: Sequence[Value]) -> Any:
         key_words, rows, totals = (address_of(context, builder, signature.args[i], values[i]) for i in (2, 3, 4))
-        group, first_key, key_pitch, count, first, pitch, sums_pitch = (
-            builder.extract_value(values[5], place) for place in range(7)
+        first_key, key_pitch, count, first, pitch, sums_pitch = (
+            builder.extract_value(values[5], place) for place in range(6)
         )
         source = builder.gep(rows, [first])
-        for queries in cases(builder, group, (1, QUERIES)):
-            sets = []
-            for query in range(queries):
-                key = builder.add(first_key, builder.mul(emit.I64(query), key_pitch))
-                total = builder.mul(emit.I64(8 * query), sums_pitch)
-                sets.append((builder.gep(key_words, [builder.shl(key, emit.I64(3))]), builder.gep(totals, [total])))
-            for case in cases(builder, values[1], PIECES + RESTS):
-                _Piece(builder, multiplier.instance_class, case).pass_with(sets, count, source, pitch)
+        sets = []
+        for query in range(QUERIES):
+            key = builder.add(first_key, builder.mul(emit.I64(query), key_pitch))
+            total = builder.mul(emit.I64(8 * query), sums_pitch)
+            sets.append((builder.gep(key_words, [builder.shl(key, emit.I64(3))]), builder.gep(totals, [total])))
+        for case in cases(builder, values[1], PIECES + RESTS):
+            _Piece(builder, multiplier.instance_class, case).pass_with(sets, count, source, pitch)
         return context.get_dummy_value()
 
     return types.void(multiplier, types.intp, keys, table, sums, places), generate
@@ -296,14 +295,14 @@ class _Piece:
         builder, (answers, sums) = self._builder, targets
         registers = self._registers(sums)
         self._begin(registers)
+        stream = builder.mul(builder.sdiv(count, emit.I64(STREAMS)), strides[1])
         with loop(builder, count) as tree:
             node = builder.gep(leaf, [builder.mul(tree, emit.I64(16))])
             control, key = (self._word(node, 8 * place) for place in (0, 1))
-            place, ahead = (
-                builder.gep(source, [builder.mul(tree, stride)])
-                for source, stride in zip(sources, strides, strict=True)
-            )
-            prefetch(builder, ahead, FETCH_LEVEL)
+            place = builder.gep(sources[0], [builder.mul(tree, strides[0])])
+            lane = builder.mul(builder.and_(tree, emit.I64(STREAMS - 1)), stream)
+            ahead = builder.add(lane, builder.mul(builder.sdiv(tree, emit.I64(STREAMS)), strides[1]))
+            prefetch(builder, builder.gep(sources[1], [ahead]), FETCH_LEVEL)
             piece = self._load(place)
             self._choose(builder.gep(answers, [builder.mul(tree, emit.I64(8 * self._words))]), control, piece)
             self._add(registers, piece, key)

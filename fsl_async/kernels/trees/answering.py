@@ -15,18 +15,21 @@ from fsl_async.kernels.arrays import read_only, require, writable
 from fsl_async.kernels.multiplying import multiplier_of
 from fsl_async.kernels.rows.segments import grouped_bits, scratch
 from fsl_async.kernels.rows.shelves import Shelf, products_of_words, shelf_of, tag_words
+from fsl_async.kernels.rows.tag_lanes import QUERIES, WORD_BYTES
 from fsl_async.kernels.simd.carryless import Multiplier
 from fsl_async.kernels.trees import answering_kernels as kernels
 from fsl_async.kernels.trees.evaluation import Selection, trees_of
 from fsl_async.kernels.trees.evaluation_kernels import Span
-from fsl_async.kernels.trees.walk import GROUP
 
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 
 KEPT_BYTES = 2**24
-MIN_BINS = 64
-LONE_ROW_BYTES = 256
+"""The most memory for the keys of queries that share a pass."""
+CACHED_BYTES = 2**23
+"""The rows that queries read one after the other: a part of the last level's cache."""
+LEAST_RUN = 64
+SHARED_ROW_BYTES = 96
 
 
 def answer_tagged(
@@ -66,24 +69,37 @@ def answer_tagged(
     shelf = shelf_of(table, bins)
     multiplier = multiplier_of(queries[0].keys.left)
     raw = np.zeros((len(queries), 2 * shelf.words), dtype=np.uint64)
-    if shares_pass(len(queries), row_bytes, leaves):
-        _answer_together(queries, multiplier, shelf, answers, raw, Span(segment * bins, start, stop, leaves))
-    else:
-        for query, answer, products in zip(queries, answers, raw, strict=True):
-            span = Span(segment * bins, start, stop, leaves)
-            kernels.answer_alone(trees_of(query), span, multiplier, shelf, answer, products)
+    span = Span(segment * bins, start, stop, leaves)
+    together = sharing(len(queries), row_bytes, leaves)
+    if together:
+        _answer_together(queries[:together], multiplier, shelf, answers[:together], raw[:together], span)
+    _answer_in_turn(queries[together:], multiplier, shelf, answers[together:], raw[together:], span)
     sums ^= raw.reshape(len(queries), -1, 2)[:, products_of_words(row_bytes)]
 
 
-def shares_pass(queries: int, row_bytes: int, leaves: int) -> bool:
-    """Whether queries share one pass over the rows; otherwise each is answered in a walk of its own.
+def sharing(queries: int, row_bytes: int, leaves: int) -> int:
+    """How many of some waiting queries share a pass over the rows; the others are answered in walks of their own.
 
-    A walk of its own reads every row again, and its answers leave the cache where rows are long. Sharing keeps every
-    query's keys for a run of bins, which must not take more memory than KEPT_BYTES.
+    Rows that are multiplied by eight queries' keys at a time are loaded once for eight; but keys must then be written
+    and read, which takes longer than loading a short row again, and fewer queries than eight leave registers empty.
+    What is kept for a few bins must not take more memory than KEPT_BYTES, as for a stash slot over all rows.
     """
-    if 8 * queries * leaves * MIN_BINS > KEPT_BYTES:
-        return False
-    return row_bytes >= (LONE_ROW_BYTES if queries == 1 else 0)
+    if row_bytes < SHARED_ROW_BYTES or QUERIES * leaves * LEAST_RUN * WORD_BYTES > KEPT_BYTES:
+        return 0
+    return queries // QUERIES * QUERIES
+
+
+def _answer_in_turn(
+    queries: Sequence[Selection], multiplier: Multiplier, shelf: Shelf, answers: Bytes, sums: Words, span: Span
+) -> None:
+    """Answer queries in walks of their own, a run of bins after the other: the next query finds the rows in cache."""
+    bins = span.stop - span.start
+    most = CACHED_BYTES // (shelf.row_bytes * span.leaves) // LEAST_RUN * LEAST_RUN
+    run = bins if len(queries) == 1 else max(LEAST_RUN, most)
+    for start in range(span.start, span.stop, run):
+        part = span._replace(start=start, stop=min(start + run, span.stop))
+        for query, answer, products in zip(queries, answers, sums, strict=True):
+            kernels.answer_alone(trees_of(query), part, multiplier, shelf, answer, products)
 
 
 def _answer_together(
@@ -91,8 +107,8 @@ def _answer_together(
 ) -> None:
     """Answer queries for a run of bins after the other: first all their keys, then one pass over the run's rows."""
     bins = span.stop - span.start
-    most = KEPT_BYTES // (8 * len(queries) * span.leaves)
-    run = min(bins, max(MIN_BINS, most // GROUP * GROUP))
+    most = KEPT_BYTES // (WORD_BYTES * len(queries) * span.leaves)
+    run = min(bins, max(LEAST_RUN, most // LEAST_RUN * LEAST_RUN))
     bits = np.zeros((len(queries), span.leaves, -(-run // 8)), dtype=np.uint8)
     keys = np.empty((len(queries), span.leaves, run), dtype=np.uint64)
     tile, masks = scratch(len(queries), shelf.row_bytes, 1)

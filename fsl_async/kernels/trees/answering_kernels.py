@@ -30,6 +30,7 @@ Masks = npt.NDArray[np.uint32]
 # A lone query's group is as many trees as have this much in one leaf's rows, so that answers and rows stay in cache.
 GROUP_BYTES = 65536
 LEAST_GROUP = 64
+# Rows of so few pieces are fetched also while the trees grow; the pieces of longer ones leave time enough.
 FEW = 2
 
 
@@ -214,19 +215,16 @@ def tag_kept(
     count: int,
     sums: Words,
 ) -> None:
-    """Add the products of all queries' keys with the rows under leaves from `leaf` up to `last`."""
+    """Multiply the rows under leaves from `leaf` up to `last` with the keys of queries, a multiple of QUERIES."""
     queries, leaves, bins = keys.shape
     flat, totals, pitch = keys.reshape(-1), sums.reshape(-1), sums.shape[1]
     for x in range(leaf, last):
-        query = 0
-        while query < queries:
-            group = QUERIES if queries - query >= QUERIES else 1
+        for query in range(0, queries, QUERIES):
             kept = KeptKeys(flat, (query * leaves + x) * bins + low, leaves * bins)
             done = 0
             for piece in range(len(shelf.pieces)):
                 offset, size = shelf.pieces[piece]
                 first = (x * shelf.bins + start + low) * shelf.row_bytes + offset
                 rows = Rows(shelf.table, first, shelf.row_bytes, first, 0)
-                absorb_kept(multiplier, size, group, kept, count, rows, totals[query * pitch + 2 * done :], pitch)
+                absorb_kept(multiplier, size, kept, count, rows, totals[query * pitch + 2 * done :], pitch)
                 done += (size + 7) >> 3
-            query += group

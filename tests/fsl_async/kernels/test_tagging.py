@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from fsl_async import kernels
+from fsl_async.errors import MisuseError
+from fsl_async.kernels import multiplying
+from fsl_async.kernels.rows.shelves import pieces_of
+from fsl_async.kernels.simd.carryless import UNITS, Unit, find_unit, unit_for, unit_names
+from fsl_async.kernels.simd.isa import ISAS, find_isa
+from fsl_async.kernels.trees import answering
 from tests.support import reference, reference_tagging
 from tests.support.kernel_cases import SEGMENTS, Case
 
@@ -23,8 +30,11 @@ SHAPES = [
     (16, 4, 64, 1),
     (18, 3, 65, 3),
     (7, 9, 72, 1),
-    (9, 2, 1152, 2),
+    (9, 2, 1152, 1),
+    (9, 2, 1152, 9),
     (3, 3, 128, 1),
+    (70, 2, 100, 8),
+    (1, 40, 16, 2),
 ]
 
 
@@ -111,3 +121,213 @@ def test_the_last_leaf_may_cover_no_row() -> None:
     (first, first_tag), (second, second_tag) = (answered([case], server, tables) for server in (0, 1))
     assert not (first[0] ^ second[0])[::2].any()
     assert kernels.answers_match(keys_of(case), (first[0], second[0]), (first_tag[0], second_tag[0]))
+
+
+@pytest.mark.parametrize(("row_bytes", "queries"), [(9, 2), (128, 8)])
+def test_ranges_of_bins_join_and_touch_nothing_else(
+    row_bytes: int, queries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranges begin and end anywhere, and runs within them are short; every range has sums of its own."""
+    monkeypatch.setattr(answering, "CACHED_BYTES", 0)
+    monkeypatch.setattr(answering, "KEPT_BYTES", 64 * 3 * 8 * 8)
+    case = Case(bins=150, leaves=3)
+    table = tables_of(case, row_bytes)[1]
+    whole, joined = (np.full((queries, 150, row_bytes), 0x55, np.uint8) for _ in range(2))
+    sums = np.zeros((6, queries, kernels.tag_words(row_bytes), 2), np.uint64)
+    alike = [case.selection(0)] * queries
+    kernels.answer_tagged(alike, table, whole, sums[0], 1, 0, 150)
+    for place, (start, stop) in enumerate([(0, 3), (3, 3), (3, 17), (17, 18), (18, 150)], 1):
+        kernels.answer_tagged(alike, table, joined, sums[place], 1, start, stop)
+        assert (joined[:, :stop] == whole[:, :stop]).all()
+        assert (joined[:, stop:] == 0x55).all()
+    assert (kernels.finish_tags(sums[1:]) == kernels.finish_tags(sums[:1])).all()
+    assert kernels.finish_tags(sums[:1]).all()
+
+
+def test_takes_rows_and_answers_at_any_address() -> None:
+    """Tables that begin at odd bytes, answers that are a piece of a longer buffer."""
+    case = Case(bins=5, leaves=3)
+    tables = tables_of(case, 72)
+    memory = np.zeros(1 + tables[0].size, np.uint8)
+    odd = memory[1:].reshape(tables[0].shape)
+    odd[:] = tables[0]
+    buffer = np.full((1, 3 + 2 * 5 * 72), 0x55, np.uint8)
+    found = buffer[:, 3 : 3 + 5 * 72].reshape(1, 5, 72)
+    expected, sums = np.empty((1, 5, 72), np.uint8), np.zeros((2, 1, 9, 2), np.uint64)
+    kernels.answer_tagged([case.selection(0)], tables[0], expected, sums[0], 0, 0, 5)
+    kernels.answer_tagged([case.selection(0)], odd, found, sums[1], 0, 0, 5)
+    assert (found == expected).all()
+    assert (sums[0] == sums[1]).all()
+    assert (buffer[:, :3] == 0x55).all()
+    assert (buffer[:, 3 + 5 * 72 :] == 0x55).all()
+
+
+def test_a_tree_one_level_deeper_than_its_table() -> None:
+    """Four leaves of rows and a fifth one over none: the tree has three levels, the table would do with two."""
+    case = Case(bins=6, leaves=5, seed=3)
+    tables = [table[: 4 * 6] for table in tables_of(case, 8)]
+    (first, first_tag), (second, second_tag) = (answered([case], server, tables) for server in (0, 1))
+    for tree, row in enumerate(first[0] ^ second[0]):
+        segment, bin_ = divmod(tree, 6)
+        inside = case.alphas[tree] < 4
+        assert (row == (tables[segment][case.alphas[tree] * 6 + bin_] if inside else 0)).all()
+    assert kernels.answers_match(keys_of(case), (first[0], second[0]), (first_tag[0], second_tag[0]))
+
+
+def test_other_answers_are_noticed() -> None:
+    """Two bins swapped, the answers or tags of another model, a difference times a guessed key."""
+    case, other = Case(bins=3, leaves=4), Case(bins=3, leaves=4, seed=1)
+    tables = tables_of(case, 16)
+    (first, first_tag), (second, second_tag) = (answered([case], server, tables) for server in (0, 1))
+    foreign, foreign_tag = answered([case], 1, tables_of(other, 16))
+    swapped = second.copy()
+    swapped[0, [0, 1]] = second[0, [1, 0]]
+    guessed, guessed_tag = second.copy(), second_tag.copy()
+    guessed[0, 0, 0] ^= 1
+    guessed_tag[0, 0] ^= keys_of(other)[0]
+    wrong = [
+        (swapped, second_tag),
+        (foreign, foreign_tag),
+        (second, foreign_tag),
+        (foreign, second_tag),
+        (second, first_tag),
+        (guessed, guessed_tag),
+    ]
+    for answer, tag in wrong:
+        assert not kernels.answers_match(keys_of(case), (first[0], answer[0]), (first_tag[0], tag[0]))
+    guessed_tag[0, 0] ^= keys_of(other)[0] ^ keys_of(case)[0]  # who knows a key may do as he likes
+    assert kernels.answers_match(keys_of(case), (first[0], guessed[0]), (first_tag[0], guessed_tag[0]))
+
+
+def test_rows_of_no_bytes_and_no_queries() -> None:
+    case = Case(bins=2, leaves=2)
+    kernels.answer_tagged([], np.zeros((4, 8), np.uint8), np.empty((0, 2, 8), np.uint8), empty(0, 1), 0, 0, 2)
+    nothing = np.empty((1, 2, 0), np.uint8)
+    kernels.answer_tagged([case.selection(0)], np.zeros((4, 0), np.uint8), nothing, empty(1, 0), 0, 0, 2)
+    none = np.zeros((2, 0), np.uint8), np.zeros(0, np.uint64)
+    assert kernels.answers_match(np.zeros(2, np.uint64), (none[0], none[0]), (none[1], none[1]))
+
+
+def empty(queries: int, words: int) -> np.ndarray:
+    return np.zeros((queries, words, 2), np.uint64)
+
+
+def test_refuses_what_does_not_fit() -> None:
+    case = Case(bins=4, leaves=3)
+    query, table, answers, sums = (
+        case.selection(0),
+        np.zeros((12, 9), np.uint8),
+        np.empty((1, 4, 9), np.uint8),
+        empty(1, 2),
+    )
+    packed = kernels.Selection(query.keys, query.roots, query.tree, query.select, query.select_hints, 2)
+    for wrong, complaint in (
+        (([packed], table, answers, sums, 0, 0, 4), "covers one position"),
+        (([query], table[:-1], answers, sums, 0, 0, 4), "whole number of leaves"),
+        (([query], np.zeros((20, 9), np.uint8), answers, sums, 0, 0, 4), "do not cover 5 rows"),
+        (([query], table[:, :8], answers, sums, 0, 0, 4), "table: expected"),
+        (([query] * 2, table, answers, sums, 0, 0, 4), "answers: expected"),
+        (([query], table, answers, sums[:, :1], 0, 0, 4), "sums: expected"),
+        (([query], table, answers, sums, 3, 0, 4), "there are 3 segments"),
+        (([query], table, answers, sums, 0, 3, 5), "there are 3 segments"),
+    ):
+        with pytest.raises(MisuseError, match=complaint):
+            kernels.answer_tagged(*wrong)
+    keys, tag = np.zeros(4, np.uint64), np.zeros(2, np.uint64)
+    for wrong in (
+        (keys[:3], (answers[0], answers[0]), (tag, tag)),
+        (keys, (answers[0], answers[0][:, :8]), (tag, tag)),
+        (keys, (answers[0], answers[0]), (tag, tag[:1])),
+    ):
+        with pytest.raises(MisuseError, match="expected"):
+            kernels.answers_match(*wrong)
+
+
+# Multipliers
+
+
+@pytest.mark.parametrize("name", unit_names())
+def test_every_multiplier_of_this_machine(name: str) -> None:
+    multiplying.check_unit(find_unit(name))
+
+
+def test_a_wrong_multiplier_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiplying, "SUMS", "0" * 32)
+    with pytest.raises(kernels.KernelFaultError, match="multiplier 'portable' fails"):
+        multiplying.check_unit(find_unit("portable"))
+
+
+def test_known_answer_is_the_references() -> None:
+    digest = hashlib.blake2b(digest_size=16)
+    for row_bytes in multiplying.ROW_BYTES:
+        totals = [0] * kernels.tag_words(row_bytes)
+        for number in range(multiplying.ROWS):
+            first = number * row_bytes
+            row = bytes((place * 157 + row_bytes) % 256 for place in range(first, first + row_bytes))
+            for place, word in enumerate(reference_tagging.words_of(row)):
+                totals[place] ^= reference_tagging.multiply(0xF0E1D2C3B4A59687 + number, word)
+        digest.update(b"".join(total.to_bytes(16, "little") for total in totals))
+    assert digest.hexdigest() == multiplying.SUMS
+
+
+def test_the_edges_of_portable_multiplication() -> None:
+    """Words of ones make every sum as great as it can be."""
+    words = [0, 1, 2**63, 2**64 - 1, sum(1 << bit for bit in range(0, 64, 4)), sum(1 << bit for bit in range(3, 64, 4))]
+    before = kernels.active_isa()
+    kernels.select_isa("portable")
+    for key in words:
+        for word in words:
+            row = np.frombuffer(word.to_bytes(8, "little"), np.uint8).reshape(1, 8)
+            product = reference_tagging.reduce(reference_tagging.multiply(key, word))
+            tags = np.array([product], np.uint64), np.zeros(1, np.uint64)
+            assert kernels.answers_match(np.array([key], np.uint64), (row, np.zeros_like(row)), tags)
+    kernels.select_isa(before)
+
+
+@pytest.mark.parametrize(
+    ("isa", "features", "unit"),
+    [
+        ("vaes512", {"pclmul", "vpclmulqdq", "avx2", "avx512f"}, "vpclmul512"),
+        ("vaes512", {"pclmul", "avx2", "avx512f"}, "pclmul"),
+        ("vaes256", {"pclmul", "vpclmulqdq", "avx2", "avx512f"}, "vpclmul256"),
+        ("vaes256", {"pclmul", "avx2"}, "pclmul"),
+        ("aesni", {"pclmul", "vpclmulqdq", "avx2", "avx512f"}, "pclmul"),
+        ("aesni", set(), "portable"),
+        ("portable", {"pclmul", "vpclmulqdq", "avx2", "avx512f"}, "portable"),
+    ],
+)
+def test_a_multiplier_for_each_processor(isa: str, features: set[str], unit: str) -> None:
+    """Wide AES without wide multiplication, or without any, on processors that are not at hand."""
+    chosen = next(candidate for candidate in ISAS if candidate.name == isa)
+    assert unit_for(chosen, frozenset(features | {"x86_64", "aes"})).name == unit
+
+
+def test_a_multiplier_for_armv8() -> None:
+    armv8 = next(isa for isa in ISAS if isa.name == "armv8")
+    assert unit_for(armv8, frozenset({"aarch64", "aes"})).name == "pmull"
+
+
+@pytest.mark.parametrize("name", [unit.name for unit in UNITS if unit.name in unit_names()])
+@pytest.mark.parametrize("shape", [(5, 3, 103, 1), (4, 2, 103, 8)])
+def test_any_multiplier_goes_with_any_instruction_set(
+    name: str, shape: tuple[int, int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bins, leaves, row_bytes, queries = shape
+    cases = [Case(bins, leaves, seed=seed) for seed in range(queries)]
+    tables = tables_of(cases[0], row_bytes)
+    expected = answered(cases, 1, tables)
+    unit: Unit = find_unit(name)
+    monkeypatch.setitem(multiplying._passed, find_isa(kernels.active_isa()), unit.multiplier)
+    found = answered(cases, 1, tables)
+    assert (found[0] == expected[0]).all()
+    assert (found[1] == expected[1]).all()
+
+
+def test_pieces_cover_every_row() -> None:
+    for row_bytes in range(1, 400):
+        covered = np.zeros(row_bytes, dtype=int)
+        for offset, size in pieces_of(row_bytes):
+            assert offset % 8 == 0
+            covered[offset : offset + size] += 1
+        assert covered.min() == 1
+        assert covered.max() <= 2

@@ -41,8 +41,19 @@ def results(bins: int, leaves: int, planes: int, bits: int) -> str:
         kernels.evaluate_add(case.evaluation(1), sums, segment, 0, bins, totals[1])
         kernels.add_leaves(case.evaluation(0), case.all_leaves(0), sums, segment, 0, bins, totals[2])
     whole = [case.tree.words, case.tree.bits, case.hints, hints, sums, proofs, marks, slot_marks]
+    if bins == 1:
+        whole += tagged(case, row_bytes=13, queries=1) + tagged(case, row_bytes=103, queries=8)
     whole += [asked.sums for asked in totals]
     return hashlib.blake2b(b"".join(array.tobytes() for array in whole)).hexdigest()
+
+
+def tagged(case: Case, row_bytes: int, queries: int) -> list[np.ndarray]:
+    """Answers and tags of queries alike, alone or so many and such rows that they share a pass."""
+    table = (np.arange(case.leaves * case.bins * row_bytes) % 251).astype(np.uint8).reshape(-1, row_bytes)
+    answers = np.empty((queries, case.bins, row_bytes), dtype=np.uint8)
+    sums = np.zeros((queries, kernels.tag_words(row_bytes), 2), dtype=np.uint64)
+    kernels.answer_tagged([case.selection(1)] * queries, table, answers, sums, 2, 0, case.bins)
+    return [answers, kernels.finish_tags(sums[np.newaxis])]
 
 
 @pytest.mark.parametrize("isa", [kernels.isa_names()[0], "portable"])
