@@ -21,7 +21,8 @@ from fsl_async.client.planting import MasterSeeds, plant
 from fsl_async.config import RoundConfig
 from fsl_async.digests import DIGEST_BYTES, Domain, digest
 from fsl_async.errors import FslError
-from fsl_async.privacy.noise import doses, noise_key, noised
+from fsl_async.privacy.doses import doses
+from fsl_async.privacy.noise import noise_key, noised
 from fsl_async.randomness import SeededSource
 from fsl_async.ring import Elements
 from fsl_async.server.aggregation import Aggregate, Claim, Submission
