@@ -109,14 +109,27 @@ def public_digest(layout: Layout, part: Buffer, tree: bytes) -> bytes:
 
 
 def submission_digest(
-    round_id: bytes, identity: bytes, public: bytes, tree: bytes, commitments: Sequence[bytes], dense: bytes
+    round_id: bytes,
+    identity: bytes,
+    public: bytes,
+    tree: bytes,
+    commitments: Sequence[bytes],
+    dense: bytes,
+    bound: bytes = b"",
 ) -> bytes:
     """D of design §9, by which receipts, rosters and proofs name a submission.
 
-    `identity` is the digest of the client's name and keys, so two servers that know one name by different keys never
-    agree on a submission.
+    Args:
+        round_id: the round.
+        identity: the digest of the client's name and keys, so two servers that know one name by different keys never
+            agree on a submission.
+        public: the digest of the public part.
+        tree: the digest of the trees.
+        commitments: c₀ and c₁.
+        dense: the salt and the digest of the dense share; empty where there is none.
+        bound: the salt and the digest of the private part of its bound's proof; empty where the task has no bound.
     """
-    return digest(Domain.SUBMISSION, round_id, identity, public, tree, *commitments, dense)
+    return digest(Domain.SUBMISSION, round_id, identity, public, tree, *commitments, dense, *([bound] if bound else []))
 
 
 def answer_bytes(task: Task, row_bytes: Mapping[int, int]) -> int:

@@ -49,21 +49,25 @@ class MisuseError(FslError, ValueError):
 class BoundExceededError(MisuseError):
     """An update is larger than the task's bound; nothing has been sent or changed.
 
-    Scale the update down, as training does that clips its updates: `values * bound / norm`.
+    Scale the update down, as training does that clips its updates: `fsl_async.learning.clipped(update, bound)`.
 
     Attributes:
         norm: the L2 norm of the whole update, in the values' units.
         bound: the largest that the task allows.
+        heaviest: the block of the largest norm, if it is known which one that is.
     """
 
-    def __init__(self, norm: float, bound: float) -> None:
+    def __init__(self, norm: float, bound: float, heaviest: str = "", heaviest_norm: float = 0.0) -> None:
+        block = f" (that of block {heaviest!r} alone {heaviest_norm:.9g}, the largest)" if heaviest else ""
         super().__init__(
-            f"the update's L2 norm over all blocks is {norm:.12g}, and the task's bound is {bound:.12g}: scale the "
-            f"update by {floor(bound / norm * 999_990) / 1_000_000:.6f} or less, as training that clips its updates "
-            "does; clip to a little less than the bound, because the ring rounds every weight"
+            f"the update's L2 norm over all blocks is {norm:.12g}{block}, and the task's bound is {bound:.12g}: scale "
+            f"the update by {floor(bound / norm * 999_990) / 1_000_000:.6f} or less, as training that clips its "
+            "updates does (fsl_async.learning.clipped); a little less than the bound, because the ring rounds every "
+            "weight"
         )
         self.norm = norm
         self.bound = bound
+        self.heaviest = heaviest
 
 
 class PeerViolationError(FslError):

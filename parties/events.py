@@ -49,6 +49,7 @@ EvidenceKind: TypeAlias = Literal[
     "two-hints",
     "two-digests",
     "proof",
+    "bound",
     "counts",
     "excess",
     "outcome",

@@ -33,7 +33,10 @@ __all__ = [
 ]
 
 ENTRY_BYTES = 320
-"""More than a client's entry in a roster, a list of proofs or a report can take: a name of 64 characters, a digest."""
+"""More than a client's entry in a roster, a list of proofs or a report can take: a name of 64 characters, a digest.
+
+In a list of proofs, a server's share of the proof of the client's bound comes on top.
+"""
 
 NAMES_SHOWN = 3
 """How many names of a list are printed."""
@@ -87,7 +90,7 @@ class RoundReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         number: its number.
         ending: how it ended.
         clients: who is in the sum, sorted; nobody where the round was aborted.
-        excluded: who is not, and why: only_s0, only_s1, mismatch or proof.
+        excluded: who is not, and why: only_s0, only_s1, mismatch, proof or bound.
         model: the model after the round.
         union: in a union round, what it found.
         state: the digest of what the task's optimizer, or its own rule, keeps after the round; empty where that is

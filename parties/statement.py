@@ -42,8 +42,8 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         ending: how it ended.
         participants: how many clients are in the sum; 0 where the round was aborted.
         included: whether this client is one of them.
-        excluded: why it is not: only_s0, only_s1, mismatch or proof; empty where it is, where nobody is, and where
-            neither server had a submission of this client in time.
+        excluded: why it is not: only_s0, only_s1, mismatch, proof or bound; empty where it is, where nobody is, and
+            where neither server had a submission of this client in time.
         model: the model after the round.
         union: in a union round, what it found.
         names: who is in the sum, sorted, if the task asks for that; otherwise empty.

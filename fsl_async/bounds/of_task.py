@@ -37,6 +37,24 @@ def terms_of(shape: Task) -> BoundTerms | None:
         fraction_bits=shape.ring.fraction_bits,
         weights=in_trees + dense,
         nonzero=max(1, touched + always),
-        payloads=SEGMENTS + max((block.stash for block in sparse), default=0) if sparse else 1,
+        payloads=payloads_of(shape),
         max_clients=shape.max_clients,
     ).terms()
+
+
+def payloads_of(shape: Task) -> int:
+    """How many of a client's payloads can meet in one row: so the root of it is the most by which a norm can grow."""
+    stashes = [block.stash for block in shape.blocks if isinstance(block, Sparse)]
+    return SEGMENTS + max(stashes) if stashes else 1
+
+
+def private_bytes(shape: Task) -> int:
+    """Bytes of the private part of a bound's proof; 0 where nothing is bounded."""
+    terms = terms_of(shape)
+    return 0 if terms is None else terms.private_bytes
+
+
+def verifier_bytes(shape: Task) -> int:
+    """Bytes of a server's share of a bound's proof; 0 where nothing is bounded."""
+    terms = terms_of(shape)
+    return 0 if terms is None else terms.verifier_bytes

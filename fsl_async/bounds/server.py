@@ -86,6 +86,21 @@ def accepts(terms: BoundTerms, ours: Buffer, theirs: Buffer) -> bool:
     return same(ours[:split], theirs[:split]) and holds(terms.wires, total, terms.limit)
 
 
+def check_answer(terms: BoundTerms, answer: Buffer, peer: str) -> None:
+    """Check the form of the other server's answer, which an honest server always keeps.
+
+    Raises:
+        PeerViolationError: it has another size than the task implies, or an element is not below the prime.
+    """
+    if len(answer) != terms.verifier_bytes:
+        message = f"answered a bound's query with {len(answer)} bytes, the task implies {terms.verifier_bytes}"
+        raise PeerViolationError(peer, message)
+    try:
+        terms.field.unpack(answer[0 if terms.exact else DIGEST_BYTES :])
+    except ValueError as error:
+        raise PeerViolationError(peer, f"answered a bound's query with a malformed answer: {error}") from error
+
+
 def _received(terms: BoundTerms, private: Buffer) -> _Share:
     size = terms.mask_bytes
     integers = range(0, terms.integer_bytes, size)

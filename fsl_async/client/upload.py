@@ -82,6 +82,34 @@ def dense_shares(
     return np.ascontiguousarray(config.shape.ring.subtract(elements, mask)).tobytes(), salt
 
 
+def update_elements(
+    config: RoundConfig,
+    grove: Grove,
+    updates: Mapping[int, SparseUpdate],
+    dense: Payloads,
+    plain: Payloads = MappingProxyType({}),
+) -> dict[str, Elements]:
+    """The whole update as the servers hold its shares, of which a bound is proved: by block, in the order of the wire.
+
+    First the payloads of every sparse block's trees, without counts; then the blocks without trees.
+    """
+    ring, found = config.shape.ring, dict[str, Elements]()
+    for index, block in config.shape.sparse_blocks():
+        spread = _spread(config.shape, index, grove, updates.get(index))
+        payloads = [
+            _payload(config.shape, forest, grove.planted[key], spread)[:, : forest.width]
+            for key, forest in forests_of(config.shape)
+            if key.block == index
+        ]
+        found[block.name] = np.concatenate([payload.reshape(-1, *payload.shape[2:]) for payload in payloads])
+    whole = [block for block in config.shape.blocks if isinstance(block, Dense)]
+    offset, elements = 0, _dense(config.shape, dense, plain) if whole else ring.zeros(0)
+    for each in whole:
+        found[each.name] = elements[offset : offset + each.size]
+        offset += each.size
+    return found
+
+
 def plain_elements(
     config: RoundConfig, grove: Grove, updates: Mapping[int, SparseUpdate], unions: Mapping[str, RowNumbers]
 ) -> dict[int, Elements]:

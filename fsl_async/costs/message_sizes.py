@@ -25,6 +25,7 @@ import msgpack
 import msgspec
 
 from fsl_async.bin_count import FAILURE_BITS, scale, small_set_log2_failure
+from fsl_async.bounds import private_bytes, verifier_bytes
 from fsl_async.config import BlockModel, Draw, RoundConfig, ServerKeys, shape_of_round
 from fsl_async.digests import DIGEST_BYTES, KEY_BYTES
 from fsl_async.geometry import BLOCK_BYTES, Forest, geometry_of
@@ -239,12 +240,12 @@ def fetching_whole(task: Task, setting: Setting) -> Traffic:
 
 
 def submission(task: Task, trees: Trees, setting: Setting) -> Traffic:
-    """A submission whose trees come from `trees`, with the dense blocks' shares."""
+    """A submission whose trees come from `trees`, with the dense blocks' shares and the proof of a bound."""
     part = Layout.submission(task, trees).size
     carrier, other = _session_requests(task) if trees is Trees.SESSION else (_request(task, trees),) * 2
     receipt = message_bytes(Receipt(round_id=DIGEST, digest=DIGEST, signature=SIGNATURE))
     return Traffic(
-        up=(message_bytes(carrier, part + dense_bytes(task)), message_bytes(other)),
+        up=(message_bytes(carrier, part + dense_bytes(task) + private_bytes(task)), message_bytes(other)),
         down=(receipt,) * 2,
         link=_forwarded("submit", part, setting),
     )
@@ -273,16 +274,23 @@ def _request(task: Task, trees: Trees) -> Submit:
         commitments=(DIGEST, DIGEST),
         public_digest=DIGEST,
         **_of_dense(task),
+        **_of_bound(task),
     )
 
 
 def _session_requests(task: Task) -> tuple[Hint, Hint]:
-    return Hint(DIGEST, DIGEST, **_of_dense(task)), Hint(DIGEST, DIGEST, DIGEST, **_of_dense(task))
+    said = _of_dense(task) | _of_bound(task)
+    return Hint(DIGEST, DIGEST, **said), Hint(DIGEST, DIGEST, DIGEST, **said)
 
 
 def _of_dense(task: Task) -> dict[str, bytes]:
     """What a submission's messages say of its dense blocks."""
     return {"dense_digest": DIGEST, "dense_salt": SALT} if dense_bytes(task) else {"dense_digest": b""}
+
+
+def _of_bound(task: Task) -> dict[str, bytes]:
+    """What they say of the proof of its bound."""
+    return {"bound_digest": DIGEST, "bound_salt": SALT} if private_bytes(task) else {}
 
 
 def _forwarded(purpose: Literal["retrieve", "submit"], part: int, setting: Setting) -> tuple[int, ...]:
@@ -312,9 +320,10 @@ def opening_messages(task: Task, setting: Setting) -> tuple[int, ...]:
 def round_messages(task: Task, setting: Setting) -> tuple[int, ...]:
     """What both servers send each other once per round, after the toss, without what clients cause."""
     entries = len(pack_digests(dict.fromkeys(setting.clients, DIGEST)))
+    proofs = len(pack_digests(dict.fromkeys(setting.clients, DIGEST + bytes(verifier_bytes(task)))))
     each = (
         message_bytes(RosterList(DIGEST), entries),
-        *((message_bytes(Proofs(DIGEST), entries),) if task.verified else ()),
+        *((message_bytes(Proofs(DIGEST), proofs),) if task.verified else ()),
         message_bytes(Commitment(DIGEST, DIGEST)),
         message_bytes(Share(DIGEST, DIGEST), share_bytes(task)),
         message_bytes(Conclusion(DIGEST, DIGEST)),

@@ -1,5 +1,7 @@
 """Lists of clients and digests, as the two servers send each other their rosters and proofs.
 
+Where a task has a bound, an entry of proofs is longer: the digest, then the server's share of the bound's proof.
+
 A list has one form: sorted by client, and accepted only if packing it again gives the same bytes. A name may be unknown
 here, because a client may have enrolled at the other server only; but it must be a valid name.
 """
@@ -27,8 +29,8 @@ def pack_digests(entries: Mapping[str, bytes]) -> bytes:
     return bytes(msgpack.packb(sorted(entries.items())))
 
 
-def unpack_digests(data: bytes | memoryview, limit: int, sender: str) -> ClientDigests:
-    """Read a packed list of at most `limit` clients.
+def unpack_digests(data: bytes | memoryview, limit: int, sender: str, entry_bytes: int = DIGEST_BYTES) -> ClientDigests:
+    """Read a packed list of at most `limit` clients, each with so many bytes.
 
     Raises:
         PeerViolationError: it is not such a list, or not in canonical order; or a name on it cannot be a client's.
@@ -40,7 +42,7 @@ def unpack_digests(data: bytes | memoryview, limit: int, sender: str) -> ClientD
         raise PeerViolationError(sender, f"sent a list of clients that cannot be read: {error}") from error
     if len(entries) > limit:
         raise PeerViolationError(sender, f"sent a list of clients that has {len(entries)}, at most {limit} are allowed")
-    if any(len(value) != DIGEST_BYTES for value in entries.values()) or pack_digests(entries) != bytes(data):
+    if any(len(value) != entry_bytes for value in entries.values()) or pack_digests(entries) != bytes(data):
         raise PeerViolationError(sender, "sent a list of clients that is not in canonical form")
     for client in entries:
         if client in SERVERS or not is_name(client):

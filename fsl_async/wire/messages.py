@@ -78,7 +78,7 @@ class Download(Message, frozen=True, tag="download", kw_only=True, omit_defaults
 
 
 class Submit(Message, frozen=True, tag="submit", kw_only=True, omit_defaults=True):
-    """One submission; to the carrier with public part and dense shares as bulk, to the other server without.
+    """One submission; to the carrier with public part, dense shares and bound's private part as bulk, to the other not.
 
     `query` names the retrieval whose trees the hints ride on, or is `NO_RETRIEVAL` if the public part brings its own.
     """
@@ -91,10 +91,12 @@ class Submit(Message, frozen=True, tag="submit", kw_only=True, omit_defaults=Tru
     public_digest: bytes
     dense_digest: bytes
     dense_salt: bytes = b""
+    bound_digest: bytes = b""
+    bound_salt: bytes = b""
 
 
 class Hint(Message, frozen=True, tag="hint", omit_defaults=True):
-    """A session's submission: hints and dense shares as bulk to the carrier, the digests to the other.
+    """A session's submission: hints, dense shares and bound's private part as bulk to the carrier; digests to both.
 
     `session` says which trees the hints are for, as in `Recall`.
     """
@@ -104,6 +106,8 @@ class Hint(Message, frozen=True, tag="hint", omit_defaults=True):
     public_digest: bytes = b""
     dense_digest: bytes = b""
     dense_salt: bytes = b""
+    bound_digest: bytes = b""
+    bound_salt: bytes = b""
 
 
 class AskOutcome(Message, frozen=True, tag="ask-outcome"):
@@ -253,7 +257,10 @@ class RosterList(Message, frozen=True, tag="roster"):
 
 
 class Proofs(Message, frozen=True, tag="proofs"):
-    """The proof digests of the agreed roster; the bulk is the packed list of clients and digests."""
+    """The proofs of the agreed roster; the bulk is the packed list of clients and proof digests.
+
+    Where the task has a bound, this server's share of its proof follows each digest.
+    """
 
     round_id: bytes
 

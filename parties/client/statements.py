@@ -96,9 +96,16 @@ async def signed_statement(setup: ClientSetup, requests: Requests, round_id: byt
     return statement
 
 
+_EXPLAINED = {
+    "bound": "bound: the servers found no proof that the update is within the task's bound; make it smaller with "
+    "fsl_async.learning.clipped, and submit it in the next round",
+}
+
+
 def _outcome(task: Task, statement: Statement) -> ClientOutcome:
     """What a statement tells its client."""
-    reason = "" if statement.included else statement.excluded or "not submitted in time"
+    excluded = _EXPLAINED.get(statement.excluded, statement.excluded)
+    reason = "" if statement.included else excluded or "not submitted in time"
     match statement.ending:
         case Done():
             pass

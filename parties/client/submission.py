@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from fsl_async.client.upload import SparseUpdate, dense_shares, plain_elements, submission_part
+from fsl_async.bounds import binding
+from fsl_async.client.bound import bound_part
+from fsl_async.client.upload import SparseUpdate, dense_shares, plain_elements, submission_part, update_elements
 from fsl_async.config import RoundConfig
 from fsl_async.derivation import dense_digest, public_digest, submission_digest
 from fsl_async.digests import Buffer, Domain, digest
@@ -55,6 +58,8 @@ class Header(Discreet, frozen=True, forbid_unknown_fields=True, kw_only=True):
         public_digest: of the public part.
         dense_digest: of the dense shares; empty where there are none.
         dense_salt: what the dense masks depend on; likewise.
+        bound_digest: of the private part of the bound's proof; empty where the task has no bound.
+        bound_salt: what that part's masks depend on; likewise.
     """
 
     hidden: ClassVar[frozenset[str]] = frozenset({"seeds"})
@@ -66,6 +71,8 @@ class Header(Discreet, frozen=True, forbid_unknown_fields=True, kw_only=True):
     public_digest: bytes
     dense_digest: bytes
     dense_salt: bytes
+    bound_digest: bytes = b""
+    bound_salt: bytes = b""
 
 
 class StoredDraft(Discreet, frozen=True, forbid_unknown_fields=True):
@@ -111,7 +118,7 @@ class Draft:
         client: whose it is.
         header: what its messages say besides the bulk.
         part: the public part, for the carrier.
-        shares: the dense shares, for the carrier.
+        shares: the dense shares, then the private part of the bound's proof, for the carrier.
         receipts: the servers' signatures so far.
         mark: of the update that it was made of (`update_mark`).
         left_out: by sparse block, the caller's rows that found no place in it.
@@ -140,7 +147,15 @@ class Draft:
         round_id, header = self.config.round_id(), self.header
         if header.trees is Trees.SESSION:
             public = b"" if self._carried_by(server) else header.public_digest
-            return Hint(round_id, header.commitments[server], public, header.dense_digest, header.dense_salt)
+            return Hint(
+                round_id,
+                header.commitments[server],
+                public,
+                dense_digest=header.dense_digest,
+                dense_salt=header.dense_salt,
+                bound_digest=header.bound_digest,
+                bound_salt=header.bound_salt,
+            )
         return Submit(
             round_id=round_id,
             query=header.query,
@@ -149,6 +164,8 @@ class Draft:
             public_digest=header.public_digest,
             dense_digest=header.dense_digest,
             dense_salt=header.dense_salt,
+            bound_digest=header.bound_digest,
+            bound_salt=header.bound_salt,
         )
 
     def bulk(self, server: int) -> tuple[Buffer, ...]:
@@ -175,6 +192,7 @@ def draft_submission(
     sparse: Mapping[int, SparseUpdate],
     dense: Mapping[int, Elements],
     unions: Mapping[str, npt.NDArray[np.uint32]],
+    randomness: Randomness,
 ) -> Draft:
     """Fix a submission's bytes.
 
@@ -185,8 +203,10 @@ def draft_submission(
         sparse: by sparse block, rows as this round names them, and their elements.
         dense: the elements of dense blocks.
         unions: by sparse block, the rows that the round is aligned on.
+        randomness: what is fresh about the proof of a bound.
 
     Raises:
+        BoundExceededError: the update is beyond the task's bound.
         MisuseError: a row is not among the trees' rows, or was deferred.
     """
     grove, carrier = source.planting.grove, config.carrier(client.name)
@@ -196,9 +216,17 @@ def draft_submission(
     brought = grove.digest if source.trees is Trees.OWN else b""
     public = public_digest(Layout.submission(config.shape, source.trees), part, brought)
     of_dense = dense_digest(shares, grove.seeds.msk[carrier])
-    parts = (config.round_id(), client.digest(), public, grove.digest, source.commitments, salt + of_dense)
+    parts = (config.round_id(), client.digest(), public, grove.digest, source.commitments)
+    bound = bound_part(
+        config,
+        update_elements(config, grove, sparse, dense, plain),
+        grove.seeds.msk,
+        carrier,
+        partial(binding, *parts, of_dense, salt),
+        randomness,
+    )
     header = Header(
-        digest=submission_digest(*parts),
+        digest=submission_digest(*parts, salt + of_dense, bound.salt + bound.digest),
         trees=source.trees,
         query=source.query,
         seeds=grove.seeds.msk,
@@ -206,8 +234,10 @@ def draft_submission(
         public_digest=public,
         dense_digest=of_dense,
         dense_salt=salt,
+        bound_digest=bound.digest,
+        bound_salt=bound.salt,
     )
-    return Draft(config, client.name, header, part, shares)
+    return Draft(config, client.name, header, part, shares + bound.private)
 
 
 def update_mark(

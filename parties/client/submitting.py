@@ -74,7 +74,8 @@ class Submitter:
         task, public = self._setup.task, self._setup.identity.public
         left_out = {task.sparse(index).name: rows[~within[index]].tolist() for index, (rows, _) in sparse.items()}
         unions = self._unions.known(config)
-        draft = await self._setup.lane.run(partial(draft_submission, config, public, source, renamed, dense, unions))
+        make = partial(draft_submission, config, public, source, renamed, dense, unions, self._setup.randomness)
+        draft = await self._setup.lane.run(make)
         draft = replace(draft, mark=mark, left_out={name: rows for name, rows in left_out.items() if rows})
         await self._participation.drafted(draft, source)
         return await self.deliver(draft)

@@ -55,7 +55,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OTHER = "other"
 TOSSING = "Tossing"
 STATES = (TOSSING, *(state.__name__ for state in ssa.ACCEPTS))
-EXCLUSIONS = ("only_s0", "only_s1", "mismatch", "proof")
+EXCLUSIONS = ("only_s0", "only_s1", "mismatch", "proof", "bound")
 WARNINGS = (
     "apply",
     "clients",

@@ -31,10 +31,11 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         kind: about a client alone: `two-contents`, other content under one request; `false-digest`, a part sent to its
             carrier that does not have the announced digest; `two-hints`, a second hint for an epoch. About a client or
             the other server: `two-parts`, the part that was forwarded is not the one that the client announced here;
-            `two-digests`, the two servers hold different submissions of the client; `proof`, their proof digests of
-            its trees differ; `excess`, the opened sum is more than its clients can have contributed. About the other
-            server: `counts`, its share of the counts of contributors is false; `outcome`, the task's own rule gave it
-            another outcome; `violation`, it broke the protocol.
+            `two-digests`, the two servers hold different submissions of the client; `proof`, their proof digests of its
+            trees differ; `bound`, their answers do not say that its update is within the task's bound; `excess`, the
+            opened sum is more than its clients can have contributed. About the other server: `counts`, its share of the
+            counts of contributors is false; `outcome`, the task's own rule gave it another outcome; `violation`, it
+            broke the protocol.
         first: the digest that this server knew before, or computed itself; empty for a violation.
         second: the digest that contradicts it; empty for a violation.
         explanation: the same, for people.

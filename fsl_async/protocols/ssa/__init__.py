@@ -84,5 +84,6 @@ from fsl_async.protocols.ssa.transitions import (
     BEFORE_VERIFIED as BEFORE_VERIFIED,
     MACHINE as MACHINE,
     TRANSITIONS as TRANSITIONS,
+    failed_proofs as failed_proofs,
     step as step,
 )

@@ -10,7 +10,8 @@ from typing import ClassVar, TypeAlias
 
 import msgspec
 
-from fsl_async.digests import Domain, digest
+from fsl_async.bounds import BoundTerms
+from fsl_async.digests import DIGEST_BYTES, Domain, digest
 from fsl_async.protocols.ending import CloseRound, GaveUp, PeerAbort, PeerConclusion
 from fsl_async.protocols.machine import Event, PeerEvent, State
 from fsl_async.wire.client_digests import ClientDigests, pack_digests
@@ -33,6 +34,7 @@ class Terms:
         verified: whether proofs are exchanged.
         own_rule: whether the task applies a function of its own, whose results on two servers may differ honestly.
         contributors: whether only rows with enough contributors are opened, so that counts are exchanged first.
+        bound: of the proof that each update is within the task's bound; None where it has none.
     """
 
     round_id: bytes
@@ -41,11 +43,17 @@ class Terms:
     verified: bool
     own_rule: bool = False
     contributors: bool = False
+    bound: BoundTerms | None = None
 
     @property
     def peer(self) -> str:
         """The other server's name."""
         return f"S{1 - self.server}"
+
+    @property
+    def proof_bytes(self) -> int:
+        """Of one client's entry in a list of proofs: its proof digest, and our share of the proof of its bound."""
+        return DIGEST_BYTES + (0 if self.bound is None else self.bound.verifier_bytes)
 
 
 # ---- states
@@ -236,7 +244,11 @@ class GraceOver(Event, frozen=True):
 
 
 class Evaluated(Event, frozen=True):
-    """Every submission of the roster is in the accumulators; one proof digest each (none where semi-honest)."""
+    """Every submission of the roster is in the accumulators; one proof each (none where semi-honest).
+
+    A proof is a digest, and then this server's share of the proof of the client's bound, if the task has one. Each
+    bound is asked about once, so this event is recorded before anything of it is sent.
+    """
 
     proofs: ClientDigests
 
@@ -273,7 +285,7 @@ class PeerRoster(PeerEvent, frozen=True):
 
 
 class PeerProofs(PeerEvent, frozen=True):
-    """The peer's proof digests, one for each client of the roster."""
+    """The peer's proofs, one for each client of the roster."""
 
     said: ClassVar[str] = "proof list"
     proofs: ClientDigests

@@ -6,6 +6,7 @@ from typing import TypeAlias, get_args
 
 import msgspec
 
+from fsl_async.bounds import accepts, check_answer
 from fsl_async.digests import DIGEST_BYTES, same
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.foreign_text import shortened
@@ -125,9 +126,9 @@ def _verify(state: Proved, event: PeerProofs, terms: Terms) -> Verified | Aborte
     theirs = event.proofs
     if theirs.keys() != state.roster.keys():
         raise PeerViolationError(terms.peer, "sent proofs for other clients than the agreed roster's")
-    sound = {client for client in state.roster if same(state.proofs[client], theirs[client])}
-    counted = {client: entry for client, entry in state.roster.items() if client in sound}
-    excluded = state.excluded | dict.fromkeys(sorted(state.roster.keys() - sound), "proof")
+    failed = failed_proofs(state.proofs, theirs, terms)
+    counted = {client: entry for client, entry in state.roster.items() if client not in failed}
+    excluded = state.excluded | failed
     if len(counted) < terms.minimum:
         return Aborted(f"{len(counted)} clients are left after verification, at least {terms.minimum} are needed")
     heard = state.heard | {event.said: event.content()}
@@ -242,6 +243,23 @@ def _aborted_meanwhile(
 ) -> bool:
     """It was sent or computed before the abort was known."""
     return True
+
+
+def failed_proofs(ours: ClientDigests, theirs: ClientDigests, terms: Terms) -> dict[str, str]:
+    """The clients of a roster that are not counted, and why: "proof" of their trees, or only "bound" of their update.
+
+    Raises:
+        PeerViolationError: an entry of the peer's has not the form that every honest server gives it.
+    """
+    failed: dict[str, str] = {}
+    for client, (mine, other) in ((client, (ours[client], theirs[client])) for client in sorted(ours)):
+        if terms.bound is not None:
+            check_answer(terms.bound, other[DIGEST_BYTES:], terms.peer)
+        if not same(mine[:DIGEST_BYTES], other[:DIGEST_BYTES]):
+            failed[client] = "proof"
+        elif terms.bound is not None and not accepts(terms.bound, mine[DIGEST_BYTES:], other[DIGEST_BYTES:]):
+            failed[client] = "bound"
+    return failed
 
 
 def _entered(entries: ClientDigests, event: Submitted) -> ClientDigests:

@@ -50,6 +50,7 @@ export const REASONS = {
   only_s1: "only S1 had the submission",
   mismatch: "the servers had different submissions",
   proof: "the proof did not hold",
+  bound: "the update was not proved to be within the bound",
 };
 
 export const TIMES = {

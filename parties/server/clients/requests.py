@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias, assert_never
 
+from fsl_async.bounds import private_bytes
 from fsl_async.errors import StorageError
 from fsl_async.task import ProtocolName, Task
 from fsl_async.union import union_task
@@ -184,5 +185,6 @@ def _bulk_sizes(shape: Task) -> frozenset[int]:
     """The bytes that a request brings to its client's carrier, for every request that has any."""
     if shape.protocol == "psr":
         return frozenset({Layout.retrieval(shape).size})
-    submissions = {Layout.submission(shape, trees).size + dense_bytes(shape) for trees in Trees}
+    own = dense_bytes(shape) + private_bytes(shape)
+    submissions = {Layout.submission(shape, trees).size + own for trees in Trees}
     return frozenset({Layout.retrieval(shape).size, *submissions})

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import trio
 
+from fsl_async.bounds import SALT_BYTES as BOUND_SALT_BYTES
+from fsl_async.bounds import binding, check_private, private_digest, terms_of
 from fsl_async.derivation import dense_digest, submission_digest
-from fsl_async.digests import Domain, same
-from fsl_async.errors import StorageError
+from fsl_async.digests import DIGEST_BYTES, Domain, same
+from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.protocols import epochs, ssa
 from fsl_async.wire.messages import Hint, Receipt, Submit
 from fsl_async.wire.public_part import SALT_BYTES, Layout, Trees, dense_bytes
@@ -19,7 +21,7 @@ from parties.server.clients.answerer import NOTHING, Reply
 from parties.server.clients.parts import assemble, check_seed, session_trees
 from parties.server.refusals import RequestRefusedError
 from parties.server.round.assembly import RequestKey
-from parties.server.round.records import StoredSubmission
+from parties.server.round.records import OwnBulk, StoredSubmission
 from parties.server.round.run import RoundRun
 
 
@@ -44,7 +46,7 @@ class Submissions:
         check_seed(run, client, message)
         trees = Trees.RETRIEVAL if message.query else Trees.OWN
         layout = Layout.submission(run.config.shape, trees)
-        announced, dense = await _take_parts(run, client, message, layout, bulk, message.seed)
+        announced, own = await _take_parts(run, client, message, layout, bulk, message.seed)
         query_part = _query_part(run, client, message)
         key, bringing, name = RequestKey(client, "submit", 0), layout, announced
         if message.query:
@@ -53,7 +55,7 @@ class Submissions:
         tree = await run.records.tree_digest(key, name, bringing)
         submission = StoredSubmission(
             client=client,
-            name=self._name(run, client, message, announced, tree, message.commitments),
+            **self._names(run, client, message, announced, tree, message.commitments),
             msk=message.seed,
             commitments=message.commitments,
             tree=tree,
@@ -63,7 +65,7 @@ class Submissions:
             part=announced,
             dense_salt=message.dense_salt,
         )
-        return await self._receipt(run, submission, dense, epochs.Brought(run.config.epoch, announced))
+        return await self._receipt(run, submission, own, epochs.Brought(run.config.epoch, announced))
 
     async def hint(self, run: RoundRun, client: str, message: Hint, bulk: memoryview) -> Reply:
         """Take a submission for the trees of the client's session.
@@ -74,10 +76,10 @@ class Submissions:
         """
         session = await session_trees(self._records.sessions, run, client, message)
         layout = Layout.submission(run.config.shape, Trees.SESSION)
-        announced, dense = await _take_parts(run, client, message, layout, bulk, session.msk)
+        announced, own = await _take_parts(run, client, message, layout, bulk, session.msk)
         submission = StoredSubmission(
             client=client,
-            name=self._name(run, client, message, announced, session.tree, session.commitments),
+            **self._names(run, client, message, announced, session.tree, session.commitments),
             msk=session.msk,
             commitments=session.commitments,
             tree=session.tree,
@@ -87,9 +89,9 @@ class Submissions:
             part=announced,
             dense_salt=message.dense_salt,
         )
-        return await self._receipt(run, submission, dense, epochs.Hinted(run.config.epoch, announced))
+        return await self._receipt(run, submission, own, epochs.Hinted(run.config.epoch, announced))
 
-    def _name(
+    def _names(
         self,
         run: RoundRun,
         client: str,
@@ -97,17 +99,19 @@ class Submissions:
         announced: bytes,
         tree: bytes,
         commitments: tuple[bytes, bytes],
-    ) -> bytes:
-        """A submission's digest; that the announced digest is the part's has been checked before."""
+    ) -> dict[str, bytes]:
+        """A submission's digest, and the binding of its bound; that the announced digest is the part's is checked."""
         identity = self._records.enrolment.identity(client).digest()
-        of_dense = message.dense_salt + message.dense_digest
-        return submission_digest(run.round_id, identity, announced, tree, commitments, of_dense)
+        named = run.round_id, identity, announced, tree, commitments
+        of_dense, of_bound = message.dense_salt + message.dense_digest, message.bound_salt + message.bound_digest
+        bind = binding(*named, message.dense_digest, message.dense_salt, message.bound_salt) if of_bound else b""
+        return {"name": submission_digest(*named, of_dense, of_bound), "bind": bind}
 
     async def _receipt(
         self,
         run: RoundRun,
         submission: StoredSubmission,
-        dense: memoryview,
+        own: OwnBulk,
         event: epochs.Brought | epochs.Hinted,
     ) -> Reply:
         """Enter a submission, once, however often it comes, and sign that it is in.
@@ -124,7 +128,7 @@ class Submissions:
             with trio.CancelScope(shield=True):
                 try:
                     changes = [self._records.sessions.take(client, event)] if is_fixed else []
-                    await run.records.store.commit(*changes, *run.records.submission_changes(submission, dense))
+                    await run.records.store.commit(*changes, *run.records.submission_changes(submission, own))
                 except (StorageError, RequestRefusedError):
                     claims.give_back(client)
                     raise
@@ -137,12 +141,15 @@ class Submissions:
 
 async def _take_parts(
     run: RoundRun, client: str, message: Submit | Hint, layout: Layout, bulk: memoryview, msk: bytes
-) -> tuple[bytes, memoryview]:
-    """The digest of a submission's public part, and this server's dense share if no seed gives it."""
+) -> tuple[bytes, OwnBulk]:
+    """The digest of a submission's public part, and what is for this server alone: nothing but on the carrier."""
     is_carrier = run.config.carrier(client) == run.server
-    public, dense = (bulk[: layout.size], bulk[layout.size :]) if is_carrier else (bulk, NOTHING)
-    _check_dense(run, message, dense, is_carrier, msk)
-    return await assemble(run, RequestKey(client, "submit", 0), message.public_digest, public, layout), dense
+    public, own = (bulk[: layout.size], bulk[layout.size :]) if is_carrier else (bulk, NOTHING)
+    size = dense_bytes(run.config.shape) if terms_of(run.config.shape) else len(own)
+    parts = OwnBulk(own[:size], own[size:])
+    _check_dense(run, message, parts.dense, is_carrier, msk)
+    _check_bound(run, client, message, parts.private, is_carrier, msk)
+    return await assemble(run, RequestKey(client, "submit", 0), message.public_digest, public, layout), parts
 
 
 def _check_dense(run: RoundRun, message: Submit | Hint, dense: memoryview, is_carrier: bool, msk: bytes) -> None:
@@ -153,6 +160,25 @@ def _check_dense(run: RoundRun, message: Submit | Hint, dense: memoryview, is_ca
         raise RequestRefusedError.because("malformed", "the salt of the dense share is not one")
     if is_carrier and not same(dense_digest(dense, msk), message.dense_digest):
         raise RequestRefusedError.because("malformed", "the dense share does not match its digest")
+
+
+def _check_bound(
+    run: RoundRun, client: str, message: Submit | Hint, private: memoryview, is_carrier: bool, msk: bytes
+) -> None:
+    """Check the form of a bound's proof, so that an honest client with a bug hears of it before its receipt."""
+    terms = terms_of(run.config.shape)
+    sizes = (BOUND_SALT_BYTES, DIGEST_BYTES) if terms else (0, 0)
+    if (len(message.bound_salt), len(message.bound_digest)) != sizes:
+        explanation = f"a salt of {sizes[0]} bytes and a digest of {sizes[1]} expected of the bound's proof"
+        raise RequestRefusedError.because("malformed", explanation)
+    if terms is None or not is_carrier:
+        return
+    try:
+        check_private(terms, private, client)
+    except PeerViolationError as error:
+        raise RequestRefusedError.because("malformed", str(error)) from error
+    if not same(private_digest(private, msk), message.bound_digest):
+        raise RequestRefusedError.because("malformed", "the bound's private part does not match its digest")
 
 
 def _query_part(run: RoundRun, client: str, message: Submit) -> bytes:

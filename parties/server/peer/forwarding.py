@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+from fsl_async.bounds import verifier_bytes
 from fsl_async.config import RoundConfig
 from fsl_async.task import LARGEST_CLIENTS, ProtocolName, Task
 from fsl_async.union import union_task
@@ -107,7 +108,8 @@ def longest_peer_message(task: Task) -> int:
     shares = {share_bytes(shape) for shape in shapes}
     counts = counts_bytes(task) if task.min_contributors is not None else 0
     names = LONGEST_PACKED_NAME * LARGEST_CLIENTS if task.sample is not None else 0
-    return bulk_overhead() + max(*parts, *shares, counts, ENTRY_BYTES * task.max_clients, names)
+    lists = (ENTRY_BYTES + verifier_bytes(task)) * task.max_clients
+    return bulk_overhead() + max(*parts, *shares, counts, lists, names)
 
 
 def _layouts(task: Task, purpose: str) -> list[Layout]:

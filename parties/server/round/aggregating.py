@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, assert_never
 
+from fsl_async.bounds import terms_of
 from fsl_async.errors import MisuseError, PeerViolationError
 from fsl_async.protocols import ssa
 from fsl_async.protocols.machine import Event, UnexpectedEvent
@@ -67,7 +68,8 @@ class Aggregation:
         own = config.protocol == "ssa" and task.rule == "own"
         self.state: ssa.Round = ssa.Open()
         counts = task.min_contributors is not None
-        self.terms = ssa.Terms(config.round_id(), begun.server, task.quorum, task.verified, own, counts)
+        bound = terms_of(config.shape)
+        self.terms = ssa.Terms(config.round_id(), begun.server, task.quorum, task.verified, own, counts, bound)
         self.claims = Claims(task.max_clients, self.admits)
         self._begun = begun
         self._records = records
@@ -214,7 +216,7 @@ class Aggregation:
     def seen(self, event: Event) -> Iterator[Evidence | Warned]:
         """What an event, which is about to be taken, shows about clients."""
         number, peer = self._begun.config.number, self.terms.peer
-        yield from seen_in(self.state, event, number, peer)
+        yield from seen_in(self.state, event, number, self.terms)
         yield from strangers_in(self.state, event, number, peer, self._tools.known)
 
     def changes(self, event: Event) -> list[Change]:
@@ -267,7 +269,7 @@ class Aggregation:
                     raise PeerViolationError(peer, f"lists {others[0]!r}, which was not drawn for this round")
                 return ssa.PeerRoster(entries)
             case Proofs():
-                return ssa.PeerProofs(unpack_digests(bulk, most, peer))
+                return ssa.PeerProofs(unpack_digests(bulk, most, peer, self.terms.proof_bytes))
             case RowCounts():
                 return await self._read_counts(bulk)
             case Commitment(commitment=commitment):

@@ -1,14 +1,15 @@
 """What the two servers' lists show about clients when they are laid side by side.
 
-The round's machine leaves out a client of which the servers hold different submissions, or trees whose proofs differ.
-Here evidence about it is made for the operator (see `parties.server.evidence`); it names the peer as well, because the
-peer may have made up what it says it holds.
+The round's machine leaves out a client of which the servers hold different submissions, whose trees have proofs that
+differ, or whose update is not proved to be within the bound. Here evidence about it is made for the operator (see
+`parties.server.evidence`); it names the peer as well, because the peer may have made up what it says it holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from fsl_async.digests import DIGEST_BYTES, Domain, digest
 from fsl_async.protocols import ssa
 from fsl_async.protocols.machine import Event
 from parties.events import EvidenceKind, Warned
@@ -16,28 +17,37 @@ from parties.server.evidence import Evidence, either
 
 TWO_DIGESTS = "the two servers hold different submissions: the client has sent two, or {peer} has made one up"
 TWO_PROOFS = "the two servers' proof digests differ: the client's trees are not well formed, or {peer} has made its up"
+BEYOND_BOUND = (
+    "the trees are well formed, but the two servers' answers together do not say that the update is within the task's "
+    "bound: the client has submitted more or proved it wrongly, or {peer} has made its answer up"
+)
 TWO_OUTCOMES = (
     "from the same sum, the task's own rule gave {peer} another outcome than this server: compare the versions of the "
     "rule's module and of what it uses on both; a rule that depends on more than its arguments differs by itself"
 )
 
 
-def seen_in(state: ssa.Round, event: Event, number: int, peer: str) -> Iterator[Evidence]:
+def seen_in(state: ssa.Round, event: Event, number: int, terms: ssa.Terms) -> Iterator[Evidence]:
     """The evidence about clients that an event brings: the peer's roster or proofs, or a submission after the roster.
 
     Args:
         state: the round's, before the event.
         event: the event.
         number: the round's.
-        peer: the other server's name.
+        terms: what the round's machine knows.
+
+    Raises:
+        PeerViolationError: a proof of the peer's has not the form that every honest server gives it.
     """
+    peer = terms.peer
     match state, event:
         case ssa.Open() | ssa.Closed(), ssa.PeerRoster(entries=theirs):
             yield from _differing(state.entries, theirs, number, "two-digests", peer)
         case ssa.Closing(theirs=theirs), ssa.Submitted(client=client, digest=submission):
             yield from _differing({client: submission}, theirs, number, "two-digests", peer)
-        case ssa.Proved(proofs=proofs), ssa.PeerProofs(proofs=theirs):
-            yield from _differing(proofs, theirs, number, "proof", peer)
+        case ssa.Proved(proofs=proofs), ssa.PeerProofs(proofs=theirs) if proofs.keys() == theirs.keys():
+            for client, reason in ssa.failed_proofs(proofs, theirs, terms).items():
+                yield _failed(client, reason, (proofs[client], theirs[client]), number, peer)
         case ssa.Concluded(outcome=ours), ssa.PeerConclusion(outcome=theirs) if ours != theirs:
             yield Evidence(
                 number=number,
@@ -77,7 +87,6 @@ def strangers_in(
 def _differing(
     ours: dict[str, bytes], theirs: dict[str, bytes], number: int, kind: EvidenceKind, peer: str
 ) -> Iterator[Evidence]:
-    text = (TWO_PROOFS if kind == "proof" else TWO_DIGESTS).format(peer=peer)
     for client in sorted(ours.keys() & theirs.keys()):
         if ours[client] != theirs[client]:
             yield Evidence(
@@ -86,5 +95,19 @@ def _differing(
                 kind=kind,
                 first=ours[client],
                 second=theirs[client],
-                explanation=text,
+                explanation=TWO_DIGESTS.format(peer=peer),
             )
+
+
+def _failed(client: str, reason: str, proofs: tuple[bytes, bytes], number: int, peer: str) -> Evidence:
+    """About a client whose trees are not well formed, or whose update is beyond the bound."""
+    of_trees = reason == "proof"
+    first, second = (proof[:DIGEST_BYTES] if of_trees else digest(Domain.PROOF, proof) for proof in proofs)
+    return Evidence(
+        number=number,
+        about=either(client, peer),
+        kind="proof" if of_trees else "bound",
+        first=first,
+        second=second,
+        explanation=(TWO_PROOFS if of_trees else BEYOND_BOUND).format(peer=peer),
+    )

@@ -8,6 +8,7 @@
     round-00000012/parts/<client>/<purpose>-<query>/<digest>    public parts, except those on loan
     round-00000012/submissions/<client>              submissions, without their bulk
     round-00000012/dense/<client>                    this server's shares of dense blocks, where the task has any
+    round-00000012/bound/<client>                    private parts of the proofs of their bounds; empty if not carried
     round-00000012/share/<digest>                    both servers' shares of the sum
     round-00000012/counts/<digest>                   both servers' shares of the counts of contributors
     round-00000012/applied                           what the task's own rule made of the sum: see `own_result`
@@ -35,12 +36,13 @@ from urllib.parse import unquote
 import msgspec
 import trio
 
+from fsl_async.bounds import private_bytes, terms_of
 from fsl_async.config import RoundConfig
 from fsl_async.derivation import public_digest, tree_digest
 from fsl_async.digests import Buffer, Domain, digest
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.secrecy import Discreet
-from fsl_async.server.aggregation import Submission
+from fsl_async.server.aggregation import Claim, Submission
 from fsl_async.task import Task
 from fsl_async.wire.public_part import ALL_ROWS, Layout, Opened, Part, Trees, counts_bytes, dense_bytes, share_bytes
 from parties.server.round.assembly import RequestKey
@@ -78,6 +80,7 @@ class StoredSubmission(Discreet, frozen=True, kw_only=True, forbid_unknown_field
         query: the retrieval that brought them, and `query_part` the digest of its public part; 0 and empty otherwise.
         part: the digest of its public part.
         dense_salt: what its dense masks depend on; empty where the task has no dense blocks.
+        bind: what the proof of its bound is bound to; empty where the task has no bound.
     """
 
     hidden: ClassVar[frozenset[str]] = frozenset({"msk"})
@@ -91,6 +94,19 @@ class StoredSubmission(Discreet, frozen=True, kw_only=True, forbid_unknown_field
     query_part: bytes
     part: bytes
     dense_salt: bytes = b""
+    bind: bytes = b""
+
+
+class OwnBulk(NamedTuple):
+    """What a submission brings to its carrier alone; both are empty on the other server.
+
+    Attributes:
+        dense: the carrier's share of dense blocks.
+        private: the private part of the proof of its bound.
+    """
+
+    dense: memoryview
+    private: memoryview
 
 
 class KnownPart(NamedTuple):
@@ -266,11 +282,14 @@ class RoundRecords:
 
     # ---- submissions
 
-    def submission_changes(self, submission: StoredSubmission, dense: Buffer) -> list[Change]:
+    def submission_changes(self, submission: StoredSubmission, own: OwnBulk) -> list[Change]:
         """The changes that store a submission; its public part is kept already."""
         client = client_key(submission.client)
-        shares = [Put(f"{self.prefix}/dense/{client}", dense)] if dense_bytes(self._config.shape) else []
-        return [Put(f"{self.prefix}/submissions/{client}", msgspec.msgpack.encode(submission)), *shares]
+        return [
+            Put(f"{self.prefix}/submissions/{client}", msgspec.msgpack.encode(submission)),
+            *([Put(f"{self.prefix}/dense/{client}", own.dense)] if dense_bytes(self._config.shape) else []),
+            *([Put(f"{self.prefix}/bound/{client}", own.private)] if private_bytes(self._config.shape) else []),
+        ]
 
     async def submission(self, client: str) -> Submission:
         """A submission with its bulk, which is not held in memory here any longer.
@@ -294,7 +313,13 @@ class RoundRecords:
             part=part,
             dense=await self.store.blob(f"{self.prefix}/dense/{key}") if dense_bytes(self._config.shape) else NO_SHARES,
             dense_salt=stored.dense_salt,
+            claim=await self._claim(stored) if terms_of(self._config.shape) else None,
         )
+
+    async def _claim(self, stored: StoredSubmission) -> Claim:
+        """What shows that a submission is within the task's bound."""
+        private = await self.store.blob(f"{self.prefix}/bound/{client_key(stored.client)}")
+        return Claim(private or None, stored.bind, stored.name)
 
     async def _trees(self, stored: StoredSubmission, part: Part) -> Part:
         match stored.trees:
@@ -400,7 +425,7 @@ def client_bytes(task: Task) -> int:
 
 
 def _own_submission(task: Task) -> int:
-    return Layout.submission(task, Trees.OWN).size + dense_bytes(task)
+    return Layout.submission(task, Trees.OWN).size + dense_bytes(task) + private_bytes(task)
 
 
 def round_bytes(task: Task, clients: int) -> int:

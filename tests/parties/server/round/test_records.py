@@ -12,7 +12,7 @@ from fsl_async.errors import StorageError
 from fsl_async.wire.public_part import Layout, Trees
 from parties.server.round import records as round_records
 from parties.server.round.assembly import RequestKey
-from parties.server.round.records import RoundRecords, StoredSubmission
+from parties.server.round.records import OwnBulk, RoundRecords, StoredSubmission
 from parties.storage.store import Change, MemoryStore
 from tests.support.machine_scenes import key
 from tests.support.shop import TASK, model
@@ -89,7 +89,7 @@ async def enter(records: RoundRecords, client: str) -> None:
         query_part=b"",
         part=NAME,
     )
-    await records.store.commit(*records.submission_changes(stored, b""))
+    await records.store.commit(*records.submission_changes(stored, OwnBulk(memoryview(b""), memoryview(b""))))
 
 
 async def test_what_has_just_come_is_not_read_back_until_it_is_added():
