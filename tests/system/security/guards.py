@@ -215,7 +215,13 @@ GUARDS = (
         (BOUND_TERMS,),
     ),
     # trees
-    Guard("proof digests are compared", ROUND, "if same(state.proofs[client], theirs[client])}", "}", (EQUIVOCATION,)),
+    Guard(
+        "proof digests are compared",
+        ROUND,
+        "if not same(mine[:DIGEST_BYTES], other[:DIGEST_BYTES]):",
+        "if False:",
+        (EQUIVOCATION,),
+    ),
     Guard(
         "κ is bound to the seeds' commitments",
         DERIVATION,

@@ -281,7 +281,7 @@ BUGS = (
     Bug(
         "counts whose proof fails",
         "who is not proved is not counted",
-        (Edit(f"{ROUND}:_verify", "if same(state.proofs[client], theirs[client])", ""),),
+        (Edit(f"{ROUND}:failed_proofs", "if not same(mine[:DIGEST_BYTES], other[:DIGEST_BYTES]):", "if False:"),),
         alone=False,
     ),
     Bug(
