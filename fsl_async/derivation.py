@@ -129,7 +129,8 @@ def submission_digest(
         dense: the salt and the digest of the dense share; empty where there is none.
         bound: the salt and the digest of the private part of its bound's proof; empty where the task has no bound.
     """
-    return digest(Domain.SUBMISSION, round_id, identity, public, tree, *commitments, dense, *([bound] if bound else []))
+    of_bound = [bound] if bound else []
+    return digest(Domain.SUBMISSION, round_id, identity, public, tree, *commitments, dense, *of_bound)
 
 
 def answer_bytes(task: Task, row_bytes: Mapping[int, int]) -> int:
