@@ -20,7 +20,8 @@ from fsl_async.randomness import SeededSource
 from fsl_async.ring import Elements
 from fsl_async.server.aggregation import Aggregate, Claim, Submission
 from fsl_async.server.sums import UnionSum
-from fsl_async.wire.public_part import Trees, forests_of
+from fsl_async.server.tree_totals import TreeTotals
+from fsl_async.wire.public_part import ForestKey, Trees, forests_of
 from tests.support.machine_scenes import key
 from tests.support.rounds import Draw, Round, add
 
@@ -211,9 +212,53 @@ def test_hints_that_change_after_the_proof_are_noticed(method: str) -> None:
     for piece in (piece for piece in layout.pieces if piece.kind == "hint"):
         data = bytearray(pair[0].part.data)
         data[piece.start + 1] ^= 16
-        part = replace(pair[0].part, data=memoryview(bytes(data)))
-        changed = (replace(pair[0], part=part, trees=part), replace(pair[1], part=part, trees=part))
-        assert not scene.judged(changed, private)
+        assert not scene.judged(with_data(pair, data), private)
+
+
+def test_a_tree_with_two_leaves_whose_total_is_nothing_is_left_out() -> None:
+    """Its hint makes two large payloads cancel out, so a proof of its bound fits; the proof of the trees does not."""
+    scene = Scene("exact 64", blocks=(Sparse("a", rows=60, select=4),))
+    pair = scene.play.submissions("alice", scene.grove, {}, Trees.OWN)
+    pieces = {piece.kind: piece for piece in pair[0].part.layout.pieces if tuple(piece.key) == (0, 0)}
+    forest = next(forest for _, forest in forests_of(scene.play.task))
+    last_word = pieces["tree"].start + (forest.depth - 1) * forest.trees * 16
+    data = bytearray(pair[0].part.data)
+    data[last_word + 9] ^= 1
+    assert difference_of(scene, with_data(pair, data))[0] != 0
+    for _ in range(2):  # the total falls, or rises, with the hint
+        off = int(difference_of(scene, with_data(pair, data))[0])
+        place = slice(pieces["hint"].start, pieces["hint"].start + 8)
+        data[place] = ((int.from_bytes(data[place], "little") + off) % 2**64).to_bytes(8, "little")
+        if difference_of(scene, with_data(pair, data))[0] == 0:
+            break
+        data[place] = ((int.from_bytes(data[place], "little") - 2 * off) % 2**64).to_bytes(8, "little")
+    changed = with_data(pair, data)
+    assert not difference_of(scene, changed).any()
+    first, second = scene.entries(changed, scene.prove(changed, {}), scene.play.start())
+    assert accepts(scene.terms, first[DIGEST_BYTES:], second[DIGEST_BYTES:])
+    assert first[:DIGEST_BYTES] != second[:DIGEST_BYTES]
+
+
+def with_data(pair: tuple[Submission, Submission], data: bytearray) -> tuple[Submission, Submission]:
+    """The same pair with another public part."""
+    part = replace(pair[0].part, data=memoryview(bytes(data)))
+    first, second = (replace(submission, part=part, trees=part) for submission in pair)
+    return first, second
+
+
+def difference_of(scene: Scene, pair: tuple[Submission, Submission]) -> Elements:
+    """The update that the servers hold shares of."""
+    vectors = []
+    for server, submission in enumerate(pair):
+        aggregate = Aggregate(scene.play.config, server, key(9))
+        totals = TreeTotals(scene.play.task.ring, dict(forests_of(scene.play.task)))
+        part = submission.part.layout.split(submission.part.data)
+        for tree, forest in forests_of(scene.play.task):
+            evaluation = aggregate._evaluation(submission, tree, forest, part)
+            for job in aggregate._bins[0].add_jobs(tree.forest, evaluation, 1, totals.of(tree)):
+                job()
+        vectors.append(totals.payloads(ForestKey(0, 0)))
+    return scene.play.task.ring.subtract(vectors[0], vectors[1]).reshape(-1)
 
 
 @each_method
