@@ -118,9 +118,7 @@ def _learn(
     return {"accuracy": accuracies[-1], "clipped": clipped / total / p["clients"], "rows": round(kept / total)}
 
 
-def _add_changes(
-    sums: Integers, table: Floats, data: Data, held: Integers, p: Mapping[str, Any], task: Task
-) -> int:
+def _add_changes(sums: Integers, table: Floats, data: Data, held: Integers, p: Mapping[str, Any], task: Task) -> int:
     """Train some clients, add what they submit, and return how many had to clip."""
     inputs, classes = data.inputs[held], data.classes[held]
     here = inputs >= 0

@@ -10,11 +10,10 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
 from fsl_async.kernels.arrays import read_only, require
+from fsl_async.kernels.bounds.combination import multiply_add
 
 PRIME: Final = 2**61 - 1
 
@@ -23,7 +22,8 @@ ANY_PLANES: Final = 4
 
 Residues = npt.NDArray[np.uint64]
 
-_PRIME, _SHIFT, _THREE = np.uint64(PRIME), np.uint64(61), np.uint64(3)
+_PRIME, _SHIFT = np.uint64(PRIME), np.uint64(61)
+_ZERO, _THREE = np.uint64(0), np.uint64(3)
 
 
 def multiply_residues(first: Residues, second: Residues) -> Residues:
@@ -70,27 +70,10 @@ def _fold(word: Any) -> Any:
     return word - _PRIME * np.uint64(word >= _PRIME)
 
 
-@intrinsic
-def _wide(context: Any, first: Any, second: Any) -> Any:
-    """The low and the high word of a product."""
-    del context
-
-    def build(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        wide, word = ir.IntType(128), ir.IntType(64)
-        product = builder.mul(*(builder.zext(argument, wide) for argument in arguments))
-        high = builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), word)
-        pair = ir.Constant(ir.ArrayType(word, 2), ir.Undefined)
-        return builder.insert_value(builder.insert_value(pair, builder.trunc(product, word), 0), high, 1)
-
-    return types.UniTuple(types.uint64, 2)(types.uint64, types.uint64), build
-
-
 @njit(inline="always")
 def _product(first: Any, second: Any) -> Any:
     """The product of two residues, a residue."""
-    pair: Any = _wide(first, second)
-    low: Any = pair[0]
-    high: Any = pair[1]
+    low, high = multiply_add(first, second, _ZERO, _ZERO)
     return _fold((low & _PRIME) + ((high << _THREE) | (low >> _SHIFT)))
 
 
