@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from parties.errors import (
         AlreadyCountedError as AlreadyCountedError,
         BeganAnewError as BeganAnewError,
+        BudgetSpentError as BudgetSpentError,
         ClientEndedError as ClientEndedError,
         NoUnionError as NoUnionError,
         NotDrawnError as NotDrawnError,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from parties.identity.tokens import TokenBook as TokenBook
     from parties.outcome import (
         ClientOutcome as ClientOutcome,
+        PrivacySpent as PrivacySpent,
         RoundOutcome as RoundOutcome,
         SubmissionReceipt as SubmissionReceipt,
     )
@@ -83,8 +85,8 @@ else:
             "parties.deployment.connecting": "connect connect_blocking",
             "parties.deployment.server": "server_setup",
             "parties.errors": (
-                "AlreadyCountedError BeganAnewError ClientEndedError NoUnionError NotDrawnError OutcomeUnknownError "
-                "OutcomesDifferError RequestDeniedError RoundClosedError ServerBusyError SumRefusedError"
+                "AlreadyCountedError BeganAnewError BudgetSpentError ClientEndedError NoUnionError NotDrawnError "
+                "OutcomeUnknownError OutcomesDifferError RequestDeniedError RoundClosedError ServerBusyError SumRefusedError"
             ),
             "parties.files.models": "load_model save_model",
             "parties.host": "Host",

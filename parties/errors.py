@@ -11,6 +11,7 @@
     │   └── ServerBusyError         it has no room for the request now, and says when to ask again
     ├── MisuseError
     │   ├── NoUnionError            no union has been found yet
+    │   ├── BudgetSpentError        one more submission would exceed the privacy budget; nothing was sent
     │   └── BeganAnewError          neither server knows a round that this client took part in
     └── PeerViolationError
         └── OutcomesDifferError     the servers have signed different outcomes of one round
@@ -24,11 +25,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fsl_async.errors import FslError, MisuseError, PeerViolationError
-from parties.outcome import ClientOutcome, SubmissionReceipt
+from parties.outcome import ClientOutcome, PrivacySpent, SubmissionReceipt
 
 __all__ = [
     "AlreadyCountedError",
     "BeganAnewError",
+    "BudgetSpentError",
     "ClientEndedError",
     "NoUnionError",
     "NotDrawnError",
@@ -185,6 +187,22 @@ class BeganAnewError(MisuseError):
             "back from a copy. Nothing was sent. `forget_rounds`, or another state file (--state FILE), lets this "
             "client take part again; train anew first, because a server may know a sum with this client's last values"
         )
+
+
+class BudgetSpentError(MisuseError):
+    """One more submission would exceed the privacy budget of this client; nothing was sent.
+
+    Attributes:
+        spent: what its own ledger has.
+    """
+
+    def __init__(self, spent: PrivacySpent) -> None:
+        super().__init__(
+            f"this client's {spent.rounds} submissions have spent ε = {spent.epsilon:.4g} of its privacy budget of "
+            f"{spent.budget:g}, and one more would make it {spent.next_epsilon:.4g}: nothing was sent. It can still "
+            "retrieve; it takes part again only in another task, whose rounds add to what this one has told"
+        )
+        self.spent = spent
 
 
 class NoUnionError(MisuseError):

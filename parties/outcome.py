@@ -26,6 +26,7 @@ __all__ = [
     "Done",
     "Ending",
     "Model",
+    "PrivacySpent",
     "RoundOutcome",
     "RoundReport",
     "SubmissionReceipt",
@@ -230,6 +231,24 @@ class ClientOutcome(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class PrivacySpent(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client has spent of the privacy budget, by its own ledger.
+
+    Attributes:
+        rounds: how many rounds are charged.
+        epsilon: the ε that they have spent together.
+        next_epsilon: what it is after one more submission.
+        budget: the largest ε that it may reach.
+        delta: δ.
+    """
+
+    rounds: int
+    epsilon: float
+    next_epsilon: float
+    budget: float
+    delta: float
+
+
 @dataclass(frozen=True, repr=False)
 class SubmissionReceipt:
     """Both servers' word that a submission is stored.
@@ -242,6 +261,7 @@ class SubmissionReceipt:
         bytes_sent: what the call sent for it, to both servers, framing included.
         left_out: by sparse block, the rows that found no place in it, or are outside the round's union: their values
             are not in the sum, and may be submitted in another round.
+        privacy: what this client has spent of the privacy budget, with this submission; None in a task without noise.
     """
 
     number: int
@@ -249,13 +269,15 @@ class SubmissionReceipt:
     signatures: tuple[bytes, bytes]
     bytes_sent: int
     left_out: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    privacy: PrivacySpent | None = None
 
     def __repr__(self) -> str:
         signed = " and ".join(f"S{server}" for server, signature in enumerate(self.signatures) if signature)
         left_out = "".join(f", {len(rows)} rows of {block!r} left out" for block, rows in self.left_out.items() if rows)
+        spent = f", ε={self.privacy.epsilon:.3g} of {self.privacy.budget:g}" if self.privacy else ""
         return (
             f"SubmissionReceipt(number={self.number}, digest={self.digest.hex()[:16]}…, "
-            f"signed by {signed or 'both in the outcome'}, bytes_sent={self.bytes_sent:,}{left_out})"
+            f"signed by {signed or 'both in the outcome'}, bytes_sent={self.bytes_sent:,}{left_out}{spent})"
         )
 
 

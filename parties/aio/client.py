@@ -14,7 +14,7 @@ from fsl_async.task import Task
 from parties.client import client as under_trio
 from parties.client.arguments import Rows
 from parties.client.submission import LastSubmission
-from parties.outcome import ClientOutcome, SubmissionReceipt
+from parties.outcome import ClientOutcome, PrivacySpent, SubmissionReceipt
 from parties.threads import Work
 
 __all__ = ["Calls", "Client", "Standing"]
@@ -43,6 +43,7 @@ class Standing:
     task: Task
     pending: int
     undecided: int
+    privacy_spent: PrivacySpent | None
     round_number: int
     deferred: Mapping[str, npt.NDArray[np.uint32]]
     left_out: Mapping[str, Sequence[int]]
@@ -58,6 +59,7 @@ class Standing:
             client.task,
             client.pending,
             client.undecided,
+            client.privacy_spent,
             client.round_number,
             dict(client.deferred),
             dict(client.left_out),
@@ -146,6 +148,11 @@ class Client:
     def undecided(self) -> int:
         """See `parties.Client.undecided`."""
         return self._standing.undecided
+
+    @property
+    def privacy_spent(self) -> PrivacySpent | None:
+        """See `parties.Client.privacy_spent`."""
+        return self._standing.privacy_spent
 
     @property
     def round_number(self) -> int:

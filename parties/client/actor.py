@@ -34,6 +34,7 @@ from parties.client.announcements import Announcements
 from parties.client.arguments import refuse_fractions
 from parties.client.downloads import Downloads
 from parties.client.inbox import Asking, Call, ResultT, RowsByBlock
+from parties.client.ledger import check_budget
 from parties.client.outcomes import Outcomes
 from parties.client.participation import Participation
 from parties.client.requests import Requests
@@ -193,6 +194,8 @@ class Actor:
             case inbox.Retrieve():
                 return await self._retrieve_in_round(request)
             case inbox.Submit(sparse=sparse, dense=dense, wait=wait):
+                if not isinstance(self.participation.submission, Pending):  # one that is may be given back
+                    check_budget(self.setup.task, self.participation.charged)
                 async with self._in_round(SUBMITTING, wait=wait) as config:
                     refuse_fractions(config, sparse, dense)
                     mark = update_mark(self.setup.identity, "ssa", sparse, dense)

@@ -28,7 +28,7 @@ from fsl_async.task import Task
 from parties.client.arguments import Rows
 from parties.client.client import Client
 from parties.client.submission import LastSubmission
-from parties.outcome import ClientOutcome, SubmissionReceipt
+from parties.outcome import ClientOutcome, PrivacySpent, SubmissionReceipt
 from parties.threads import FOR_EVER, Blocking, Calls
 
 
@@ -114,6 +114,11 @@ class BlockingClient(Blocking[Client]):
     def undecided(self) -> int:
         """See `Client.undecided`."""
         return self._read(lambda client: client.undecided)
+
+    @property
+    def privacy_spent(self) -> PrivacySpent | None:
+        """See `Client.privacy_spent`."""
+        return self._read(lambda client: client.privacy_spent)
 
     @property
     def left_out(self) -> Mapping[str, Sequence[int]]:

@@ -35,10 +35,11 @@ from parties.client import inbox
 from parties.client.actor import Actor, mark_of_rows
 from parties.client.arguments import Rows, encoded_updates, wanted_rows
 from parties.client.inbox import Asking, ResultT
+from parties.client.ledger import privacy_spent
 from parties.client.setup import ClientSetup
 from parties.client.state import Pending
 from parties.client.submission import LastSubmission, update_mark
-from parties.outcome import ClientOutcome, SubmissionReceipt
+from parties.outcome import ClientOutcome, PrivacySpent, SubmissionReceipt
 from transport.doors import Door
 
 DOOR = Door(
@@ -167,6 +168,14 @@ class Client:
         submission = self._actor.participation.submission
         return submission.draft.left_out if isinstance(submission, Pending) else {}
 
+    @property
+    def privacy_spent(self) -> PrivacySpent | None:
+        """What this client has spent of the privacy budget, and what its next submission would make of it.
+
+        It is this client's own ledger, in its state; None in a task without noise.
+        """
+        return privacy_spent(self.task, self._actor.participation.charged)
+
     # ---- the calls
 
     async def retrieve(self, rows: Rows, *, wait: bool = False) -> dict[str, npt.NDArray[Any]]:
@@ -234,6 +243,7 @@ class Client:
         Raises:
             MisuseError: a block, row or value is not what the task allows, this client has submitted to the open round,
                 or a submission to it is pending (see `resume`); nothing was sent.
+            BudgetSpentError: one more submission would exceed this client's privacy budget; nothing was sent.
             NotDrawnError: the open round is for clients that were drawn, and this one was not; nothing was computed.
                 With `wait` it waits for a round for which it is drawn.
             RoundClosedError: the round closed meanwhile, and where something had been sent both servers have signed

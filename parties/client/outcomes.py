@@ -21,6 +21,7 @@ from fsl_async.config import RoundConfig
 from fsl_async.errors import FslError, MisuseError
 from fsl_async.protocols.entry import Leave
 from fsl_async.protocols.ssa.client import Finish
+from parties.client.ledger import is_given_back, privacy_spent
 from parties.client.participation import Participation
 from parties.client.requests import Requests
 from parties.client.setup import ClientSetup
@@ -66,7 +67,8 @@ class Outcomes:
             except (OutcomeUnknownError, OutcomesDifferError):
                 await self._participation.settle(last, Leave(), counted=False)
                 raise
-            await self._participation.settle(last, Finish(), counted=outcome.counted)
+            costs_nothing = is_given_back(self._setup.task, outcome)
+            await self._participation.settle(last, Finish(), counted=outcome.counted, costs_nothing=costs_nothing)
         if outcome.opened:  # "not counted" would invite the caller to submit the same values again
             raise SumRefusedError(outcome.number, outcome.reason)
         return outcome
@@ -84,7 +86,7 @@ class Outcomes:
                 f"round {outcome.number} has ended without this submission ({outcome.reason}), and both servers have "
                 "signed that: it counts nowhere, and may be sent again"
             ) from closed
-        return _receipt_of(draft)
+        return self._receipt_of(draft)
 
     async def refuse_counted(self, draft: Draft) -> None:
         """Settle a pending submission whose round is gone, before another round is entered.
@@ -95,7 +97,13 @@ class Outcomes:
         """
         outcome = await self.learn()
         if outcome.counted:
-            raise AlreadyCountedError(_receipt_of(draft), outcome)
+            raise AlreadyCountedError(self._receipt_of(draft), outcome)
+
+    def _receipt_of(self, draft: Draft) -> SubmissionReceipt:
+        """The receipt of a submission that both servers have signed to have counted."""
+        first, second = (draft.receipts.get(server, BY_OUTCOME) for server in (0, 1))
+        spent = privacy_spent(self._setup.task, self._participation.charged)
+        return SubmissionReceipt(draft.config.number, draft.digest, (first, second), 0, draft.left_out, spent)
 
 
 @contextmanager
@@ -111,9 +119,3 @@ def in_doubt(config: RoundConfig) -> Iterator[None]:
     except FslError as error:
         error.in_doubt = config.number
         raise
-
-
-def _receipt_of(draft: Draft) -> SubmissionReceipt:
-    """The receipt of a submission that both servers have signed to have counted."""
-    first, second = (draft.receipts.get(server, BY_OUTCOME) for server in (0, 1))
-    return SubmissionReceipt(draft.config.number, draft.digest, (first, second), 0, draft.left_out)

@@ -34,6 +34,7 @@ class Participation:
         submission: the last one.
         untold: the last submission of an earlier process, until its caller is known to have heard what became of it.
         last_round: the last round that this client entered; None before the first.
+        charged: the ids of the rounds that are charged to its privacy budget.
     """
 
     def __init__(self, client: str, state: ClientState) -> None:
@@ -42,6 +43,7 @@ class Participation:
         self.submission: Submission = Fresh()
         self.untold: LastSubmission | None = None
         self.last_round: RoundConfig | None = None
+        self.charged: frozenset[bytes] = frozenset()
         self._client = client
         self._state = state
         self._answered_trees: dict[int, Planting] = {}
@@ -55,6 +57,7 @@ class Participation:
         """
         stored = await self._state.load()
         self.session, self.submission, self.untold = stored.session, stored.submission, stored.untold
+        self.charged = stored.charged
         last = last_of(stored.submission)
         self.last_round = last.config if last else None
         match stored.submission:
@@ -143,6 +146,8 @@ class Participation:
         session = submitted(self.session, draft, source)
         with trio.CancelScope(shield=True):
             await self._state.store_draft(draft, session)
+            if draft.config.task.privacy is not None:
+                self.charged |= {draft.config.round_id()}
             self.step(ssa.Submit(draft.digest))
             self.session, self.submission = session, Pending(draft)
 
@@ -159,11 +164,15 @@ class Participation:
                 await self._state.store_receipt(submission)
                 self.round, self.submission = after, submission
 
-    async def settle(self, last: LastSubmission, event: ssa.Finish | Leave, *, counted: bool) -> None:
+    async def settle(
+        self, last: LastSubmission, event: ssa.Finish | Leave, *, counted: bool, costs_nothing: bool = False
+    ) -> None:
         """A submission's round has ended; what was stored for it is erased."""
         with trio.CancelScope(shield=True):
             session = settled(self.session, last.config.epoch, self._client, counted=counted)
-            await self._state.store_end(last, session)
+            await self._state.store_end(last, session, costs_nothing=costs_nothing)
+            if costs_nothing:
+                self.charged -= {last.config.round_id()}
             self.session, self.submission = session, Ended(last)
             if isinstance(self.round.ssa, protocol.UNDECIDED):  # else it is in another round, with trees of that one
                 self._answered_trees.clear()

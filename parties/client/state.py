@@ -4,6 +4,7 @@
     session      the trees that outlive their round (see `parties.client.session`)
     retrieval    the last query: its round and number
     submission   the last submission: pending, received by both servers, or ended
+    spent/       rounds that are charged to the privacy budget, by their ids
     told         its digest, once its caller has heard what became of it
     bulk/        the bytes of a pending one
 
@@ -37,6 +38,7 @@ from parties.storage.store import Change, Erase, Put, Store
 
 VERSION = 2
 SOURCE = "this client's state"
+SPENT = "spent/"
 
 
 class StoredOwner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -145,6 +147,7 @@ class StoredState:
         session: its session.
         retrieval: its last retrieval, if its round has not been left.
         submission: its last submission.
+        charged: the ids of the rounds that are charged to the privacy budget.
         untold: the same, unless whoever made it is known to have heard what became of it.
     """
 
@@ -153,6 +156,7 @@ class StoredState:
     retrieval: Retrieval | None
     submission: Submission
     untold: LastSubmission | None
+    charged: frozenset[bytes] = frozenset()
 
 
 class ClientState:
@@ -184,6 +188,7 @@ class ClientState:
             retrieval=await self._retrieval() if "retrieval" in keys else None,
             submission=submission,
             untold=None if last is None or last.digest == told else last,
+            charged=_charged(keys),
         )
 
     # ---- what is committed
@@ -206,6 +211,7 @@ class ClientState:
             _put("submission", StoredPending(draft.stored())),
             Put("bulk/part", draft.part),
             Put("bulk/shares", draft.shares),
+            *_charge(draft.config),
         )
 
     async def store_receipt(self, submission: Pending | Received) -> None:
@@ -217,10 +223,11 @@ class ClientState:
                 received = StoredReceived(last.config.canonical(), last.digest, last.mark)
                 await self._store.commit(_put("submission", received), Erase("bulk/"))
 
-    async def store_end(self, last: LastSubmission, session: OwnSession) -> None:
-        """Once it is known how the submission's round ended."""
+    async def store_end(self, last: LastSubmission, session: OwnSession, *, costs_nothing: bool) -> None:
+        """Once it is known how the submission's round ended; one that costs nothing is charged no longer."""
         ended = _put("submission", StoredEnded(last.config.canonical(), last.digest, last.mark))
-        await self._store.commit(ended, Erase("bulk/"), *_session(session))
+        given_back = [Erase(_charge_key(last.config))] if costs_nothing else []
+        await self._store.commit(ended, Erase("bulk/"), *_session(session), *given_back)
 
     async def store_told(self, digest: bytes) -> None:
         """Once the caller has heard what became of it."""
@@ -231,7 +238,7 @@ class ClientState:
         await self._store.commit(Erase("retrieval"))
 
     async def forget_rounds(self) -> None:
-        """When the servers have begun anew; whose state this is remains."""
+        """When the servers have begun anew; whose state this is remains, and so does what is charged."""
         await self._store.commit(Erase("bulk/"), Erase("retrieval"), Erase("session"), Erase("submission"))
 
     async def forget_session(self) -> None:
@@ -331,6 +338,24 @@ def _readable() -> Iterator[None]:
 
 def _put(key: str, stored: msgspec.Struct) -> Put:
     return Put(key, msgspec.msgpack.encode(stored))
+
+
+def _charge_key(config: RoundConfig) -> str:
+    return f"{SPENT}{config.round_id().hex()}"
+
+
+def _charge(config: RoundConfig) -> tuple[Change, ...]:
+    """What charges a round, where servers add noise to its sum."""
+    return () if config.task.privacy is None else (Put(_charge_key(config), b""),)
+
+
+def _charged(keys: set[str]) -> frozenset[bytes]:
+    try:
+        return frozenset(bytes.fromhex(key.removeprefix(SPENT)) for key in keys if key.startswith(SPENT))
+    except ValueError as error:
+        raise StorageError(
+            f"{SOURCE} cannot be read: {error} in what is charged; begin anew with another file"
+        ) from error
 
 
 def _session(session: OwnSession) -> tuple[Change, ...]:

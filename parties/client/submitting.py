@@ -17,6 +17,7 @@ from fsl_async.protocols.ssa.client import Deliver, Receipted, effects
 from fsl_async.ring import Elements
 from fsl_async.wire.messages import NO_RETRIEVAL, Receipt
 from fsl_async.wire.public_part import Trees
+from parties.client.ledger import check_budget, privacy_spent
 from parties.client.outcomes import Outcomes, in_doubt
 from parties.client.participation import Participation
 from parties.client.requests import Requests
@@ -60,7 +61,11 @@ class Submitter:
             sparse: by sparse block, the rows as the caller names them, and their elements.
             dense: the elements of dense blocks.
             mark: of the update; see `update_mark`.
+
+        Raises:
+            BudgetSpentError: the privacy budget does not last for it; nothing of it was sent.
         """
+        check_budget(self._setup.task, self._participation.charged)
         within = {index: self._unions.within(config, index, rows) for index, (rows, _) in sparse.items()}
         renamed = {
             index: (self._unions.named(config, index, rows[within[index]]), values[within[index]])
@@ -92,7 +97,8 @@ class Submitter:
             try:
                 draft = await self._receipted(draft)
                 signatures = draft.receipts[0], draft.receipts[1]
-                receipt = SubmissionReceipt(draft.config.number, draft.digest, signatures, 0, draft.left_out)
+                spent = privacy_spent(self._setup.task, self._participation.charged)
+                receipt = SubmissionReceipt(draft.config.number, draft.digest, signatures, 0, draft.left_out, spent)
             except RoundClosedError as closed:
                 receipt = await self._outcomes.receipt(self._latest(draft), closed)
         return replace(receipt, bytes_sent=self._requests.bytes_sent - before)
