@@ -86,14 +86,15 @@ else:
             "parties.deployment.server": "server_setup",
             "parties.errors": (
                 "AlreadyCountedError BeganAnewError BudgetSpentError ClientEndedError NoUnionError NotDrawnError "
-                "OutcomeUnknownError OutcomesDifferError RequestDeniedError RoundClosedError ServerBusyError SumRefusedError"
+                "OutcomeUnknownError OutcomesDifferError RequestDeniedError RoundClosedError ServerBusyError "
+                "SumRefusedError"
             ),
             "parties.files.models": "load_model save_model",
             "parties.host": "Host",
             "parties.identity.keys": "Identity PublicIdentity",
             "parties.identity.registry": "Registry",
             "parties.identity.tokens": "TokenBook",
-            "parties.outcome": "ClientOutcome RoundOutcome SubmissionReceipt",
+            "parties.outcome": "ClientOutcome PrivacySpent RoundOutcome SubmissionReceipt",
             "parties.server.admission": "Anyone ListOnly WithToken",
             "parties.server.limits": "ConversationLimits Schedule",
             "parties.server.server": "Server",

@@ -353,9 +353,7 @@ def _charged(keys: set[str]) -> frozenset[bytes]:
     try:
         return frozenset(bytes.fromhex(key.removeprefix(SPENT)) for key in keys if key.startswith(SPENT))
     except ValueError as error:
-        raise StorageError(
-            f"{SOURCE} cannot be read: {error} in what is charged; begin anew with another file"
-        ) from error
+        raise StorageError(f"{SOURCE} cannot be read: what is charged has no round's id: {error}") from error
 
 
 def _session(session: OwnSession) -> tuple[Change, ...]:
