@@ -1,9 +1,9 @@
 """What a client has spent of its privacy budget: the rounds to which it has submitted.
 
-Rules: a round is charged by the commit that stores a submission, before its first byte is sent, because from then on only
-both servers' signatures say that it does not count; with these it is given back, unless something of the round's sum
-may have been opened. A submission beyond the budget is refused before anything is sent. The client trusts nobody with
-this: servers have a ledger of their own, which may say less.
+Rules: a round is charged by the commit that stores a submission, before its first byte is sent, because from then on
+only both servers' signatures say that it does not count; with these it is given back, unless something of the round's
+sum may have been opened. A submission beyond the budget is refused before anything is sent. The client trusts nobody
+with this: servers have a ledger of their own, which may say less.
 """
 
 from __future__ import annotations

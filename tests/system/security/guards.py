@@ -79,6 +79,7 @@ ROUND, EFFECTS, TOSS, ASSEMBLY = (
     f"fsl_async/protocols/{name}.py" for name in ("ssa/transitions", "ssa/side_effects", "toss", "assembly")
 )
 SESSION, MACHINE, ENTRY = (f"fsl_async/protocols/{name}.py" for name in ("epochs", "machine", "entry"))
+NOISY_ROUNDS, LEDGER_OF_CLIENT = "tests/parties/server/test_noise.py", "tests/parties/client/test_ledger.py"
 UNION_OF_CLIENT = "fsl_async/protocols/psu/client.py"
 PARTS, SUBMISSIONS = (f"parties/server/clients/{name}.py" for name in ("parts", "submissions"))
 AGGREGATING, SERVER = (f"parties/server/{name}.py" for name in ("round/aggregating", "server"))
@@ -726,7 +727,7 @@ GUARDS = (
     Guard(
         "that a pending submission was counted is told",
         OUTCOMES,
-        "raise AlreadyCountedError(_receipt_of(draft), outcome)",
+        "raise AlreadyCountedError(self._receipt_of(draft), outcome)",
         "pass",
         (REPEATED,),
     ),
@@ -800,6 +801,70 @@ GUARDS = (
         "elif trio.current_time() - heard_at >= SILENCE:",
         "elif False:",
         ("tests/parties/server/clients/test_silence.py",),
+    ),
+    # noise, and what it has cost
+    Guard(
+        "a server adds noise to its share",
+        "parties/server/round/noising.py",
+        "if not sigma:",
+        "if True:",
+        (NOISY_ROUNDS,),
+    ),
+    Guard(
+        "every element gets noise of its own",
+        "fsl_async/privacy/noise.py",
+        "kernels.discrete_gaussian(key, chunk, sigma, len(part))",
+        "kernels.discrete_gaussian(key, 0, sigma, len(part))",
+        ("tests/fsl_async/privacy/test_noise.py",),
+    ),
+    Guard(
+        "no two shares have the same noise, whatever the random generator does",
+        "fsl_async/privacy/noise.py",
+        "derive_key(Domain.NOISE, fresh, round_id, digest(Domain.SHARE, share))",
+        "derive_key(Domain.NOISE, fresh, round_id)",
+        ("tests/fsl_async/privacy/test_noise.py",),
+    ),
+    Guard(
+        "a server charges a round whose share it sends",
+        "parties/server/round/aggregating.py",
+        "changes += self._tools.ledger.changes(config.number, config.round_id())",
+        "pass",
+        (NOISY_ROUNDS,),
+    ),
+    Guard(
+        "no round is opened beyond the budget",
+        "parties/server/ledger.py",
+        "if privacy is None or self.rounds < privacy.rounds:",
+        "if True:",
+        (NOISY_ROUNDS,),
+    ),
+    Guard(
+        "a store that was made from a copy is charged for what it may have forgotten",
+        "parties/server/round_sequence.py",
+        "await self._records.ledger.charge_forgotten(self.number)",
+        "pass",
+        ("tests/parties/server/test_spent_stores.py",),
+    ),
+    Guard(
+        "a client charges a round before its first byte leaves",
+        "parties/client/state.py",
+        "            *_charge(draft.config),",
+        "",
+        (LEDGER_OF_CLIENT,),
+    ),
+    Guard(
+        "a client submits nothing beyond its budget",
+        "parties/client/ledger.py",
+        "spent.rounds >= task.privacy.rounds",
+        "False",
+        (LEDGER_OF_CLIENT,),
+    ),
+    Guard(
+        "only what both servers have signed not to be opened is given back",
+        "parties/client/ledger.py",
+        "return not outcome.counted and not outcome.opened and not counts_were_opened",
+        "return not outcome.counted",
+        (LEDGER_OF_CLIENT,),
     ),
     # what lies on a server's disk
     Guard(
