@@ -1,0 +1,218 @@
+"""Rounds with noise: what is opened, what is charged, and that a killed server neither draws twice nor forgets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import trio
+
+from fsl_async import Dense, Privacy, Ring, Sparse, Task
+from fsl_async.privacy.threshold import kept_rows
+from fsl_async.wire.messages import Commitment, Share
+from parties import MemoryStore, Network, SumRefusedError, simulate
+from parties.client.client import Client
+from parties.events import PrivacyCharged, Warned
+from parties.server.ledger import Ledger
+from parties.server.limits import Schedule
+from parties.simulation.network import SERVERS
+from parties.testing.faults import AtTransition, Crash
+from parties.testing.machines import declared
+from parties.testing.world import World, world
+
+NAMES = ("anna", "ben", "carol")
+MOMENTS = ("before write", "before sync", "after write", "before send", "after send")
+QUICK = ("before write", "after write")
+"""The others come with the slow tests."""
+
+WAYS = [("Verified", "Committed"), ("Committed", "Revealed"), ("Revealed", "Combined")]
+LITTLE = Privacy(noise=0.2, delta=1e-6, budget=1000.0)
+TWO_ROUNDS = Privacy(noise=4.0, delta=1e-6, budget=1.7)
+
+
+def task(**changes: Any) -> Task:
+    fields: dict[str, Any] = {
+        "name": "noisy",
+        "blocks": (Sparse("items", rows=40, select=3, width=2), Dense("head", size=5)),
+        "ring": Ring(64, fraction_bits=10),
+        "min_clients": 2,
+        "max_clients": 5,
+        "bound": 16.0,
+        "privacy": TWO_ROUNDS,
+    }
+    return Task(**(fields | changes))
+
+
+def model(made: Task) -> dict[str, npt.NDArray[Any]]:
+    return {block.name: np.zeros(block.shape) for block in made.model_blocks}
+
+
+def values(place: int) -> dict[str, Any]:
+    return {"items": ([1, place + 2], np.full((2, 2), 0.5)), "head": np.full(5, place + 1.0)}
+
+
+async def all_submit(net: Network, updates: Any) -> None:
+    for place, name in enumerate(NAMES):
+        async with net.client(name) as client:
+            await client.submit(updates(place))
+
+
+# ---- the sum
+
+
+async def test_what_is_opened_is_the_sum_with_both_servers_noise() -> None:
+    made = task(blocks=(Dense("head", size=8000),))
+    async with simulate(made, model(made), seed=3) as net:
+        await all_submit(net, lambda place: {"head": np.full(8000, 0.125)})
+        outcome = await net.finish_round()
+    errors = outcome.elements["head"] - 3 * 128
+    sigma = made.doses.values
+    assert sigma == 4 * 16 * 2**10
+    assert errors.var() / sigma**2 == pytest.approx(2, abs=5 * 2 * (2 / 8000) ** 0.5)
+    assert abs(errors.mean()) < 5 * sigma * (2 / 8000) ** 0.5
+
+
+async def test_rows_that_are_no_more_than_noise_stay_as_they_were() -> None:
+    blocks = (Sparse("items", rows=3000, select=3, width=4), Dense("head", size=5))
+    made = task(blocks=blocks, privacy=LITTLE)
+
+    def loud(place: int) -> dict[str, Any]:
+        return {"items": ([7, 8], np.array([[7.5] * 4, [0.5] * 4]))}
+
+    async with simulate(made, model(made), seed=3) as net:
+        await all_submit(net, loud)
+        outcome = await net.finish_round()
+        first, second = (server.model for server in net.servers)
+    assert first["items"].tobytes() == second["items"].tobytes()
+    changed = np.flatnonzero(first["items"].any(axis=1))
+    assert 7 in changed
+    assert len(changed) < 20, "of rows of noise alone, one in a thousand"
+    assert kept_rows(outcome.elements["items"], made.doses.values)[changed].all()
+    assert first["head"].all(), "a dense block has no rows: all of it gets its noise"
+
+
+async def test_the_sum_of_weights_must_be_more_than_its_noise() -> None:
+    made = task(
+        blocks=(Sparse("items", rows=40, select=3, width=2), Dense("count", size=1)),
+        apply="weighted-mean",
+        weights="count",
+        bound=100.0,
+        privacy=LITTLE,
+    )
+    async with simulate(made, model(made), seed=3) as net:
+        await all_submit(net, lambda place: {"count": [1.0]})
+        with pytest.raises(SumRefusedError, match="less than 4 standard deviations of the servers' noise"):
+            await net.finish_round()
+        await all_submit(net, lambda place: {"count": [95.0]})
+        await net.finish_round()
+
+
+# ---- killed at every point
+
+
+async def take_part(client: Client) -> None:
+    for _ in range(2):
+        await client.submit(values(NAMES.index(client.name)))
+        await client.outcome()
+
+
+async def lived_through(crash: Crash | None, rounds: int = 2, **changes: Any) -> World:
+    schedule = Schedule(clients=3, seconds=50.0, rounds=rounds)
+    made = task(**changes)
+    faults = [] if crash is None else [crash]
+    async with world(made, model(made), 5, faults, schedule, clients=NAMES) as lived:
+        for name in NAMES:
+            lived.start(name, take_part)
+        await lived.wait_settled(2)
+        await lived.wait_until(lambda: all(server.status().stage == "resting" for server in lived.servers))
+        return lived
+
+
+def crashes() -> list[Any]:
+    ways = [at for at in declared("ssa") if (at.state, at.after) in WAYS]
+    points = [
+        AtTransition(*at, moment) for at in ways for moment in (MOMENTS[:3] if at.after == "Combined" else MOMENTS)
+    ]
+    found = [Crash(name, point, 1.0) for point in points for name in SERVERS]
+    return [each if each.point.moment in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in found]
+
+
+@pytest.mark.parametrize("crash", crashes(), ids=str)
+async def test_a_killed_server_stands_by_its_noise_and_its_ledger(crash: Crash, autojump_clock: trio.abc.Clock) -> None:
+    lived = await lived_through(crash)
+    assert lived.injector.fired == [crash]
+    assert lived.contradictions == []
+    for number in (1, 2):
+        assert lived.settled[0][number] == lived.settled[1][number]
+        assert lived.settled[0][number].ended == "done"
+    for server in lived.servers:
+        assert server.status().privacy.rounds == 2
+    for name in SERVERS:
+        said: dict[tuple[type, bytes], set[bytes]] = {}
+        for _, note in lived.transcript:
+            if note.sender == name and isinstance(note.message, Commitment | Share):
+                what = note.message.commitment if isinstance(note.message, Commitment) else note.message.nonce
+                said.setdefault((type(note.message), note.message.round_id), set()).add(what)
+        assert said
+        assert all(len(words) == 1 for words in said.values()), "one commitment and one share a round, however often"
+
+
+# ---- the ledger
+
+
+async def test_every_round_is_charged_and_told() -> None:
+    made = task()
+    async with simulate(made, model(made), seed=3) as net:
+        for rounds in (0, 1):
+            status = net.servers[0].status().privacy
+            assert (status.rounds, status.epsilon) == (rounds, TWO_ROUNDS.epsilon(rounds))
+            assert status.next_epsilon == TWO_ROUNDS.epsilon(rounds + 1)
+            await all_submit(net, values)
+            await net.finish_round()
+
+
+async def test_a_round_that_is_aborted_before_it_is_revealed_costs_nothing() -> None:
+    made = task()
+    async with simulate(made, model(made), seed=3) as net:
+        run = await net.servers[0].next_round(0)
+        await net.servers[0].abort_round(run.config.number, "no need")
+        assert [server.status().privacy.rounds for server in net.servers] == [0, 0]
+
+
+async def test_a_spent_budget_opens_no_further_round(autojump_clock: trio.abc.Clock) -> None:
+    """Both servers rest, say why and what to do, and still do when they are started again."""
+    assert TWO_ROUNDS.rounds == 2
+    last = AtTransition("ssa", "Concluded", "PeerConclusion", "Done", "after write", occurrence=2)
+    lived = await lived_through(Crash("S0", last, 1.0), rounds=9)
+    told = [event for _, _, event in lived.events if isinstance(event, PrivacyCharged)]
+    assert sorted((event.number, event.rounds) for event in told) == [(1, 1), (1, 1), (2, 2), (2, 2)]
+    assert {event.epsilon for event in told if event.number == 2} == {TWO_ROUNDS.epsilon(2)}
+    for name, server in zip(SERVERS, lived.servers, strict=True):
+        status = server.status()
+        assert status.stage == "resting"
+        assert "round 3 is not opened: 2 rounds have spent ε = 1." in status.waiting_for
+        assert "agree on a new task" in status.waiting_for
+        warned = [event for _, who, event in lived.events if isinstance(event, Warned) and who == name]
+        assert {event.about for event in warned} == {"privacy"}
+        assert all(3 not in settled for settled in lived.settled)
+
+
+async def test_a_ledger_reads_back_what_it_has_charged() -> None:
+    store, made = MemoryStore(), task()
+    ledger = Ledger(made, store)
+    changes = ledger.changes(7, b"id")
+    await store.commit(*changes)
+    assert ledger.rounds == 0, "it is charged once it is stored"
+    ledger.adopt(7)
+    ledger.adopt(7)
+    assert ledger.changes(7, b"id") == []
+    again = Ledger(made, store)
+    await again.restore()
+    assert (ledger.rounds, again.rounds) == (1, 1)
+    await again.charge_forgotten(8)
+    await again.charge_forgotten(8)
+    assert again.rounds == 2
+    assert "round 9 is not opened" in again.refusal(9)
+    assert Ledger(task(privacy=None, bound=None), store).refusal(9) == ""
