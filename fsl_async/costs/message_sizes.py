@@ -54,12 +54,13 @@ from fsl_async.wire.messages import (
     Receipt,
     Retrieve,
     RosterList,
+    RowCounts,
     Share,
     Submit,
     TossCommitment,
     TossReveal,
 )
-from fsl_async.wire.public_part import SALT_BYTES, Layout, Trees, dense_bytes, forests_of, share_bytes
+from fsl_async.wire.public_part import SALT_BYTES, Layout, Trees, counts_bytes, dense_bytes, forests_of, share_bytes
 
 Framing: TypeAlias = Callable[[Sequence[int]], int]
 """From the lengths of messages to the bytes that they take on a channel."""
@@ -318,12 +319,16 @@ def opening_messages(task: Task, setting: Setting) -> tuple[int, ...]:
 
 
 def round_messages(task: Task, setting: Setting) -> tuple[int, ...]:
-    """What both servers send each other once per round, after the toss, without what clients cause."""
+    """What both servers send each other once per round, after the toss, without what clients cause.
+
+    Where contributors are counted, as many bytes as if every row were opened: there are no more.
+    """
     entries = len(pack_digests(dict.fromkeys(setting.clients, DIGEST)))
     proofs = len(pack_digests(dict.fromkeys(setting.clients, DIGEST + bytes(verifier_bytes(task)))))
     each = (
         message_bytes(RosterList(DIGEST), entries),
         *((message_bytes(Proofs(DIGEST), proofs),) if task.verified else ()),
+        *((message_bytes(RowCounts(DIGEST), counts_bytes(task)),) if task.min_contributors is not None else ()),
         message_bytes(Commitment(DIGEST, DIGEST)),
         message_bytes(Share(DIGEST, DIGEST), share_bytes(task)),
         message_bytes(Conclusion(DIGEST, DIGEST)),

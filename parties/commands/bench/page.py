@@ -23,6 +23,7 @@ COMMANDS = {
     "retrieval": "Authenticated answers beside plain ones",
     "generate": "Generation by a client",
     "bounds": "A bounded update beside the same without a bound, and noise",
+    "contributors": "An update with counts of contributors beside the same without",
     "sketch": "The paper's sketch beside verified trees",
     "round": "A round of secure aggregation",
     "large": "A round with m = 2^25",

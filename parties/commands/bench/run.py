@@ -14,6 +14,7 @@ from fsl_async.errors import MisuseError
 from parties.commands.bench.actors import actors_suite
 from parties.commands.bench.authentication import retrieval_suite
 from parties.commands.bench.bounds import bounds_suite
+from parties.commands.bench.contributors import contributors_suite
 from parties.commands.bench.din import din_suite
 from parties.commands.bench.evaluation import kernels_suite
 from parties.commands.bench.generation import generate_suite
@@ -28,7 +29,7 @@ from parties.commands.bench.workload import Options
 __all__ = ["Suite", "run_bench"]
 
 Suite: TypeAlias = Literal[
-    "kernels", "psr", "generate", "round", "din", "growth", "actors", "retrieval", "bounds", "sketch", "all"
+    "kernels", "psr", "generate", "round", "din", "growth", "actors", "retrieval", "bounds", "contributors", "sketch", "all"
 ]
 
 SUITES: dict[str, Callable[[Options], Iterator[Result]]] = {
@@ -41,10 +42,11 @@ SUITES: dict[str, Callable[[Options], Iterator[Result]]] = {
     "actors": actors_suite,
     "retrieval": retrieval_suite,
     "bounds": bounds_suite,
+    "contributors": contributors_suite,
     "sketch": sketch_suite,
 }
 LARGE = "large"
-WHOLE = ("kernels", "psr", "retrieval", "generate", "bounds", "sketch", "round", LARGE, "din", "growth")
+WHOLE = ("kernels", "psr", "retrieval", "generate", "bounds", "contributors", "sketch", "round", LARGE, "din", "growth")
 """What `all` runs, in this order."""
 
 

@@ -323,8 +323,10 @@ def _reported(question: Question) -> Question:
 
 
 def statement_bytes(setting: Setting, config: RoundConfig) -> int:
-    """The bytes of a client's statement of a round in which all clients were counted."""
+    """The bytes of a client's statement of a round in which all clients were counted, and all rows opened."""
     first, *_ = setting.clients
+    counts = config.task.min_contributors is not None
+    opened = {block.name: bytes(1 + -(-block.rows // 8)) for _, block in config.task.sparse_blocks() if counts}
     report = RoundReport(
         round_id=bytes(DIGEST_BYTES),
         number=setting.number,
@@ -332,6 +334,7 @@ def statement_bytes(setting: Setting, config: RoundConfig) -> int:
         clients=setting.clients,
         excluded={},
         model=config.model,
+        opened_rows=opened,
     )
     named = config.task.participants == "names"
     return len(Statement.of(report, first, included=True, named=named).canonical())

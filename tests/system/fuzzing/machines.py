@@ -70,6 +70,10 @@ def _counted(state: ssa.Round) -> dict[str, bytes]:
     return dict(getattr(state, "counted", {}))
 
 
+def _counts(state: ssa.Round) -> tuple[bytes, ...]:
+    return state.counts if isinstance(state, ssa.Committed | ssa.Revealed | ssa.Combined) else ()
+
+
 def _proofs(state: ssa.Round, variant: int) -> dict[str, bytes]:
     """A proof for each client of the roster; of some another one than the usual."""
     roster = sorted(getattr(state, "roster", {}))
@@ -79,9 +83,7 @@ def _proofs(state: ssa.Round, variant: int) -> dict[str, bytes]:
 def _commitment(state: ssa.Round, terms: ssa.Terms, variant: int) -> bytes:
     if variant % 4 == 3:
         return key(variant)
-    return ssa.share_commitment(
-        terms, 1 - terms.server, _counted(state), key(variant % 4), key(1), getattr(state, "counts", ())
-    )
+    return ssa.share_commitment(terms, 1 - terms.server, _counted(state), key(variant % 4), key(1), _counts(state))
 
 
 def _said(data: bytes, peer: str) -> Event:
