@@ -29,7 +29,18 @@ from parties.commands.bench.workload import Options
 __all__ = ["Suite", "run_bench"]
 
 Suite: TypeAlias = Literal[
-    "kernels", "psr", "generate", "round", "din", "growth", "actors", "retrieval", "bounds", "contributors", "sketch", "all"
+    "kernels",
+    "psr",
+    "generate",
+    "round",
+    "din",
+    "growth",
+    "actors",
+    "retrieval",
+    "bounds",
+    "contributors",
+    "sketch",
+    "all",
 ]
 
 SUITES: dict[str, Callable[[Options], Iterator[Result]]] = {
