@@ -1,0 +1,276 @@
+"""Rounds of real servers with a bound: clients that cheat are left out, servers that lie leave out nobody unseen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import fsl_async.client.bound as library
+from fsl_async import Dense, PeerViolationError, Ring, Sparse, Task
+from fsl_async.bounds import BoundTerms, private_part
+from fsl_async.bounds.client import packed
+from fsl_async.bounds.field import field_of
+from fsl_async.bounds.projection import project
+from fsl_async.bounds.sum_of_squares import prove
+from fsl_async.bounds.words import signed
+from fsl_async.digests import DIGEST_BYTES
+from fsl_async.protocols import ssa
+from fsl_async.protocols.machine import Event
+from fsl_async.randomness import Randomness
+from fsl_async.ring import Elements
+from fsl_async.wire.client_digests import pack_digests, unpack_digests
+from fsl_async.wire.messages import Message, Proofs
+from parties import RequestDeniedError, simulate
+
+from .byzantine import CLIENTS, MODEL, TASK, VICTIM, Byzantine, Said, flipped
+from .meeting import meet
+from .peer_attacks import Ending, Mutation
+
+BLOCKS = (Sparse("items", rows=64, select=4, width=2), Dense("head", size=3))
+METHODS = {
+    "exact": {"ring": Ring(64, fraction_bits=10), "bound_proof": "exact"},
+    "exact 128": {"ring": Ring(128, fraction_bits=40), "bound_proof": "exact"},
+    "projected": {"ring": Ring(32, fraction_bits=10), "bound_proof": "projected"},
+}
+ROUND = {"items": np.zeros((64, 2)), "head": np.zeros(3)}
+
+Forge = Callable[[BoundTerms, Elements, bytes, bytes, Randomness], bytes]
+
+
+def bounded(method: str) -> Task:
+    return Task(
+        name="bounded", blocks=BLOCKS, updates="any", min_clients=2, max_clients=6, bound=1.0, **METHODS[method]
+    )
+
+
+def update(size: float) -> dict[str, object]:
+    """Of norm 3 × size, a third of it in the dense block."""
+    return {"items": ([1, 7], np.full((2, 2), size * 2**0.5)), "head": np.array([size, 0, 0])}
+
+
+# ---- what a changed library can send of an update that is too large
+
+
+def proves_another(terms: BoundTerms, elements: Elements, msk: bytes, bind: bytes, randomness: Randomness) -> bytes:
+    """An honest proof, of nothing at all."""
+    return private_part(terms, np.zeros_like(elements), msk, bind, randomness)
+
+
+def proves_a_shrunk_one(
+    terms: BoundTerms, elements: Elements, msk: bytes, bind: bytes, randomness: Randomness
+) -> bytes:
+    """An honest proof of an eighth of the update."""
+    ring = Ring(terms.ring_bits)
+    small = [number // 8 for number in signed(elements, terms.ring_bits)]
+    data = b"".join((n % 2**terms.ring_bits).to_bytes(terms.ring_bits // 8, "little") for n in small)
+    return private_part(terms, ring.from_bytes(data, len(small)), msk, bind, randomness)
+
+
+def proves_what_there_is(
+    terms: BoundTerms, elements: Elements, msk: bytes, bind: bytes, randomness: Randomness
+) -> bytes:
+    """The true values, squares as if nothing were missing, and their true polynomial."""
+    weights = signed(elements, terms.ring_bits)
+    masked = [0, 0, 0, 0]
+    if not terms.exact:
+        half = 2 ** (terms.ring_bits - 1)
+        projected = project(bind, terms.projections, elements, terms.ring_bits)
+        masked = [(number + half) % (2 * half) - half for number in projected] + masked
+        masked = [max(value, -terms.offset) for value in masked]
+    return _forged(terms, weights, masked, msk, bind, randomness)
+
+
+def proves_with_all_bits(
+    terms: BoundTerms, elements: Elements, msk: bytes, bind: bytes, randomness: Randomness
+) -> bytes:
+    """Integers as large as they may be."""
+    masked = [2 ** (8 * terms.mask_bytes - 1) - 1 - terms.offset] * terms.masked
+    return _forged(terms, signed(elements, terms.ring_bits), masked, msk, bind, randomness)
+
+
+def proves_for_another_round(
+    terms: BoundTerms, elements: Elements, msk: bytes, bind: bytes, randomness: Randomness
+) -> bytes:
+    """An honest proof of another update in another round, whose binding is another."""
+    return private_part(terms, np.zeros_like(elements), msk, bytes(32), randomness)
+
+
+def _forged(
+    terms: BoundTerms, weights: list[int], masked: list[int], msk: bytes, bind: bytes, randomness: Randomness
+) -> bytes:
+    field = field_of(terms.ring_bits)
+    seeds = field.reduce(randomness(field.drawn_bytes * terms.wires.count))
+    values = [*weights, *masked] if terms.exact else masked
+    return packed(terms, masked, prove(terms.wires, values, seeds), msk, bind)
+
+
+FORGERIES: tuple[Forge, ...] = (
+    proves_another,
+    proves_a_shrunk_one,
+    proves_what_there_is,
+    proves_with_all_bits,
+    proves_for_another_round,
+)
+
+
+def change_the_library(monkeypatch: pytest.MonkeyPatch, forge: Forge) -> None:
+    """Whoever's update is too large takes the changed library; all others the true one."""
+
+    def either(terms: BoundTerms, elements: Elements, msk_other: bytes, bind: bytes, randomness: Randomness) -> bytes:
+        squares = sum(number * number for number in signed(elements, terms.ring_bits))
+        made = private_part if squares <= terms.norm**2 else forge
+        return made(terms, elements, msk_other, bind, randomness)
+
+    monkeypatch.setattr(library, "private_part", either)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("forge", FORGERIES, ids=lambda forge: forge.__name__)
+async def test_a_client_that_cheats_is_left_out_and_nobody_else(
+    method: str, forge: Forge, monkeypatch: pytest.MonkeyPatch, seed: int, autojump_clock
+) -> None:
+    change_the_library(monkeypatch, forge)
+    async with simulate(bounded(method), ROUND, seed=seed) as network:
+        for name, size in (("alice", 0.25), ("mallory", 1.0), ("bob", 0.125)):
+            async with network.client(name) as client:
+                await client.submit(update(size))
+        outcome = await network.finish_round()
+        assert outcome.clients == ("alice", "bob")
+        assert outcome.excluded == {"mallory": "bound"}
+        np.testing.assert_allclose(outcome.update["head"], [0.375, 0, 0], atol=0.01)
+        np.testing.assert_allclose(outcome.update["items"][[1, 7]], 0.375 * 2**0.5, atol=0.01)
+        for server in network.servers:
+            (evidence,) = await server.evidence.entries()
+            assert evidence.kind == "bound"
+            assert "mallory" in evidence.about
+
+
+# ---- parts that cannot be read, or come twice
+
+
+def too_short(private: bytes, terms: BoundTerms) -> bytes:
+    return private[:-1]
+
+
+def beyond_the_prime(private: bytes, terms: BoundTerms) -> bytes:
+    size = terms.field.element_bytes
+    return private[:-size] + b"\xff" * size
+
+
+@pytest.mark.parametrize(("spoil", "says"), [(too_short, "bytes"), (beyond_the_prime, "is not below the prime")])
+async def test_a_part_that_cannot_be_read_is_refused_by_name_and_nobody_else_hurt(
+    spoil: Callable[[bytes, BoundTerms], bytes], says: str, monkeypatch: pytest.MonkeyPatch, seed: int, autojump_clock
+) -> None:
+    change_the_library(monkeypatch, lambda terms, *others: spoil(proves_another(terms, *others), terms))
+    async with simulate(bounded("exact"), ROUND, seed=seed) as network:
+        for name in ("alice", "bob"):
+            async with network.client(name) as client:
+                await client.submit(update(0.25))
+        async with network.client("mallory") as client:
+            with pytest.raises(RequestDeniedError, match=says):
+                await client.submit(update(1.0))
+        outcome = await network.finish_round()
+        assert outcome.clients == ("alice", "bob")
+
+
+async def test_every_proof_has_a_salt_of_its_own(monkeypatch: pytest.MonkeyPatch, seed: int, autojump_clock) -> None:
+    binds: list[bytes] = []
+
+    def noted(terms: BoundTerms, elements: Elements, msk: bytes, bind: bytes, randomness: Randomness) -> bytes:
+        binds.append(bind)
+        return private_part(terms, elements, msk, bind, randomness)
+
+    monkeypatch.setattr(library, "private_part", noted)
+    async with simulate(bounded("exact"), ROUND, seed=seed) as network:
+        for _ in range(2):
+            for name in ("alice", "bob"):
+                async with network.client(name) as client:
+                    await client.submit(update(0.25))
+            await network.finish_round()
+    assert len(set(binds)) == len(binds) == 4
+
+
+# ---- servers that lie
+
+WHOLE = Task(**{name: getattr(TASK, name) for name in TASK.__struct_fields__} | {"bound": 20.0})
+"""What the other attacks of servers are tried on, with a bound that its five clients keep."""
+
+
+class AnswersWrongly(Byzantine):
+    """Says something else of the victim's bound, and abides by it."""
+
+    def spoilt(self, answer: bytes) -> bytes:
+        """What it says in place of an answer."""
+        return flipped(answer)
+
+    def hear(self, event: Event) -> tuple[Event, ...]:
+        if isinstance(event, ssa.Evaluated):
+            own = event.proofs[VICTIM]
+            wrong = own[:DIGEST_BYTES] + self.spoilt(own[DIGEST_BYTES:])
+            event = ssa.Evaluated(event.proofs | {VICTIM: wrong})
+        return (event,)
+
+
+class AnswersNothing(AnswersWrongly):
+    def spoilt(self, answer: bytes) -> bytes:
+        return bytes(len(answer))
+
+
+class AnswersTooLittle(Byzantine):
+    """Tells the other server what cannot be an answer."""
+
+    def spoilt(self, answer: bytes) -> bytes:
+        """What it says in place of an answer."""
+        return answer[:-1]
+
+    def say(self, message: Message, bulk: bytes) -> Said:
+        if isinstance(message, Proofs):
+            entries = unpack_digests(bulk, 10, "the test", self.running.course.terms.proof_bytes)
+            own = entries[VICTIM]
+            bulk = pack_digests(entries | {VICTIM: own[:DIGEST_BYTES] + self.spoilt(own[DIGEST_BYTES:])})
+        yield message, bulk
+
+
+class AnswersBeyondThePrime(AnswersTooLittle):
+    def spoilt(self, answer: bytes) -> bytes:
+        return b"\xff" * len(answer)
+
+
+@pytest.mark.parametrize("index", [0, 1], ids="by S{}".format)
+@pytest.mark.parametrize("mutant", [AnswersWrongly, AnswersNothing])
+async def test_a_server_can_leave_a_client_out_but_not_unseen(
+    mutant: type[Byzantine], index: int, seed: int, autojump_clock
+) -> None:
+    account = await meet(Mutation("answers wrongly", mutant, Ending.GOES_ON, "bound"), index, seed, WHOLE)
+    assert account.mutant.fired
+    assert account.report[0].excluded == {VICTIM: "bound"}
+    assert account.report[0].clients == tuple(name for name in CLIENTS if name != VICTIM)
+    (evidence,) = account.evidence
+    assert evidence.kind == "bound"
+    assert VICTIM in evidence.about
+    assert f"S{index}" in evidence.about
+
+
+@pytest.mark.parametrize("index", [0, 1], ids="by S{}".format)
+@pytest.mark.parametrize("mutant", [AnswersTooLittle, AnswersBeyondThePrime])
+async def test_a_malformed_answer_halts_the_honest_server(
+    mutant: type[Byzantine], index: int, seed: int, autojump_clock
+) -> None:
+    account = await meet(Mutation("answers nonsense", mutant, Ending.HALTS, ""), index, seed, WHOLE)
+    (error,) = account.halts[1 - index]
+    assert isinstance(error, PeerViolationError)
+    assert error.peer == f"S{index}"
+    assert re.search("not in canonical form|is not below the prime", str(error))
+    assert not account.sums
+
+
+@pytest.mark.parametrize("index", [0, 1], ids="by S{}".format)
+async def test_with_a_bound_and_without_a_lie_all_are_counted(index: int, seed: int, autojump_clock) -> None:
+    account = await meet(Mutation("none", Byzantine, Ending.GOES_ON, ""), index, seed, WHOLE)
+    assert account.report[0].clients == CLIENTS
+    assert not account.halts
+    assert account.evidence == []
+    assert MODEL["items"].shape == (64, 2)
