@@ -12,7 +12,18 @@ __all__ = ["bench"]
 
 def bench(
     suite: Literal[
-        "kernels", "psr", "generate", "round", "din", "growth", "actors", "retrieval", "bounds", "sketch", "all"
+        "kernels",
+        "psr",
+        "generate",
+        "round",
+        "din",
+        "growth",
+        "actors",
+        "retrieval",
+        "bounds",
+        "contributors",
+        "sketch",
+        "all",
     ],
     *,
     rows: int | None = None,

@@ -69,7 +69,7 @@ def _client(case: Case, task: Task) -> Client:
     config = structs.replace(case.config, task=task)
     rows = draw.choice(case.rows, case.select, replace=False).astype(np.uint32)
     grove = plant(config, {0: rows}, MasterSeeds.fresh(source), source)
-    values = draw.integers(1, 2**15, size=(case.select, case.width)).astype(np.float64)
+    values = draw.integers(1, 2**15, size=(case.select, case.width))
     return Client("counted", config, grove, task.ring.encode(values, largest=2**15))
 
 
