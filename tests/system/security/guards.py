@@ -38,6 +38,7 @@ STORED = "tests/system/security/test_stored_words.py"
 ONE_FORM = "tests/transport/test_one_form_of_a_key.py"
 REFUSED = "tests/system/security/test_refused_sums.py"
 MALFORMED = "tests/system/security/test_malformed_trees.py"
+BOUND_ROUNDS = "tests/system/security/test_bounds.py"
 BOUND_ATTACKS, BOUND_TERMS = (f"tests/fsl_async/bounds/test_{name}.py" for name in ("attacks", "terms"))
 PLAIN = "tests/fsl_async/test_plain_union_rounds.py"
 ABSENCE = "tests/system/security/test_absence.py"
@@ -214,6 +215,41 @@ GUARDS = (
         "if self.max_clients**2 * self.payloads * terms.guaranteed_square >= 4 ** (self.ring_bits - 1):",
         "if False:",
         (BOUND_TERMS,),
+    ),
+    Guard(
+        "bound in rounds: what both servers say is judged",
+        ROUND,
+        "elif terms.bound is not None and not accepts(terms.bound, mine[DIGEST_BYTES:], other[DIGEST_BYTES:]):",
+        "elif False:",
+        (BOUND_ROUNDS,),
+    ),
+    Guard(
+        "bound in rounds: an answer has its form",
+        ROUND,
+        "check_answer(terms.bound, other[DIGEST_BYTES:], terms.peer)",
+        "pass",
+        (BOUND_ROUNDS,),
+    ),
+    Guard(
+        "bound in rounds: a private part has its form",
+        SUBMISSIONS,
+        "check_private(terms, private, client)",
+        "pass",
+        (BOUND_ROUNDS,),
+    ),
+    Guard(
+        "bound in rounds: a private part is the one that was committed to",
+        SUBMISSIONS,
+        "if not same(private_digest(private, msk), message.bound_digest):",
+        "if False:",
+        (BOUND_ROUNDS,),
+    ),
+    Guard(
+        "bound in rounds: every proof has a salt of its own",
+        "fsl_async/client/bound.py",
+        "salt = randomness(SALT_BYTES)",
+        "salt = bytes(SALT_BYTES)",
+        (BOUND_ROUNDS,),
     ),
     # trees
     Guard(

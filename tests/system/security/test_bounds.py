@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -22,10 +23,10 @@ from fsl_async.protocols.machine import Event
 from fsl_async.randomness import Randomness
 from fsl_async.ring import Elements
 from fsl_async.wire.client_digests import pack_digests, unpack_digests
-from fsl_async.wire.messages import Message, Proofs
-from parties import RequestDeniedError, simulate
+from fsl_async.wire.messages import Message, Proofs, Submit
+from parties import RequestDeniedError, SumRefusedError, simulate
 
-from .byzantine import CLIENTS, MODEL, TASK, VICTIM, Byzantine, Said, flipped
+from .byzantine import CLIENTS, MODEL, TASK, VICTIM, Byzantine, Said, flipped, with_error
 from .meeting import meet
 from .peer_attacks import Ending, Mutation
 
@@ -176,21 +177,24 @@ async def test_a_part_that_cannot_be_read_is_refused_by_name_and_nobody_else_hur
         assert outcome.clients == ("alice", "bob")
 
 
-async def test_every_proof_has_a_salt_of_its_own(monkeypatch: pytest.MonkeyPatch, seed: int, autojump_clock) -> None:
-    binds: list[bytes] = []
+async def test_a_part_that_was_not_committed_to_is_refused(
+    monkeypatch: pytest.MonkeyPatch, seed: int, autojump_clock
+) -> None:
+    monkeypatch.setattr(library, "private_digest", lambda private, msk: bytes(DIGEST_BYTES))
+    async with simulate(bounded("exact"), ROUND, seed=seed) as network, network.client("mallory") as client:
+        with pytest.raises(RequestDeniedError, match="does not match its digest"):
+            await client.submit(update(0.25))
 
-    def noted(terms: BoundTerms, elements: Elements, msk: bytes, bind: bytes, randomness: Randomness) -> bytes:
-        binds.append(bind)
-        return private_part(terms, elements, msk, bind, randomness)
 
-    monkeypatch.setattr(library, "private_part", noted)
+async def test_every_proof_has_a_salt_of_its_own(seed: int, autojump_clock) -> None:
     async with simulate(bounded("exact"), ROUND, seed=seed) as network:
         for _ in range(2):
             for name in ("alice", "bob"):
                 async with network.client(name) as client:
                     await client.submit(update(0.25))
             await network.finish_round()
-    assert len(set(binds)) == len(binds) == 4
+        salts = [notice.message.bound_salt for notice in network.transcript if isinstance(notice.message, Submit)]
+    assert (len(salts), len(set(salts))) == (8, 4)
 
 
 # ---- servers that lie
@@ -274,3 +278,51 @@ async def test_with_a_bound_and_without_a_lie_all_are_counted(index: int, seed: 
     assert not account.halts
     assert account.evidence == []
     assert MODEL["items"].shape == (64, 2)
+
+
+class AddsWhatNoClientCan(Byzantine):
+    """Adds an error to one weight of its share: less than a client may submit for it, more than any has proved."""
+
+    def hear(self, event: Event) -> tuple[Event, ...]:
+        if isinstance(event, ssa.Summed):
+            event = with_error(self, event, slice(10, 11), 1_000)
+        return (event,)
+
+
+@pytest.mark.parametrize("index", [0, 1], ids="by S{}".format)
+async def test_a_sum_longer_than_what_its_clients_have_proved_is_refused_and_the_server_named(
+    index: int, seed: int, autojump_clock
+) -> None:
+    account = await meet(Mutation("adds", AddsWhatNoClientCan, Ending.GOES_ON, ""), index, seed, WHOLE)
+    assert account.mutant.fired
+    (report,) = account.report
+    assert (report.ended, report.clients, report.counted) == ("refused", CLIENTS, ())
+    assert all(isinstance(told, SumRefusedError) for told in account.clients.values())
+    (entry,) = account.evidence
+    assert (entry.kind, entry.about) == ("excess", f"S{index}")
+    for server in (account.honest, account.mutant):
+        assert not server.model["items"].any()
+
+
+# ---- sessions
+
+
+async def test_every_epoch_of_a_session_is_proved_anew(
+    monkeypatch: pytest.MonkeyPatch, seed: int, autojump_clock
+) -> None:
+    change_the_library(monkeypatch, proves_a_shrunk_one)
+    task = msgspec.structs.replace(bounded("exact"), selection="fixed")
+    async with (
+        simulate(task, ROUND, seed=seed) as network,
+        network.client("alice") as alice,
+        network.client("mallory") as mallory,
+        network.client("bob") as bob,
+    ):
+        for size, counted in ((0.25, True), (0.7, False), (0.125, True)):
+            for client in (alice, bob):
+                await client.submit(update(0.25))
+            await mallory.submit(update(size))
+            outcome = await network.finish_round()
+            assert ("mallory" in outcome.clients) is counted
+            assert outcome.excluded == ({} if counted else {"mallory": "bound"})
+            assert (await mallory.outcome()).counted is counted
