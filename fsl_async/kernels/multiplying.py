@@ -11,7 +11,7 @@ import hashlib
 import numpy as np
 
 from fsl_async.kernels.aes import active_isa
-from fsl_async.kernels.rows.shelves import multiply_rows, products_of_words, shelf_of
+from fsl_async.kernels.rows.shelves import RUN, multiply_rows, products_of_words, shelf_of
 from fsl_async.kernels.selftest import KernelFaultError
 from fsl_async.kernels.simd.carryless import Multiplier, Unit, unit_for
 from fsl_async.kernels.simd.isa import Isa, Keys, find_isa, isa_of, processor_features
@@ -67,7 +67,8 @@ def sums_digest(multiplier: Multiplier) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for row_bytes in ROW_BYTES:
         rows = (np.arange(ROWS * row_bytes) * 157 + row_bytes).astype(np.uint8).reshape(ROWS, row_bytes)
-        leaves = np.array([[0, 0xF0E1D2C3B4A59687 + row] for row in range(ROWS)], dtype=np.uint64)
+        leaves = np.zeros((ROWS + RUN, 2), dtype=np.uint64)
+        leaves[:ROWS, 1] = [0xF0E1D2C3B4A59687 + row for row in range(ROWS)]
         shelf = shelf_of(rows, ROWS)
         sums = np.zeros(2 * shelf.words, dtype=np.uint64)
         multiply_rows(multiplier, shelf, leaves, sums)

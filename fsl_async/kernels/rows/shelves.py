@@ -94,15 +94,17 @@ def multiply_rows(multiplier: Multiplier, shelf: Shelf, leaves: Blocks, sums: Wo
     Args:
         multiplier: how to multiply.
         shelf: the rows.
-        leaves: blocks with the keys as their high words and zeros as their low ones; shape (rows, 2).
+        leaves: blocks with the keys as their high words and zeros as their low ones; shape (rows + RUN, 2), the last
+            RUN of them zeros.
         sums: flat; for every piece its products, as `absorb` orders them, XORed in place.
     """
     nothing = np.zeros(RUN * (PIECES[0] // WORD_BYTES), dtype=np.uint64)
-    for start in range(0, len(leaves), RUN):
-        count, done = min(RUN, len(leaves) - start), 0
+    total = len(leaves) - RUN
+    for start in range(0, total, RUN):
+        count, done = min(RUN, total - start), 0
         for piece in range(len(shelf.pieces)):
             offset, size = shelf.pieces[piece]
             first = start * shelf.row_bytes + offset
-            rows = Rows(shelf.table, first, shelf.row_bytes, first, 0)
-            absorb(multiplier, size, leaves, start, count, rows, nothing, sums[2 * done :])
+            rows = Rows(shelf.table, first, first, shelf.row_bytes, first, first, 0)
+            absorb(multiplier, size, leaves, (start, total), count, rows, nothing, sums[2 * done :])
             done += (size + 7) >> 3

@@ -1,4 +1,4 @@
-"""What one leaf of many trees adds to their answers and to a tag, a piece of the row at a time.
+"""What two leaves of many trees add to their answers and to a tag, a piece of the row at a time.
 
 A row is cut into *pieces* of 8, 4, 2 or 1 words, of which one may overlap another, and a last one of 1 to 7 bytes that
 counts as a word. Of each piece one pass over the rows loads it, XORs it into its bin's answer if the leaf's lowest bit
@@ -46,49 +46,63 @@ STREAMS = 8
 
 
 class Rows(NamedTuple):
-    """The same piece of rows that lie side by side.
+    """The same piece of rows that lie side by side, twice: those under one leaf and those under another.
 
     Attributes:
         table: the bytes of a segment of the model, flat.
         first: the piece's first byte in the first row.
+        second: the same under the other leaf.
         pitch: bytes from one row to the next.
         fetched: the first byte of what is fetched from memory meanwhile; it may lie outside the table.
-        step: bytes fetched for every row.
+        also_fetched: the same of something else.
+        step: bytes of both that are fetched for every row.
     """
 
     table: Bytes
     first: int
+    second: int
     pitch: int
     fetched: int
+    also_fetched: int
     step: int
 
 
 def absorb(
-    multiplier: Multiplier, size: int, leaves: Blocks, row: int, count: int, rows: Rows, answers: Words, sums: Words
+    multiplier: Multiplier,
+    size: int,
+    leaves: Blocks,
+    places: tuple[int, int],
+    count: int,
+    rows: Rows,
+    answers: Words,
+    sums: Words,
 ) -> None:
-    """Add one leaf of each of `count` trees to their answers and to the sum of products.
+    """Add two leaves of each of `count` trees to their answers and to the sum of products.
+
+    A leaf whose block is zero adds nothing.
 
     Args:
         multiplier: how to multiply.
         size: bytes of the piece.
         leaves: blocks of the leaves, flat; shape (n, 2).
-        row: the place of the first tree's leaf.
-        count: how many trees, one row each.
+        places: of the first tree's two leaves.
+        count: how many trees, one row under each leaf.
         rows: the rows under the leaves.
         answers: the piece of each tree's answer, side by side; flat, XORed in place.
         sums: the products of the piece's words at even places, then of those at odd places; flat, XORed in place.
     """
     words = words_of(size)
-    keys, chosen = leaves[row : row + count, 1:], leaves[row : row + count, :1] & np.uint64(1)
-    piece = np.zeros((count, words * WORD_BYTES), dtype=np.uint8)
-    for tree in range(count):
-        start = rows.first + tree * rows.pitch
-        piece[tree, :size] = rows.table[start : start + size]
-    values = piece.view(np.uint64)
-    answers[: count * words] ^= (values * chosen).reshape(-1)
-    low, high = products(keys, values)
-    both = np.bitwise_xor.reduce(np.stack([low, high], axis=2), axis=0)
-    sums[: 2 * words] ^= np.concatenate([both[::2], both[1::2]]).reshape(-1)
+    for place, first in zip(places, (rows.first, rows.second), strict=True):
+        keys, chosen = leaves[place : place + count, 1:], leaves[place : place + count, :1] & np.uint64(1)
+        piece = np.zeros((count, words * WORD_BYTES), dtype=np.uint8)
+        for tree in range(count):
+            start = first + tree * rows.pitch
+            piece[tree, :size] = rows.table[start : start + size]
+        values = piece.view(np.uint64)
+        answers[: count * words] ^= (values * chosen).reshape(-1)
+        low, high = products(keys, values)
+        both = np.bitwise_xor.reduce(np.stack([low, high], axis=2), axis=0)
+        sums[: 2 * words] ^= np.concatenate([both[::2], both[1::2]]).reshape(-1)
 
 
 def deliver_piece(size: int, pieces: Words, count: int, answers: Bytes, start: int, offset: int) -> None:
@@ -126,11 +140,11 @@ def absorb_kept(
         sums: the first query's, as for `absorb`; flat, XORed in place.
         pitch: words from one query's sums to the next one's.
     """
-    blocks, answers = np.zeros((count, 2), dtype=np.uint64), np.zeros(count * words_of(size), dtype=np.uint64)
+    blocks, answers = np.zeros((2 * count, 2), dtype=np.uint64), np.zeros(count * words_of(size), dtype=np.uint64)
     for query in range(QUERIES):
         first = kept.first + query * kept.pitch
-        blocks[:, 1] = kept.keys[first : first + count]
-        absorb(multiplier, size, blocks, 0, count, rows, answers, sums[query * pitch :])
+        blocks[:count, 1] = kept.keys[first : first + count]
+        absorb(multiplier, size, blocks, (0, count), count, rows, answers, sums[query * pitch :])
 
 
 def words_of(size: int) -> int:
@@ -153,10 +167,15 @@ def products(keys: Words, words: Words) -> tuple[Words, Words]:
 
 
 @overload(absorb, strict=False)
-def _compile(multiplier: Any, size: Any, leaves: Any, row: Any, count: Any, rows: Any, answers: Any, sums: Any) -> Any:
-    def body(multiplier: Any, size: Any, leaves: Any, row: Any, count: Any, rows: Any, answers: Any, sums: Any) -> None:
-        strides = (rows.first, rows.pitch, rows.fetched, rows.step)
-        _emit(multiplier, size, leaves, row, count, rows.table, strides, answers, sums)  # type: ignore[call-arg]
+def _compile(
+    multiplier: Any, size: Any, leaves: Any, places: Any, count: Any, rows: Any, answers: Any, sums: Any
+) -> Any:
+    def body(
+        multiplier: Any, size: Any, leaves: Any, places: Any, count: Any, rows: Any, answers: Any, sums: Any
+    ) -> None:
+        sources = (rows.first, rows.second, rows.fetched, rows.also_fetched)
+        strides = (rows.pitch, rows.step)
+        _emit(multiplier, size, leaves, places, count, rows.table, sources, strides, answers, sums)  # type: ignore[call-arg]
 
     return body
 
@@ -167,26 +186,30 @@ def _emit(
     multiplier: Any,
     size: Any,
     leaves: Any,
-    row: Any,
+    places: Any,
     count: Any,
     table: Any,
+    sources: Any,
     strides: Any,
     answers: Any,
     sums: Any,
 ) -> Any:
-    kinds = (multiplier, types.intp, leaves, types.intp, types.intp, table, strides, answers, sums)
+    kinds = (multiplier, types.intp, leaves, places, types.intp, table, sources, strides, answers, sums)
 
     def generate(context: Any, builder: Builder, signature: Any, values: Sequence[Value]) -> Any:
-        def address(argument: int) -> Value:
-            return address_of(context, builder, signature.args[argument], values[argument])
+        def addresses(argument: int, offsets: Sequence[Value]) -> list[Value]:
+            start = address_of(context, builder, signature.args[argument], values[argument])
+            return [builder.gep(start, [offset]) for offset in offsets]
 
-        kind = multiplier.instance_class
-        leaf = builder.gep(address(2), [builder.mul(values[3], emit.I64(16))])
-        first, pitch, fetched, step = (builder.extract_value(values[6], place) for place in range(4))
-        source, ahead = (builder.gep(address(5), [offset]) for offset in (first, fetched))
+        def parts(argument: int) -> list[Value]:
+            return [builder.extract_value(values[argument], i) for i in range(len(signature.args[argument]))]
+
+        nodes = addresses(2, [builder.mul(place, emit.I64(16)) for place in parts(3)])
+        rows = addresses(5, parts(6))
+        targets = [addresses(argument, [emit.I64(0)])[0] for argument in (8, 9)]
         for case in cases(builder, values[1], PIECES + RESTS):
-            emitter = _Piece(builder, kind, case)
-            emitter.pass_over(leaf, values[4], (source, ahead), (pitch, step), (address(7), address(8)))
+            emitter = _Piece(builder, multiplier.instance_class, case)
+            emitter.pass_over(nodes, values[4], rows[:2], rows[2:], parts(7), targets)
         return context.get_dummy_value()
 
     return types.void(*kinds), generate
@@ -285,27 +308,33 @@ class _Piece:
 
     def pass_over(
         self,
-        leaf: Value,
+        nodes: Sequence[Value],
         count: Value,
-        sources: tuple[Value, Value],
-        strides: tuple[Value, Value],
-        targets: tuple[Value, Value],
+        sources: Sequence[Value],
+        fetched: Sequence[Value],
+        strides: Sequence[Value],
+        targets: Sequence[Value],
     ) -> None:
-        """Absorb `count` rows; sources are where the rows are and what is fetched, strides the way to the next ones."""
-        builder, (answers, sums) = self._builder, targets
+        """Absorb `count` rows under each of two leaves; the strides are of sources and of what is fetched."""
+        builder, (answers, sums), (pitch, step) = self._builder, targets, strides
         registers = self._registers(sums)
         self._begin(registers)
-        stream = builder.mul(builder.sdiv(count, emit.I64(STREAMS)), strides[1])
+        stream = builder.mul(builder.sdiv(count, emit.I64(STREAMS)), step)
         with loop(builder, count) as tree:
-            node = builder.gep(leaf, [builder.mul(tree, emit.I64(16))])
-            control, key = (self._word(node, 8 * place) for place in (0, 1))
-            place = builder.gep(sources[0], [builder.mul(tree, strides[0])])
-            lane = builder.mul(builder.and_(tree, emit.I64(STREAMS - 1)), stream)
-            ahead = builder.add(lane, builder.mul(builder.sdiv(tree, emit.I64(STREAMS)), strides[1]))
-            prefetch(builder, builder.gep(sources[1], [ahead]), FETCH_LEVEL)
-            piece = self._load(place)
-            self._choose(builder.gep(answers, [builder.mul(tree, emit.I64(8 * self._words))]), control, piece)
-            self._add(registers, piece, key)
+            turn = builder.mul(builder.and_(tree, emit.I64(STREAMS - 1)), stream)
+            ahead = builder.add(turn, builder.mul(builder.sdiv(tree, emit.I64(STREAMS)), step))
+            for start in fetched:
+                prefetch(builder, builder.gep(start, [ahead]), FETCH_LEVEL)
+            answer = builder.gep(answers, [builder.mul(tree, emit.I64(8 * self._words))])
+            pointer = builder.bitcast(answer, self._type.as_pointer())
+            total = builder.load(pointer, align=8)
+            for start, source in zip(nodes, sources, strict=True):
+                node = builder.gep(start, [builder.mul(tree, emit.I64(16))])
+                control, key = (self._word(node, 8 * place) for place in (0, 1))
+                piece = self._load(builder.gep(source, [builder.mul(tree, pitch)]))
+                total = builder.xor(total, self._chosen(control, piece))
+                self._add(registers, piece, key)
+            builder.store(total, pointer, align=8)
         self._end(registers)
 
     def pass_with(self, sets: Sequence[tuple[Value, Value]], count: Value, source: Value, pitch: Value) -> None:
@@ -358,11 +387,9 @@ class _Piece:
         word = builder.zext(piece, emit.I64)
         return builder.insert_element(ir.Constant(self._type, ir.Undefined), word, emit.I32(0))
 
-    def _choose(self, address: Value, control: Value, piece: Value) -> None:
-        """XOR a piece into an answer where the control bit is 1."""
+    def _chosen(self, control: Value, piece: Value) -> Value:
+        """A piece where the control bit is 1, zeros elsewhere."""
         builder = self._builder
         mask = builder.sub(emit.I64(0), builder.and_(control, emit.I64(1)))
         vector = builder.insert_element(ir.Constant(self._type, ir.Undefined), mask, emit.I32(0))
-        masks = emit.shuffle(builder, vector, [0] * self._words)
-        pointer = builder.bitcast(address, self._type.as_pointer())
-        builder.store(builder.xor(builder.load(pointer, align=8), builder.and_(piece, masks)), pointer, align=8)
+        return builder.and_(piece, emit.shuffle(builder, vector, [0] * self._words))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from fsl_async.kernels.arrays import read_only
 from fsl_async.kernels.multiplying import active_multiplier
-from fsl_async.kernels.rows.shelves import multiply_rows, products_of_words, shelf_of, tag_words
+from fsl_async.kernels.rows.shelves import RUN, multiply_rows, products_of_words, shelf_of, tag_words
 
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
@@ -65,8 +65,8 @@ def _tag_of(keys: Words, rows: Bytes) -> Words:
     """The sum of keys times rows, (n,) and (n, row_bytes), reduced."""
     count, row_bytes = rows.shape
     shelf = shelf_of(rows, count)
-    leaves = np.zeros((count, 2), dtype=np.uint64)
-    leaves[:, 1] = keys
+    leaves = np.zeros((count + RUN, 2), dtype=np.uint64)
+    leaves[:count, 1] = keys
     sums = np.zeros(2 * shelf.words, dtype=np.uint64)
     multiply_rows(active_multiplier(), shelf, leaves, sums)
     total = sums.reshape(-1, 2)[products_of_words(row_bytes)]

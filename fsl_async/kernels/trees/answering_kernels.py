@@ -58,8 +58,7 @@ def answer_alone(trees: Trees, span: Span, multiplier: Multiplier, shelf: Shelf,
         tile[:] = 0
         for leaf in range(0, span.leaves, 2):
             row = climb_to_pair(trees, group, leaf, span.leaves, shelf, start)
-            for side in range(min(2, span.leaves - leaf)):
-                absorb_leaf(multiplier, shelf, group, row, leaf, side, start, count, tile, sums)
+            absorb_pair(multiplier, shelf, group, row, leaf, span.leaves, start, count, tile, sums)
         deliver_pieces(shelf, tile, answers, start, count)
 
 
@@ -67,7 +66,7 @@ def answer_alone(trees: Trees, span: Span, multiplier: Multiplier, shelf: Shelf,
 def climb_to_pair(trees: Trees, group: Group, leaf: int, leaves: int, shelf: Shelf, start: int) -> int:
     """Bring a group to an even leaf and the next one, and return the place of the even leaf's row.
 
-    Meanwhile the rows under the odd one are fetched.
+    Meanwhile the rows under the odd one are fetched. Beyond the last leaf its blocks are zeros.
     """
     if group.depth == 0:
         return 0
@@ -80,6 +79,8 @@ def climb_to_pair(trees: Trees, group: Group, leaf: int, leaves: int, shelf: She
         _grow_and_fetch(trees, group, pair & 1, shelf, (leaf + 1) * shelf.bins + start, fetched)
     else:
         grow_left(trees.left, group, above.depth, pair & 1)
+        odd = (2 * group.depth + 1) * group.width
+        group.nodes[odd : odd + group.width] = 0
     return 2 * group.depth * group.width
 
 
@@ -101,35 +102,34 @@ def _grow_and_fetch(trees: Trees, group: Group, side: int, shelf: Shelf, place: 
 
 
 @compiled
-def absorb_leaf(
+def absorb_pair(
     multiplier: Multiplier,
     shelf: Shelf,
     group: Group,
     row: int,
     leaf: int,
-    side: int,
+    leaves: int,
     start: int,
     count: int,
     tile: Words,
     sums: Words,
 ) -> None:
-    """Absorb every piece of the rows under one of a pair of leaves; fetch half of those under the next even leaf.
+    """Absorb every piece of the rows under an even leaf and the next one, while rows of the next pair are fetched.
 
-    `leaf` is the pair's even leaf, `row` the place of its blocks, `side` 1 for the odd leaf.
+    `row` is the place of the even leaf's blocks. Where there is no odd leaf, its blocks are zeros, and the even leaf's
+    rows stand for its own.
     """
-    done, pieces = 0, len(shelf.pieces)
-    first = ((leaf + side) * shelf.bins + start) * shelf.row_bytes
-    if pieces <= FEW:
-        coming, parts, part = leaf + 2, 2 * pieces, side * pieces
-    else:
-        coming, parts, part = leaf + side + 1, pieces, 0
-    ahead, step = (coming * shelf.bins + start) * shelf.row_bytes, shelf.row_bytes // parts
+    done, pieces, pitch = 0, len(shelf.pieces), shelf.row_bytes
+    first = (leaf * shelf.bins + start) * pitch
+    under = shelf.bins * pitch
+    second = first + under if leaf + 1 < leaves else first
+    step, also = pitch // pieces, 0 if pieces <= FEW else under
     for piece in range(pieces):
         offset, size = shelf.pieces[piece]
-        fetched = ahead + (part + piece) * count * step
-        rows = Rows(shelf.table, first + offset, shelf.row_bytes, fetched, step)
+        ahead = first + 2 * under + piece * count * step
+        rows = Rows(shelf.table, first + offset, second + offset, pitch, ahead, ahead + also, step)
         target, total = tile[done * count :], sums[2 * done :]
-        absorb(multiplier, size, group.nodes, row + side * group.width, count, rows, target, total)
+        absorb(multiplier, size, group.nodes, (row, row + group.width), count, rows, target, total)
         done += (size + 7) >> 3
 
 
@@ -225,6 +225,6 @@ def tag_kept(
             for piece in range(len(shelf.pieces)):
                 offset, size = shelf.pieces[piece]
                 first = (x * shelf.bins + start + low) * shelf.row_bytes + offset
-                rows = Rows(shelf.table, first, shelf.row_bytes, first, 0)
+                rows = Rows(shelf.table, first, first, shelf.row_bytes, first, first, 0)
                 absorb_kept(multiplier, size, kept, count, rows, totals[query * pitch + 2 * done :], pitch)
                 done += (size + 7) >> 3
