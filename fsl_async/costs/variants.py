@@ -130,9 +130,15 @@ class Question:
             else block
             for block in given.blocks
         )
-        return replaced(
-            given, blocks=blocks, selection=selection or given.selection, alignment=alignment or given.alignment
-        )
+        if (aligned := alignment or given.alignment) == "union":  # with which no task has these
+            given = replaced(given, privacy=None, min_contributors=None)
+        return replaced(given, blocks=blocks, selection=selection or given.selection, alignment=aligned)
+
+    @property
+    def without_bound(self) -> Question:
+        """The same question about a task without a bound and noise, which other shapes might not have."""
+        bare = {"privacy": None, "bound": None, "bound_proof": "exact"}
+        return self if self.given is None else replace(self, given=replaced(self.given, **bare))
 
     def unions(self, task: Task) -> tuple[UnionBlock, ...]:
         """The unions of a task's sparse blocks: of the others, all that clients can select."""
@@ -369,11 +375,13 @@ def _after(before: RoundCosts, after: RoundCosts) -> RoundCosts:
 
 
 def _trivial(question: Question) -> Variant:
+    """Every weight is shared whole; nothing is proved of it, counted or noised."""
     sparse = question.task(rows=question.rows, select=question.select, width=question.width)
     blocks = (
         _dense_blocks(block.name, block.weights) if isinstance(block, Sparse) else (block,) for block in sparse.blocks
     )
-    task = replaced(sparse, blocks=tuple(itertools.chain.from_iterable(blocks)))
+    plain = replaced(sparse, bound=None, bound_proof="exact", privacy=None, min_contributors=None)
+    task = replaced(plain, blocks=tuple(itertools.chain.from_iterable(blocks)))
     every = _round(task, question.setting())
     return Variant(Name.TRIVIAL, question.width, (), every, every)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from fsl_async.costs.variants import Name, Question
+from fsl_async.privacy.utility import outlook
 from fsl_async.server_rules import optimizer_arrays
 from fsl_async.wire.codec import BULK_LIMIT
 from parties.commands.plan.figures import Assumptions, Crossover, Figures, Transfer, percent, size
@@ -119,6 +120,7 @@ class Advice:
             self._if_fixed(),
             self._of_the_union(),
             self._of_the_optimizer(),
+            outlook(self.question.asked, self.question.rounds),
         )
         return tuple(sentence for sentence in sentences if sentence)
 
@@ -136,7 +138,9 @@ class Advice:
         if self._worth or question.width > 1 or question.rows < GROUP:
             return ""
         rows, select = -(-question.rows // GROUP), -(-question.select // GROUP)
-        grouped = replace(question, rows=rows, select=select, width=GROUP, union=min(rows, max(select, question.union)))
+        grouped = replace(
+            question.without_bound, rows=rows, select=select, width=GROUP, union=min(rows, max(select, question.union))
+        )
         limit = crossover(Name.MEGA, grouped, self.assumptions)
         return (
             f"If weights are needed {GROUP} at a time, make rows of them (width={GROUP}): that saves time up to "

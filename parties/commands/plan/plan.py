@@ -211,7 +211,7 @@ def crossover(name: Name, question: Question, assumptions: Assumptions) -> Cross
     def at(select: int) -> Variant:
         union = min(question.rows, max(select, select * question.union // question.select))
         # Two clients: what one of them sends and receives does not depend on how many there are.
-        return build(name, replace(question, select=select, union=union, clients=2))
+        return build(name, replace(question.without_bound, select=select, union=union, clients=2))
 
     def largest(measure: Literal["up", "transfer_seconds"]) -> float:
         def cost(variant: Variant) -> float:
