@@ -80,7 +80,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             retrieves has none.
         min_contributors: a row is opened only if at least so many trees of the counted clients stand on it; rows with
             fewer are never opened, and stay as they are. None: every row is opened. A client counts once for each row
-            that it selects, whether it updates it or not (see docs/security.md for clients that lie).
+            that it selects, whether it updates it or not; docs/bounds.md says what those can do that lie.
         max_clients: no more are admitted; bounds the largest value so that a sum cannot wrap.
         largest: the largest absolute value of one client's update of one weight; by default as large as the ring
             allows. A round whose sum exceeds what its clients can have contributed is refused, so the smaller this is,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +25,7 @@ from fsl_async.learning.sparsification import top_rows
 from fsl_async.learning.updates import RowValues, Update, distinct, flat_values, row_values
 from fsl_async.task import Block, Sparse, Task
 
+NOTHING: Mapping[str, npt.ArrayLike] = MappingProxyType({})
 NO_ROWS = np.zeros(0, dtype=np.int64)
 ROWS, VALUES, DENSE = "rows/", "values/", "dense/"
 """Before a block's name in `ErrorFeedback.arrays`."""
@@ -130,24 +132,34 @@ class Compressed:
     deferred: dict[str, npt.NDArray[np.int64]] = field(repr=False)
     feedback: ErrorFeedback
 
-    def feedback_after(self, receipt: LeftOut) -> ErrorFeedback:
+    @property
+    def rows(self) -> dict[str, npt.NDArray[np.int64]]:
+        """By sparse block, the rows that the submission carries."""
+        return {name: sent[0] for name, sent in self.update.items() if isinstance(sent, tuple)}
+
+    def feedback_after(self, receipt: LeftOut, withheld: Mapping[str, npt.ArrayLike] = NOTHING) -> ErrorFeedback:
         """The feedback for the next round: rows that the submission left out stay behind as well.
+
+            sent.feedback_after(receipt)
+            sent.feedback_after(receipt, outcome.withheld(sent.rows))       # with `min_contributors`, after the round
 
         Args:
             receipt: of `submit`; its `left_out` counts.
+            withheld: by sparse block, rows that the round's outcome withheld, because too few clients contributed.
 
         Raises:
             MisuseError: it names a row that is not in the update.
         """
         residuals = dict(self.feedback.residuals)
-        for name, left_out in receipt.left_out.items():
+        for name in dict.fromkeys([*receipt.left_out, *withheld]):
+            left_out = np.union1d(receipt.left_out.get(name, NO_ROWS), withheld.get(name, NO_ROWS))
             if not len(left_out):
                 continue
             rows, values = self._sent(name)
             found = np.isin(rows, left_out)
-            if found.sum() != len(set(left_out)):
+            if found.sum() != len(left_out):
                 raise MisuseError(
-                    f"block {name!r}: {list(left_out)} were left out, and not all of them are in the update"
+                    f"block {name!r}: {left_out.tolist()} were left out, and not all of them are in the update"
                 )
             residual = residuals.get(name)
             pair = residual if isinstance(residual, tuple) else (rows[:0], values[:0])

@@ -80,6 +80,9 @@ def test_rows_that_the_submission_left_out_wait_as_well() -> None:
     feedback = sent.feedback_after(Receipt({"items": [4], "other": []}))
     assert table(feedback.residuals["items"]).tolist() == table(rows_of((1, (1, 1)), (4, (-4, 1 / 64)))).tolist()
     assert table(sent.feedback_after(Receipt()).residuals["items"])[4].tolist() == [0, 1 / 64]
+    both = sent.feedback_after(Receipt({"items": [4]}), {"items": np.array([4, 6])})
+    assert table(both.residuals["items"]).tolist() == table(update["items"]).tolist()
+    assert [*sent.rows] == ["items"]
     with refused("block 'items': [1] were left out, and not all of them are in the update"):
         sent.feedback_after(Receipt({"items": [1]}))
     with refused("left rows of block 'words' out, and the update has none of them"):

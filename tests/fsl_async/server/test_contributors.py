@@ -173,7 +173,7 @@ def test_another_count_than_one_is_noticed(
 
 
 def test_a_dummy_on_a_row_counts_there_once_for_every_segment_and_stash_slot() -> None:
-    """What a malicious client can do: docs/security.md says so."""
+    """What a malicious client can do: docs/bounds.md says so."""
     play = round_of(block={"stash": 2})
     most = geometry_of(play.task, play.task.sparse(0))
     grove = play.plant({"a": [3]})
@@ -221,7 +221,7 @@ def pushed(share: bytes, row: int, by: int) -> bytes:
 
 
 def test_a_pushed_row_is_opened_and_counts_beyond_the_clients_are_noticed() -> None:
-    """Within what the clients can have, nothing shows that a server has lied: docs/security.md says so."""
+    """Within what the clients can have, nothing shows that a server has lied: docs/bounds.md says so."""
     play = round_of(least=3)
     for name in ("anna", "ben"):
         play.submit(name, play.plant({"a": [7]}), update_of([7]))
