@@ -8,7 +8,7 @@ Source: design §6 (roots and masks from master seeds), §8 (seed commitments an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -20,7 +20,7 @@ from fsl_async.geometry import Forest
 from fsl_async.kernels.arrays import Blocks
 from fsl_async.ring import Elements
 from fsl_async.task import Task
-from fsl_async.wire.public_part import ForestKey, Layout, dense_bytes, forests_of
+from fsl_async.wire.public_part import ForestKey, Layout, dense_bytes
 
 
 def seed_commitment(msk: bytes, round_id: bytes, client: str, server: int) -> bytes:
@@ -131,8 +131,3 @@ def submission_digest(
     """
     of_bound = [bound] if bound else []
     return digest(Domain.SUBMISSION, round_id, identity, public, tree, *commitments, dense, *of_bound)
-
-
-def answer_bytes(task: Task, row_bytes: Mapping[int, int]) -> int:
-    """Bytes of one server's answer: one row for every tree."""
-    return sum(forest.trees * row_bytes[key.block] for key, forest in forests_of(task))

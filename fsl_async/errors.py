@@ -4,6 +4,7 @@
     ├── MisuseError            the caller asked for something impossible; nothing has been sent or changed
     │   └── BoundExceededError an update is larger than the task's bound; nothing has been sent or changed
     ├── PeerViolationError     a peer broke the protocol; names the peer
+    ├── WrongAnswerError       a server answered a retrieval wrongly; no row was handed out
     ├── ChannelError           a connection could not be made or was lost
     └── StorageError           what must be durable could not be stored
 
@@ -80,6 +81,22 @@ class PeerViolationError(FslError):
     def __init__(self, peer: str, message: str) -> None:
         super().__init__(printable(f"{peer}: {message}"))
         self.peer = peer
+
+
+class WrongAnswerError(FslError):
+    """A server's answer to a retrieval is not what the model gives; no row has been handed out.
+
+    Which of the two servers it was cannot be told, and the error is the same whichever rows were wanted. The trees of
+    the retrieval, and of the session if it has one, are dropped, so the next call plants fresh ones. A server that is
+    only damaged answers wrongly again: its operator has to look.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "one of the servers answered the retrieval wrongly, and no row of it is handed out: its trees are dropped, "
+            "so retrieve again; if it fails again, tell the operators of both servers, because one of them lies or is "
+            "damaged, and which one cannot be told from here"
+        )
 
 
 class ChannelError(FslError, ConnectionError):

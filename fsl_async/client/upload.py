@@ -20,16 +20,18 @@ import numpy.typing as npt
 from fsl_async import kernels
 from fsl_async.client.planting import Grove, Planted, tree_bytes
 from fsl_async.config import RoundConfig
-from fsl_async.derivation import answer_bytes, dense_mask, public_schedule, tag_keys
+from fsl_async.derivation import dense_mask, public_schedule, tag_keys
 from fsl_async.digests import Buffer, Domain, digest
-from fsl_async.errors import MisuseError, PeerViolationError
+from fsl_async.errors import MisuseError, PeerViolationError, WrongAnswerError
 from fsl_async.geometry import Forest, RowNumbers
 from fsl_async.ring import Elements
 from fsl_async.task import Dense, Task
+from fsl_async.wire.answer import AnswerLayout
 from fsl_async.wire.public_part import SALT_BYTES, ForestKey, Layout, Trees, dense_bytes, forests_of
 
 SparseUpdate = tuple[RowNumbers, Elements]
 Payloads = Mapping[int, Elements]
+Bytes = npt.NDArray[np.uint8]
 
 
 def retrieval_part(config: RoundConfig, grove: Grove) -> bytearray:
@@ -146,25 +148,39 @@ def read_answers(
 
     Raises:
         PeerViolationError: an answer has another size than the task implies.
+        WrongAnswerError: a server's answer is not what its model gives; which server's cannot be told.
     """
     task = config.shape
     dtypes = {index: np.dtype(config.block_model(block.name).dtype) for index, block in task.sparse_blocks()}
     row_bytes = {index: block.width * dtypes[index].itemsize for index, block in task.sparse_blocks()}
-    size = answer_bytes(task, row_bytes)
+    layout = AnswerLayout.of(task, row_bytes)
     for server, answer in enumerate(answers):
-        if len(answer) != size:
-            raise PeerViolationError(f"S{server}", f"answered with {len(answer)} bytes, the task implies {size}")
-    combined = np.bitwise_xor(*(np.frombuffer(answer, dtype=np.uint8) for answer in answers))
+        if len(answer) != layout.size:
+            raise PeerViolationError(f"S{server}", f"answered with {len(answer)} bytes, the task implies {layout.size}")
+    both = np.frombuffer(answers[0], dtype=np.uint8), np.frombuffer(answers[1], dtype=np.uint8)
+    checks = [_is_authentic(grove, layout, index, both) for index in layout.tags]  # all: the time tells of none
+    if not all(checks):
+        raise WrongAnswerError
+    combined = np.bitwise_xor(*both)
     rows = {
         index: np.zeros((len(grove.rows[index]), row_bytes[index]), dtype=np.uint8) for index, _ in task.sparse_blocks()
     }
-    offset = 0
     for key, forest in forests_of(task):
-        stop = offset + forest.trees * row_bytes[key.block]
         item = grove.planted[key].item
-        rows[key.block][item[item >= 0]] = combined[offset:stop].reshape(forest.trees, -1)[item >= 0]
-        offset = stop
+        found = combined[layout.rows[key]].reshape(forest.trees, -1)
+        rows[key.block][item[item >= 0]] = found[item >= 0]
     return {index: rows[index].view(dtypes[index]) for index, _ in task.sparse_blocks()}
+
+
+def _is_authentic(grove: Grove, layout: AnswerLayout, block: int, answers: tuple[Bytes, Bytes]) -> bool:
+    """Whether both answers fit their tags in one block, dummies and stash slots included."""
+    forests = [key for key in layout.rows if key.block == block]
+    leaves = [grove.planted[key].leaves for key in forests]
+    keys = np.concatenate([first[:, 1] ^ second[:, 1] for first, second in leaves])
+    place = slice(layout.rows[forests[0]].start, layout.rows[forests[-1]].stop)
+    first, second = (answer[place].reshape(len(keys), -1) for answer in answers)
+    ours, theirs = (answer[layout.tags[block]].copy().view("<u8").astype(np.uint64) for answer in answers)
+    return kernels.answers_match(keys, (first, second), (ours, theirs))
 
 
 Pieces = dict[tuple[ForestKey, str], Buffer]

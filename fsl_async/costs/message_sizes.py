@@ -32,6 +32,7 @@ from fsl_async.geometry import BLOCK_BYTES, Forest, geometry_of
 from fsl_async.sample import size_of
 from fsl_async.task import Dense, Sparse, Task
 from fsl_async.union import UnionBlock
+from fsl_async.wire.answer import AnswerLayout
 from fsl_async.wire.client_digests import pack_digests
 from fsl_async.wire.client_names import pack_names
 from fsl_async.wire.codec import encode
@@ -260,10 +261,9 @@ def outcome(setting: Setting, *, union: tuple[UnionBlock, ...] = ()) -> Traffic:
 
 
 def _answers(task: Task, setting: Setting) -> tuple[int, int]:
-    """Both servers' answers: one row for every tree."""
-    widths = {index: block.width for index, block in task.sparse_blocks()}
-    rows = sum(forest.trees * widths[key.block] for key, forest in forests_of(task)) * setting.weight_bytes
-    answer = message_bytes(Answer(round_id=DIGEST, query=1), rows)
+    """Both servers' answers: one row for every tree, and the tags."""
+    row_bytes = {index: block.width * setting.weight_bytes for index, block in task.sparse_blocks()}
+    answer = message_bytes(Answer(round_id=DIGEST, query=1), AnswerLayout.of(task, row_bytes).size)
     return answer, answer
 
 

@@ -1,7 +1,8 @@
-"""One server's side of private submodel retrieval: selection bits from trees, one row per tree as the answer.
+"""One server's side of private submodel retrieval: one row per tree as the answer, and tags of all rows.
 
-Rules: the answer is the XOR of the bytes of the rows whose bit is 1, so any dtype comes back bit for bit; queries that
-wait at the same time are answered in one pass over the model; the tables are laid out once per hash seed.
+Rules: the answer is the XOR of the bytes of the rows whose bit is 1, so any dtype comes back bit for bit; wherever a
+leaf covers one row, tags go with it by which a client notices a wrong answer of either server; queries that wait at the
+same time are answered in one pass over the model; the tables are laid out once per hash seed.
 
 Source: paper §"Basic Protocols" (PSR); design §7.
 """
@@ -9,7 +10,7 @@ Source: paper §"Basic Protocols" (PSR); design §7.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,13 +19,15 @@ import numpy.typing as npt
 
 from fsl_async import kernels
 from fsl_async.config import RoundConfig
-from fsl_async.derivation import answer_bytes, forest_roots, public_schedule, tree_keys
+from fsl_async.derivation import forest_roots, public_schedule, tree_keys
 from fsl_async.digests import Domain
 from fsl_async.geometry import Forest
 from fsl_async.server.jobs import Job, ranges, tree_of
+from fsl_async.wire.answer import AnswerLayout
 from fsl_async.wire.public_part import ForestKey, Part, forests_of
 
 Bits = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,34 @@ class Query:
 
     msk: bytes = field(repr=False)
     trees: Part = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass over the model for some queries: jobs in two steps, and what is made of them in the end.
+
+    Jobs of one step may run side by side; those of the second begin when those of the first are done.
+
+    Attributes:
+        selecting: the first step; empty where every block is authenticated.
+        answering: the second.
+        answers: uint8 (queries, bytes); complete once `finish` has returned it.
+        sums: by authenticated block, what each of its jobs summed for the tags; uint64 (queries, words, 2) each.
+        tags: by authenticated block, where its tags stand in an answer.
+    """
+
+    selecting: list[Job]
+    answering: list[Job]
+    answers: Bits = field(repr=False)
+    sums: Mapping[int, Sequence[Words]] = field(default_factory=dict, repr=False)
+    tags: Mapping[int, slice] = field(default_factory=dict)
+
+    def finish(self) -> Bits:
+        """The answers, when all jobs are done."""
+        for block, place in self.tags.items():
+            tags = kernels.finish_tags(np.stack(self.sums[block])).astype("<u8")
+            self.answers[:, place] = tags.view(np.uint8)
+        return self.answers
 
 
 class PermutedModel:
@@ -45,60 +76,59 @@ class PermutedModel:
         self._forests = dict(forests_of(config.shape))
         self._rows = {index: _row_bytes(model[block.name], block.rows) for index, block in config.shape.sparse_blocks()}
         self._tables = {key: self._lay_out(key, forest) for key, forest in self._forests.items()}
+        self._tree_keys = tree_keys(config)
+        self._layout = AnswerLayout.of(config.shape, {index: rows.shape[1] for index, rows in self._rows.items()})
 
     @property
     def answer_bytes(self) -> int:
         """The size of one query's answer."""
-        return answer_bytes(self._config.shape, {index: rows.shape[1] for index, rows in self._rows.items()})
+        return self._layout.size
 
-    def selection_jobs(self, query: Query, threads: int) -> tuple[list[Job], dict[ForestKey, Bits]]:
-        """The jobs that expand one query to selection bits, and the arrays that they fill."""
-        pieces = query.trees.layout.split(query.trees.data)
-        keys = tree_keys(self._config)
-        jobs: list[Job] = []
-        bits: dict[ForestKey, Bits] = {}
+    def begin(self, queries: Sequence[Query], threads: int) -> Pass:
+        """What answers queries that wait at the same time; `threads` of its jobs may run side by side."""
+        work = Pass([], [], np.empty((len(queries), self._layout.size), dtype=np.uint8))
+        sums: dict[int, list[Words]] = {index: [] for index in self._layout.tags}
         for key, forest in self._forests.items():
-            bits[key] = np.zeros(
-                (forest.segments, forest.leaves, -(-forest.bins * forest.positions // 8)), dtype=np.uint8
-            )
-            evaluation = kernels.Selection(
-                keys=keys,
-                select=public_schedule(self._config.tree_key(Domain.SELECT)),
-                roots=forest_roots(query.msk, key, forest, self._server),
-                tree=tree_of(forest, pieces[key, "tree"]),
-                select_hints=_select_hints(forest, pieces.get((key, "select"), memoryview(b""))),
-                positions=forest.positions,
-            )
-            jobs += [
-                partial(kernels.evaluate_select, evaluation, bits[key], segment, start, stop)
-                for segment, start, stop in ranges(forest, threads, multiple=8)
-            ]
-        return jobs, bits
-
-    def answer_jobs(self, queries: Sequence[Mapping[ForestKey, Bits]], threads: int) -> tuple[list[Job], Bits]:
-        """The jobs that answer queries in one pass over the model, and the answers (queries, bytes) that they fill."""
-        answers = np.empty((len(queries), self.answer_bytes), dtype=np.uint8)
-        jobs: list[Job] = []
-        offset = 0
-        for key, forest in self._forests.items():
+            views = [self._selection(query, key, forest) for query in queries]
             row_bytes = self._rows[key.block].shape[1]
-            stop = offset + forest.trees * row_bytes
-            out = answers[:, offset:stop].reshape(len(queries), forest.segments, forest.bins, row_bytes)
-            stacked = np.stack([query[key] for query in queries])
-            jobs += [
-                partial(
-                    kernels.select_rows,
-                    self._tables[key][segment],
-                    stacked[:, segment, : forest.leaves - forest.count_elements],  # the void leaf has no rows
-                    out[:, segment],
-                    forest.positions,
-                    first,
-                    last,
-                )
-                for segment, first, last in ranges(forest, threads)
-            ]
-            offset = stop
-        return jobs, answers
+            rows = work.answers[:, self._layout.rows[key]]
+            rows = rows.reshape(len(queries), forest.segments, forest.bins, row_bytes)
+            if key.block in self._layout.tags:
+                for segment, start, stop in ranges(forest, threads):
+                    products = np.zeros((len(queries), kernels.tag_words(row_bytes), 2), dtype=np.uint64)
+                    sums[key.block].append(products)
+                    table = self._tables[key][segment]
+                    out = rows[:, segment], products, segment, start, stop
+                    work.answering.append(partial(kernels.answer_tagged, views, table, *out))
+            else:
+                self._select_first(work, key, forest, views, rows, threads)
+        return replace(work, sums=sums, tags=self._layout.tags)
+
+    def _select_first(
+        self, work: Pass, key: ForestKey, forest: Forest, views: list[kernels.Selection], rows: Bits, threads: int
+    ) -> None:
+        """Where a leaf covers several rows: every query's selection bits, then one pass over the rows for all."""
+        pitch = -(-forest.bins * forest.positions // 8)
+        bits = np.zeros((len(views), forest.segments, forest.leaves, pitch), dtype=np.uint8)
+        for view, own in zip(views, bits, strict=True):
+            work.selecting.extend(
+                partial(kernels.evaluate_select, view, own, segment, start, stop)
+                for segment, start, stop in ranges(forest, threads, multiple=8)
+            )
+        for segment, start, stop in ranges(forest, threads):
+            chosen = bits[:, segment], rows[:, segment], forest.positions, start, stop
+            work.answering.append(partial(kernels.select_rows, self._tables[key][segment], *chosen))
+
+    def _selection(self, query: Query, key: ForestKey, forest: Forest) -> kernels.Selection:
+        pieces = query.trees.layout.split(query.trees.data)
+        return kernels.Selection(
+            keys=self._tree_keys,
+            select=public_schedule(self._config.tree_key(Domain.SELECT)),
+            roots=forest_roots(query.msk, key, forest, self._server),
+            tree=tree_of(forest, pieces[key, "tree"]),
+            select_hints=_select_hints(forest, pieces.get((key, "select"), memoryview(b""))),
+            positions=forest.positions,
+        )
 
     def _lay_out(self, key: ForestKey, forest: Forest) -> list[Bits]:
         rows = self._rows[key.block]

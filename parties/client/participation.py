@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 import trio
 
 from fsl_async.config import RoundConfig
+from fsl_async.errors import WrongAnswerError
 from fsl_async.protocols import client as protocol
 from fsl_async.protocols.entry import Announced, Inside, Leave, RoundGone
 from fsl_async.protocols.psr import client as psr
@@ -205,6 +206,17 @@ class Participation:
                 with trio.CancelScope(shield=True):
                     await self._state.forget_session()
                     self.forget_session()
+            raise
+
+    @asynccontextmanager
+    async def session_is_trusted(self) -> AsyncIterator[None]:
+        """Drop the session's trees if a server turns out to have answered them wrongly."""
+        try:
+            yield
+        except WrongAnswerError:
+            with trio.CancelScope(shield=True):
+                await self._state.forget_session()
+                self.forget_session()
             raise
 
     async def forget_rounds(self) -> None:

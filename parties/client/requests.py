@@ -15,13 +15,13 @@ from typing import TypeVar, assert_never
 
 import trio
 
-from fsl_async.derivation import answer_bytes
 from fsl_async.differences import first_difference
 from fsl_async.digests import Buffer
 from fsl_async.error_groups import leaves
 from fsl_async.errors import ChannelError, MisuseError, PeerViolationError
 from fsl_async.foreign_text import printable
 from fsl_async.task import Task
+from fsl_async.wire.answer import AnswerLayout
 from fsl_async.wire.codec import Received, bulk_overhead, decode, encode
 from fsl_async.wire.messages import (
     AskOutcome,
@@ -199,7 +199,7 @@ class Requests:
         task = self._setup.task
         widest = {index: 8 * block.width for index, block in task.sparse_blocks()}
         blocks = max(8 * block.weights for block in task.blocks)
-        return bulk_overhead() + max(answer_bytes(task, widest), blocks, longest_statement(task))
+        return bulk_overhead() + max(AnswerLayout.of(task, widest).size, blocks, longest_statement(task))
 
     # ---- connecting
 

@@ -2,8 +2,9 @@
 
 Rules: a query's number is stored before it is sent, and a repeat is the same bytes; a number stands for one set of
 trees only, so a number that the servers know with other trees is passed over; every sparse block is queried, whichever
-is wanted. A retrieval fails because of sizes, kinds and public digests, never because of the retrieved rows: such a
-failure would tell a server whether the rows that it falsified were wanted.
+is wanted. A retrieval fails because of sizes, kinds, public digests, and tags that cover all rows of all trees alike,
+never because of the rows that were wanted: such a failure would tell a server whether the rows that it falsified were
+among them.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from parties.errors import RequestDeniedError
 
 Answers: TypeAlias = tuple[memoryview, memoryview]
 Wanted: TypeAlias = Mapping[int, npt.NDArray[np.uint32]]
+Rows: TypeAlias = dict[int, npt.NDArray[Any]]
 Deferred: TypeAlias = dict[str, npt.NDArray[np.uint32]]
 
 
@@ -80,7 +82,7 @@ class Retriever:
                 deferred[name] = rows[~there]
         return arrays, deferred
 
-    async def _found(self, config: RoundConfig, wanted: Wanted) -> tuple[dict[int, npt.NDArray[Any]], Grove]:
+    async def _found(self, config: RoundConfig, wanted: Wanted) -> tuple[Rows, Grove]:
         """The wanted rows, and the trees that they were found with."""
         match self._participation.session:
             case TreeSession(planting=planting) as session if session.stands:
@@ -89,15 +91,22 @@ class Retriever:
                     with self._participation.asking():
                         self._participation.step(psr.Recollect())
                         answers = await self._recall(config, session.commitments)
+                async with self._participation.session_is_trusted():
+                    found = await self._read(config, planting.grove, answers)
             case _:
-                planting, answers = await self._query_fresh(config, wanted)
-        found = await self._read(config, planting.grove, answers, wanted)
-        return found | await self._downloads.plain(config, wanted), planting.grove
+                planting, found = await self._query_fresh(config, wanted)
+        rows = planting.grove.rows
+        chosen = {index: found[index][_positions(rows[index], of)] for index, of in wanted.items() if index in found}
+        return chosen | await self._downloads.plain(config, wanted), planting.grove
 
-    async def _query_fresh(self, config: RoundConfig, wanted: Wanted) -> tuple[Planting, Answers]:
+    async def _query_fresh(self, config: RoundConfig, wanted: Wanted) -> tuple[Planting, Rows]:
         """Plant trees at the wanted rows and have them answered.
 
-        A number that this client used in this round before it was restarted is passed over.
+        A number that this client used in this round before it was restarted is passed over. Trees that were answered
+        wrongly are not held, so no submission can use them.
+
+        Raises:
+            WrongAnswerError: one of the servers answered wrongly.
         """
         while True:
             planting = await self._planter.plant(config, wanted)  # first: a number that is taken is used up
@@ -109,8 +118,9 @@ class Retriever:
                 if error.reason != "conflict":
                     raise
                 continue
+            found = await self._read(config, planting.grove, answers)
             self._participation.hold(query, planting)
-            return planting, answers
+            return planting, found
 
     async def _query(self, planting: Planting, query: int) -> Answers:
         """Have trees answered under a number; in a round without trees there is nothing to ask."""
@@ -144,15 +154,14 @@ class Retriever:
 
         return await self._answers(ask)
 
-    async def _read(self, config: RoundConfig, grove: Grove, answers: Answers, wanted: Wanted) -> dict[int, Any]:
-        """The wanted rows of every block that has trees, in the order wanted.
+    async def _read(self, config: RoundConfig, grove: Grove, answers: Answers) -> Rows:
+        """All rows of every block that has trees, in the grove's order, once both answers are known to be right.
 
         Raises:
             PeerViolationError: an answer has another size than the task implies.
+            WrongAnswerError: one of the servers answered wrongly.
         """
-        found = await self._setup.lane.run(partial(read_answers, config, grove, answers))
-        positions = {index: _positions(grove.rows[index], rows) for index, rows in wanted.items() if index in found}
-        return {index: found[index][chosen] for index, chosen in positions.items()}
+        return await self._setup.lane.run(partial(read_answers, config, grove, answers))
 
     def _nothing(self, query: psr.QueryId) -> Answers:
         for server in (0, 1):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -16,10 +17,13 @@ import trio
 
 from fsl_async import Dense, FslError, MisuseError, Ring, RingIntegers, Sparse, Task, kernels
 from fsl_async.client.planting import Grove
+from fsl_async.client.upload import read_answers
 from fsl_async.config import RoundConfig
+from fsl_async.errors import WrongAnswerError
 from fsl_async.wire.public_part import Layout, Trees
 from parties import simulate
 from parties.client import actor as actors
+from parties.client import retrieval as retrieving
 from parties.client import submission as drafts
 from parties.client.client import Client
 from parties.client.trees import Planter, Planting
@@ -327,6 +331,13 @@ def a_cheat(monkeypatch: pytest.MonkeyPatch, net: Network, kind: str) -> Client:
         return net.client("mallory")
 
 
+def unchecked(config: RoundConfig, grove: Grove, answers: tuple[memoryview, memoryview]) -> dict[int, Any]:
+    """The rows of answers that a cheat's own trees have spoiled: a cheat does not mind."""
+    with suppress(WrongAnswerError):
+        return read_answers(config, grove, answers)
+    return {index: np.zeros((len(rows), 3), np.float32) for index, rows in grove.rows.items()}
+
+
 @pytest.mark.parametrize("retrieves", [True, False])
 @pytest.mark.parametrize("kind", ["seed correction", "left control bit", "right control bit", "tag correction"])
 async def test_a_cheat_is_left_out_and_the_others_sum_is_exact(
@@ -340,6 +351,7 @@ async def test_a_cheat_is_left_out_and_the_others_sum_is_exact(
             net.client("alice") as alice,
             net.client("bob") as bob,
         ):
+            monkeypatch.setattr(retrieving, "read_answers", unchecked)
             for client in (mallory, alice, bob):
                 if retrieves:
                     await client.retrieve({"items": rows})

@@ -125,14 +125,11 @@ class Round:
         answers = []
         for server in (0, 1):
             shelves = PermutedModel(self.config, server, self.model)
-            bits = []
-            for grove in groves:
-                jobs, selected = shelves.selection_jobs(Query(grove.seeds.msk[server], self.query_part(grove)), THREADS)
-                run(jobs)
-                bits.append(selected)
-            jobs, rows = shelves.answer_jobs(bits, THREADS)
-            run(jobs)
-            answers.append(rows)
+            queries = [Query(grove.seeds.msk[server], self.query_part(grove)) for grove in groves]
+            work = shelves.begin(queries, THREADS)
+            run(work.selecting)
+            run(work.answering)
+            answers.append(work.finish())
         names = {index: block.name for index, block in self.task.sparse_blocks()}
         read = []
         for number, grove in enumerate(groves):

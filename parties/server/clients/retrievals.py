@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fsl_async.config import restricted
-from fsl_async.derivation import answer_bytes
 from fsl_async.digests import Buffer
 from fsl_async.server.retrieval import Query
 from fsl_async.task import Dense, Sparse, Task
 from fsl_async.union import pack_union, union_task
+from fsl_async.wire.answer import AnswerLayout
 from fsl_async.wire.codec import BULK_LIMIT
 from fsl_async.wire.messages import NO_RETRIEVAL, Answer, Block, Download, Recall, Retrieve
 from fsl_async.wire.public_part import Layout, Part
@@ -126,7 +126,8 @@ def longest_answer(task: Task, model: Mapping[str, npt.NDArray[Any]]) -> int:
     if task.protocol == "psu":
         return max(1 + -(-block.rows // 8) for _, block in task.sparse_blocks())
     rows = {index: _row_bytes(model[block.name]) for index, block in task.sparse_blocks()}
-    return max(answer_bytes(shape, rows) for shape in ((union_task(task), task) if task.finds_unions else (task,)))
+    shapes = (union_task(task), task) if task.finds_unions else (task,)
+    return max(AnswerLayout.of(shape, rows).size for shape in shapes)
 
 
 def _row_bytes(array: np.ndarray[Any, Any]) -> int:

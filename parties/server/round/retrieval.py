@@ -93,13 +93,10 @@ class RetrievalBatcher:
         return waiting
 
     async def _pass(self, permuted: PermutedModel, queries: list[Query]) -> list[memoryview]:
-        expanded = []
-        for query in queries:
-            jobs, bits = await self._lane.run(partial(permuted.selection_jobs, query, self._lane.threads))
+        work = await self._lane.run(partial(permuted.begin, queries, self._lane.threads))
+        for jobs in (work.selecting, work.answering):
             await self._lane.run_all(jobs)
-            expanded.append(bits)
-        jobs, answers = await self._lane.run(partial(permuted.answer_jobs, expanded, self._lane.threads))
-        await self._lane.run_all(jobs)
+        answers = await self._lane.run(work.finish)
         if len(answers) == 1:
             return [answers[0].data.cast("B")]
         return [row.copy().data.cast("B") for row in answers]  # so that a slow reader keeps only its own row alive

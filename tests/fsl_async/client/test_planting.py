@@ -220,7 +220,7 @@ def test_answers_of_another_size_are_violations(server: int, change: int) -> Non
     play = round_of()
     grove = play.plant({"a": [1]})
     row_bytes = play.model["a"].itemsize * 2
-    size = sum(forest.trees for _, forest in forests_of(play.task)) * row_bytes
+    size = sum(forest.trees for _, forest in forests_of(play.task)) * row_bytes + -(-row_bytes // 8) * 8
     answers = [memoryview(bytes(size + (change if server == number else 0))) for number in (0, 1)]
     with pytest.raises(
         PeerViolationError, match=f"^S{server}: answered with {size + change} bytes, the task implies {size}"

@@ -286,11 +286,10 @@ def gathered(security: str, bits: int, seed: int) -> dict[str, bytes]:
             add("selection hints", bytes(select[:-1]))  # the last byte may be padded
         for server, shelf in enumerate(shelves):
             query = Query(grove.seeds.msk[server], retrieval)
-            jobs, selection = shelf.selection_jobs(query, 1)
-            run(jobs)
-            jobs, answers = shelf.answer_jobs([selection], 1)
-            run(jobs)
-            add(f"answers of S{server}", answers.tobytes())
+            work = shelf.begin([query], 1)
+            run(work.selecting)
+            run(work.answering)
+            add(f"answers of S{server}", work.finish().tobytes())
     return {kind: bytes(data) for kind, data in found.items()}
 
 
