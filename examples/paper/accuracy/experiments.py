@@ -19,11 +19,11 @@ SEEDS = (1, 2, 3)
 TREC, MNIST, CIFAR10 = ("torch", "data/trec"), ("torch", "data/mnist"), ("torch", "data/cifar10")
 
 
-def _late(name: str) -> Callable[[Run], Values]:
-    """A function of `computing`, which needs torch, imported when it is called."""
+def _late(name: str, module: str = "computing") -> Callable[[Run], Values]:
+    """A function of a module, which may need torch, imported when it is called."""
 
     def compute(run: Run) -> Values:
-        computed: Values = getattr(import_module("examples.paper.accuracy.computing"), name)(run)
+        computed: Values = getattr(import_module(f"examples.paper.accuracy.{module}"), name)(run)
         return computed
 
     return compute
@@ -150,6 +150,37 @@ TOP_CIFAR10 = tuple(
     for percent in (5, 100)
 )  # fmt: skip
 
+# A bound and noise: simulated clients, the library's mathematics.
+
+NOISED = tuple(
+    Cell(
+        f"trec-noised-{rounds}-{seed}", _late("noised_words", "private"),
+        {
+            "clients": 10_000, "questions": 1, "rounds": rounds, "steps": 1, "client_rate": 1.0, "server_rate": 1.0,
+            "server_epsilon": 0.0001, "bound": 1.0, "fraction_bits": 16, "noise": noise, "delta": 1e-6, "budget": 8.0,
+            "held_out": 0, "seed": seed,
+        },
+        needs=("data/trec",), seconds=5,
+    )
+    for rounds, noise in ((5, 1.543), (10, 2.18))
+    for seed in SEEDS
+)  # fmt: skip
+
+UTILITY = tuple(
+    Cell(
+        f"noise-utility-{select}-{clients}-{noise}", _late("utility", "private"),
+        {
+            "rows": rows, "select": select, "width": width, "clients": clients, "noise": noise, "fraction_bits": 16,
+            "seed": 1,
+        },
+        seconds=5,
+    )
+    for rows, select, width, clients, noise in (
+        (197_372, 418, 18, 1_000, 0.69), (197_372, 418, 18, 10_000, 0.69), (197_372, 418, 18, 10_000, 2.18),
+        (65_536, 32, 16, 1_000, 0.69), (65_536, 32, 16, 10_000, 0.69),
+    )
+)  # fmt: skip
+
 EXPERIMENTS = (
     Experiment(
         "table-5",
@@ -160,4 +191,5 @@ EXPERIMENTS = (
     Experiment("table-6", "Accuracy, experiment 2: mega-elements", MEGA, sections.mega_elements),
     Experiment("trec-bag", "Private rows: a bag of words on TREC", BAG, sections.bag),
     Experiment("rules", "Rules of servers: 100 clients, 10 a round", (*GRIDS, *HUNDRED), sections.rules),
+    Experiment("noise", "A bound and noise: TREC at ε = 8, and what noise leaves", (*NOISED, *UTILITY), sections.noise),
 )

@@ -1,12 +1,12 @@
 """TREC with a bound and noise, and what noise leaves of a sparse sum: simulated clients, the library's own mathematics.
 
-Ten thousand clients would take hours of trees, whose sums are exact, as the other experiments show. So the sums here are
-made in the clear, in ring integers; everything that changes them is the library's: the encoding, the bound, the
+Ten thousand clients would take hours of trees, whose sums are exact, as the other experiments show. So the sums here
+are made in the clear, in ring integers; everything that changes them is the library's: the encoding, the bound, the
 sampler of noise, drawn once for each server, the threshold of rows and the accounting.
 
 The model is a table of six numbers for each word; a question's class is the largest sum of its words'. A client holds a
 few of the questions, drawn with others' too, takes some steps of gradient descent, clips its change to the bound, and
-submits the rows of its words.
+submits the rows of its words. The servers step by Adam on the mean.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from examples.paper.accuracy.trec import CLASSES, Question, Vocabulary, labels, load
 from examples.paper.cells import Run, Values
-from fsl_async import Privacy, Ring, Sparse, Task
+from fsl_async import Adam, Privacy, Ring, Sparse, Task
 from fsl_async.privacy.doses import doses
 from fsl_async.privacy.noise import noise_key, noised
 from fsl_async.privacy.threshold import kept_rows
@@ -92,12 +92,17 @@ def noised_words(run: Run) -> Values:
 
 def _task(data: Data, p: Mapping[str, Any], *, bounded: bool) -> Task:
     """What the servers would be told: with the bound, the noise too."""
-    block = Sparse("words", rows=data.words, select=p["questions"] * LENGTH, width=len(CLASSES))
-    task = {"name": "trec-words", "blocks": (block,), "ring": Ring(64, p["fraction_bits"]), "apply": "mean"}
-    if not bounded:
-        return Task(**task, max_clients=p["clients"], security="verified")
     privacy = Privacy(noise=p["noise"], delta=p["delta"], budget=p["budget"])
-    return Task(**task, max_clients=p["clients"], security="verified", bound=p["bound"], privacy=privacy)
+    return Task(
+        name="trec-words",
+        blocks=(Sparse("words", rows=data.words, select=p["questions"] * LENGTH, width=len(CLASSES)),),
+        ring=Ring(64, p["fraction_bits"]),
+        security="verified",
+        apply="mean",
+        max_clients=p["clients"],
+        bound=p["bound"] if bounded else None,
+        privacy=privacy if bounded else None,
+    )
 
 
 def _learn(
@@ -105,17 +110,21 @@ def _learn(
 ) -> dict[str, Any]:
     draw = np.random.default_rng(p["seed"])
     held = draw.integers(0, len(data.inputs), (p["clients"], p["questions"]))
-    table, accuracies, clipped, kept = np.zeros((data.words, len(CLASSES))), [], 0, 0
+    table, clipped, kept = np.zeros((data.words, len(CLASSES))), 0, 0
+    optimizer = Adam(rate=p["server_rate"], epsilon=p["server_epsilon"])
+    first, second = np.zeros_like(table), np.full_like(table, optimizer.epsilon**2)
     for number in range(1, p["rounds"] + 1):
         sums = np.zeros((data.words, len(CLASSES)), dtype=np.int64)
         for start in range(0, p["clients"], CHUNK):
             clipped += _add_changes(sums, table, data, held[start : start + CHUNK], p, task)
         opened = change(task, sums, number)
         kept += int(np.count_nonzero(np.any(opened, axis=1)))
-        table += p["server_rate"] * np.ldexp(opened.astype(np.float64), -task.ring.fraction_bits) / p["clients"]
-        accuracies.append(data.accuracy(table))
-    total = p["rounds"]
-    return {"accuracy": accuracies[-1], "clipped": clipped / total / p["clients"], "rows": round(kept / total)}
+        mean = np.ldexp(opened.astype(np.float64), -task.ring.fraction_bits) / p["clients"]
+        first = optimizer.beta1 * first + (1 - optimizer.beta1) * mean
+        second = optimizer.beta2 * second + (1 - optimizer.beta2) * mean * mean
+        table += optimizer.rate * first / (np.sqrt(second) + optimizer.epsilon)
+    changes = p["rounds"] * p["clients"]
+    return {"accuracy": data.accuracy(table), "clipped": clipped / changes, "rows": round(kept / p["rounds"])}
 
 
 def _add_changes(sums: Integers, table: Floats, data: Data, held: Integers, p: Mapping[str, Any], task: Task) -> int:
