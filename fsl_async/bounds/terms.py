@@ -60,7 +60,7 @@ class BoundTerms:
         """Whether the method is exact."""
         return self.method == "exact"
 
-    @property
+    @cached_property
     def limit(self) -> int:
         """What the squares of all proved values sum up to: b², or ⌊T_high·b²⌋."""
         return self.norm**2 if self.exact else LIMITS[self.projections][1] * self.norm**2 // 10
@@ -82,12 +82,12 @@ class BoundTerms:
         """How many values travel as masked integers: the four squares, and all projections."""
         return SQUARES if self.exact else self.projections + SQUARES
 
-    @property
+    @cached_property
     def offset(self) -> int:
         """Y, added to each of them so that none is negative."""
         return 0 if self.exact else isqrt(self.limit)
 
-    @property
+    @cached_property
     def mask_bytes(self) -> int:
         """Bytes of one masked integer; the mask itself has one bit less."""
         reach = self.norm if self.exact else self.offset
