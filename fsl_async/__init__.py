@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         MisuseError as MisuseError,
         PeerViolationError as PeerViolationError,
         StorageError as StorageError,
+        WrongAnswerError as WrongAnswerError,
     )
     from fsl_async.privacy.setting import Privacy as Privacy
     from fsl_async.ring import Ring as Ring, RingIntegers as RingIntegers
@@ -28,7 +29,8 @@ else:
         __name__,
         {
             "fsl_async": "udpf",
-            "fsl_async.errors": "BoundExceededError ChannelError FslError MisuseError PeerViolationError StorageError",
+            "fsl_async.errors": "BoundExceededError ChannelError FslError MisuseError PeerViolationError "
+            "StorageError WrongAnswerError",
             "fsl_async.privacy.setting": "Privacy",
             "fsl_async.ring": "Ring RingIntegers",
             "fsl_async.server_rules": "Adam Momentum RoundFacts Sgd",

@@ -211,6 +211,8 @@ class Client:
             AlreadyCountedError: a pending submission was counted, and nothing was retrieved; call again.
             RequestDeniedError: a server refused it; the message says why.
             PeerViolationError: a server broke the protocol, or the two contradict each other.
+            WrongAnswerError: one of the servers answered wrongly, and no row is handed out; the trees, and the session
+                if there is one, are dropped, so that the next call begins anew.
             ChannelError: a connection was lost, and patience is over.
         """
         self._refuse("psu", "the rounds of this task only find a union: call `unite`, `outcome` and `union`")
@@ -225,9 +227,9 @@ class Client:
         be sent again in another round, because the difference of the two sums would reveal them. After an error
         without it, nothing that this call sent counts; what an earlier call sent may.
 
-        Nobody proves that retrieved rows are right, and a client that stays away because of them shows a server that it
-        holds the rows which that server has falsified. So submit after every retrieval: if what was retrieved is not
-        plausible, or what was made of it is refused here, `submit({})` submits zeros, which look the same to the
+        The rows that `retrieve` hands out are those of the model that both servers announced, but a server can have
+        marked that model with an error in an earlier sum, and a client that stays away because of such a row shows that
+        it holds it. So submit after every retrieval: if what was retrieved is not plausible, or what was made of it is refused here, `submit({})` submits zeros, which look the same to the
         servers; then report the rows to a person.
 
         Args:

@@ -14,7 +14,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fsl_async.error_groups import leaves
-from fsl_async.errors import ChannelError, FslError, MisuseError, PeerViolationError, StorageError
+from fsl_async.errors import (
+    ChannelError,
+    FslError,
+    MisuseError,
+    PeerViolationError,
+    StorageError,
+    WrongAnswerError,
+)
 from fsl_async.foreign_text import printable
 
 if TYPE_CHECKING:
@@ -66,7 +73,7 @@ def exit_code(error: BaseException) -> ExitCode:
             return ExitCode.MISUSE
         case ChannelError():
             return ExitCode.CHANNEL
-        case PeerViolationError():
+        case PeerViolationError() | WrongAnswerError():
             return ExitCode.PEER
         case StorageError():
             return ExitCode.STORAGE

@@ -24,7 +24,7 @@ from flwr.app import Array, ArrayRecord, Context, Message, MessageType, RecordDi
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.supercore import log
 
-from fsl_async.errors import ChannelError, FslError, MisuseError
+from fsl_async.errors import ChannelError, FslError, MisuseError, WrongAnswerError
 from fsl_async.learning import StateMapping
 from fsl_async.task import Task
 from parties.client.blocking import BlockingClient
@@ -50,7 +50,7 @@ Rows = Callable[[Message, Context], Mapping[str, npt.ArrayLike]]
 
 CLIENT = "fsl-client"
 PARTITION = "{partition-id}"
-TELLABLE = (ChannelError, RequestDeniedError, RoundClosedError, InUseError)
+TELLABLE = (ChannelError, RequestDeniedError, RoundClosedError, InUseError, WrongAnswerError)
 """Errors whose text names servers, rounds and files, and nothing of a client's data."""
 
 
