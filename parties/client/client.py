@@ -229,8 +229,8 @@ class Client:
 
         The rows that `retrieve` hands out are those of the model that both servers announced, but a server can have
         marked that model with an error in an earlier sum, and a client that stays away because of such a row shows that
-        it holds it. So submit after every retrieval: if what was retrieved is not plausible, or what was made of it is refused here, `submit({})` submits zeros, which look the same to the
-        servers; then report the rows to a person.
+        it holds it. So submit after every retrieval: if what was retrieved is not plausible, or what was made of it is
+        refused here, `submit({})` submits zeros, which look the same to the servers; then report the rows to a person.
 
         Args:
             updates: by sparse block, a pair of rows and values (rows, width); by dense block, values (size,). Values
