@@ -20,6 +20,7 @@ from fsl_async.kernels.simd.carryless import Multiplier
 from fsl_async.kernels.trees import answering_kernels as kernels
 from fsl_async.kernels.trees.evaluation import Selection, trees_of
 from fsl_async.kernels.trees.evaluation_kernels import Span
+from fsl_async.kernels.trees.walk import Trees
 
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
@@ -70,10 +71,11 @@ def answer_tagged(
     multiplier = multiplier_of(queries[0].keys.left)
     raw = np.zeros((len(queries), 2 * shelf.words), dtype=np.uint64)
     span = Span(segment * bins, start, stop, leaves)
+    trees = [trees_of(query) for query in queries]
     together = sharing(len(queries), row_bytes, leaves)
     if together:
-        _answer_together(queries[:together], multiplier, shelf, answers[:together], raw[:together], span)
-    _answer_in_turn(queries[together:], multiplier, shelf, answers[together:], raw[together:], span)
+        _answer_together(trees[:together], multiplier, shelf, answers[:together], raw[:together], span)
+    _answer_in_turn(trees[together:], multiplier, shelf, answers[together:], raw[together:], span)
     sums ^= raw.reshape(len(queries), -1, 2)[:, products_of_words(row_bytes)]
 
 
@@ -92,7 +94,7 @@ def sharing(queries: int, row_bytes: int, leaves: int) -> int:
 
 
 def _answer_in_turn(
-    queries: Sequence[Selection], multiplier: Multiplier, shelf: Shelf, answers: Bytes, sums: Words, span: Span
+    queries: Sequence[Trees], multiplier: Multiplier, shelf: Shelf, answers: Bytes, sums: Words, span: Span
 ) -> None:
     """Answer queries in walks of their own, a run of bins after the other: the next query finds the rows in cache."""
     bins = span.stop - span.start
@@ -101,11 +103,11 @@ def _answer_in_turn(
     for start in range(span.start, span.stop, run):
         part = span._replace(start=start, stop=min(start + run, span.stop))
         for query, answer, products in zip(queries, answers, sums, strict=True):
-            kernels.answer_alone(trees_of(query), part, multiplier, shelf, answer, products)
+            kernels.answer_alone(query, part, multiplier, shelf, answer, products)
 
 
 def _answer_together(
-    queries: Sequence[Selection], multiplier: Multiplier, shelf: Shelf, answers: Bytes, sums: Words, span: Span
+    queries: Sequence[Trees], multiplier: Multiplier, shelf: Shelf, answers: Bytes, sums: Words, span: Span
 ) -> None:
     """Answer queries for a run of bins after the other: first all their keys, then one pass over the run's rows."""
     bins = span.stop - span.start
@@ -117,7 +119,7 @@ def _answer_together(
     for start in range(span.start, span.stop, run):
         part = span._replace(start=start, stop=min(start + run, span.stop))
         for query, controls, words in zip(queries, bits, keys, strict=True):
-            kernels.keep_keys(trees_of(query), part, controls, words)
+            kernels.keep_keys(query, part, controls, words)
         grouped = grouped_bits(bits, 0, run, tile)
         kernels.answer_kept(multiplier, shelf, start, grouped, keys, answers[:, start : part.stop], tile, masks, sums)
 
