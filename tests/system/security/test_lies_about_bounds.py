@@ -1,0 +1,288 @@
+"""A client that lies about the size of its update is not counted, a server that lies about it gains nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from fsl_async import BoundExceededError, FslError, Task
+from fsl_async.bounds import private_digest, terms_of
+from fsl_async.client.bound import BoundPart, bound_part
+from fsl_async.digests import DIGEST_BYTES
+from fsl_async.learning import clipped
+from fsl_async.protocols import ssa
+from fsl_async.protocols.machine import Event
+from fsl_async.wire.client_digests import pack_digests, unpack_digests
+from fsl_async.wire.messages import Message, Proofs
+from parties import SumRefusedError, simulate
+
+from .byzantine import CLIENTS, MODEL, TASK, VICTIM, Byzantine, Said, flipped, with_error
+from .meeting import Account, meet
+from .peer_attacks import Ending, Mutation
+
+EXACT = msgspec.structs.replace(TASK, bound=100.0)
+PROJECTED = msgspec.structs.replace(EXACT, bound_proof="projected")
+BOTH = pytest.mark.parametrize("task", [EXACT, PROJECTED], ids=["exact", "projected"])
+EITHER = pytest.mark.parametrize("index", [0, 1], ids="by S{}".format)
+LARGE = {"items": ([7, 9], np.full((2, 2), 60)), "head": np.zeros(3, np.int64)}
+"""Its norm is 120."""
+
+Cheat = Callable[..., BoundPart]
+
+
+def small_of(update: dict[str, Any]) -> dict[str, Any]:
+    return {name: np.zeros_like(elements) for name, elements in update.items()}
+
+
+def proof_of_less(config, update, msk, carrier, bound_to, randomness) -> BoundPart:
+    """A sound proof, of zeros instead of the update."""
+    return bound_part(config, small_of(update), msk, carrier, bound_to, randomness)
+
+
+def changed(change: Callable[[bytearray], bytes | bytearray]) -> Cheat:
+    """A sound proof of less, changed by the client, with the digest of what is sent."""
+
+    def cheat(config, update, msk, carrier, bound_to, randomness) -> BoundPart:
+        made = proof_of_less(config, update, msk, carrier, bound_to, randomness)
+        private = bytes(change(bytearray(made.private)))
+        return replace(made, private=private, digest=private_digest(private, msk[carrier]))
+
+    return cheat
+
+
+def an_integer_is_larger(private: bytearray) -> bytearray:
+    private[5] ^= 1
+    return private
+
+
+def an_element_is_another(private: bytearray) -> bytearray:
+    private[-40] ^= 1
+    return private
+
+
+def of_another_binding(config, update, msk, carrier, bound_to, randomness) -> BoundPart:
+    """As in another round, for another client, or with hints that were changed later: all of them are in the binding."""
+    return bound_part(config, small_of(update), msk, carrier, lambda salt: flipped(bound_to(salt)), randomness)
+
+
+def of_the_other_carrier(config, update, msk, carrier, bound_to, randomness) -> BoundPart:
+    made = bound_part(config, small_of(update), msk, 1 - carrier, bound_to, randomness)
+    return replace(made, digest=private_digest(made.private, msk[carrier]))
+
+
+CHEATS: dict[str, Cheat] = {
+    "a proof of a smaller update": proof_of_less,
+    "an integer is larger": changed(an_integer_is_larger),
+    "an element is another": changed(an_element_is_another),
+    "of another binding": of_another_binding,
+    "for the other carrier": of_the_other_carrier,
+}
+
+MALFORMED: dict[str, tuple[Cheat, str]] = {
+    "an element above the prime": (changed(lambda private: private[:-32] + b"\xff" * 32), "malformed proof"),
+    "too short": (changed(lambda private: private[:-1]), "the task implies"),
+    "too long": (changed(lambda private: private + b"\0"), "the task implies"),
+    "nothing": (lambda *_: BoundPart(), "a salt of 16 bytes and a digest of 32 expected"),
+    "another digest": (
+        lambda *of: replace(proof_of_less(*of), digest=bytes(DIGEST_BYTES)),
+        "does not match its digest",
+    ),
+}
+
+
+def honest(number: int) -> dict[str, Any]:
+    return {"items": ([0, number], np.full((2, 2), number)), "head": np.full(3, number)}
+
+
+# ---- clients
+
+
+@BOTH
+@pytest.mark.parametrize("name", CHEATS)
+async def test_who_lies_about_its_size_is_out_and_nobody_else(name, task, seed, autojump_clock, monkeypatch):
+    async with simulate(task, MODEL, seed) as network:
+        for number, client in enumerate(("anna", "ben"), 1):
+            async with network.client(client) as one:
+                await one.submit(honest(number))
+        async with network.client("mallory") as mallory:
+            with pytest.raises(BoundExceededError, match=r"norm over all blocks is 120 .*'items' alone 120"):
+                await mallory.submit(LARGE)
+            monkeypatch.setattr("parties.client.submission.bound_part", CHEATS[name])
+            await mallory.submit(LARGE)
+            outcome = await network.finish_round()
+            told = await mallory.outcome()
+        assert (told.counted, told.reason.split(":")[0]) == (False, "bound")
+        assert "fsl_async.learning.clipped" in told.reason
+        assert (outcome.clients, dict(outcome.excluded)) == (("anna", "ben"), {"mallory": "bound"})
+        assert outcome.update["items"][[0, 1, 2, 7, 9], 0].tolist() == [3, 1, 2, 0, 0]
+        assert outcome.update["head"].tolist() == [3, 3, 3]
+        for index, server in enumerate(network.servers):
+            (entry,) = await server.evidence.entries()
+            assert (entry.kind, entry.about) == ("bound", f"mallory or S{1 - index}")
+
+
+@BOTH
+@pytest.mark.parametrize("name", MALFORMED)
+async def test_what_has_not_the_form_of_a_proof_is_refused_before_the_receipt(
+    name, task, seed, autojump_clock, monkeypatch
+):
+    cheat, says = MALFORMED[name]
+    async with simulate(task, MODEL, seed) as network:
+        for number, client in enumerate(("anna", "ben"), 1):
+            async with network.client(client) as one:
+                await one.submit(honest(number))
+        monkeypatch.setattr("parties.client.submission.bound_part", cheat)
+        with pytest.raises((FslError, ExceptionGroup)) as refused:
+            async with network.client("mallory") as mallory:
+                await mallory.submit(LARGE)
+        assert re.search(says, repr(refused.value)) or re.search(says, str(refused.value)), refused.value
+        outcome = await network.finish_round()
+        assert outcome.clients == ("anna", "ben")
+
+
+@pytest.mark.parametrize("bound_proof", ["exact", "projected"])
+@pytest.mark.parametrize("selection", ["adaptive", "fixed"])
+async def test_every_round_of_a_session_proves_its_own_bound(selection, bound_proof, seed, autojump_clock, monkeypatch):
+    task = msgspec.structs.replace(EXACT, selection=selection, bound_proof=bound_proof)
+    async with simulate(task, MODEL, seed) as network:
+        async with network.client("anna") as anna, network.client("ben") as ben, network.client("mallory") as mallory:
+            for number in (1, 2):
+                for client, place in ((anna, 1), (ben, 2), (mallory, 7)):
+                    await client.submit({"items": ([0, place], np.full((2, 2), number))})
+                assert (await network.finish_round()).clients == ("anna", "ben", "mallory")
+            monkeypatch.setattr("parties.client.submission.bound_part", proof_of_less)
+            await mallory.submit({"items": ([0, 7], np.full((2, 2), 2**40))})
+            monkeypatch.undo()
+            for client, place in ((anna, 1), (ben, 2)):
+                await client.submit({"items": ([0, place], np.full((2, 2), 3))})
+            outcome = await network.finish_round()
+        assert outcome.excluded == {"mallory": "bound"}
+        assert outcome.update["items"][[0, 1, 2, 7], 0].tolist() == [6, 3, 3, 0]
+
+
+async def test_a_clipped_update_is_within_the_bound(seed, autojump_clock):
+    task = msgspec.structs.replace(EXACT, ring=msgspec.structs.replace(TASK.ring, fraction_bits=8), bound=1.5)
+    model = {name: array.astype(np.float64) for name, array in MODEL.items()}
+    async with simulate(task, model, seed) as network:
+        for client in ("anna", "ben"):
+            async with network.client(client) as one:
+                await one.submit(clipped({**LARGE, "head": np.arange(3)}, 1.5, unit=2**-8))
+        assert (await network.finish_round()).clients == ("anna", "ben")
+
+
+# ---- servers
+
+
+class ChangesAShare(Byzantine):
+    """Changes what it says of one client's bound."""
+
+    def entry(self, task: Task, entry: bytes) -> bytes:
+        return flipped(entry, len(entry) - 20)
+
+    def say(self, message: Message, bulk: bytes) -> Said:
+        if isinstance(message, Proofs):
+            terms = terms_of(self.setup.task)
+            assert terms is not None
+            entries = unpack_digests(bulk, 10, "the test", DIGEST_BYTES + terms.verifier_bytes)
+            bulk = pack_digests(entries | {VICTIM: self.entry(self.setup.task, entries[VICTIM])})
+        yield message, bulk
+
+
+class SendsTheNegative(ChangesAShare):
+    def entry(self, task: Task, entry: bytes) -> bytes:
+        terms = terms_of(task)
+        assert terms is not None
+        split = DIGEST_BYTES + (0 if terms.exact else DIGEST_BYTES)
+        elements = [-element % terms.field.prime for element in terms.field.unpack(entry[split:])]
+        return entry[:split] + terms.field.pack(elements)
+
+
+class SendsNoElements(ChangesAShare):
+    def entry(self, task: Task, entry: bytes) -> bytes:
+        return entry[:-32] + b"\xff" * 32
+
+
+class SendsShortEntries(ChangesAShare):
+    def entry(self, task: Task, entry: bytes) -> bytes:
+        return entry[:-1]
+
+
+class SendsTreeProofsAlone(Byzantine):
+    def say(self, message: Message, bulk: bytes) -> Said:
+        if isinstance(message, Proofs):
+            terms = terms_of(self.setup.task)
+            assert terms is not None
+            entries = unpack_digests(bulk, 10, "the test", DIGEST_BYTES + terms.verifier_bytes)
+            bulk = pack_digests({client: entry[:DIGEST_BYTES] for client, entry in entries.items()})
+        yield message, bulk
+
+
+class AsksAgain(ChangesAShare):
+    """Sends its answers, then others, as if it had been asked at another point."""
+
+    def say(self, message: Message, bulk: bytes) -> Said:
+        yield message, bulk
+        if isinstance(message, Proofs):
+            yield from super().say(message, bulk)
+
+
+class AddsWithinEveryWeight(Byzantine):
+    """Adds what any one weight may have, but not a sum of proved norms."""
+
+    def hear(self, event: Event) -> tuple[Event, ...]:
+        return (with_error(self, event, slice(10, 11), 2**40) if isinstance(event, ssa.Summed) else event,)
+
+
+async def account_of(mutant: type[Byzantine], index: int, seed: int, task: Task) -> Account:
+    account = await meet(Mutation("", mutant, Ending.WAITS, ""), index, seed, task)
+    assert account.mutant.fired, "the mutated step was never reached"
+    return account
+
+
+@EITHER
+@BOTH
+@pytest.mark.parametrize("mutant", [ChangesAShare, SendsTheNegative])
+async def test_a_false_answer_costs_its_server_the_client_and_nobody_else(mutant, task, index, seed, autojump_clock):
+    """What a server can do anyway, by leaving the client out; then both go on with different rosters, and halt."""
+    account = await account_of(mutant, index, seed, task)
+    assert not account.sums
+    (entry,) = [entry for entry in account.evidence if entry.kind == "bound"]
+    assert entry.about == f"{VICTIM} or S{index}"
+
+
+@EITHER
+@BOTH
+@pytest.mark.parametrize(
+    ("mutant", "says"),
+    [
+        (SendsNoElements, "malformed answer"),
+        (SendsShortEntries, "not in canonical form"),
+        (SendsTreeProofsAlone, "not in canonical form"),
+        (AsksAgain, "sent two different proof lists"),
+    ],
+)
+async def test_an_answer_that_no_honest_server_gives_is_named(mutant, says, task, index, seed, autojump_clock):
+    account = await account_of(mutant, index, seed, task)
+    (error,) = account.halts[1 - index]
+    assert re.search(says, str(error)), error
+    assert [entry.about for entry in account.evidence] == [f"S{index}"]
+    assert not account.sums
+
+
+@EITHER
+@BOTH
+async def test_a_sum_beyond_all_proved_norms_is_the_other_servers_lie(task, index, seed, autojump_clock):
+    account = await account_of(AddsWithinEveryWeight, index, seed, task)
+    assert account.halts == {}
+    (report,) = account.report
+    assert (report.ended, report.clients) == ("refused", CLIENTS)
+    (entry,) = account.evidence
+    assert (entry.kind, entry.about) == ("excess", f"S{index}")
+    assert all(isinstance(told, SumRefusedError) for told in account.clients.values())
+    assert not account.honest.model["items"].any()
