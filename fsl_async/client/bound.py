@@ -64,7 +64,7 @@ def bound_part(
     terms = terms_of(config.shape)
     if terms is None:
         return BoundPart()
-    elements = np.concatenate(list(update.values()))
+    elements = np.concatenate([config.shape.ring.zeros(0), *update.values()])
     while True:
         salt = randomness(SALT_BYTES)
         try:

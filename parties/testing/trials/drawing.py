@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Literal
@@ -33,7 +34,7 @@ from parties.testing.round_faults import AbortRound, CloseNow, Fault, Late, OldC
 from parties.testing.trials.rules import ruled
 from parties.testing.trials.scenario import NAMES, Scenario, Trial, is_late
 
-__all__ = ["MOMENTS", "closed", "counted", "draw", "ordinary_faults", "sampled"]
+__all__ = ["MOMENTS", "bounded", "closed", "counted", "draw", "ordinary_faults", "sampled"]
 
 COMBINED_SHARE = 0.4
 """The share of trials with faults that also get a combination of faults that shows something only together."""
@@ -46,6 +47,9 @@ SAMPLED_SHARE = 0.12
 
 COUNTED_SHARE = 0.25
 """The share of trials, of those whose task may have it, in which contributors are counted; drawn beside as well."""
+
+BOUNDED_SHARE = 0.25
+"""The share of trials, of those whose task is verified, in which updates have a bound; drawn beside as well."""
 
 MOMENTS: tuple[Moment, ...] = ("before write", "before sync", "after write", "before send", "after send")
 SERVERS_WRITE = (
@@ -69,6 +73,12 @@ COUNTING_ENDS = tuple(
 LATER = (Transition("ssa", "Concluded", "PeerConclusion", "Differed"), *COUNTING, *COUNTING_ENDS)
 """Transitions that came later, and are drawn beside: a longer list would give seeds other trials than before."""
 
+PROVING = (
+    Transition("ssa", "Rostered", "Evaluated", "Proved"),
+    Transition("ssa", "Proved", "PeerProofs", "Verified"),
+)
+"""Around these a server's answers about bounds are made, sent and judged."""
+
 CLIENTS_WRITE = ("submission", "submission", "bulk/", "retrieval", "session")
 
 
@@ -91,7 +101,7 @@ def draw(seed: int) -> Trial:
     if faults and rng.random() < COMBINED_SHARE:
         faults += rng.choice(_COMBINED)(rng, scenario)
     trial = sampled(Trial(seed, scenario, tuple(dict.fromkeys((*faults, *closed(seed))))))
-    return counted(trial) if seed < RULED_FROM else ruled(trial)
+    return bounded(counted(trial)) if seed < RULED_FROM else ruled(trial)
 
 
 def counted(trial: Trial) -> Trial:
@@ -105,6 +115,25 @@ def counted(trial: Trial) -> Trial:
     dies = Crash(_server(rng), AtTransition(*rng.choice(COUNTING), rng.choice(MOMENTS)), _down(rng))
     ends = AbortRound(_server(rng), AtTransition(*rng.choice(COUNTING[:4]), "after write"))
     extra: tuple[Fault, ...] = (*[dies] * (rng.random() < 0.6), *[ends] * (rng.random() < 0.2)) if trial.faults else ()
+    return Trial(trial.seed, scenario, tuple(dict.fromkeys((*trial.faults, *extra))))
+
+
+def bounded(trial: Trial) -> Trial:
+    """The same trial, or one in which updates have a bound, by either proof; often a server dies around its answers.
+
+    The bound is the norm of the longest update that a client of the trial can make.
+    """
+    rng, task = Random(f"{trial.seed}/bound"), trial.scenario.task
+    if rng.random() >= BOUNDED_SHARE or task.security != "verified":
+        return trial
+    touched = sum(block.select * block.width if isinstance(block, Sparse) else block.size for block in task.blocks)
+    bound = 4 ** (len(NAMES) - 1) * (math.isqrt(touched) + 1)
+    proof: Literal["exact", "projected"] = "projected" if task.ring.bits == 32 else rng.choice(("exact", "projected"))
+    scenario = msgspec.structs.replace(
+        trial.scenario, task=msgspec.structs.replace(task, bound=float(bound), bound_proof=proof)
+    )
+    dies = Crash(_server(rng), AtTransition(*rng.choice(PROVING), rng.choice(MOMENTS)), _down(rng))
+    extra: tuple[Fault, ...] = (dies,) if trial.faults and rng.random() < 0.6 else ()
     return Trial(trial.seed, scenario, tuple(dict.fromkeys((*trial.faults, *extra))))
 
 

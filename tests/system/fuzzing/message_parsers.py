@@ -93,6 +93,7 @@ CLIENT_MESSAGES: tuple[tuple[Message, bytes], ...] = (
         bytes(50),
     ),
     (Hint(key(1), key(2), dense_digest=key(3)), bytes(50)),
+    (Hint(key(1), key(2), bound_digest=key(3), bound_salt=bytes(16)), bytes(60)),
     (AskOutcome(key(1)), b""),
 )
 SERVER_MESSAGES: tuple[tuple[Message, bytes], ...] = (
@@ -110,6 +111,7 @@ PEER_MESSAGES: tuple[tuple[Message, bytes], ...] = (
     (Forward(round_id=key(1), client="alice", purpose="retrieve", query=1), bytes(50)),
     (RosterList(key(1)), pack_digests({"alice": key(2)})),
     (Proofs(key(1)), pack_digests({"alice": key(2)})),
+    (Proofs(key(1)), pack_digests({"alice": key(2) + bytes(96)})),
     (Commitment(key(1), key(2)), b""),
     (Share(key(1), key(2)), bytes(200)),
     (Conclusion(key(1), key(2)), b""),

@@ -21,6 +21,7 @@ from fsl_async.protocols.machine import Event
 from fsl_async.wire.client_digests import pack_digests, unpack_digests
 from fsl_async.wire.messages import Message, Proofs
 from parties import SumRefusedError, simulate
+from parties.client.submission import Draft
 
 from .byzantine import CLIENTS, MODEL, TASK, VICTIM, Byzantine, Said, flipped, with_error
 from .meeting import Account, meet
@@ -67,7 +68,7 @@ def an_element_is_another(private: bytearray) -> bytearray:
 
 
 def of_another_binding(config, update, msk, carrier, bound_to, randomness) -> BoundPart:
-    """As in another round, for another client, or with hints that were changed later: all of them are in the binding."""
+    """As in another round, for another client, or with hints changed later: all of them are in the binding."""
     return bound_part(config, small_of(update), msk, carrier, lambda salt: flipped(bound_to(salt)), randomness)
 
 
@@ -174,6 +175,28 @@ async def test_a_clipped_update_is_within_the_bound(seed, autojump_clock):
             async with network.client(client) as one:
                 await one.submit(clipped({**LARGE, "head": np.arange(3)}, 1.5, unit=2**-8))
         assert (await network.finish_round()).clients == ("anna", "ben")
+
+
+@BOTH
+async def test_the_proof_is_part_of_what_the_servers_agree_on(task, seed, autojump_clock, monkeypatch):
+    """Two digests of it are two submissions, of which neither server's is counted."""
+    honest_message = Draft.message
+
+    def message(draft: Draft, server: int) -> Any:
+        said = honest_message(draft, server)
+        carried = draft.config.carrier("mallory") == server
+        return said if carried else msgspec.structs.replace(said, bound_digest=flipped(said.bound_digest))
+
+    async with simulate(task, MODEL, seed) as network:
+        for number, client in enumerate(("anna", "ben"), 1):
+            async with network.client(client) as one:
+                await one.submit(honest(number))
+        monkeypatch.setattr(Draft, "message", message)
+        with pytest.raises((FslError, ExceptionGroup)):
+            async with network.client("mallory") as mallory:
+                await mallory.submit(honest(7))
+        outcome = await network.finish_round()
+    assert (outcome.clients, dict(outcome.excluded)) == (("anna", "ben"), {"mallory": "mismatch"})
 
 
 # ---- servers

@@ -285,6 +285,18 @@ BUGS = (
         alone=False,
     ),
     Bug(
+        "counts whose bound is not proved",
+        "who is not proved is not counted",
+        (
+            Edit(
+                f"{ROUND}:failed_proofs",
+                "elif terms.bound is not None and not accepts(terms.bound, mine[DIGEST_BYTES:], other[DIGEST_BYTES:]):",
+                "elif False:",
+            ),
+        ),
+        alone=False,
+    ),
+    Bug(
         "leaves in the sum who is not counted",
         "the sum is that of the roster",
         (Edit("parties.server.round.accumulation:Accumulator._of", "if unwanted:", "if False:"),),

@@ -2,6 +2,7 @@
 
     malformed trees                     those of `tests.system.security.malformations`, in tasks with verified security
     different data for each server      commitments, dense digests, announced parts; a submission to one of them alone
+    false proofs of a bound             another element, salt or digest, in tasks with a bound
     more than one submission            a second content, the same again and again
     no message at all                   random bytes on a channel that was honestly made
 
@@ -21,6 +22,7 @@ import msgspec
 import numpy as np
 
 from fsl_async import Task
+from fsl_async.bounds import private_digest
 from fsl_async.client.upload import SparseUpdate
 from fsl_async.config import RoundConfig
 from fsl_async.derivation import dense_digest, public_digest, submission_digest, tree_digest
@@ -30,7 +32,7 @@ from fsl_async.protocols import client as protocol
 from fsl_async.protocols.entry import Leave
 from fsl_async.ring import Elements
 from fsl_async.wire.messages import Receipt
-from fsl_async.wire.public_part import Layout, Trees, forests_of
+from fsl_async.wire.public_part import Layout, Trees, dense_bytes, forests_of
 from parties.client.client import Client
 from parties.client.setup import ClientSetup
 from parties.client.submission import Draft
@@ -142,6 +144,7 @@ class Villainy(msgspec.Struct, frozen=True):
         verified: whether it takes a task whose submissions are proved, for the servers to see it.
         dense: whether it takes a dense block.
         counted: whether it takes a task that counts contributors.
+        bounded: whether it takes a task with a bound.
         babbles: whether it also sends what is no message.
     """
 
@@ -150,6 +153,7 @@ class Villainy(msgspec.Struct, frozen=True):
     verified: bool = False
     dense: bool = False
     counted: bool = False
+    bounded: bool = False
     babbles: bool = False
 
 
@@ -196,24 +200,68 @@ def _bound(client: _Spoiler, draft: Draft, forgery: Forgery) -> Draft:
     """The draft that a forgery makes, all its digests right."""
     part, tree = forgery.public_part(), forgery.tree_digest()
     public = public_digest(forgery.layout, part, tree)
-    of_dense = dense_digest(draft.shares, forgery.msk[draft.config.carrier(draft.client)])
+    header, carrier = draft.header, draft.config.carrier(draft.client)
+    dense, private = _own_bulk(draft)
+    of_dense = dense_digest(dense, forgery.msk[carrier])
+    of_bound = private_digest(private, forgery.msk[carrier]) if private else b""
     name = submission_digest(
         draft.config.round_id(),
         client.setup.identity.public.digest(),
         public,
         tree,
         forgery.commitments,
-        draft.header.dense_salt + of_dense,
+        header.dense_salt + of_dense,
+        header.bound_salt + of_bound,
     )
     header = msgspec.structs.replace(
-        draft.header,
+        header,
         digest=name,
         seeds=forgery.msk,
         commitments=forgery.commitments,
         public_digest=public,
         dense_digest=of_dense,
+        bound_digest=of_bound,
     )
     return replace(draft, header=header, part=part)
+
+
+def _own_bulk(draft: Draft) -> tuple[memoryview, memoryview]:
+    """What the carrier alone gets: the dense share, and the private part of the bound's proof."""
+    shares, size = memoryview(draft.shares), dense_bytes(draft.config.shape)
+    return shares[:size], shares[size:]
+
+
+# ---- false proofs of a bound
+
+
+def _where_bounded(spoil: Spoil) -> Spoil:
+    """In a round that finds a union nothing is bounded: there another part is announced."""
+    return lambda client, draft: (spoil if draft.header.bound_salt else _another_part_announced)(client, draft)
+
+
+def _another_element(client: _Spoiler, draft: Draft) -> Sent:
+    """One bit of the proof is another, and its digest right: no server can see it alone."""
+    yield from ((server, _other_private(client, draft)) for server in (0, 1))
+
+
+def _of_another_salt(client: _Spoiler, draft: Draft) -> Sent:
+    """The masks are others than the proof was made for."""
+    spoiled = _with_header(draft, bound_salt=client.chance.bytes(16))
+    yield from ((server, spoiled) for server in (0, 1))
+
+
+def _another_bound_digest(client: _Spoiler, draft: Draft) -> Sent:
+    carrier = draft.config.carrier(draft.client)
+    yield carrier, draft
+    yield 1 - carrier, _with_header(draft, bound_digest=client.chance.bytes(DIGEST_BYTES))
+
+
+def _other_private(client: _Spoiler, draft: Draft) -> Draft:
+    dense, private = _own_bulk(draft)
+    changed = bytearray(private)
+    changed[-32] ^= 1  # the lowest bits of the last element, which stays below the prime
+    of_bound = private_digest(changed, draft.header.seeds[draft.config.carrier(draft.client)])
+    return replace(_with_header(draft, bound_digest=of_bound), shares=bytes(dense) + bytes(changed))
 
 
 # ---- false counts
@@ -298,10 +346,11 @@ def _another_part(draft: Draft) -> Draft:
 
 def _other_shares(draft: Draft) -> Draft:
     """Where all blocks move plainly there is no public part."""
-    shares = bytearray(draft.shares)
-    shares[-1] ^= 1
-    digest = dense_digest(shares, draft.header.seeds[draft.config.carrier(draft.client)])
-    return replace(_with_header(draft, dense_digest=digest), shares=bytes(shares))
+    dense, private = _own_bulk(draft)
+    changed = bytearray(dense)
+    changed[-1] ^= 1
+    digest = dense_digest(changed, draft.header.seeds[draft.config.carrier(draft.client)])
+    return replace(_with_header(draft, dense_digest=digest), shares=bytes(changed) + bytes(private))
 
 
 def _again_and_again(client: _Spoiler, draft: Draft) -> Sent:
@@ -314,6 +363,9 @@ VILLAINIES: dict[str, Villainy] = {
     "a tree that does not count once": Villainy(_false_count, counted=True),
     "other commitments to each server": Villainy(_other_commitments),
     "another dense digest to one server": Villainy(_another_dense_digest, dense=True),
+    "another element in the proof of a bound": Villainy(_where_bounded(_another_element), bounded=True),
+    "another salt of the proof of a bound": Villainy(_where_bounded(_of_another_salt), bounded=True),
+    "another digest of a bound's proof to one server": Villainy(_where_bounded(_another_bound_digest), bounded=True),
     "another part announced than sent": Villainy(_another_part_announced),
     "seeds committed to in another's name": Villainy(_anothers_seeds),
     "a submission to one server alone": Villainy(_one_server_alone),
@@ -327,5 +379,6 @@ def villainies(task: Task) -> Iterator[str]:
     """Those that a task has room for."""
     for name, villainy in VILLAINIES.items():
         fits = (task.verified or not villainy.verified) and (any(task.dense_blocks()) or not villainy.dense)
+        fits &= task.bound is not None or not villainy.bounded
         if fits and (task.min_contributors is not None or not villainy.counted):
             yield name
