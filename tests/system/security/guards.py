@@ -40,7 +40,7 @@ REFUSED = "tests/system/security/test_refused_sums.py"
 MALFORMED = "tests/system/security/test_malformed_trees.py"
 BOUND_ROUNDS = "tests/system/security/test_bounds.py"
 BOUND_ATTACKS, BOUND_TERMS = (f"tests/fsl_async/bounds/test_{name}.py" for name in ("attacks", "terms"))
-BOUNDED = "tests/system/security/test_bounds.py"
+BOUNDED = "tests/system/security/test_lies_about_bounds.py"
 PLAIN = "tests/fsl_async/test_plain_union_rounds.py"
 ABSENCE = "tests/system/security/test_absence.py"
 WORDS = "tests/system/security/test_words_of_servers.py"
@@ -333,34 +333,6 @@ GUARDS = (
         DERIVATION,
         "tree, *commitments, dense, *of_bound)",
         "tree, *commitments, dense)",
-        (BOUNDED,),
-    ),
-    Guard(
-        "who has not proved its bound is out",
-        ROUND,
-        "elif terms.bound is not None and not accepts(terms.bound, mine[DIGEST_BYTES:], other[DIGEST_BYTES:]):",
-        "elif False:",
-        (BOUNDED,),
-    ),
-    Guard(
-        "the peer's answers about bounds have their form",
-        ROUND,
-        "check_answer(terms.bound, other[DIGEST_BYTES:], terms.peer)",
-        "pass",
-        (BOUNDED,),
-    ),
-    Guard(
-        "a malformed proof of a bound is refused before the receipt",
-        "parties/server/clients/submissions.py",
-        "check_private(terms, private, client)",
-        "pass",
-        (BOUNDED,),
-    ),
-    Guard(
-        "a bound's private part is the one that was announced",
-        "parties/server/clients/submissions.py",
-        "if not same(private_digest(private, msk), message.bound_digest):",
-        "if False:",
         (BOUNDED,),
     ),
     Guard(
