@@ -32,6 +32,9 @@ class Totals(NamedTuple):
 
     sums: Words
 
+    def __repr__(self) -> str:
+        return "Totals(...)"
+
 
 class NoTotals(NamedTuple):
     """Nobody asked for totals."""

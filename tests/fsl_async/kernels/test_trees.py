@@ -325,6 +325,10 @@ def test_totals_of_ranges() -> None:
     assert (whole.sums == cut.sums).all()
 
 
+def test_totals_do_not_show_shares() -> None:
+    assert repr(Case(bins=1, leaves=1).totals()) == "Totals(...)"
+
+
 def test_totals_of_another_shape_are_refused() -> None:
     case = Case(bins=9, leaves=5, planes=2)
     for shape in ((1, case.trees, 2), (2, case.trees - 1, 2)):
