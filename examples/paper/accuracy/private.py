@@ -95,7 +95,7 @@ def _task(data: Data, p: Mapping[str, Any], *, bounded: bool) -> Task:
     privacy = Privacy(noise=p["noise"], delta=p["delta"], budget=p["budget"])
     return Task(
         name="trec-words",
-        blocks=(Sparse("words", rows=data.words, select=p["questions"] * LENGTH, width=len(CLASSES)),),
+        blocks=(Sparse("words", rows=data.words, select=min(data.words, p["questions"] * LENGTH), width=len(CLASSES)),),
         ring=Ring(64, p["fraction_bits"]),
         security="verified",
         apply="mean",

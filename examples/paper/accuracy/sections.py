@@ -127,9 +127,9 @@ def noise(results: Results) -> Section:
     ]  # fmt: skip
     text = [
         "Ten thousand simulated clients hold one question each, of the 5,452 (so a question has about two clients: "
-        "what is private is a client), and learn six numbers for each word; servers step by Adam. The sums are made in the "
-        "clear, because the protocol's are equal to them in every bit, as the runs above show; encoding, clipping to "
-        "the task's bound, both servers' noise, the threshold of rows and ε are the library's. δ = 10^-6. Settings, "
+        "what is private is a client), and learn six numbers for each word; servers step by Adam. The sums are made in "
+        "the clear, because the protocol's are equal to them in every bit, as the runs above show; encoding, clipping "
+        "to the task's bound, both servers' noise, the threshold of rows and ε are the library's. δ = 10^-6. Settings, "
         "the same in all cells, were chosen for five rounds with noise on 500 questions for training that were held "
         "out; the plain run oversteps with them after five rounds.",
         table(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fsl_async import kernels
+from fsl_async.kernels.rows.sketching import sketch_sums
 from tests import ROOT
 from tests.support.kernel_cases import DIGEST, MASK, SEGMENTS, SELECT, TAG, Case
 
@@ -44,7 +45,13 @@ def results(bins: int, leaves: int, planes: int, bits: int) -> str:
     if bins == 1:
         whole += tagged(case, row_bytes=13, queries=1) + tagged(case, row_bytes=103, queries=8)
     whole += [asked.sums for asked in totals]
+    whole += [sketch_sums(shares_of(planes), shares_of(1)[:, :, 0]) for planes in (2, 4)]
     return hashlib.blake2b(b"".join(array.tobytes() for array in whole)).hexdigest()
+
+
+def shares_of(planes: int) -> np.ndarray:
+    """Words that fill all 64 bits."""
+    return (np.arange(3 * 2 * planes, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)).reshape(3, 2, planes)
 
 
 def tagged(case: Case, row_bytes: int, queries: int) -> list[np.ndarray]:
