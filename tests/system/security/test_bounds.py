@@ -326,3 +326,27 @@ async def test_every_epoch_of_a_session_is_proved_anew(
             assert ("mallory" in outcome.clients) is counted
             assert outcome.excluded == ({} if counted else {"mallory": "bound"})
             assert (await mallory.outcome()).counted is counted
+
+
+@pytest.mark.parametrize("method", ["exact", "projected"])
+@pytest.mark.parametrize("selection", ["adaptive", "fixed"])
+async def test_what_is_added_on_a_union_is_what_is_bounded(
+    selection: str, method: str, monkeypatch: pytest.MonkeyPatch, seed: int, autojump_clock
+) -> None:
+    change_the_library(monkeypatch, proves_what_there_is)
+    task = msgspec.structs.replace(bounded(method), alignment="union", selection=selection)
+    async with (
+        simulate(task, ROUND, seed=seed) as network,
+        network.client("alice") as alice,
+        network.client("mallory") as mallory,
+        network.client("bob") as bob,
+    ):
+        for client in (alice, mallory, bob):
+            await client.unite({"items": [1, 7]})
+        await network.finish_union()
+        for client, size in ((alice, 0.25), (mallory, 0.7), (bob, 0.125)):
+            await client.submit(update(size))
+        outcome = await network.finish_round()
+    assert outcome.clients == ("alice", "bob")
+    assert outcome.excluded == {"mallory": "bound"}
+    np.testing.assert_allclose(outcome.update["head"], [0.375, 0, 0], atol=0.01)
