@@ -8,9 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import trio
+import trio.lowlevel
 
 from fsl_async import Dense, Privacy, Ring, Sparse, Task
 from fsl_async.privacy.threshold import kept_rows
+from fsl_async.protocols.ending import CloseRound
 from fsl_async.wire.messages import Commitment, Share
 from parties import MemoryStore, Network, SumRefusedError, simulate
 from parties.client.client import Client
@@ -216,3 +218,68 @@ async def test_a_ledger_reads_back_what_it_has_charged() -> None:
     assert again.rounds == 2
     assert "round 9 is not opened" in again.refusal(9)
     assert Ledger(task(privacy=None, bound=None), store).refusal(9) == ""
+
+
+# ---- with contributors
+
+
+async def test_counts_have_noise_too_and_the_round_is_charged_once() -> None:
+    made = task(
+        blocks=(Sparse("items", rows=400, select=3, width=2), Dense("head", size=5)),
+        min_contributors=2,
+        privacy=Privacy(noise=0.05, delta=1e-6, budget=1e6),
+    )
+    assert made.doses.counts == 1
+    async with simulate(made, model(made), seed=3) as net:
+        for rounds in (1, 2):
+            await all_submit(net, lambda place: {"items": ([7, 8, 20 + place], np.full((3, 2), 5.0))})
+            outcome = await net.finish_round()
+            assert [server.status().privacy.rounds for server in net.servers] == [rounds] * 2
+        opened = set(outcome.opened_rows["items"].tolist())
+        first, second = (server.model["items"] for server in net.servers)
+    assert first.tobytes() == second.tobytes()
+    assert {7, 8} & opened
+    assert 3 < len(opened) < 200, "noise lifts some rows over the least count"
+
+
+async def test_a_peer_that_halts_once_it_has_seen_the_counts_has_cost_the_round() -> None:
+    made = task(blocks=(Sparse("items", rows=40, select=3, width=2),), min_contributors=2)
+    async with simulate(made, model(made), seed=3) as net:
+        await all_submit(net, lambda place: {"items": ([7, 8, 20 + place], np.full((3, 2), 5.0))})
+        ledgers = [server.actor.records.ledger for server in net.servers]
+        run = await net.servers[0].next_round(0)
+        await net.servers[0].actor.post_event(run.round_id, CloseRound())
+        while not any(ledger.rounds for ledger in ledgers):
+            await trio.lowlevel.checkpoint()
+        assert type(net.servers[[ledger.rounds for ledger in ledgers].index(1)].running.state).__name__ == "Tallied"
+
+
+# ---- servers that lie
+
+
+async def test_a_server_that_leaves_out_its_noise_does_not_undo_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = task(blocks=(Dense("head", size=8000),))
+    async with simulate(made, model(made), seed=3) as net:
+
+        async def silent(share: bytes) -> bytes:
+            return bytes(share)
+
+        await all_submit(net, lambda place: {"head": np.full(8000, 0.125)})
+        course = net.servers[1].running.aggregation
+        monkeypatch.setattr(course._computation._noise, "on_share", silent)
+        outcome = await net.finish_round()
+    errors = outcome.elements["head"] - 3 * 128
+    assert errors.var() / made.doses.values**2 == pytest.approx(1, abs=5 * (2 / 8000) ** 0.5)
+
+
+async def test_a_peer_that_halts_once_it_has_the_share_has_cost_the_round(autojump_clock: trio.abc.Clock) -> None:
+    """S1 is killed as S0's share reaches it, and stays away: S0 has charged the round, and its clients have too."""
+    gone = Crash("S1", AtTransition("ssa", "Revealed", "PeerShare", "Combined", "before write"), 100.0)
+    schedule = Schedule(clients=3, seconds=50.0, rounds=1)
+    made = task()
+    async with world(made, model(made), 5, [gone], schedule, clients=NAMES) as lived:
+        for name in NAMES:
+            lived.start(name, take_part)
+        await lived.wait_until(lambda: lived.injector.fired == [gone])
+        assert lived.servers[0].status().privacy.rounds == 1
+        assert not lived.settled[1]
