@@ -22,6 +22,7 @@ CHECKS: dict[str, Check] = {
     "one sum per round": server_checks.one_sum_per_round,
     "nothing below the minimum": server_checks.nothing_below_the_minimum,
     "shares as committed": server_checks.shares_as_committed,
+    "every sum is charged": server_checks.every_sum_is_charged,
     "revealed means done": server_checks.revealed_means_done,
     "one receipt per round": client_checks.one_receipt_per_round,
     "nobody asks in vain": liveness_checks.nobody_asks_in_vain,

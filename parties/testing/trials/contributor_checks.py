@@ -39,7 +39,8 @@ def contributors(case: Case) -> Iterator[str]:
                 told = {name: frozenset(rows.tolist()) for name, rows in outcome.opened_rows.items()}
                 if told != opened and len(case.honest) == 2:
                     yield f"round {number} told {client} of other opened rows than its report has"
-        if report.ended != "aborted" and len(case.honest) == 2:
+        exact = case.world.task.privacy is None
+        if exact and report.ended != "aborted" and len(case.honest) == 2:
             yield from _wrongly_opened(case, report, opened, least)
 
 

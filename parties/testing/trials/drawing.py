@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from fsl_async import Dense, Ring, Sparse, Task
+from fsl_async import Dense, Privacy, Ring, Sparse, Task
 from parties.simulation.network import SERVERS
 from parties.testing.faults import (
     AtCommit,
@@ -67,6 +67,17 @@ COUNTING = (
 )
 """What happens only where contributors are counted."""
 
+CHARGING = (
+    Transition("ssa", "Verified", "Summed", "Committed"),
+    Transition("ssa", "Committed", "PeerCommitment", "Revealed"),
+    Transition("ssa", "Revealed", "PeerShare", "Combined"),
+)
+"""Where noise is drawn, and where a round is charged."""
+
+NOISED_SHARE = 0.4
+NOISE = Privacy(noise=1e-6, delta=1e-6, budget=1e15)
+"""A little noise, so that sums stay within what numbers hold, and a budget for every round."""
+
 COUNTING_ENDS = tuple(
     Transition("ssa", state, event, "Aborted") for state in ("Tallied", "Chosen") for event in ("GaveUp", "PeerAbort")
 )
@@ -101,7 +112,18 @@ def draw(seed: int) -> Trial:
     if faults and rng.random() < COMBINED_SHARE:
         faults += rng.choice(_COMBINED)(rng, scenario)
     trial = sampled(Trial(seed, scenario, tuple(dict.fromkeys((*faults, *closed(seed))))))
-    return bounded(counted(trial)) if seed < RULED_FROM else ruled(trial)
+    return noised(bounded(counted(trial))) if seed < RULED_FROM else ruled(trial)
+
+
+def noised(trial: Trial) -> Trial:
+    """The same trial, or one with a bound in which servers add noise; often one dies while it draws or charges it."""
+    rng, task = Random(f"{trial.seed}/noise"), trial.scenario.task
+    if rng.random() >= NOISED_SHARE or task.bound is None or task.alignment != "all" or task.ring.bits == 32:
+        return trial
+    private = msgspec.structs.replace(task, privacy=NOISE)
+    dies = Crash(_server(rng), AtTransition(*rng.choice(CHARGING), rng.choice(MOMENTS)), _down(rng))
+    faults = (*trial.faults, dies) if trial.faults and rng.random() < 0.7 else trial.faults
+    return Trial(trial.seed, msgspec.structs.replace(trial.scenario, task=private), tuple(dict.fromkeys(faults)))
 
 
 def counted(trial: Trial) -> Trial:

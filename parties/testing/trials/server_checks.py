@@ -19,6 +19,17 @@ from parties.testing.supervisor import Ended
 from parties.testing.trials.case import Case
 
 
+def every_sum_is_charged(case: Case) -> Iterator[str]:
+    """Where servers add noise, each honest one has charged every round whose sum was opened, and keeps it charged."""
+    if case.world.task.privacy is None:
+        return
+    for index in sorted(case.honest):
+        opened = sum(1 for report in case.world.settled[index].values() if report.ended != "aborted")
+        privacy = case.world.servers[index].status().privacy
+        if privacy is None or privacy.rounds < opened:
+            yield f"{SERVERS[index]} has charged {privacy and privacy.rounds} rounds, and {opened} sums were opened"
+
+
 def nobody_fails(case: Case) -> Iterator[str]:
     """No honest party ends with an error, unless it rightly accuses a malicious server."""
     for ended in case.world.ended:

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from fsl_async import Ring
+from fsl_async import Privacy, Ring
 from fsl_async.config import Draw, RoundConfig
 from fsl_async.errors import MisuseError, PeerViolationError, StorageError
 from fsl_async.protocols import ssa
@@ -216,6 +216,11 @@ def a_union_is_read_that_no_round_has_found(case: Case) -> None:
     case.ledgers[CLIENT].read.append(Read(1, unions))
 
 
+def no_round_is_charged(case: Case) -> None:
+    privacy = Privacy(noise=1e-6, delta=1e-6, budget=1e15)
+    case.world.task = msgspec.structs.replace(case.world.task, bound=2.0**21, privacy=privacy)
+
+
 SPOILED: dict[str, list[Callable[[Case], None]]] = {
     "nobody fails": [a_server_fails],
     "comes up again": [a_server_never_comes_up],
@@ -223,6 +228,7 @@ SPOILED: dict[str, list[Callable[[Case], None]]] = {
     "one round per number": [two_rounds_of_one_number],
     "same outcomes": [accounts_differ, models_differ],
     "one sum per round": [a_second_share],
+    "every sum is charged": [no_round_is_charged],
     "revealed means done": [aborted_after_revealing],
     "one receipt per round": [three_contents_acknowledged],
     "nothing below the minimum": [a_sum_of_one],
