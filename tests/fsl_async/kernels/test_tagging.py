@@ -331,3 +331,19 @@ def test_pieces_cover_every_row() -> None:
             covered[offset : offset + size] += 1
         assert covered.min() == 1
         assert covered.max() <= 2
+
+
+@pytest.mark.parametrize(
+    ("queries", "row_bytes", "leaves", "together"),
+    [
+        (16, 64, 231, 0),
+        (16, 128, 231, 16),
+        (17, 128, 231, 16),
+        (7, 1024, 231, 0),
+        (1, 1024, 231, 0),
+        (16, 128, 2**20, 0),
+    ],
+)
+def test_which_queries_share_a_pass(queries: int, row_bytes: int, leaves: int, together: int) -> None:
+    """Eight by eight over long rows; never where a bin is as deep as the block has rows."""
+    assert answering.sharing(queries, row_bytes, leaves) == together
