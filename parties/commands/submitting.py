@@ -317,4 +317,7 @@ async def _outcome_so_far(client: Client) -> ClientOutcome | None:
 def _counted(ended: ClientOutcome) -> tuple[str, dict[str, Any]]:
     text = "counted" if ended.counted else f"not counted: {ended.reason}"
     named = {"names": list(ended.names)} if ended.names else {}
-    return text, {"counted": ended.counted, "reason": ended.reason, "participants": ended.participants} | named
+    opened = (
+        {"opened_rows": {name: rows.tolist() for name, rows in ended.opened_rows.items()}} if ended.opened_rows else {}
+    )
+    return text, {"counted": ended.counted, "reason": ended.reason, "participants": ended.participants} | named | opened
