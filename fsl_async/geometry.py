@@ -150,10 +150,11 @@ def geometry_of(task: Task, block: Sparse) -> Geometry:
 def _positions_per_leaf(task: Task, block: Sparse, bins: int) -> int:
     """2^ν minimising (d - ν)·129 + 2^ν·τ·l among leaves that one cipher block converts; the larger on a tie.
 
-    1 in a verified task, because a proof is about leaves, and with fixed selection, because one tree takes many hints.
+    1 in a verified task, because a proof and the tag of an answer are about leaves, and with fixed selection, because
+    one tree takes many hints.
     Where rounds only serve retrievals, a hint has one bit for each row, whatever the row's width.
     """
-    if task.verified or task.selection == "fixed":
+    if task.security == "verified" or task.selection == "fixed":
         return 1
     row_bits = 1 if task.protocol == "psr" else block.width * task.ring.bits
 

@@ -33,6 +33,8 @@ LIMIT = "--timeout=200"
 BYZANTINE = "tests/system/security/test_byzantine_server.py"
 EQUIVOCATION = "tests/system/security/test_equivocation.py"
 DRAWING = "tests/parties/server/round/test_sample.py"
+WRONG_ANSWERS = "tests/fsl_async/client/test_wrong_answers.py"
+SPOILT = "tests/system/security/test_spoilt_answers.py"
 LEAKAGE = "tests/system/security/test_leakage.py"
 STORED = "tests/system/security/test_stored_words.py"
 ONE_FORM = "tests/transport/test_one_form_of_a_key.py"
@@ -996,6 +998,27 @@ GUARDS = (
         "    if beyond:",
         "    if False:",
         ("tests/fsl_async/test_model_numbers.py",),
+    ),
+    Guard(
+        "no row of a wrong answer is handed out",
+        "fsl_async/client/upload.py",
+        "    if not all(checks):",
+        "    if False:",
+        (WRONG_ANSWERS,),
+    ),
+    Guard(
+        "a session that was answered wrongly is dropped",
+        "parties/client/participation.py",
+        "        except WrongAnswerError:",
+        "        except ZeroDivisionError:",
+        (SPOILT,),
+    ),
+    Guard(
+        "a leaf is one row where rounds serve retrievals alone, too",
+        "fsl_async/geometry.py",
+        'if task.security == "verified" or task.selection == "fixed":',
+        'if task.verified or task.selection == "fixed":',
+        (SPOILT,),
     ),
     Guard(
         "a key is revoked by its beginning, too",

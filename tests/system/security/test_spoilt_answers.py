@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fsl_async import MisuseError, WrongAnswerError
+from fsl_async.task import Sparse, Task
 from fsl_async.wire.codec import decode, encode
 from fsl_async.wire.messages import Answer, FromServer, Hint, Message, Submit
 from parties import Client, simulate
@@ -172,6 +173,29 @@ async def test_a_session_that_was_answered_wrongly_is_dropped_for_good(autojump_
     assert "Recall" not in kinds
     assert not any(isinstance(message, Hint) for message in sent)
     assert kinds.count("Retrieve") == 1
+
+
+async def test_rounds_of_retrievals_alone_fail_the_same(autojump_clock) -> None:
+    task = Task(name="shop", blocks=TASK.blocks[:1], protocol="psr", max_clients=6)
+    async with simulate(task, {"items": model()["items"]}, seed=1) as network:
+        async with meddled(network.client("carol"), incoming=spoils(first_bit, "S1")) as carol:
+            with pytest.raises(WrongAnswerError):
+                await carol.retrieve(ROWS)
+        async with network.client("carol") as carol:
+            found = await carol.retrieve(ROWS)
+            np.testing.assert_array_equal(found["items"], network.model["items"][ROWS["items"]])
+
+
+async def test_where_leaves_cover_several_rows_a_wrong_answer_is_not_noticed(autojump_clock) -> None:
+    """As docs/security.md says; whoever wants it noticed has no semi-honest task."""
+    blocks = (Sparse(name="items", rows=2000, width=1, select=8),)
+    task = Task(name="shop", blocks=blocks, ring=TASK.ring, security="semi-honest", min_clients=2, max_clients=6)
+    weights = np.arange(2000, dtype=np.float32).reshape(-1, 1)
+    async with simulate(task, {"items": weights}, seed=1) as network:
+        hostile = meddled(network.client("carol"), incoming=spoils(everything))
+        async with hostile as carol:
+            assert (await carol.retrieve(ROWS))["items"].any()
+            await carol.submit({})
 
 
 def test_commands_say_that_a_party_broke_the_protocol() -> None:
