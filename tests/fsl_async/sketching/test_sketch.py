@@ -162,8 +162,19 @@ def test_the_best_cheating_bit_of_a_whole_tiny_field_passes_at_two_points_in_p()
     assert best == 2 * p
 
 
-def views(field: PrimeField, claim: Claim, at: int, shift: Residues, points: Residues, keyed: bool) -> Counter[bytes]:
-    """What a server sees that adds a shift to its share of a bin with 1 at a position: over all keys and masks."""
+def views(
+    field: PrimeField,
+    claim: Claim,
+    at: int,
+    shift: Residues,
+    points: Residues,
+    keyed: bool,
+    added: tuple[int, ...] = (),
+) -> Counter[bytes]:
+    """What a server sees of a bin with 1 at a position, over all keys and masks.
+
+    It adds a shift to its share, and to its first message what it likes.
+    """
     p = field.modulus
     free = np.array(list(itertools.product(range(p), repeat=claim.keys + claim.masks)), dtype=np.uint64)
     keys, masks = free[:, : claim.keys], free[:, claim.keys :]
@@ -178,6 +189,8 @@ def views(field: PrimeField, claim: Claim, at: int, shift: Residues, points: Res
     its = np.repeat(shift[:, np.newaxis, :], bins, axis=1)
     ours = first_message(field, claim, whole, spread, correlated)
     theirs = first_message(field, claim, its, spread, nothing)
+    if added:
+        theirs = field.add(theirs, np.repeat(np.array([added], dtype=np.uint64), bins, axis=0))
     value = value_shares(field, claim, 0, (ours, theirs), correlated)
     return Counter(line.tobytes() for line in np.column_stack([ours, value]))
 
@@ -200,6 +213,15 @@ def test_with_keys_its_view_is_the_same_wherever_the_bit_is(claim: Claim, p: int
     for shift, point in itertools.product(shifts, [(1, 2), (0, 1), (2, 2)]):
         points = np.array(point, dtype=np.uint64)
         at_0, at_1 = (views(field, claim, at, shift, points, keyed=True) for at in (0, 1))
+        assert at_0 == at_1
+
+
+@pytest.mark.parametrize(("claim", "p"), [(Claim.BIT, 5), (Claim.ANY, 3)])
+def test_whatever_it_adds_to_its_message_its_view_is_the_same(claim: Claim, p: int) -> None:
+    field = PrimeField(p)
+    none, points = np.zeros((2, claim.planes), dtype=np.uint64), np.array([1, 2], dtype=np.uint64)
+    for added in itertools.product(range(p), repeat=claim.masks):
+        at_0, at_1 = (views(field, claim, at, none, points, True, added) for at in (0, 1))
         assert at_0 == at_1
 
 
