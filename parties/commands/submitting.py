@@ -240,7 +240,8 @@ async def _submit_once(
 ) -> None:
     """Submit, unless an earlier command has submitted the same and could not tell; then tell in its place."""
     async with told_what_it_waits_for(report), _told_ends(report, client):
-        untold, more = client.untold, {}
+        untold = client.untold
+        more: dict[str, Any] = {}
         if untold is not None and untold.mark != mark:
             more = {"earlier": await _tell_of_another(report, client)}
         resumed = untold is not None and untold.mark == mark
@@ -251,6 +252,13 @@ async def _submit_once(
             ended = await client.outcome() if wait else None
             end = _End(receipt.number, receipt.digest, receipt.bytes_sent, ended, receipt.left_out)
         end = await completed(end)
+    if (spent := client.privacy_spent) is not None:
+        next_one = {"next_epsilon": spent.next_epsilon, "budget": spent.budget, "delta": spent.delta}
+        more["privacy"] = {"rounds": spent.rounds, "epsilon": spent.epsilon, **next_one}
+        report.progress(
+            f"fsl-async {report.command}: {spent.rounds} rounds have spent ε = {spent.epsilon:.4g} of this client's "
+            f"privacy budget of {spent.budget:g}; the next submission would make it {spent.next_epsilon:.4g}"
+        )
     end.tell(report, resumed=resumed, **more)
     await client.note_told()
 

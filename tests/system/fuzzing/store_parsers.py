@@ -26,6 +26,7 @@ from parties.identity.registry import Registry
 from parties.server.admission import Anyone, Enrolment
 from parties.server.evidence import Evidence, EvidenceBook
 from parties.server.history import Arrays, History, Progress, SessionSeed
+from parties.server.ledger import Charge, Ledger
 from parties.server.round.records import RoundRecords, StoredSubmission
 from parties.server.round.sample import SampleRun
 from parties.server.round.times import Measured, Stopwatch
@@ -334,6 +335,11 @@ PARSERS = (
     _parser("server-past", _value("past/00000003", _past), [PAST]),
     _parser("server-opened", _value(f"{ROUND}/opened", _opened), [1.5], longest=32),
     _parser("server-round-times", _value(f"{ROUND}/times", _times), [Measured(RoundTimes(collecting=1.5), 2.0)]),
+    _parser(
+        "server-spent",
+        _value("spent/00000003", lambda store: Ledger(TASK, store).restore()),
+        [Charge(number=3, round_id=key(1)), Charge(number=4)],
+    ),
     _parser("server-evidence", _entry("evidence", _evidence), [EVIDENCE]),
     _parser("server-enrolled", _entry("enrolment", _enrolled_before), [ENROLLED]),
     _parser("server-request", _entry(f"{ROUND}/requests", _requests), [("alice", "submit", 0, key(5), key(6))]),
