@@ -16,6 +16,9 @@ from fsl_async.errors import MisuseError
 ERROR_BITS = 40
 """An honest client is not counted with probability at most 2^-40."""
 
+LONGEST_LIST = 2**29
+"""Bytes of a server's answers about all clients of a round: they travel in one message, and are stored as one event."""
+
 ROOM = 1024
 """The lemma of projections needs a guaranteed norm of at most 2^l / 1024."""
 
@@ -80,6 +83,11 @@ class Wanted:
             return f"it is {terms.norm:,} units of {ring}, and its proof could wrap in the field"
         if self.max_clients**2 * self.payloads * terms.guaranteed_square >= 4 ** (self.ring_bits - 1):
             return f"the sum of {self.max_clients:,} updates of that size could wrap in {ring}"
+        if self.max_clients * terms.verifier_bytes > LONGEST_LIST:
+            return (
+                f"a server's answers about the proofs of {self.max_clients:,} clients take "
+                f"{self.max_clients * terms.verifier_bytes:,} bytes, and {LONGEST_LIST:,} are the most in one message"
+            )
         return None
 
     def _advice(self) -> str:

@@ -428,3 +428,12 @@ def test_contributors_that_cannot_be_counted_are_refused(changes: dict[str, Any]
 def test_where_no_sums_are_opened_nobody_counts(protocol: str) -> None:
     with pytest.raises(MisuseError, match=f"min_contributors=2 contradicts protocol='{protocol}'"):
         Task(name="t", protocol=protocol, blocks=[Sparse("a", rows=10, select=2)], min_contributors=2)  # type: ignore[arg-type]
+
+
+def test_answers_about_all_clients_fit_into_one_message() -> None:
+    """Exact answers grow with the update; projected ones do not."""
+    large = {"blocks": (Dense("head", size=2_000_000),), "bound": 0.01, "max_clients": 10_000}
+    with pytest.raises(MisuseError, match=r"take 640,320,000 bytes, .*bound_proof=.projected") as refused:
+        bounded(**large)
+    assert "10,000 clients" in str(refused.value)
+    assert bounded(**large, bound_proof="projected")
