@@ -1,6 +1,6 @@
 """Updates made as short as a task's bound allows: what a client does before it submits.
 
-Rule: what is returned is within the bound as the task's ring writes it, so that no rounding makes it too long.
+Rule: what is returned leaves room for the rounding of every value to the task's ring.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ import numpy.typing as npt
 
 from fsl_async.errors import MisuseError
 
-ROUNDING = 2.0**-20
-"""How much shorter than the bound an update is made, relatively: more than float32 values and their scale can err."""
+SPARE = 2.0**-10
+"""How much shorter than the bound an update is made, relatively, where the ring's unit is not said."""
+
+FLOATS = 2.0**-20
+"""More than the scale of an update can err by itself."""
 
 
 def clipped(update: Mapping[str, Any], bound: float, unit: float = 0.0) -> dict[str, Any]:
@@ -26,9 +29,9 @@ def clipped(update: Mapping[str, Any], bound: float, unit: float = 0.0) -> dict[
     Args:
         update: what `Client.submit` takes: by sparse block, a pair of rows and values; by dense block, values.
         bound: the largest norm, above 0, as in the task's `bound`.
-        unit: the ring's smallest value, 2^-fraction_bits: each value may be rounded by half of it. An update of n
-            values is made shorter by √n / 2 of it, so that rounding cannot take it beyond the bound; give it where that
-            is more than a millionth of the bound.
+        unit: the ring's smallest value, 2^-fraction_bits, for an update as long as can be: each of n values may be
+            rounded by half of it, so √n / 2 of it are left. Without it a thousandth of the bound is left, which is
+            more for n values where the bound is above 512·√n units.
 
     Returns:
         The same blocks and rows; values are float64 where they were scaled, and as they were otherwise.
@@ -40,17 +43,16 @@ def clipped(update: Mapping[str, Any], bound: float, unit: float = 0.0) -> dict[
     for name, array in values.items():
         if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
             raise MisuseError(f"block {name!r}: finite numbers expected")
-    room = bound - unit / 2 * math.sqrt(sum(array.size for array in values.values()))
+    spare = unit / 2 * math.sqrt(sum(array.size for array in values.values())) if unit else bound * SPARE
+    room = bound - spare
     if not 0 < room < float("inf"):
-        raise MisuseError(f"a bound above what rounding takes expected, {bound - room:g}, not {bound!r}")
+        raise MisuseError(f"a bound above what rounding takes expected, {spare:g}, not {bound!r}")
     length = _norm(list(values.values()))
     if length <= room:
         return dict(update)
-    scale = room * (1 - ROUNDING) / length
-    return {
-        name: (part[0], values[name] * scale) if isinstance(part, tuple) else values[name] * scale
-        for name, part in update.items()
-    }
+    scale = room * (1 - FLOATS) / length
+    scaled = {name: array.astype(np.float64) * scale for name, array in values.items()}
+    return {name: (part[0], scaled[name]) if isinstance(part, tuple) else scaled[name] for name, part in update.items()}
 
 
 def _norm(arrays: list[npt.NDArray[Any]]) -> float:

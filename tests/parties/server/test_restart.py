@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -179,18 +179,24 @@ async def commits_of(seed: int, task: Task, retrieve: bool) -> list[tuple[int, i
 
 
 @pytest.mark.parametrize(
-    ("index", "selection", "retrieve"),
+    ("index", "selection", "retrieve", "more"),
     [
-        (1, "adaptive", True),
-        pytest.param(0, "adaptive", True, marks=pytest.mark.slow),
-        pytest.param(0, "fixed", False, marks=pytest.mark.slow),
-        pytest.param(1, "fixed", False, marks=pytest.mark.slow),
+        (1, "adaptive", True, {}),
+        pytest.param(0, "adaptive", True, {}, marks=pytest.mark.slow),
+        pytest.param(0, "fixed", False, {}, marks=pytest.mark.slow),
+        pytest.param(1, "fixed", False, {}, marks=pytest.mark.slow),
+        pytest.param(0, "fixed", False, {"bound": 16.0}, marks=pytest.mark.slow),
+        pytest.param(1, "adaptive", False, {"bound": 16.0, "bound_proof": "projected"}, marks=pytest.mark.slow),
     ],
 )
 async def test_a_server_killed_at_any_commit_goes_on(
-    index: int, selection: Literal["adaptive", "fixed"], retrieve: bool, autojump_clock: trio.abc.Clock
+    index: int,
+    selection: Literal["adaptive", "fixed"],
+    retrieve: bool,
+    more: dict[str, Any],
+    autojump_clock: trio.abc.Clock,
 ) -> None:
-    seed, task = 20261121, msgspec.structs.replace(TASK, selection=selection)
+    seed, task = 20261121, msgspec.structs.replace(TASK, selection=selection, **more)
     first, last = (await commits_of(seed, task, retrieve))[index]
     assert last - first > 30
     for kill_at in range(first + 1, last + 1):

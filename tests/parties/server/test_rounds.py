@@ -145,8 +145,12 @@ async def check_rows(client, rows):
     np.testing.assert_array_equal(found["items"], model()["items"][rows])
 
 
-async def test_two_rounds_over_tcp_are_exact_and_leave_both_servers_with_one_model(nursery):
-    shop = Shop(nursery)
+BOUNDED = msgspec.structs.replace(TASK, bound=128.0, bound_proof="projected")
+
+
+@pytest.mark.parametrize("task", [TASK, BOUNDED], ids=["as it is", "with a bound"])
+async def test_two_rounds_over_tcp_are_exact_and_leave_both_servers_with_one_model(task, nursery):
+    shop = Shop(nursery, task=task)
     await shop.open()
     names = ("anna", "ben", "carol")
     async with opened(*map(shop.client, names)) as clients:
