@@ -71,6 +71,13 @@ def test_sizes_that_are_given_replace_the_suites_cases(capsys: pytest.CaptureFix
         assert found == {"rows": 600, "select": 9, "width": 2, "bits": 64, "clients": 2}
 
 
+@pytest.mark.parametrize(("bits", "methods"), [(32, {"projected"}), (128, {"exact", "projected"})])
+def test_bounds_are_measured_in_every_ring(bits: int, methods: set[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = run(f"bounds --rows 600 --select 9 --bits {bits}", capsys)
+    assert code == ExitCode.OK
+    assert {result["parameters"].get("bound_proof") for result in said["results"]} - {None} == methods
+
+
 def test_a_selection_that_is_not_given_stays_as_large_a_part() -> None:
     assert Options(rows=2**16).apply(Case(rows=2**20, select=2**17)).select == 2**13
 
