@@ -32,6 +32,7 @@ CHECKS: dict[str, Check] = {
     "told the truth": client_checks.told_the_truth,
     "one submission per epoch": client_checks.one_submission_per_epoch,
     "spoiled is not counted": client_checks.spoiled_is_not_counted,
+    "honest answers are right": client_checks.honest_answers_are_right,
     "one plan per round": sum_checks.one_plan_per_round,
     "values in one sum": sum_checks.values_in_one_sum,
     "refused means not counted": sum_checks.refused_means_not_counted,

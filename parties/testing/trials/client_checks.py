@@ -60,6 +60,13 @@ def _told(case: Case, report: RoundReport, client: str) -> tuple[bool, int, tupl
     return client in report.clients, len(report.clients), names
 
 
+def honest_answers_are_right(case: Case) -> Iterator[str]:
+    """No retrieval of two honest servers is refused, whatever dies meanwhile."""
+    for client, ledger in case.ledgers.items():
+        if ledger.wrong_answers and len(case.honest) == 2:
+            yield f"{client} refused {ledger.wrong_answers} answers of honest servers"
+
+
 def spoiled_is_not_counted(case: Case) -> Iterator[str]:
     """A malicious client that sent a malformed submission, or different ones to the two servers, is not counted."""
     for client, rounds in case.spoiled.items():

@@ -23,7 +23,7 @@ import trio
 
 from fsl_async import Dense, Sparse, Task
 from fsl_async.digests import Domain, digest
-from fsl_async.errors import MisuseError
+from fsl_async.errors import MisuseError, WrongAnswerError
 from fsl_async.wire.messages import Hint, Message, Submit
 from parties.client.client import Client
 from parties.client.setup import ClientSetup
@@ -102,6 +102,7 @@ class Ledger:
         repeated: ids of the rounds whose plan it submitted again without asking for the round's outcome.
         outcomes: by round number, all outcomes that it got.
         retrieved: the rows that it has retrieved.
+        wrong_answers: how many of its retrievals were answered wrongly, and gave it no row.
         read: the unions that it has read.
         all_plans: all its plans, in order.
     """
@@ -115,6 +116,7 @@ class Ledger:
     repeated: set[bytes] = field(default_factory=set)
     outcomes: defaultdict[int, list[ClientOutcome]] = field(default_factory=lambda: defaultdict(list))
     retrieved: list[Retrieved] = field(default_factory=list)
+    wrong_answers: int = 0
     read: list[Read] = field(default_factory=list)
     all_plans: list[Plan] = field(default_factory=list)
 
@@ -286,14 +288,21 @@ class Member:
             await trio.sleep(2 ** self._rng.uniform(-6, 3))
 
     async def _retrieve(self, client: Client, rows: Rows) -> None:
-        """Retrieve rows, or stop waiting for them after a random time."""
+        """Retrieve rows, or stop waiting for them after a random time.
+
+        After a wrong answer it goes on, as a caller does that tells a person: with fresh trees.
+        """
         wanted: dict[str, Any] = {name: list(chosen) for name, chosen in rows.items()}
         whole = [block.name for block in self._task.model_blocks if isinstance(block, Dense)]
         if self._whole is not None:
             whole += [name for name in rows if self._whole.random() < WHOLE]
         wanted |= dict.fromkeys(whole, ...)
         with trio.move_on_after(2 ** self._rng.uniform(-5, 8)):
-            found = await client.retrieve(wanted)
+            try:
+                found = await client.retrieve(wanted)
+            except WrongAnswerError:
+                self.ledger.wrong_answers += 1
+                return
             for name, values in found.items():
                 chosen = () if name in whole else rows[name]
                 if name in client.deferred:

@@ -14,6 +14,7 @@ from fsl_async.protocols import ssa
 from fsl_async.protocols.machine import Event
 from fsl_async.wire.messages import (
     Abort,
+    Answer,
     AskOutcome,
     Finished,
     Hint,
@@ -202,6 +203,22 @@ class SpoilsTheSum(DropsLater):
         return super().hear(event)
 
 
+# ---- rows
+
+
+class AnswersWrongly(Byzantine):
+    """Flips a bit of the row of one tree in every answer that has tags, and watches what the client does."""
+
+    async def answer(self, client: str, message: Message, reply: Reply) -> Reply:
+        header, bulk = reply
+        task = self.setup.task
+        tagged = task.security == "verified" or task.selection == "fixed"
+        if not isinstance(header, Answer) or not len(bulk) or not tagged:
+            return await super().answer(client, message, reply)
+        self.fired = True
+        return header, flipped(bytes(bulk), len(bulk) // 3)
+
+
 # ---- presence
 
 
@@ -240,3 +257,5 @@ LIES_TO_CLIENTS: dict[str, type[Byzantine]] = {
     "spoils the sum": SpoilsTheSum,
     "keeps its share, and denies the round": KeepsItsShare,
 }
+
+WRONG_ANSWERS: dict[str, type[Byzantine]] = {"answers retrievals wrongly": AnswersWrongly}

@@ -20,7 +20,7 @@ from parties.testing.trials import Member, Trial, Verdict
 from parties.testing.trials.drawing_alone import ALONE_FROM, draw_alone
 from parties.testing.trials.scenario import NAMES
 from parties.testing.world import MakeServer
-from tests.system.security.catalogue import LIES_TO_CLIENTS, SERVER_ATTACKS, Byzantine
+from tests.system.security.catalogue import LIES_TO_CLIENTS, SERVER_ATTACKS, WRONG_ANSWERS, Byzantine
 
 from .villains import Villain, villainies
 
@@ -32,7 +32,7 @@ CLIENTS_SHARE = 0.2
 NOT_HERE = ("inserts a client", "adds an error to its share", "spoils the sum")
 """These write into a store in memory as they speak; here stores are on disks, and a write takes time."""
 
-NOT_DRAWN = ("aborts without a reason", *(name for name in LIES_TO_CLIENTS if name not in NOT_HERE))
+NOT_DRAWN = ("aborts without a reason", *(name for name in LIES_TO_CLIENTS if name not in NOT_HERE), *WRONG_ANSWERS)
 """These came later, and are drawn where malice is sure: a longer list would give seeds other trials than before."""
 
 MISSING = (LookupError, ValueError, RuntimeError, AssertionError)

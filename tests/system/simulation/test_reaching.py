@@ -97,6 +97,18 @@ def test_malice_that_is_not_drawn_is_tried(seed: int, server: str, name: str) ->
     assert (verdict.violations, verdict.fired) == ((), (malicious,))
 
 
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("selection", ["adaptive", "fixed"])
+def test_wrong_answers_to_retrievals_are_refused_in_whole_worlds(selection: Any, server: str) -> None:
+    plan = ways.Plan(clients=3, security="verified", selection=selection, rounds=2)
+    malicious = MaliciousServer(server, "answers retrievals wrongly")
+    verdicts = [run(Trial(seed, plan.scenario(), (malicious,))) for seed in range(2)]
+    assert [verdict.violations for verdict in verdicts] == [(), ()]
+    ledgers = [ledger for verdict in verdicts for ledger in verdict.case.ledgers.values()]
+    assert sum(ledger.wrong_answers for ledger in ledgers) > 0
+    assert not any(found.rows for ledger in ledgers for found in ledger.retrieved if found.block == "items")
+
+
 def test_seeds_give_the_trials_that_they_gave() -> None:
     """Figures and planted bugs name seeds: whatever is added is added beside what is drawn."""
     drawn = b"".join(msgspec.json.encode(_as_it_was(draw(seed))) for seed in range(500))
