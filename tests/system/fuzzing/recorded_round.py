@@ -22,6 +22,7 @@ from fsl_async.wire.public_part import share_bytes
 from parties.compute import InlineLane
 from parties.events import unobserved
 from parties.server.evidence import EvidenceBook
+from parties.server.ledger import Ledger
 from parties.server.round.records import RoundRecords
 from parties.server.round.run import RoundRun
 from parties.server.round.start import RoundStart, Tools
@@ -78,6 +79,7 @@ def _tools(store: MemoryStore) -> Tools:
         lane=_Lane(),
         memory=CellMemory(),
         evidence=EvidenceBook(store),
+        ledger=Ledger(CONFIG.task, store),
         known=lambda name: True,
         randomness=repeating(1),
         link=_Link(),
