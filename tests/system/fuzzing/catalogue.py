@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from fsl_async.errors import MisuseError
 
 from . import (
+    answer_parsers,
     bound_parsers,
     channel_parsers,
     command_parsers,
@@ -21,6 +22,7 @@ from .parser import Parser
 __all__ = ["PARSERS", "PLANTED", "parser_named"]
 
 MODULES = (
+    answer_parsers,
     bound_parsers,
     channel_parsers,
     message_parsers,
