@@ -64,7 +64,8 @@ def draw(seed: int, *, surely: bool = False, alone: bool = False) -> Trial:
             malicious = (MaliciousServer(rng.choice(SERVERS), rng.choice(NOT_DRAWN)),)
     elif chance < SERVERS_SHARE + CLIENTS_SHARE:
         names = rng.sample(NAMES[: trial.scenario.clients], rng.choice((1, 1, 2)))
-        known = list(villainies(trial.scenario.task))
+        task = trial.scenario.task
+        known = list(villainies(task if surely else msgspec.structs.replace(task, min_contributors=None)))
         malicious = tuple(MaliciousClient(name, rng.choice(known)) for name in names)
     if not malicious:
         return trial

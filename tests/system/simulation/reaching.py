@@ -27,6 +27,7 @@ from parties.testing.trials.drawing import MOMENTS
 
 from .malice import draw, run
 from .ways import LIKELIER, OTHER_WAYS, SILENT, WAYS, Chance, meet_again
+from .ways_of_counting import COUNTING, SILENT_COUNTING
 from .ways_of_retrievals import RETRIEVING, SILENT_RETRIEVALS
 
 __all__ = ["Goal", "Search", "as_text", "crash_points", "reach", "search", "transitions", "trial_for"]
@@ -98,15 +99,15 @@ def trial_for(goal: Goal, number: int) -> Trial:
         return _trial_for_transition(goal, number, rng)
     server, transition, moment = goal
     chance = Chance(rng, server)
-    plan = {**WAYS, **RETRIEVING}[transition](chance)
+    plan = {**WAYS, **COUNTING, **RETRIEVING}[transition](chance)
     faults = [*plan.faults, Crash(server, AtTransition(*transition, moment), chance.between(0.1, 3.0))]
-    if moment in ("before send", "after send") and transition in (*SILENT, *SILENT_RETRIEVALS):
+    if moment in ("before send", "after send") and transition in (*SILENT, *SILENT_COUNTING, *SILENT_RETRIEVALS):
         faults += meet_again(chance, transition)
     return Trial(number, plan.scenario(), tuple(faults))
 
 
 def _trial_for_transition(goal: Transition, number: int, rng: Random) -> Trial:
-    ways = {**WAYS, **RETRIEVING, **OTHER_WAYS}
+    ways = {**WAYS, **COUNTING, **RETRIEVING, **OTHER_WAYS}
     if goal not in ways:
         changes = LIKELIER.get(goal.machine, {})
         return _likelier(draw(number), changes if number % 2 else {})

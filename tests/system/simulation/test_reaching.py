@@ -18,13 +18,14 @@ from parties.testing.faults import AtPeerTransition, Crash
 from parties.testing.machines import declared
 from parties.testing.recorder import Transition
 from parties.testing.round_faults import MaliciousServer
-from parties.testing.trials import Scenario, Trial
+from parties.testing.trials import Scenario, Trial, drawing
 
 from . import __main__ as command
 from . import ways
 from .bugs import BUGS, planted
 from .malice import NOT_DRAWN, draw, run
 from .reaching import Goal, Search, as_text, crash_points, search, transitions, trial_for
+from .ways_of_counting import COUNTING
 from .ways_of_retrievals import RETRIEVING
 
 CLOSES = Transition("ssa", "Open", "CloseRound", "Closed")
@@ -59,10 +60,10 @@ def test_a_goal_is_reached(goal: Goal) -> None:
 
 
 def test_there_is_a_way_to_every_transition_of_a_server() -> None:
-    assert sorted(ways.WAYS) == sorted([*declared("ssa"), *declared("sampling"), *declared("toss")])
+    assert sorted([*ways.WAYS, *COUNTING]) == sorted([*declared("ssa"), *declared("sampling"), *declared("toss")])
     assert set(ways.SILENT) <= set(ways.WAYS)
     assert set(ways.OTHER_WAYS) <= set(transitions())
-    assert len(set(crash_points())) == 5 * 2 * (len(ways.WAYS) + len(RETRIEVING))
+    assert len(set(crash_points())) == 5 * 2 * (len(ways.WAYS) + len(COUNTING) + len(RETRIEVING))
 
 
 def test_trials_are_the_same_each_time() -> None:
@@ -109,8 +110,10 @@ def test_wrong_answers_to_retrievals_are_refused_in_whole_worlds(selection: Any,
     assert not any(found.rows for ledger in ledgers for found in ledger.retrieved if found.block == "items")
 
 
-def test_seeds_give_the_trials_that_they_gave() -> None:
+def test_seeds_give_the_trials_that_they_gave(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures and planted bugs name seeds: whatever is added is added beside what is drawn."""
+    for share in ("COUNTED_SHARE", "BOUNDED_SHARE", "NOISED_SHARE"):
+        monkeypatch.setattr(drawing, share, 0.0)
     drawn = b"".join(msgspec.json.encode(_as_it_was(draw(seed))) for seed in range(500))
     assert sha256(drawn).hexdigest() == DRAWN
 

@@ -19,7 +19,21 @@ from parties.testing.round_faults import AbortRound, Fault, Late, MaliciousClien
 from parties.testing.trials import Scenario
 from parties.testing.trials.rules import with_rule
 
-__all__ = ["LIKELIER", "OTHER_WAYS", "SILENT", "WAYS", "Chance", "Plan", "Way", "meet_again"]
+__all__ = [
+    "ALL_ALONG",
+    "LIKELIER",
+    "OTHER_WAYS",
+    "SILENT",
+    "VERIFIES",
+    "WAYS",
+    "Chance",
+    "Plan",
+    "Way",
+    "gives_up",
+    "meet_again",
+    "of_round",
+    "slow",
+]
 
 ABSENT = 60.0
 """Seconds that keep a client out of the first round."""
@@ -95,22 +109,19 @@ class Plan:
 Way: TypeAlias = Callable[[Chance], Plan]
 
 
-def _of_round(state: str, event: str, after: str) -> Transition:
+def of_round(state: str, event: str, after: str) -> Transition:
     return Transition("ssa", state, event, after)
 
 
-CLOSES = _of_round("Open", "CloseRound", "Closed")
-MUST_WAIT = _of_round("Open", "PeerRoster", "Closing")
-AGREES = _of_round("Closed", "PeerRoster", "Rostered")
-PROVES = _of_round("Rostered", "Evaluated", "Proved")
-EVALUATES = _of_round("Rostered", "Evaluated", "Verified")
-VERIFIES = _of_round("Proved", "PeerProofs", "Verified")
-COMMITS = _of_round("Verified", "Summed", "Committed")
-HEARS_COUNTS = _of_round("Verified", "PeerCounts", "Verified")
-TALLIES = _of_round("Verified", "RowsCounted", "Tallied")
-CHOOSES = _of_round("Tallied", "PeerCounts", "Chosen")
-REVEALS = _of_round("Committed", "PeerCommitment", "Revealed")
-CONCLUDES = _of_round("Combined", "Applied", "Concluded")
+CLOSES = of_round("Open", "CloseRound", "Closed")
+MUST_WAIT = of_round("Open", "PeerRoster", "Closing")
+AGREES = of_round("Closed", "PeerRoster", "Rostered")
+PROVES = of_round("Rostered", "Evaluated", "Proved")
+EVALUATES = of_round("Rostered", "Evaluated", "Verified")
+VERIFIES = of_round("Proved", "PeerProofs", "Verified")
+COMMITS = of_round("Verified", "Summed", "Committed")
+REVEALS = of_round("Committed", "PeerCommitment", "Revealed")
+CONCLUDES = of_round("Combined", "Applied", "Concluded")
 
 
 # ---- a round that goes well
@@ -224,97 +235,57 @@ def _peer_gives_up_open(chance: Chance) -> Plan:
 
 
 def _give_up_closed(chance: Chance) -> Plan:
-    return Plan((_gives_up(chance.ours, CLOSES),))
+    return Plan((gives_up(chance.ours, CLOSES),))
 
 
 def _peer_gives_up_while_it_waits(chance: Chance) -> Plan:
     """We are full and have closed; the peer lacks a client, and gives up."""
-    return Plan((Straggle("anna", 1, chance.peer, ALL_ALONG), _gives_up(chance.peer, MUST_WAIT)))
+    return Plan((Straggle("anna", 1, chance.peer, ALL_ALONG), gives_up(chance.peer, MUST_WAIT)))
 
 
 def _give_up_closing(chance: Chance) -> Plan:
-    return Plan((_never_comes(chance), _gives_up(chance.ours, MUST_WAIT)))
+    return Plan((_never_comes(chance), gives_up(chance.ours, MUST_WAIT)))
 
 
 def _peer_gives_up_closed(chance: Chance) -> Plan:
     """We lack a client that the peer has, which has closed and gives up."""
-    return Plan((_never_comes(chance), _gives_up(chance.peer, CLOSES)))
+    return Plan((_never_comes(chance), gives_up(chance.peer, CLOSES)))
 
 
 def _give_up_rostered(chance: Chance) -> Plan:
-    return Plan((_gives_up(chance.ours, AGREES),))
+    return Plan((gives_up(chance.ours, AGREES),))
 
 
 def _peer_gives_up_at_once(chance: Chance) -> Plan:
     """Its time is over first; its list is followed by its last word, and our slow disk has both of them wait."""
-    faults = (_gives_up(chance.peer, CLOSES), Late("carol", 1, ABSENT), _slow(chance.ours, chance))
+    faults = (gives_up(chance.peer, CLOSES), Late("carol", 1, ABSENT), slow(chance.ours, chance))
     return Plan(faults, clients=3, seconds=SHORT)
 
 
 def _give_up_proved(chance: Chance) -> Plan:
-    return Plan((_gives_up(chance.ours, PROVES), _slow(chance.peer, chance)), security="verified")
+    return Plan((gives_up(chance.ours, PROVES), slow(chance.peer, chance)), security="verified")
 
 
 def _peer_gives_up_proving(chance: Chance) -> Plan:
     """We have proofs, and wait for those of the peer, which is slow to say that there are none."""
-    given_up = _gives_up(chance.peer, chance.rng.choice((AGREES, AGREES, CLOSES)))
-    return Plan((given_up, _slow(chance.rng.choice(SERVERS), chance)), security="verified")
+    given_up = gives_up(chance.peer, chance.rng.choice((AGREES, AGREES, CLOSES)))
+    return Plan((given_up, slow(chance.rng.choice(SERVERS), chance)), security="verified")
 
 
 def _give_up_verified(chance: Chance) -> Plan:
     if chance.rng.random() < 0.5:
-        return Plan((_gives_up(chance.ours, EVALUATES),))
-    return Plan((_gives_up(chance.ours, VERIFIES),), security="verified")
+        return Plan((gives_up(chance.ours, EVALUATES),))
+    return Plan((gives_up(chance.ours, VERIFIES),), security="verified")
 
 
 def _peer_gives_up_evaluating(chance: Chance) -> Plan:
     """Our share is not summed when we hear of it, for our disk is slow."""
-    return Plan((_gives_up(chance.peer, chance.rng.choice((AGREES, EVALUATES))), _slow(chance.ours, chance)))
+    return Plan((gives_up(chance.peer, chance.rng.choice((AGREES, EVALUATES))), slow(chance.ours, chance)))
 
 
 def _peer_gives_up_verified(chance: Chance) -> Plan:
     """We have committed when we hear of it, for its disk is slow."""
-    return Plan((_gives_up(chance.peer, EVALUATES), _slow(chance.peer, chance)))
-
-
-# ---- contributors are counted
-
-
-def _counts(chance: Chance) -> Plan:
-    return _counting()
-
-
-def _counts_late(chance: Chance) -> Plan:
-    """The peer's counts come while our slow disk still stores ours."""
-    return _counting(_slow(chance.ours, chance))
-
-
-def _counts_first(chance: Chance) -> Plan:
-    """The peer's disk is slower than ours, however slow that is, so ours are sent when its counts come."""
-    return _counting(SlowDisk(chance.peer, 0.0, ALL_ALONG, chance.between(1.0, 1.5)))
-
-
-def _give_up_tallied(chance: Chance) -> Plan:
-    return _counting(_gives_up(chance.ours, TALLIES), _slow(chance.peer, chance))
-
-
-def _peer_gives_up_counting(chance: Chance) -> Plan:
-    """It has our counts, or will have them, and sends none."""
-    return _counting(_gives_up(chance.peer, chance.rng.choice((VERIFIES, HEARS_COUNTS))), _slow(chance.peer, chance))
-
-
-def _give_up_chosen(chance: Chance) -> Plan:
-    return _counting(_gives_up(chance.ours, CHOOSES))
-
-
-def _peer_gives_up_chosen(chance: Chance) -> Plan:
-    """Our share is not summed when we hear of it, for our disk is slow."""
-    given_up = _gives_up(chance.peer, chance.rng.choice((TALLIES, CHOOSES)))
-    return _counting(given_up, _slow(chance.ours, chance))
-
-
-def _counting(*faults: Fault) -> Plan:
-    return Plan(faults, security="verified", contributors=2)
+    return Plan((gives_up(chance.peer, EVALUATES), slow(chance.peer, chance)))
 
 
 # ---- what ways are made of
@@ -333,11 +304,11 @@ def _nobody() -> tuple[Fault, ...]:
     return Late("anna", 1, ABSENT), Late("ben", 1, ABSENT)
 
 
-def _gives_up(server: str, when: Transition) -> Fault:
+def gives_up(server: str, when: Transition) -> Fault:
     return AbortRound(server, AtTransition(*when, "after write"))
 
 
-def _slow(server: str, chance: Chance) -> Fault:
+def slow(server: str, chance: Chance) -> Fault:
     return SlowDisk(server, 0.0, ALL_ALONG, chance.between(0.2, 0.8))
 
 
@@ -350,50 +321,41 @@ WAYS: Mapping[Transition, Way] = {
     Transition("sampling", "Answering", "Frozen", "TooFew"): _one_asks_us_no_longer,
     Transition("sampling", "Listed", "PeerAsked", "Drawn"): _everybody_asks,
     Transition("sampling", "Listed", "PeerAsked", "TooFew"): _one_asks_the_peer_no_longer,
-    _of_round("Open", "Submitted", "Open"): _nothing,
+    of_round("Open", "Submitted", "Open"): _nothing,
     CLOSES: _nothing,
     MUST_WAIT: _one_is_late,
-    _of_round("Open", "PeerRoster", "Rostered"): _one_is_absent_and_we_open_late,
-    _of_round("Open", "PeerRoster", "Aborted"): _nobody_comes_and_we_open_late,
-    _of_round("Open", "GaveUp", "Aborted"): _give_up_open,
-    _of_round("Open", "PeerAbort", "Aborted"): _peer_gives_up_open,
+    of_round("Open", "PeerRoster", "Rostered"): _one_is_absent_and_we_open_late,
+    of_round("Open", "PeerRoster", "Aborted"): _nobody_comes_and_we_open_late,
+    of_round("Open", "GaveUp", "Aborted"): _give_up_open,
+    of_round("Open", "PeerAbort", "Aborted"): _peer_gives_up_open,
     AGREES: _peer_is_late,
-    _of_round("Closed", "PeerRoster", "Aborted"): _nobody_comes,
-    _of_round("Closed", "GaveUp", "Aborted"): _give_up_closed,
-    _of_round("Closed", "PeerAbort", "Aborted"): _peer_gives_up_while_it_waits,
-    _of_round("Closing", "Submitted", "Closing"): _some_are_late,
-    _of_round("Closing", "Submitted", "Rostered"): _one_is_late,
-    _of_round("Closing", "Submitted", "Aborted"): _one_alone_is_late,
-    _of_round("Closing", "GraceOver", "Rostered"): _one_is_too_late,
-    _of_round("Closing", "GraceOver", "Aborted"): _one_of_two_is_too_late,
-    _of_round("Closing", "GaveUp", "Aborted"): _give_up_closing,
-    _of_round("Closing", "PeerAbort", "Aborted"): _peer_gives_up_closed,
+    of_round("Closed", "PeerRoster", "Aborted"): _nobody_comes,
+    of_round("Closed", "GaveUp", "Aborted"): _give_up_closed,
+    of_round("Closed", "PeerAbort", "Aborted"): _peer_gives_up_while_it_waits,
+    of_round("Closing", "Submitted", "Closing"): _some_are_late,
+    of_round("Closing", "Submitted", "Rostered"): _one_is_late,
+    of_round("Closing", "Submitted", "Aborted"): _one_alone_is_late,
+    of_round("Closing", "GraceOver", "Rostered"): _one_is_too_late,
+    of_round("Closing", "GraceOver", "Aborted"): _one_of_two_is_too_late,
+    of_round("Closing", "GaveUp", "Aborted"): _give_up_closing,
+    of_round("Closing", "PeerAbort", "Aborted"): _peer_gives_up_closed,
     PROVES: _proofs,
     EVALUATES: _nothing,
-    _of_round("Rostered", "GaveUp", "Aborted"): _give_up_rostered,
-    _of_round("Rostered", "PeerAbort", "Aborted"): _peer_gives_up_at_once,
+    of_round("Rostered", "GaveUp", "Aborted"): _give_up_rostered,
+    of_round("Rostered", "PeerAbort", "Aborted"): _peer_gives_up_at_once,
     VERIFIES: _proofs,
-    _of_round("Proved", "PeerProofs", "Aborted"): _one_of_two_cheats,
-    _of_round("Proved", "GaveUp", "Aborted"): _give_up_proved,
-    _of_round("Proved", "PeerAbort", "Aborted"): _peer_gives_up_proving,
+    of_round("Proved", "PeerProofs", "Aborted"): _one_of_two_cheats,
+    of_round("Proved", "GaveUp", "Aborted"): _give_up_proved,
+    of_round("Proved", "PeerAbort", "Aborted"): _peer_gives_up_proving,
     COMMITS: _nothing,
-    _of_round("Verified", "GaveUp", "Aborted"): _give_up_verified,
-    _of_round("Verified", "PeerAbort", "Aborted"): _peer_gives_up_evaluating,
-    HEARS_COUNTS: _counts_late,
-    TALLIES: _counts,
-    _of_round("Verified", "RowsCounted", "Chosen"): _counts_late,
-    CHOOSES: _counts_first,
-    _of_round("Chosen", "Summed", "Committed"): _counts,
-    _of_round("Tallied", "GaveUp", "Aborted"): _give_up_tallied,
-    _of_round("Tallied", "PeerAbort", "Aborted"): _peer_gives_up_counting,
-    _of_round("Chosen", "GaveUp", "Aborted"): _give_up_chosen,
-    _of_round("Chosen", "PeerAbort", "Aborted"): _peer_gives_up_chosen,
+    of_round("Verified", "GaveUp", "Aborted"): _give_up_verified,
+    of_round("Verified", "PeerAbort", "Aborted"): _peer_gives_up_evaluating,
     REVEALS: _nothing,
-    _of_round("Committed", "PeerAbort", "Aborted"): _peer_gives_up_verified,
-    _of_round("Revealed", "PeerShare", "Combined"): _nothing,
+    of_round("Committed", "PeerAbort", "Aborted"): _peer_gives_up_verified,
+    of_round("Revealed", "PeerShare", "Combined"): _nothing,
     CONCLUDES: _nothing,
-    _of_round("Concluded", "PeerConclusion", "Done"): _nothing,
-    _of_round("Concluded", "PeerConclusion", "Differed"): _rules_differ,
+    of_round("Concluded", "PeerConclusion", "Done"): _nothing,
+    of_round("Concluded", "PeerConclusion", "Differed"): _rules_differ,
 }
 
 
@@ -405,15 +367,13 @@ SILENT = (
     Transition("sampling", "Listed", "PeerAsked", "Drawn"),
     Transition("sampling", "Listed", "PeerAsked", "TooFew"),
     MUST_WAIT,
-    _of_round("Closing", "Submitted", "Closing"),
+    of_round("Closing", "Submitted", "Closing"),
     AGREES,
     EVALUATES,
     VERIFIES,
-    HEARS_COUNTS,
-    CHOOSES,
-    _of_round("Revealed", "PeerShare", "Combined"),
-    _of_round("Concluded", "PeerConclusion", "Done"),
-    _of_round("Concluded", "PeerConclusion", "Differed"),
+    of_round("Revealed", "PeerShare", "Combined"),
+    of_round("Concluded", "PeerConclusion", "Done"),
+    of_round("Concluded", "PeerConclusion", "Differed"),
 )
 """Transitions to a state that has nothing new to say to the peer."""
 
