@@ -28,10 +28,10 @@ class Words:
         return next(self._words)
 
     def below(self, bound: int) -> int:
-        """A uniform number below a bound of one word."""
-        while (number := self.word() & ((1 << (bound - 1).bit_length()) - 1)) >= bound:
+        """A uniform number below a bound of one word: every number has as many words that give it."""
+        while (product := self.word() * bound) % 2**64 < 2**64 % bound:
             pass
-        return number
+        return product >> 64
 
     def below_sigma(self, sigma: int) -> int:
         """A uniform number below σ, of one word or two."""
