@@ -14,7 +14,7 @@ from fsl_async import Privacy, Ring
 from fsl_async.config import Draw, RoundConfig
 from fsl_async.errors import MisuseError, PeerViolationError, StorageError
 from fsl_async.protocols import ssa
-from fsl_async.union import describe_union
+from fsl_async.union import describe_union, pack_union
 from fsl_async.wire.messages import Opened, Receipt, Refused, Share
 from parties.events import RoundOpened, RoundSettled
 from parties.outcome import Aborted, ClientOutcome, RoundReport
@@ -218,7 +218,20 @@ def a_union_is_read_that_no_round_has_found(case: Case) -> None:
 
 def no_round_is_charged(case: Case) -> None:
     privacy = Privacy(noise=1e-6, delta=1e-6, budget=1e15)
-    case.world.task = msgspec.structs.replace(case.world.task, bound=2.0**21, privacy=privacy)
+    bounded = {"bound": 2.0**20, "bound_proof": "projected", "privacy": privacy}
+    case.world.task = msgspec.structs.replace(case.world.task, **bounded)
+
+
+def an_honest_answer_is_refused(case: Case) -> None:
+    case.ledgers[CLIENT].wrong_answers += 1
+
+
+def rows_of_nobody_are_opened(case: Case) -> None:
+    case.world.task = msgspec.structs.replace(case.world.task, min_contributors=2)
+    blocks = [block for _, block in case.world.task.sparse_blocks()]
+    everything = {block.name: pack_union(np.arange(block.rows, dtype=np.uint32), block.rows) for block in blocks}
+    settle(case, 0, opened_rows=everything)
+    settle(case, 0, 2, opened_rows=everything)
 
 
 SPOILED: dict[str, list[Callable[[Case], None]]] = {
@@ -241,6 +254,8 @@ SPOILED: dict[str, list[Callable[[Case], None]]] = {
     "one plan per round": [one_plan_in_two_rounds],
     "values in one sum": [one_plan_in_two_rounds],
     "retrieved the model": [other_rows_than_asked_for],
+    "honest answers are right": [an_honest_answer_is_refused],
+    "contributors": [rows_of_nobody_are_opened],
     "digits": [counted_twice, a_client_is_missing_in_the_sum],
     "unions": [a_union_of_other_rows_is_found],
     "read the last union": [a_union_is_read_that_no_round_has_found],
