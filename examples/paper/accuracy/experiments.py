@@ -191,5 +191,7 @@ EXPERIMENTS = (
     Experiment("table-6", "Accuracy, experiment 2: mega-elements", MEGA, sections.mega_elements),
     Experiment("trec-bag", "Private rows: a bag of words on TREC", BAG, sections.bag),
     Experiment("rules", "Rules of servers: 100 clients, 10 a round", (*GRIDS, *HUNDRED), sections.rules),
-    Experiment("noise", "A bound and noise on TREC, and what noise leaves of a sum", (*NOISED, *UTILITY), sections.noise),
+    Experiment(
+        "noise", "A bound and noise on TREC, and what noise leaves of a sum", (*NOISED, *UTILITY), sections.noise
+    ),
 )
