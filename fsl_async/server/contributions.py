@@ -40,15 +40,23 @@ class BeyondNormsError(ExcessError):
 def check_contributions(task: Task, sums: Mapping[str, npt.NDArray[Any]], clients: int) -> None:
     """Check that an opened sum is one that this many clients can have contributed.
 
+    Norms come first: what is beyond them says who has lied, and a weight that is too large may not.
+
     Args:
         task: the task, whose largest value bounds what a client contributes to a weight.
         sums: by block, signed ring integers.
         clients: how many are in the sum.
 
     Raises:
-        ExcessError: a weight is larger.
         BeyondNormsError: clients prove their norms, and the whole sum is longer than they allow.
+        ExcessError: otherwise, a weight is larger.
     """
+    terms = terms_of(task)
+    if terms is not None and sum(map(_sum_of_squares, sums.values())) > largest_square(task, terms, clients):
+        raise BeyondNormsError(
+            f"the sum of all blocks is longer than {clients} clients with updates of an L2 norm of at most "
+            f"{task.bound:g} can have made it, and each has proved its own: one of the servers has added to its share"
+        )
     most = clients * task.largest_integer + task.noise_reach
     for name, weights in sums.items():
         if weights.size and not -most <= int(weights.min()) <= int(weights.max()) <= most:
@@ -57,12 +65,6 @@ def check_contributions(task: Task, sums: Mapping[str, npt.NDArray[Any]], client
                 f"the sum of block {name!r} at {[int(index) for index in beyond]} is more than {clients} clients with "
                 f"values of at most {task.largest_value:g} can have contributed"
             )
-    terms = terms_of(task)
-    if terms is not None and sum(map(_sum_of_squares, sums.values())) > largest_square(task, terms, clients):
-        raise BeyondNormsError(
-            f"the sum of all blocks is longer than {clients} clients with updates of an L2 norm of at most "
-            f"{task.bound:g} can have made it, and each has proved its own: one of the servers has added to its share"
-        )
 
 
 def largest_square(task: Task, terms: BoundTerms, clients: int) -> int:

@@ -11,7 +11,7 @@ import pytest
 from fsl_async import Dense, Privacy, Ring, Sparse, Task
 from fsl_async.bounds import terms_of
 from fsl_async.privacy.tails import noise_norm
-from fsl_async.server.contributions import BeyondNormsError, check_contributions, largest_square
+from fsl_async.server.contributions import BeyondNormsError, ExcessError, check_contributions, largest_square
 
 CLIENTS = 7
 
@@ -76,6 +76,19 @@ def test_a_sum_that_wraps_the_sum_of_squares_is_refused() -> None:
     arrays = {"a": np.full((50, 2), -(2**60)), "d": np.zeros(10, np.int64)}
     with pytest.raises(BeyondNormsError, match="longer than 3 clients"):
         check_contributions(unlimited, arrays, 3)
+
+
+def test_a_weight_beyond_every_clients_largest_shows_who_lied_where_norms_are_proved() -> None:
+    """The more a server adds, the clearer it is: no client whose norm is proved can have made it."""
+    for weight in (2**62, -(2**63)):
+        with pytest.raises(BeyondNormsError):
+            check_contributions(task(largest=1.0), sums(weight), CLIENTS)
+        with pytest.raises(ExcessError, match=r"the sum of block 'a' at \[3, 1\]") as caught:
+            check_contributions(task(bound=None, largest=1.0), sums(weight), CLIENTS)
+        assert not isinstance(caught.value, BeyondNormsError)
+    with pytest.raises(ExcessError, match="values of at most 0.25") as caught:
+        check_contributions(task(largest=0.25), sums(CLIENTS * 2**14 + 1), CLIENTS)
+    assert not isinstance(caught.value, BeyondNormsError)
 
 
 def test_stash_slots_dense_tasks_projections_and_noise_change_what_is_allowed() -> None:

@@ -549,6 +549,13 @@ GUARDS = (
         (REFUSED,),
     ),
     Guard(
+        "a sum is no longer than what its clients have proved, and what is beyond it names the other server",
+        CONTRIBUTIONS,
+        "if terms is not None and sum(map(_sum_of_squares,",
+        "if False and sum(map(_sum_of_squares,",
+        ("tests/fsl_async/server/test_contributions.py",),
+    ),
+    Guard(
         "who is in no task hears of none",
         RECEPTION,
         "in self._servers.items() if server.enrolment.by_channel(key)}",

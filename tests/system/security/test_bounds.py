@@ -283,17 +283,26 @@ async def test_with_a_bound_and_without_a_lie_all_are_counted(index: int, seed: 
 class AddsWhatNoClientCan(Byzantine):
     """Adds an error to one weight of its share: less than a client may submit for it, more than any has proved."""
 
+    error = 1_000
+
     def hear(self, event: Event) -> tuple[Event, ...]:
         if isinstance(event, ssa.Summed):
-            event = with_error(self, event, slice(10, 11), 1_000)
+            event = with_error(self, event, slice(10, 11), self.error)
         return (event,)
 
 
+class AddsWhatNobodyMay(AddsWhatNoClientCan):
+    """Adds more than all clients together may submit for a weight, bound or no bound."""
+
+    error = 2**63
+
+
+@pytest.mark.parametrize("mutant", [AddsWhatNoClientCan, AddsWhatNobodyMay])
 @pytest.mark.parametrize("index", [0, 1], ids="by S{}".format)
 async def test_a_sum_longer_than_what_its_clients_have_proved_is_refused_and_the_server_named(
-    index: int, seed: int, autojump_clock
+    mutant: type[Byzantine], index: int, seed: int, autojump_clock
 ) -> None:
-    account = await meet(Mutation("adds", AddsWhatNoClientCan, Ending.GOES_ON, ""), index, seed, WHOLE)
+    account = await meet(Mutation("adds", mutant, Ending.GOES_ON, ""), index, seed, WHOLE)
     assert account.mutant.fired
     (report,) = account.report
     assert (report.ended, report.clients, report.counted) == ("refused", CLIENTS, ())
