@@ -53,7 +53,7 @@ if TYPE_CHECKING:
         make_select_hints as make_select_hints,
         tag_corrections as tag_corrections,
     )
-    from fsl_async.kernels.trees.totals import NO_TOTALS as NO_TOTALS, Totals as Totals
+    from fsl_async.kernels.trees.totals import NO_TOTALS as NO_TOTALS, AskedTotals as AskedTotals, Totals as Totals
     from fsl_async.kernels.trees.union_evaluation import (
         Places as Places,
         choose_places as choose_places,
@@ -82,7 +82,7 @@ else:
                 "evaluate_verified"
             ),
             "fsl_async.kernels.trees.generation": "Tree TreeKeys generate make_hints make_select_hints tag_corrections",
-            "fsl_async.kernels.trees.totals": "NO_TOTALS Totals",
+            "fsl_async.kernels.trees.totals": "NO_TOTALS AskedTotals Totals",
             "fsl_async.kernels.trees.union_evaluation": "Places choose_places evaluate_places",
             "fsl_async.kernels.trees.walk": "GROUP",
         },

@@ -118,8 +118,7 @@ class Aggregate:
         Returns:
             The jobs, and a function that returns what shows the other server that the submission may be counted: its
             proof digest (of the trees alone without proofs; of the trees' counts, too, where contributors are counted),
-            then this server's share of the proof of its bound, if
-            the task has one.
+            then this server's share of the proof of its bound, if the task has one.
         """
         counts = self._config.shape.min_contributors is not None
         totals = TreeTotals(self._config.shape.ring, self._forests) if self._terms or counts else None

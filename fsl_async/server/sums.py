@@ -24,7 +24,6 @@ from fsl_async import kernels
 from fsl_async.config import RoundConfig
 from fsl_async.geometry import RowNumbers, geometry_of
 from fsl_async.kernels.arrays import Blocks
-from fsl_async.kernels.trees.totals import NO_TOTALS, AskedTotals
 from fsl_async.ring import Elements, Ring
 from fsl_async.server.jobs import Job, ranges
 from fsl_async.task import Sparse
@@ -81,7 +80,7 @@ class BinSum:
         return "_cells" in self.__dict__
 
     def add_jobs(
-        self, number: int, evaluation: kernels.Evaluation, threads: int, totals: AskedTotals = NO_TOTALS
+        self, number: int, evaluation: kernels.Evaluation, threads: int, totals: kernels.AskedTotals
     ) -> list[Job]:
         """The jobs that add the shares of one forest's trees, and write the totals of every tree that are asked for."""
         cells = self._cells[number]
@@ -96,7 +95,7 @@ class BinSum:
         evaluation: kernels.Evaluation,
         verification: kernels.Verification,
         threads: int,
-        totals: AskedTotals = NO_TOTALS,
+        totals: kernels.AskedTotals,
     ) -> tuple[list[Job], Blocks]:
         """The same with proofs: the jobs, and the array (trees, 2) of one block per tree that they fill."""
         forest, cells = self._geometry.forests[number], self._cells[number]
@@ -159,7 +158,7 @@ class UnionSum:
         ]
 
     def add_jobs(
-        self, number: int, evaluation: kernels.Evaluation, threads: int, totals: AskedTotals = NO_TOTALS
+        self, number: int, evaluation: kernels.Evaluation, threads: int, totals: kernels.AskedTotals
     ) -> list[Job]:
         """The jobs that add one forest's shares at the union's rows; totals are over the leaves of these rows alone."""
         places, cells = self._places[number], self._cells[number]
