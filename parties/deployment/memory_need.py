@@ -26,6 +26,7 @@ from typing import Any
 import numpy.typing as npt
 
 from fsl_async.bin_count import SEGMENTS
+from fsl_async.bounds import verifier_bytes
 from fsl_async.server_rules import optimizer_arrays
 from fsl_async.task import Sparse, Task
 from fsl_async.union import union_task
@@ -39,6 +40,10 @@ PROCESS_BYTES = 170 << 20
 """Of the interpreter, the libraries and the compiled kernels, at the start; less later."""
 
 NUMBER_BYTES = 8
+LISTS_OF_ANSWERS = 5
+"""Of answers about the bounds of all clients: ours and as it is sent, the peer's as it came and as it is read, and one
+on its way into the store."""
+
 LONG_INTEGER_BYTES = 56
 """An integer that numpy has no type for: an object, and the place that points to it."""
 
@@ -77,7 +82,8 @@ def server_bytes(task: Task, model: Mapping[str, npt.NDArray[Any]], messages: in
         each = places * element + tables + 3 * weight + 3 * element + outcomes + NUMBER_BYTES + weight
         each += rule_bytes(task)
         held += each * block.weights
-    return PROCESS_BYTES + held + messages
+    answers = LISTS_OF_ANSWERS * task.max_clients * verifier_bytes(task)
+    return PROCESS_BYTES + held + answers + messages
 
 
 def _retrieved_bytes(task: Task, model: Mapping[str, npt.NDArray[Any]]) -> int:

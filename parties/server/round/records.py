@@ -36,7 +36,7 @@ from urllib.parse import unquote
 import msgspec
 import trio
 
-from fsl_async.bounds import private_bytes, terms_of
+from fsl_async.bounds import private_bytes, terms_of, verifier_bytes
 from fsl_async.config import RoundConfig
 from fsl_async.derivation import public_digest, tree_digest
 from fsl_async.digests import Buffer, Domain, digest
@@ -411,7 +411,8 @@ def submission_bytes(task: Task) -> int:
 def client_bytes(task: Task) -> int:
     """The most bytes that a server stores of one client in a round: the trees of each retrieval, and its submission.
 
-    No request has two public parts (see `parties.server.round.assembly`). Trees that a session keeps beyond the round
+    Where updates are bounded, both servers' answers about the proof come on top: the round's events have them. No
+    request has two public parts (see `parties.server.round.assembly`). Trees that a session keeps beyond the round
     are there twice when the round is settled.
     """
     retrieval = Layout.retrieval(task).size
@@ -421,7 +422,7 @@ def client_bytes(task: Task) -> int:
         case "psu":
             return _own_submission(task)
     outliving = max(retrieval, Layout.submission(task, Trees.OWN).size) if task.selection == "fixed" else 0
-    return task.retrievals * retrieval + _own_submission(task) + outliving
+    return task.retrievals * retrieval + _own_submission(task) + outliving + 2 * verifier_bytes(task)
 
 
 def _own_submission(task: Task) -> int:
@@ -429,12 +430,13 @@ def _own_submission(task: Task) -> int:
 
 
 def round_bytes(task: Task, clients: int) -> int:
-    """The most bytes that a round of so many clients takes, while its last submission is on its way into the file.
+    """The most bytes that a round of so many clients takes, while what came last is on its way into the file.
 
     A server that begins a round without this room turns clients away later, when they have done their work. Clients
     that retrieve and do not submit come on top: if there is no room for them, they are told to come back.
     """
-    return clients * client_bytes(task) + IN_FLIGHT * submission_bytes(task)
+    last = max(IN_FLIGHT * submission_bytes(task), clients * verifier_bytes(task))
+    return clients * client_bytes(task) + last
 
 
 def _kept_alive(view: memoryview) -> int:

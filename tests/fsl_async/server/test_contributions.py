@@ -86,7 +86,7 @@ def test_a_weight_beyond_every_clients_largest_shows_who_lied_where_norms_are_pr
         with pytest.raises(ExcessError, match=r"the sum of block 'a' at \[3, 1\]") as caught:
             check_contributions(task(bound=None, largest=1.0), sums(weight), CLIENTS)
         assert not isinstance(caught.value, BeyondNormsError)
-    with pytest.raises(ExcessError, match="values of at most 0.25") as caught:
+    with pytest.raises(ExcessError, match=r"values of at most 0\.25") as caught:
         check_contributions(task(largest=0.25), sums(CLIENTS * 2**14 + 1), CLIENTS)
     assert not isinstance(caught.value, BeyondNormsError)
 

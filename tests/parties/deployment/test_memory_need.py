@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fsl_async.bounds import verifier_bytes
 from fsl_async.task import Dense, Ring, Sparse, Task
 from parties.deployment.memory_need import message_bytes, server_bytes
 
@@ -37,3 +38,14 @@ def test_messages_have_what_is_given_or_what_two_of_the_longest_take():
     task, model = task_of(LARGE, 64), {"items": np.empty(0, np.float32)}
     assert message_bytes(task, model, None) == 2**28
     assert message_bytes(task, model, 2**26) == 2**26
+
+
+def test_answers_about_every_clients_bound_are_held_at_once():
+    """Twenty megabytes for a thousand clients with two hundred thousand weights."""
+    blocks = (Dense(name="head", size=200_000),)
+    fields = {"name": "need", "blocks": blocks, "ring": Ring(64, fraction_bits=16), "max_clients": 1_000}
+    plain, bounded = Task(**fields), Task(**fields, bound=0.25)
+    model = {"head": np.empty(0, np.float32)}
+    lists = 1_000 * verifier_bytes(bounded)
+    assert lists > 20e6
+    assert server_bytes(bounded, model, 0) - server_bytes(plain, model, 0) == 5 * lists

@@ -16,6 +16,7 @@ import pytest
 import trio
 
 from fsl_async import FslError
+from fsl_async.bounds import private_bytes, verifier_bytes
 from fsl_async.errors import PeerViolationError, StorageError
 from fsl_async.protocols import ssa
 from fsl_async.wire.client_digests import pack_digests
@@ -25,7 +26,7 @@ from parties import simulate
 from parties.compute import InlineLane
 from parties.events import ServerEvent, Warned
 from parties.server.round.outbox import Outbox
-from parties.server.round.records import client_bytes
+from parties.server.round.records import client_bytes, round_bytes
 from parties.server.round.run import RoundRun
 from parties.server.server import Server
 from parties.simulation.network import Network
@@ -235,6 +236,14 @@ async def test_what_one_client_can_have_stored_is_what_room_is_kept_for(seed, au
             stored = sum([len(await store.blob(key)) for key in kept])
             assert TASK.retrievals * Layout.retrieval(TASK).size <= stored <= client_bytes(TASK)
         await honest_round_without_anna(network)
+
+
+def test_room_is_kept_for_what_is_stored_of_a_bound():
+    """Its proof, and both servers' answers about it: they are among the round's events, the last of them in the log as well."""
+    bounded, of_all = msgspec.structs.replace(TASK, bound=16.0), 10_000
+    answer = verifier_bytes(bounded)
+    assert client_bytes(bounded) == client_bytes(TASK) + private_bytes(bounded) + 2 * answer
+    assert round_bytes(bounded, of_all) == of_all * (client_bytes(bounded) + answer)
 
 
 async def honest_round_without_anna(network: Network) -> None:
