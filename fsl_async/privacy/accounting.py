@@ -3,7 +3,8 @@
 Removing a client's values changes a sum of integers by a vector of norm at most b. A discrete Gaussian of σ ≥ z·b on
 every coordinate makes the Rényi divergence of order α at most α/(2z²) for it, whatever the dimension; what is done with
 the noised sum, its reduction modulo 2^l included, adds nothing. Orders are tried from a grid, and each gives a bound
-that holds, so that a coarser grid would only be less exact.
+that holds, so that a coarser grid would only be less exact. What comes out is rounded up to 40 bits: the last bits of a
+logarithm differ between machines, and neither how many rounds a budget lasts for nor whether a task is read may.
 
 There is no amplification by sampling in it: servers see who takes part.
 
@@ -25,6 +26,10 @@ NARROWINGS: Final = 60
 """How often the range of orders is narrowed to its golden section: to 10^-12 of it."""
 
 
+PRECISION_BITS: Final = 40
+"""Of an ε."""
+
+
 def epsilon(noise: float, rounds: int, delta: float) -> float:
     """The ε of so many sums with noise of multiplier z, each of which a client may be in.
 
@@ -35,12 +40,17 @@ def epsilon(noise: float, rounds: int, delta: float) -> float:
         noise: z, one server's σ over the bound.
         rounds: how many sums, from 0.
         delta: δ.
+
+    Returns:
+        ε, rounded up to 40 bits; infinite where there is next to no noise.
     """
     if rounds < 0:
         raise MisuseError(f"privacy: a number of rounds from 0 on expected, not {rounds}")
     if rounds == 0:
         return 0.0
     cost = rounds / noise / noise / 2
+    if cost > _MOST_COST:
+        return math.inf
     best = math.sqrt(-math.log(delta) / cost)  # of α - 1, but for the terms of order ln α
     low, high = math.log(best) - 8, math.log(best) + 8
     ratio = (math.sqrt(5) - 1) / 2
@@ -50,7 +60,16 @@ def epsilon(noise: float, rounds: int, delta: float) -> float:
             high = right
         else:
             low = left
-    return max(0.0, _epsilon_at((low + high) / 2, cost, delta))
+    return _rounded_up(max(0.0, _epsilon_at((low + high) / 2, cost, delta)))
+
+
+_MOST_COST: Final = 1e200
+"""Beyond it floats cannot tell what is left."""
+
+
+def _rounded_up(number: float) -> float:
+    mantissa, exponent = math.frexp(number)
+    return math.ldexp(math.ceil(math.ldexp(mantissa, PRECISION_BITS)), exponent - PRECISION_BITS)
 
 
 def _epsilon_at(log_order: float, cost: float, delta: float) -> float:

@@ -65,6 +65,16 @@ def kept_rows(rows: npt.NDArray[Any], sigma: int) -> npt.NDArray[np.bool_]:
     return kept
 
 
+def chooses_rows(least: int, sigma: int) -> bool:
+    """Whether hardly a row that nobody contributes to has noise enough on its count to be opened.
+
+    Args:
+        least: the number of contributors from which on rows are opened.
+        sigma: the standard deviation of one server's noise on a row's count.
+    """
+    return least**2 > threshold(1, sigma)
+
+
 def threshold(width: int, sigma: int) -> int:
     """The largest squared norm, in ring integers, of a row that is set to 0: 2σ²·χ²_τ(1 - 10^-3).
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fsl_async.config import RoundConfig
 from fsl_async.digests import Buffer
 from fsl_async.model_numbers import applied
-from fsl_async.privacy.threshold import kept_rows
+from fsl_async.privacy.threshold import chooses_rows, kept_rows
 from fsl_async.server.aggregation import split_share
 from fsl_async.server.contributions import check_contributions
 from fsl_async.server.rules import average_and_step, own_step
@@ -108,9 +108,11 @@ def _sums(config: RoundConfig, ours: Buffer, theirs: Buffer, opened: Opened) -> 
 def _without_noise_rows(task: Task, sums: Sums) -> Sums:
     """The sums with 0 in those rows of sparse blocks that are no more than the servers' noise.
 
-    Where rows are opened by the number of their contributors, that has chosen them already.
+    Where rows are opened by the number of their contributors, that has chosen them already, unless the noise on these
+    numbers is enough to open a row by itself.
     """
-    if task.privacy is None or task.min_contributors is not None:
+    least = task.min_contributors
+    if task.privacy is None or (least is not None and chooses_rows(least, task.doses.counts)):
         return sums
     update, elements = dict(sums.update), dict(sums.elements)
     for _, block in task.sparse_blocks():

@@ -65,6 +65,22 @@ def test_the_noise_for_a_number_of_rounds() -> None:
     assert epsilon(noise, 100, 1e-6) <= 4.0 < epsilon(noise - 0.02, 100, 1e-6)
 
 
+def test_the_last_bits_of_a_logarithm_decide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [(noise, rounds) for noise in (0.69, 3.7, 12.7) for rounds in (1, 10, 100)]
+    here = [epsilon(noise, rounds, 1e-6) for noise, rounds in cases]
+    logarithm = math.log
+
+    def elsewhere(number: float) -> float:
+        return math.nextafter(logarithm(number), math.inf)
+
+    monkeypatch.setattr("fsl_async.privacy.accounting.math.log", elsewhere)
+    assert [epsilon(noise, rounds, 1e-6) for noise, rounds in cases] == here
+
+
+def test_next_to_no_noise_spends_everything() -> None:
+    assert epsilon(1e-200, 1, 1e-6) == math.inf
+
+
 def test_a_setting() -> None:
     privacy = Privacy(noise=12.7, delta=1e-6, budget=4)
     assert privacy == Privacy(noise=12.7, delta=1e-6, budget=4.0)
@@ -87,6 +103,7 @@ def test_a_setting() -> None:
         ("delta", math.nan, "delta must be from"),
         ("budget", 0, "budget must be above 0"),
         ("budget", math.inf, "budget must be above 0, and finite"),
+        ("noise", 1e-200, r"spends ε = inf, more than budget=4; noise=1\.268 lasts for one round"),
         ("noise", 0.1, r"one round with noise=0.1 .* spends ε = 1.*; noise=1\.268 lasts for one round"),
     ],
 )

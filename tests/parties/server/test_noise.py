@@ -242,6 +242,18 @@ async def test_counts_have_noise_too_and_the_round_is_charged_once() -> None:
     assert 3 < len(opened) < 200, "noise lifts some rows over the least count"
 
 
+async def test_rows_that_the_noise_on_counts_has_opened_stay_as_they_were() -> None:
+    made = task(blocks=(Sparse("items", rows=1000, select=3, width=2),), min_contributors=2, privacy=LITTLE)
+    assert made.doses.counts == 2
+    async with simulate(made, model(made), seed=3) as net:
+        await all_submit(net, lambda place: {"items": ([7], np.full((1, 2), 11.0))})
+        outcome = await net.finish_round()
+        first, second = (server.model["items"] for server in net.servers)
+    assert len(outcome.opened_rows["items"]) > 200, "the noise alone is more than the least count"
+    assert first.tobytes() == second.tobytes()
+    assert np.count_nonzero(first.any(axis=1)) < 5
+
+
 async def test_a_peer_that_halts_once_it_has_seen_the_counts_has_cost_the_round() -> None:
     made = task(blocks=(Sparse("items", rows=40, select=3, width=2),), min_contributors=2)
     async with simulate(made, model(made), seed=3) as net:
