@@ -239,7 +239,7 @@ async def test_what_one_client_can_have_stored_is_what_room_is_kept_for(seed, au
 
 
 def test_room_is_kept_for_what_is_stored_of_a_bound():
-    """Its proof, and both servers' answers about it, which are among the round's events; the last are in the log, too."""
+    """The proof, and both servers' answers about it, which are among its events; the last are in the log, too."""
     bounded, of_all = msgspec.structs.replace(TASK, bound=16.0), 10_000
     answer = verifier_bytes(bounded)
     assert client_bytes(bounded) == client_bytes(TASK) + private_bytes(bounded) + 2 * answer
