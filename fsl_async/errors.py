@@ -15,6 +15,7 @@ translated into these once, where they enter.
 from __future__ import annotations
 
 from math import floor
+from typing import Any
 
 from fsl_async.foreign_text import printable
 
@@ -38,6 +39,18 @@ class FslError(Exception):
     def __str__(self) -> str:
         text = super().__str__()
         return f"{text}; {_MAY_COUNT.format(self.in_doubt)}" if self.in_doubt else text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel whole from one process to another: the text, and attributes such as `in_doubt`."""
+        return _again, (type(self), self.args, dict(self.__dict__))
+
+
+def _again(kind: type[FslError], args: tuple[Any, ...], attributes: dict[str, Any]) -> FslError:
+    """An error of another process; what its class is made of is not known here any more."""
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
 
 
 class MisuseError(FslError, ValueError):

@@ -245,6 +245,8 @@ class Client:
         Raises:
             MisuseError: a block, row or value is not what the task allows, this client has submitted to the open round,
                 or a submission to it is pending (see `resume`); nothing was sent.
+            BoundExceededError: the update is longer than the task's `bound`; nothing was sent. Submit it in the same
+                round, scaled down as `fsl_async.learning.clipped` does.
             BudgetSpentError: one more submission would exceed this client's privacy budget; nothing was sent.
             NotDrawnError: the open round is for clients that were drawn, and this one was not; nothing was computed.
                 With `wait` it waits for a round for which it is drawn.
