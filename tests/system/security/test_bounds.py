@@ -17,9 +17,10 @@ from fsl_async.bounds.field import field_of
 from fsl_async.bounds.projection import project
 from fsl_async.bounds.sum_of_squares import prove
 from fsl_async.bounds.words import signed
-from fsl_async.digests import DIGEST_BYTES
+from fsl_async.digests import DIGEST_BYTES, Buffer
 from fsl_async.protocols import ssa
 from fsl_async.protocols.machine import Event
+from fsl_async.protocols.ssa import transitions
 from fsl_async.randomness import Randomness
 from fsl_async.ring import Elements
 from fsl_async.wire.client_digests import pack_digests, unpack_digests
@@ -311,6 +312,25 @@ async def test_a_sum_longer_than_what_its_clients_have_proved_is_refused_and_the
     assert (entry.kind, entry.about) == ("excess", f"S{index}")
     for server in (account.honest, account.mutant):
         assert not server.model["items"].any()
+
+
+async def test_no_proof_is_judged_more_than_twice(monkeypatch: pytest.MonkeyPatch, seed: int, autojump_clock) -> None:
+    """Once for the verdict, once for evidence: the server answers nobody meanwhile."""
+    judged: list[bytes] = []
+    judge = transitions.accepts
+
+    def counting(terms: BoundTerms, ours: Buffer, theirs: Buffer) -> bool:
+        judged.append(bytes(ours))
+        return judge(terms, ours, theirs)
+
+    monkeypatch.setattr(transitions, "accepts", counting)
+    async with simulate(bounded("exact"), ROUND, seed=seed) as network:
+        for name in ("alice", "bob"):
+            async with network.client(name) as client:
+                await client.submit(update(0.25))
+        await network.finish_round()
+    assert len(set(judged)) == 4
+    assert len(judged) <= 2 * len(set(judged))
 
 
 # ---- sessions
