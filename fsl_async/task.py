@@ -78,9 +78,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         security: "verified" against malicious clients; or "semi-honest".
         min_clients: a round with fewer is aborted before anything is revealed; 16 if it is not given. A task that only
             retrieves has none.
-        min_contributors: a row is opened only if at least so many trees of the counted clients stand on it; rows with
-            fewer are never opened, and stay as they are. None: every row is opened. A client counts once for each row
-            that it selects, whether it updates it or not; docs/bounds.md says what those can do that lie.
+        min_contributors: a row is opened only if at least so many trees of the counted clients stand on it; of rows
+            with fewer nothing is opened, and the sum is 0 there. None: every row is opened. A client counts once for
+            each row that it selects, whether it updates it or not; docs/bounds.md says what those can do that lie.
         max_clients: no more are admitted; bounds the largest value so that a sum cannot wrap.
         largest: the largest absolute value of one client's update of one weight; by default as large as the ring
             allows. A round whose sum exceeds what its clients can have contributed is refused, so the smaller this is,

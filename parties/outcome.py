@@ -213,9 +213,11 @@ class ClientOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
         Returns:
             By block, those that were not opened, in the given order; none of a block where contributors are not
-            counted.
+            counted. All of them where the submission is in no sum: then its dense blocks were left out, too.
         """
         found = {name: np.asarray(numbers).reshape(-1) for name, numbers in rows.items()}
+        if not (self.counted or self.opened):
+            return found
         return {
             name: numbers[~np.isin(numbers, self.opened_rows[name])] if name in self.opened_rows else numbers[:0]
             for name, numbers in found.items()

@@ -37,6 +37,19 @@ def test_a_client_s_outcome_says_why():
     )
 
 
+def test_of_a_submission_that_is_in_no_sum_every_row_may_be_submitted_again():
+    opened, own = {"items": np.array([3, 7], dtype=np.uint32)}, {"items": [9, 3], "tags": [1]}
+    facts = {"number": 3, "participants": 2}
+    counted = ClientOutcome(counted=True, reason="", opened_rows=opened, **facts)
+    refused = ClientOutcome(counted=False, reason="wrong", opened=True, opened_rows=opened, **facts)
+    for outcome in (counted, refused):
+        assert {name: rows.tolist() for name, rows in outcome.withheld(own).items()} == {"items": [9], "tags": []}
+    left_out = ClientOutcome(counted=False, reason="proof", opened_rows=opened, **facts)
+    aborted = ClientOutcome(number=3, counted=False, reason="too few", participants=0)
+    for outcome in (left_out, aborted):
+        assert {name: rows.tolist() for name, rows in outcome.withheld(own).items()} == own
+
+
 def test_a_receipt_shows_the_beginning_of_its_digest_and_who_has_signed():
     receipt = SubmissionReceipt(3, bytes(range(32)), (bytes(64), bytes(64)), 12_345, {"items": [5, 7], "tags": []})
     assert repr(receipt) == (

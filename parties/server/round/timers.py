@@ -46,7 +46,10 @@ class Timers:
         self._tools.nursery.start_soon(self._wait_for_grace)
 
     def watch_peer(self) -> None:
-        """If this state awaits the peer and nothing has been committed to, give the round up after a while."""
+        """If this state awaits the peer and nothing has been committed to, give the round up after a while.
+
+        What the peer says meanwhile ends the waiting only if it leads to another kind of state.
+        """
         if awaits_peer(self._state(), self._records.awaits_any) and self._tools.patience != inf:
             self._tools.nursery.start_soon(self._lose_patience, self._state())
 
@@ -60,6 +63,6 @@ class Timers:
 
     async def _lose_patience(self, state: Round) -> None:
         await trio.sleep(self._tools.patience)
-        if self._state() is state and awaits_peer(state, self._records.awaits_any):
+        if type(self._state()) is type(state) and awaits_peer(state, self._records.awaits_any):
             waited = f"{self._peer} was awaited in state {type(state).__name__} for {self._tools.patience:g} s"
             await self._tools.report(self._round_id, GaveUp(waited))
