@@ -36,7 +36,7 @@ FOUND_AT = {
     "the peer's half of a toss is not recorded": 5,
     "counts whose proof fails": 8,
     "counts whose bound is not proved": 166,
-    "takes a lost receipt for a refusal": 6,
+    "takes a lost receipt for a refusal": 19,
     "a share's nonce is not recorded": 8,
     "the peer's commitment is not recorded": 8,
 }
