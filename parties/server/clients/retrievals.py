@@ -44,6 +44,7 @@ class Retrievals:
         Raises:
             RequestRefusedError: it is not carried out.
         """
+        _check_trees(run)
         retrievals = run.config.task.retrievals
         if not 1 <= message.query <= retrievals:
             raise RequestRefusedError.because(
@@ -64,6 +65,7 @@ class Retrievals:
         Raises:
             RequestRefusedError: it is not carried out.
         """
+        _check_trees(run)
         session = await session_trees(self._records.sessions, run, client, message)
         await room(self._longest_answer)
         answer = await run.retrievals.answer(Query(session.msk, session.trees))
@@ -108,6 +110,16 @@ class Retrievals:
             raise RequestRefusedError.because("malformed", f"{message.block!r} has no union to be downloaded here")
         await room(0)  # all clients share it
         return Block(round_id=found.round_id, block=message.block), packed
+
+
+def _check_trees(run: RoundRun) -> None:
+    """Refuse a retrieval where no block has trees: its answer would be empty, and honest clients ask for none.
+
+    Raises:
+        RequestRefusedError: the round has no block that is retrieved.
+    """
+    if not any(run.config.shape.sparse_blocks()):
+        raise RequestRefusedError.because("malformed", "no block of this round is retrieved: download its blocks whole")
 
 
 def _is_whole(task: Task, block: Sparse | Dense | None, message: Download) -> bool:

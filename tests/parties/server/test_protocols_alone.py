@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import trio
 
-from fsl_async import Dense, FslError, MisuseError, Sparse, Task
+from fsl_async import Dense, FslError, MisuseError, Ring, Sparse, Task
+from fsl_async.client.planting import MasterSeeds
 from fsl_async.errors import PeerViolationError
 from fsl_async.protocols import psr
+from fsl_async.randomness import SeededSource
 from fsl_async.union import unpack_union
 from fsl_async.wire.messages import (
     Abort,
@@ -25,12 +27,14 @@ from fsl_async.wire.messages import (
     RosterList,
     Submit,
 )
+from fsl_async.wire.public_part import Layout
 from parties import Put, simulate
 from parties.server.clients.answerer import no_room
 from parties.server.clients.requests import RequestHandler
 from parties.server.peer.forwarding import objection
 from parties.server.server import Server
 from tests.parties.server.test_restart import MODEL, clients, house
+from tests.support.hand_made import name_of
 from tests.support.machine_scenes import key
 
 PSR = Task(
@@ -47,6 +51,39 @@ BOTH = (key(1), key(2))
 async def asked(server: Server, client: str, message: Any) -> Any:
     """What a server answers to a client's message, whoever sent it."""
     return await RequestHandler(server.actor).reply(client, message, memoryview(b""), no_room)
+
+
+@pytest.mark.parametrize("kind", [Retrieve, Recall])
+async def test_a_retrieval_where_no_block_has_trees_is_refused_and_ends_no_server(
+    kind: type[Retrieve | Recall],
+) -> None:
+    dense = Task(name="head", blocks=(Dense("head", size=3),), ring=Ring(64), min_clients=2, max_clients=4)
+    async with simulate(dense, {"head": np.zeros(3, dtype=np.int64)}, seed=1) as net, net.client("ada") as ada:
+        run = await net.servers[0].next_round(0)
+        config, empty = run.config, Layout.retrieval(run.config.shape)
+        seeds = MasterSeeds.fresh(SeededSource(0, "ada"))
+        commitments = seeds.commitments(config.round_id(), "ada")
+        refused = []
+
+        async def ask(server: int) -> None:
+            message: Retrieve | Recall = Recall(config.round_id(), commitments[server])
+            if kind is Retrieve:
+                message = Retrieve(
+                    round_id=config.round_id(),
+                    query=1,
+                    seed=seeds.msk[server],
+                    commitments=commitments,
+                    public_digest=name_of(empty, b""),
+                )
+            refused.append(await asked(net.servers[server], "ada", message))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, 0)
+            nursery.start_soon(ask, 1)
+        for answer, _ in refused:
+            assert (answer.reason, "no block of this round is retrieved" in answer.explanation) == ("malformed", True)
+        found = await ada.retrieve({"head": ...})
+        assert np.array_equal(found["head"], np.zeros(3))
 
 
 # ---- retrievals alone
