@@ -88,9 +88,8 @@ def sharing(queries: int, row_bytes: int, leaves: int) -> int:
     bytes 1.5 and 2.1, over 128 bytes 1.9 and 1.8, over 256 bytes 2.7 and 2.2, over 1,024 bytes 5 and 3.3.
     What is kept for a few bins must not take more memory than KEPT_BYTES, as for a stash slot over all rows.
     """
-    if row_bytes < SHARED_ROW_BYTES or QUERIES * leaves * LEAST_RUN * WORD_BYTES > KEPT_BYTES:
-        return 0
-    return queries // QUERIES * QUERIES
+    kept = KEPT_BYTES // (leaves * LEAST_RUN * WORD_BYTES)
+    return min(queries, kept) // QUERIES * QUERIES if row_bytes >= SHARED_ROW_BYTES else 0
 
 
 def _answer_in_turn(

@@ -1028,6 +1028,13 @@ GUARDS = (
         (SPOILT,),
     ),
     Guard(
+        "nothing is retrieved where no block has trees",
+        "parties/server/clients/retrievals.py",
+        "    if not any(run.config.shape.sparse_blocks()):",
+        "    if False:",
+        (ALONE,),
+    ),
+    Guard(
         "a key is revoked by its beginning, too",
         "parties/identity/registry.py",
         "self._revoked.get(key) or self._revoked.get(key[: PREFIX_DIGITS // 2])",
