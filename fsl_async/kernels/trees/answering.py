@@ -108,10 +108,13 @@ def _answer_in_turn(
 def _answer_together(
     queries: Sequence[Trees], multiplier: Multiplier, shelf: Shelf, answers: Bytes, sums: Words, span: Span
 ) -> None:
-    """Answer queries for a run of bins after the other: first all their keys, then one pass over the run's rows."""
+    """Answer queries for a run of bins after the other: first all their keys, then one pass over the run's rows.
+
+    There are no more queries than `sharing` says, so that the keys of a run of `LEAST_RUN` bins can be kept.
+    """
     bins = span.stop - span.start
     most = KEPT_BYTES // (WORD_BYTES * len(queries) * span.leaves)
-    run = min(bins, max(LEAST_RUN, most // LEAST_RUN * LEAST_RUN))
+    run = min(bins, most // LEAST_RUN * LEAST_RUN)
     bits = np.zeros((len(queries), span.leaves, -(-run // 8)), dtype=np.uint8)
     keys = np.empty((len(queries), span.leaves, run), dtype=np.uint64)
     tile, masks = scratch(len(queries), shelf.row_bytes, 1)
